@@ -1,0 +1,82 @@
+//! Batches: several objects committed together, or not at all.
+
+use crate::{Attributes, Condition};
+use bytes::Bytes;
+
+/// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    pub(crate) operations: Vec<Operation>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Operation {
+    pub key: Bytes,
+    pub condition: Condition,
+    pub change: Change,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Put { value: Bytes, attributes: Attributes },
+    Delete,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { operations: Vec::new() }
+    }
+
+    /// Adds a put.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> &mut Self {
+        self.put_with(key, value, Attributes::new(), Condition::None)
+    }
+
+    /// Adds a put with attributes, under a condition on what the store held before the batch.
+    pub fn put_with(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+        attributes: Attributes,
+        condition: Condition,
+    ) -> &mut Self {
+        self.operations.push(Operation {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            condition,
+            change: Change::Put {
+                value: value.into(),
+                attributes,
+            },
+        });
+        self
+    }
+
+    /// Adds a delete.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.delete_if(key, Condition::None)
+    }
+
+    /// Adds a delete under a condition on what the store held before the batch.
+    pub fn delete_if(&mut self, key: impl AsRef<[u8]>, condition: Condition) -> &mut Self {
+        self.operations.push(Operation {
+            key: Bytes::copy_from_slice(key.as_ref()),
+            condition,
+            change: Change::Delete,
+        });
+        self
+    }
+
+    /// Number of operations added.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether nothing was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+}

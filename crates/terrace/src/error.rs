@@ -1,0 +1,136 @@
+//! Errors, named by what the caller can do about them.
+//!
+//! A failed write's outcome may be unknown; where it is, the message says so and the store refuses
+//! further writes until it is opened again (see docs/durability.md).
+
+use std::{io, path::PathBuf};
+
+/// Shorthand for a result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, by what the caller can do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request itself is wrong (bad key, oversize value, contradictory options). Change it.
+    #[error("{0}")]
+    Invalid(String),
+
+    /// A condition of a conditional write did not hold. Nothing was written. Read again and decide.
+    #[error("condition failed for key {key:?}: {reason}")]
+    ConditionFailed {
+        /// The key whose condition failed (lossy text).
+        key: String,
+        /// What was found instead of what was asked for.
+        reason: String,
+    },
+
+    /// A tier has no room. Nothing was written; reads go on; writes resume when there is room.
+    #[error(
+        "out of space on the {tier} tier: {reason}; free space on that device or raise its capacity, then write again"
+    )]
+    OutOfSpace {
+        /// Which tier is full.
+        tier: Tier,
+        /// The detail.
+        reason: String,
+    },
+
+    /// Stored bytes do not match their checksums, or point nowhere. Other objects are not affected.
+    #[error("corrupt data in {place}: {reason}; run `terrace verify` for the extent of it")]
+    Corruption {
+        /// File or object concerned.
+        place: String,
+        /// What did not match.
+        reason: String,
+    },
+
+    /// Another process has the store open.
+    #[error("store {0} is in use by another process; stop it, or open the store read-only")]
+    Locked(PathBuf),
+
+    /// The directory does not hold a store, or holds one this version cannot read.
+    #[error("{path}: {reason}")]
+    NotAStore {
+        /// The directory.
+        path: PathBuf,
+        /// Why it is refused and what to do.
+        reason: String,
+    },
+
+    /// The store met an I/O failure and refuses writes until it is opened again. The outcome of
+    /// writes not yet acknowledged is unknown.
+    #[error(
+        "the store refuses writes since an earlier failure ({0}); reads go on; open it again once the device is well"
+    )]
+    Failed(String),
+
+    /// The store was closed, or opened read-only, and cannot do this.
+    #[error("{0}")]
+    Unavailable(&'static str),
+
+    /// An operation of the operating system failed.
+    #[error("{context}: {message}")]
+    Io {
+        /// What was being done, to which file.
+        context: String,
+        /// The kind of failure.
+        kind: io::ErrorKind,
+        /// The system's message.
+        message: String,
+    },
+}
+
+/// One of the two tiers, in messages and statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// The flash log and the ordered index.
+    Flash,
+    /// The large space.
+    Large,
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Flash => "flash",
+            Self::Large => "large",
+        })
+    }
+}
+
+impl Error {
+    /// Wraps an operating-system error with what was being done.
+    pub fn io(context: impl Into<String>, error: &io::Error) -> Self {
+        Self::Io {
+            context: context.into(),
+            kind: error.kind(),
+            message: error.to_string(),
+        }
+    }
+
+    /// Like [`Error::io`], but "no space left" on `tier` becomes [`Error::OutOfSpace`].
+    pub fn io_on(tier: Tier, context: impl Into<String>, error: &io::Error) -> Self {
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::OutOfSpace {
+                tier,
+                reason: format!("{}: {error}", context.into()),
+            }
+        } else {
+            Self::io(context, error)
+        }
+    }
+
+    /// Builds an [`Error::Corruption`].
+    pub fn corruption(place: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Corruption {
+            place: place.into(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Builds an [`Error::Invalid`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::Invalid(message.into())
+    }
+}

@@ -1,0 +1,155 @@
+//! The I/O room: everything the engine asks of a device goes through [`Disk`] and [`DiskFile`], so
+//! that a test can put a simulated disk underneath that loses, reorders and tears unsynced writes.
+//!
+//! Invariants:
+//! - `write_at` of a file opened with [`OpenMode::direct`] takes buffers, offsets and lengths that are
+//!   multiples of [`PAGE_BYTES`]; [`AlignedBuffer`] provides them. The fallback accepts the same calls.
+//! - Nothing is durable before `sync_data` of the file returned, and a file's name is not durable
+//!   before `sync_dir` of its directory returned.
+//! - Short reads and writes are never returned: an operation moves all bytes or fails.
+
+mod buffer;
+
+pub use buffer::AlignedBuffer;
+
+use std::{fmt, io, path::Path, sync::Arc};
+
+/// Unit of alignment for direct I/O and of frames on flash, in bytes.
+pub const PAGE_BYTES: usize = 4096;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenMode {
+    /// Create the file; fails if it exists.
+    pub create_new: bool,
+    /// Allow writes.
+    pub write: bool,
+    /// Bypass the page cache where the file system allows it (falls back silently where not).
+    pub direct: bool,
+}
+
+impl OpenMode {
+    /// Read-only, through the page cache.
+    pub const READ: Self = Self {
+        create_new: false,
+        write: false,
+        direct: false,
+    };
+    /// Read and write an existing file, through the page cache.
+    pub const WRITE: Self = Self {
+        create_new: false,
+        write: true,
+        direct: false,
+    };
+    /// Create a file that must not exist, through the page cache.
+    pub const CREATE: Self = Self {
+        create_new: true,
+        write: true,
+        direct: false,
+    };
+
+    /// The same mode, bypassing the page cache if `direct`.
+    #[must_use]
+    pub const fn with_direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+}
+
+/// A directory tree on one device: one tier. Paths are relative to its root.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+    /// Creates a directory and its parents. Succeeds if it exists.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Names of the plain files in a directory, unordered. An absent directory is empty.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Renames a file, replacing `to`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes creations, removals and renames in this directory durable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Bytes a process like this one may still allocate on the device.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn available_bytes(&self) -> io::Result<u64>;
+    /// Counters of what this disk was asked to do since it was opened.
+    fn counters(&self) -> DiskCounters;
+}
+
+/// An open file of a [`Disk`]. All methods may be called from any thread.
+pub trait DiskFile: Send + Sync + fmt::Debug {
+    /// Fills `buffer` from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before `buffer` is full, or the operating system's.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Reads up to `buffer.len()` bytes from `offset`; fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of `buffer` at `offset`.
+    ///
+    /// # Errors
+    /// The operating system's. What was written of `buffer` is then unknown.
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes everything written before the call durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// The operating system's; afterwards the file's unsynced content is unknown.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Reserves `bytes` of space from the start of the file and makes the file that long, so that
+    /// later writes inside cannot run out of space. Writes zeros where the file system cannot reserve.
+    ///
+    /// # Errors
+    /// `StorageFull` when there is no room, or the operating system's.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+    /// Cuts or extends the file to `bytes`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file really bypasses the page cache.
+    fn is_direct(&self) -> bool;
+}
+
+/// What a disk was asked to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskCounters {
+    /// Read requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+    /// Write requests.
+    pub writes: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Data and directory syncs.
+    pub syncs: u64,
+}

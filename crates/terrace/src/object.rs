@@ -1,0 +1,178 @@
+//! The words of the interface: versions, attributes, where an object lives.
+
+use crate::{Error, Result};
+use bytes::Bytes;
+use std::{collections::BTreeMap, fmt};
+
+/// Longest key, in bytes. Keys have at least one byte; any bytes are allowed.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Longest value, in bytes (5 GiB).
+pub const VALUE_BYTES_MAX: u64 = 5 << 30;
+/// Largest encoded attributes of one object, in bytes.
+pub const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
+
+/// The version of an object: the sequence number of the commit that wrote it. Later commits have
+/// larger versions; all objects of one batch share one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Where a value lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HomeKind {
+    /// In the ordered index itself (tiny values), on the flash tier.
+    Inline,
+    /// In the flash log.
+    Flash,
+    /// In a block of the large space.
+    Block,
+}
+
+impl fmt::Display for HomeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inline => "inline",
+            Self::Flash => "flash",
+            Self::Block => "block",
+        })
+    }
+}
+
+/// Small facts about an object that are read without touching its value: content type, dimensions,
+/// user metadata. Names are UTF-8, values are bytes; kept in name order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes(BTreeMap<String, Bytes>);
+
+impl Attributes {
+    /// No attributes.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Adds or replaces an attribute and returns `self`, for building.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl AsRef<[u8]>) -> Self {
+        self.set(name, value);
+        self
+    }
+
+    /// Adds or replaces an attribute.
+    pub fn set(&mut self, name: impl Into<String>, value: impl AsRef<[u8]>) {
+        self.0.insert(name.into(), Bytes::copy_from_slice(value.as_ref()));
+    }
+
+    /// The bytes of an attribute.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name).map(AsRef::as_ref)
+    }
+
+    /// The attribute as text, if it is there and is UTF-8.
+    #[must_use]
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// All attributes in name order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The stored form: for each attribute `name length u16, value length u32, name, value`, little-endian,
+    /// in name order. No attributes encode to nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is longer than [`ATTRIBUTES_BYTES_MAX`] or a name is empty.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        for (name, value) in &self.0 {
+            if name.is_empty() {
+                return Err(Error::invalid("an attribute's name is empty"));
+            }
+            let too_long = || Error::invalid(format!("attributes are longer than {ATTRIBUTES_BYTES_MAX} bytes"));
+            let name_bytes = u16::try_from(name.len()).map_err(|_| too_long())?;
+            let value_bytes = u32::try_from(value.len()).map_err(|_| too_long())?;
+            out.extend_from_slice(&name_bytes.to_le_bytes());
+            out.extend_from_slice(&value_bytes.to_le_bytes());
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(value);
+            if out.len() > ATTRIBUTES_BYTES_MAX {
+                return Err(too_long());
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reads the stored form. `None` if the bytes are not one.
+    #[must_use]
+    pub fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut map = BTreeMap::new();
+        while !bytes.is_empty() {
+            let (head, rest) = bytes.split_at_checked(6)?;
+            let name_bytes = usize::from(u16::from_le_bytes([head[0], head[1]]));
+            let value_bytes = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
+            let (name, rest) = rest.split_at_checked(name_bytes)?;
+            let (value, rest) = rest.split_at_checked(value_bytes)?;
+            if name.is_empty() {
+                return None;
+            }
+            map.insert(
+                std::str::from_utf8(name).ok()?.to_owned(),
+                Bytes::copy_from_slice(value),
+            );
+            bytes = rest;
+        }
+        Some(Self(map))
+    }
+}
+
+/// What the store knows of an object without reading its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// The commit that wrote it.
+    pub version: Version,
+    /// Length of the value in bytes.
+    pub length: u64,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+    /// Where the value lives.
+    pub home: HomeKind,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+/// A whole object. Dereferences to its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The commit that wrote it.
+    pub version: Version,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its value.
+    pub value: Bytes,
+}
+
+impl std::ops::Deref for Object {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.value
+    }
+}

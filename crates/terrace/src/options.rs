@@ -1,0 +1,174 @@
+//! How a store is opened and how a write is made.
+
+use crate::{Attributes, Error, Result, Version, io::Disk};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// After the commit is on the device (fdatasync, grouped with other commits).
+    #[default]
+    Sync,
+    /// At once. A crash loses at most the most recent such commits, never one from the middle.
+    Buffered,
+}
+
+/// What must hold for a write to happen, decided inside the commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// No object has this key.
+    Absent,
+    /// An object has this key, whatever its version.
+    Present,
+    /// The object has exactly this version.
+    VersionIs(Version),
+}
+
+/// How a store is opened. Sizes are in bytes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directory of the flash tier: flash log and ordered index.
+    pub flash_dir: PathBuf,
+    /// Directory of the large tier: blocks and LargeMeta.
+    pub large_dir: PathBuf,
+    /// Create the store if the directories hold none.
+    pub create: bool,
+    /// Open without writing anything: for looking while nobody serves. Needs no lock.
+    pub read_only: bool,
+    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB.
+    pub size_threshold_bytes: u64,
+    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. 64 MiB.
+    pub split_threshold_bytes: u64,
+    /// Values up to this size live in the ordered index itself. 64 bytes.
+    pub inline_bytes_max: u64,
+    /// Size of a flash segment; fixed when the store is created. 64 MiB.
+    pub segment_bytes: u64,
+    /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
+    pub flash_capacity_bytes: u64,
+    /// RAM for cached values. 256 MiB; 0 turns the cache off.
+    pub cache_bytes: u64,
+    /// RAM for the ordered index's block cache. 64 MiB.
+    pub index_cache_bytes: u64,
+    /// RAM of the index's memtable before it is flushed. 32 MiB.
+    pub memtable_bytes: u64,
+    /// How long a buffered commit may wait for others before its frame is written. 1 ms.
+    pub coalesce_interval: Duration,
+    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
+    pub overlay_bytes: u64,
+    /// Use direct I/O where the file system allows it.
+    pub direct_io: bool,
+    /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
+    /// The ordered index keeps its own files there in either case.
+    pub flash_disk: Option<Arc<dyn Disk>>,
+    /// The device under the large tier; `None` for the operating system's file system at `large_dir`.
+    pub large_disk: Option<Arc<dyn Disk>>,
+}
+
+impl Options {
+    /// Both tiers in one directory: `dir/flash` and `dir/large`.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        Self::on_tiers(dir.join("flash"), dir.join("large"))
+    }
+
+    /// The tiers in a directory each, on a device each.
+    #[must_use]
+    pub fn on_tiers(flash_dir: impl Into<PathBuf>, large_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            flash_dir: flash_dir.into(),
+            large_dir: large_dir.into(),
+            create: true,
+            read_only: false,
+            size_threshold_bytes: 128 << 10,
+            split_threshold_bytes: 64 << 20,
+            inline_bytes_max: 64,
+            segment_bytes: 64 << 20,
+            flash_capacity_bytes: 64 << 30,
+            cache_bytes: 256 << 20,
+            index_cache_bytes: 64 << 20,
+            memtable_bytes: 32 << 20,
+            coalesce_interval: Duration::from_millis(1),
+            overlay_bytes: 64 << 20,
+            direct_io: true,
+            flash_disk: None,
+            large_disk: None,
+        }
+    }
+
+    /// Checks the options against each other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the option and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        let fail = |message: String| Err(Error::Invalid(message));
+        if self.segment_bytes < 256 << 10
+            || !self.segment_bytes.is_multiple_of(64 << 10)
+            || self.segment_bytes > 1 << 30
+        {
+            return fail(format!(
+                "segment size {} must be a multiple of 64 KiB between 256 KiB and 1 GiB",
+                self.segment_bytes
+            ));
+        }
+        if self.size_threshold_bytes == 0 || self.size_threshold_bytes > self.segment_bytes / 4 {
+            return fail(format!(
+                "size threshold {} must be between 1 byte and a quarter of the segment size ({})",
+                self.size_threshold_bytes,
+                self.segment_bytes / 4
+            ));
+        }
+        if self.inline_bytes_max >= self.size_threshold_bytes || self.inline_bytes_max > 4096 {
+            return fail(format!(
+                "inline limit {} must be below the size threshold and at most 4096 bytes",
+                self.inline_bytes_max
+            ));
+        }
+        if self.split_threshold_bytes < 64 << 10 || self.split_threshold_bytes > 64 << 30 {
+            return fail(format!(
+                "split threshold {} must be between 64 KiB and 64 GiB",
+                self.split_threshold_bytes
+            ));
+        }
+        if self.flash_capacity_bytes < 8 * self.segment_bytes {
+            return fail(format!(
+                "flash capacity {} must hold at least 8 segments ({})",
+                self.flash_capacity_bytes,
+                8 * self.segment_bytes
+            ));
+        }
+        if self.flash_capacity_bytes > 1 << 40 {
+            return fail(format!(
+                "flash capacity {} must be at most 1 TiB",
+                self.flash_capacity_bytes
+            ));
+        }
+        if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
+            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// How one object is put.
+#[derive(Debug, Clone, Default)]
+pub struct PutOptions {
+    /// Attributes to store with it.
+    pub attributes: Attributes,
+    /// When to acknowledge.
+    pub durability: Durability,
+    /// What must hold.
+    pub condition: Condition,
+}
+
+/// How a stream is written.
+#[derive(Debug, Clone, Default)]
+pub struct WriterOptions {
+    /// The value's length where it is known; the writer then refuses more or fewer bytes.
+    pub length: Option<u64>,
+    /// Attributes, durability and condition, as for a put. The condition is decided at `finish`.
+    pub put: PutOptions,
+}

@@ -1,0 +1,202 @@
+//! What a store tells about itself.
+
+/// A picture of the store at one moment. Sizes in bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Objects and bytes per home.
+    pub inline: HomeStats,
+    /// Values in the flash log.
+    pub flash: HomeStats,
+    /// Values in blocks.
+    pub block: HomeStats,
+    /// The flash log.
+    pub log: LogStats,
+    /// The large space.
+    pub large: LargeStats,
+    /// The ordered index.
+    pub index: IndexStats,
+    /// The flash index in RAM.
+    pub flash_index: FlashIndexStats,
+    /// Values cached in RAM.
+    pub cache: CacheStats,
+    /// Where reads were answered.
+    pub reads: ReadStats,
+    /// Bytes written per tier and cause.
+    pub written: WrittenStats,
+    /// Commits on their way.
+    pub queue: QueueStats,
+    /// Operations and how long they took.
+    pub operations: Vec<OperationStats>,
+    /// Why writes are refused, if they are.
+    pub failed: Option<String>,
+}
+
+/// Objects and bytes that live in one home.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HomeStats {
+    /// Live objects.
+    pub objects: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+}
+
+/// The flash log.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LogStats {
+    /// Most it may occupy.
+    pub capacity_bytes: u64,
+    /// Segment files times segment size.
+    pub allocated_bytes: u64,
+    /// Segments holding records (open, sealed, draining, drained).
+    pub segments_used: u64,
+    /// Segments ready to be written.
+    pub segments_free: u64,
+    /// Segments recycled since open.
+    pub segments_recycled: u64,
+    /// Segments in quarantine because a frame in them is corrupt.
+    pub segments_quarantined: u64,
+}
+
+/// The large space.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LargeStats {
+    /// Block files.
+    pub blocks: u64,
+    /// Bytes of the block files.
+    pub allocated_bytes: u64,
+    /// Bytes of extents that hold live values.
+    pub live_bytes: u64,
+    /// Number of the newest LargeMeta.
+    pub meta_version: u64,
+}
+
+/// The ordered index.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IndexStats {
+    /// Tables on flash.
+    pub tables: u64,
+    /// Bytes of the tables.
+    pub bytes: u64,
+    /// Bytes in memtables.
+    pub memtable_bytes: u64,
+    /// Highest seq persisted.
+    pub persisted_seq: u64,
+    /// Flushes since open.
+    pub flushes: u64,
+    /// Data block reads that went to the file since open.
+    pub block_reads: u64,
+}
+
+/// The flash index.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FlashIndexStats {
+    /// Slots in use.
+    pub entries: u64,
+    /// RAM of the table.
+    pub ram_bytes: u64,
+    /// Whether it is still being refilled after an open.
+    pub refilling: bool,
+}
+
+/// The RAM cache.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CacheStats {
+    /// Bytes held.
+    pub bytes: u64,
+    /// Most it may hold.
+    pub capacity_bytes: u64,
+}
+
+/// Where reads were answered, since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadStats {
+    /// From commits not yet applied.
+    pub overlay_hits: u64,
+    /// From the RAM cache.
+    pub cache_hits: u64,
+    /// From the ordered index (tiny values).
+    pub inline_hits: u64,
+    /// From the flash log.
+    pub flash_hits: u64,
+    /// From the large space.
+    pub block_hits: u64,
+    /// No such object.
+    pub misses: u64,
+    /// Reads of the flash log's device.
+    pub flash_reads: u64,
+    /// Of those, for a key that turned out to be another.
+    pub false_flash_reads: u64,
+    /// Reads of the large tier's device.
+    pub block_reads: u64,
+}
+
+/// Bytes written since open, by tier and cause.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WrittenStats {
+    /// Keys, attributes and values the caller gave.
+    pub user_bytes: u64,
+    /// Records of user commits on flash, with headers.
+    pub flash_user_bytes: u64,
+    /// Frame headers and padding on flash.
+    pub flash_padding_bytes: u64,
+    /// Live values written again by recycling.
+    pub flash_reinserted_bytes: u64,
+    /// Index tables written by flushes and compactions (a lower bound from the table sizes).
+    pub index_bytes: u64,
+    /// Values of user commits in blocks, with headers and padding.
+    pub large_user_bytes: u64,
+    /// Cold values moved to blocks by recycling.
+    pub large_destaged_bytes: u64,
+}
+
+impl WrittenStats {
+    /// Device bytes over user bytes, both tiers.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn write_amplification(&self) -> f64 {
+        let device = self.flash_user_bytes
+            + self.flash_padding_bytes
+            + self.flash_reinserted_bytes
+            + self.index_bytes
+            + self.large_user_bytes
+            + self.large_destaged_bytes;
+        if self.user_bytes == 0 {
+            0.0
+        } else {
+            device as f64 / self.user_bytes as f64
+        }
+    }
+}
+
+/// Commits on their way to the index.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QueueStats {
+    /// Bytes of commits not yet applied.
+    pub overlay_bytes: u64,
+    /// Frames not yet applied.
+    pub frames: u64,
+    /// Seq of the last commit.
+    pub committed_seq: u64,
+    /// Everything up to this seq is on the device.
+    pub durable_seq: u64,
+    /// Everything up to this seq is applied to the index.
+    pub applied_seq: u64,
+    /// Open snapshots.
+    pub snapshots: u64,
+}
+
+/// One operation's count and latencies since open.
+#[derive(Debug, Clone)]
+pub struct OperationStats {
+    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …
+    pub name: &'static str,
+    /// Calls that succeeded.
+    pub count: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// Sum of the latencies in nanoseconds.
+    pub total_ns: u64,
+    /// Count of calls per latency bucket: upper bound in nanoseconds, calls at or below it and above
+    /// the bound before.
+    pub buckets: Vec<(u64, u64)>,
+}

@@ -1,6 +1,9 @@
 //! Terrace: a tiered object store. See ARCHITECTURE.md for a walk through one put and one get.
 mod batch;
 mod error;
+// Public for the benchmarks and the fuzz targets; no part of the interface.
+#[doc(hidden)]
+pub mod index;
 pub mod io;
 mod object;
 mod options;

@@ -27,6 +27,8 @@ pub struct Stats {
     pub queue: QueueStats,
     /// Operations and how long they took.
     pub operations: Vec<OperationStats>,
+    /// What recovery found damaged when the store was opened, in words.
+    pub damage: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
 }

@@ -22,6 +22,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const FRAME_HEADER_BYTES: usize = 64;
 /// Length of a record header in bytes, without its extension.
 pub const RECORD_HEADER_BYTES: usize = 32;
+/// Bytes of the extension of a record that moves a value within the log.
+pub const MOVE_EXTENSION_BYTES: usize = 16;
 /// Records start at multiples of this many bytes.
 pub const RECORD_UNIT_BYTES: usize = 16;
 
@@ -232,7 +234,7 @@ const fn extension_bytes(kind: u8) -> Option<usize> {
     match kind {
         1 | 2 | 4 => Some(0),
         3 => Some(32),
-        5 => Some(16),
+        5 => Some(MOVE_EXTENSION_BYTES),
         6 => Some(48),
         _ => None,
     }

@@ -59,6 +59,11 @@ impl SegmentImage {
         Ok(Self { number: segment.number, generation: segment.generation(), bytes })
     }
 
+    /// Length of the segment.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The sound frame that starts at `offset`, if there is one.
     pub fn frame_at(&self, offset: usize) -> Option<FoundFrame<'_>> {
         let bytes = self.bytes.get(offset..)?;

@@ -243,6 +243,12 @@ impl Segments {
         self.slots.iter().filter_map(OnceLock::get)
     }
 
+    /// Generation and offset of a position in the ring: together unique for ever.
+    pub fn place(&self, position: u64) -> Option<(u64, u64)> {
+        let number = u32::try_from(position / self.segment_bytes).ok()?;
+        Some((self.get(number)?.generation(), position % self.segment_bytes))
+    }
+
     /// Pins a segment for reading. `None` if it is free or does not exist.
     pub fn pin(&self, number: u32) -> Option<SegmentPin<'_>> {
         let segment = self.get(number)?;

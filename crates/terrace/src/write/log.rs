@@ -59,6 +59,8 @@ pub struct CommitLog {
     committed_seq: AtomicU64,
     applied_seq: AtomicU64,
     closed: AtomicBool,
+    /// Why the index cannot take more, while its device is full.
+    index_full: Mutex<Option<String>>,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
@@ -121,6 +123,7 @@ impl CommitLog {
             committed_seq: AtomicU64::new(last_seq),
             applied_seq: AtomicU64::new(persisted_seq),
             closed: AtomicBool::new(false),
+            index_full: Mutex::new(None),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
@@ -194,7 +197,11 @@ impl CommitLog {
         }
         let stopped = || self.closed.load(Ordering::Acquire) || self.writer.failure().is_some();
         if self.overlay.bytes() > self.overlay_bytes_max {
-            self.overlay.wait_for_room(self.overlay_bytes_max, stopped);
+            let index_full = || self.index_full.lock().clone();
+            self.overlay.wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
+            if let Some(reason) = index_full().filter(|_| self.overlay.bytes() > self.overlay_bytes_max) {
+                return Err(Error::OutOfSpace { tier: Tier::Flash, reason });
+            }
         }
         if self.segments.available() >= RESERVED_SEGMENTS {
             return Ok(());
@@ -204,6 +211,7 @@ impl CommitLog {
         let mut progress = self.progress.lock();
         while self.segments.available() < RESERVED_SEGMENTS && !stopped() {
             if self.progress_signal.wait_until(&mut progress, deadline).timed_out() {
+                self.segments.retry_device();
                 return Err(Error::OutOfSpace {
                     tier: Tier::Flash,
                     reason: format!(
@@ -416,6 +424,11 @@ impl CommitLog {
             self.wait_for(|| self.applied_seq() >= seq)?;
         }
         Ok(self.applied_seq())
+    }
+
+    /// Says that the index cannot be flushed because its device is full, or that it can again.
+    pub fn set_index_full(&self, reason: Option<String>) {
+        *self.index_full.lock() = reason;
     }
 
     /// No commit after this. Those under way finish or fail.

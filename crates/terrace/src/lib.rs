@@ -2,6 +2,8 @@
 mod batch;
 mod error;
 pub mod io;
+#[doc(hidden)]
+pub mod large;
 mod object;
 mod options;
 mod stats;

@@ -9,8 +9,12 @@
 //! - Short reads and writes are never returned: an operation moves all bytes or fails.
 
 mod buffer;
+mod counters;
+mod file;
+mod path;
 
 pub use buffer::AlignedBuffer;
+pub use file::FileDisk;
 
 use std::{fmt, io, path::Path, sync::Arc};
 
@@ -63,7 +67,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
-    /// Creates a directory and its parents. Succeeds if it exists.
+    /// Creates a directory and its parents, durably. Succeeds if it exists.
     ///
     /// # Errors
     /// The operating system's.
@@ -98,6 +102,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
 }
 
 /// An open file of a [`Disk`]. All methods may be called from any thread.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "nobody asks a file on a device whether it is empty"
+)]
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`.
     ///

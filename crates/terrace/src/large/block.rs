@@ -160,7 +160,7 @@ impl Writing {
         let ahead = self.allocated_bytes.max(end) + ALLOCATION_STEP_BYTES;
         // A block that is longer than the threshold already is one huge value's: there is no other limit.
         let limit = split_bytes.next_multiple_of(PAGE);
-        let step = if end >= limit { ahead } else { ahead.min(limit) };
+        let step = if end > limit { ahead } else { ahead.min(limit) };
         let bytes = match self.file.allocate(step) {
             Ok(()) => step,
             Err(_) if step > end => {

@@ -31,6 +31,7 @@ pub struct MemoryDisk {
 #[derive(Debug)]
 pub struct MemoryFile {
     pub bytes: Mutex<Vec<u8>>,
+    direct: bool,
     shared: Arc<Shared>,
 }
 
@@ -55,6 +56,15 @@ impl MemoryDisk {
 }
 
 impl MemoryFile {
+    /// What direct I/O would refuse.
+    fn check_aligned(&self, buffer: &[u8], offset: u64) {
+        if self.direct {
+            assert_eq!(buffer.as_ptr() as usize % PAGE_BYTES, 0);
+            assert_eq!(buffer.len() % PAGE_BYTES, 0);
+            assert_eq!(offset as usize % PAGE_BYTES, 0);
+        }
+    }
+
     fn resize(&self, bytes: &mut Vec<u8>, len: usize) -> io::Result<()> {
         let used = self.shared.used.load(Ordering::SeqCst) + len as u64 - bytes.len().min(len) as u64;
         if len > bytes.len() && used > self.shared.capacity.load(Ordering::SeqCst) {
@@ -76,6 +86,7 @@ impl Disk for MemoryDisk {
             }
             let file = MemoryFile {
                 bytes: Mutex::default(),
+                direct: mode.direct,
                 shared: Arc::clone(&self.shared),
             };
             files.insert(path.to_owned(), Arc::new(file));
@@ -124,6 +135,7 @@ impl DiskFile for MemoryFile {
     }
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.shared.reads.fetch_add(1, Ordering::SeqCst);
+        self.check_aligned(buffer, offset);
         let bytes = self.bytes.lock();
         let from = bytes.len().min(offset as usize);
         let count = buffer.len().min(bytes.len() - from);
@@ -137,9 +149,7 @@ impl DiskFile for MemoryFile {
         }
         let mut bytes = self.bytes.lock();
         let end = offset as usize + buffer.len();
-        if buffer.len() >= PAGE_BYTES {
-            assert!(buffer.as_ptr() as usize % PAGE_BYTES == 0 || buffer.len() % PAGE_BYTES != 0);
-        }
+        self.check_aligned(buffer, offset);
         if end > bytes.len() {
             self.resize(&mut bytes, end)?;
         }

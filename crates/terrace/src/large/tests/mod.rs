@@ -1,8 +1,12 @@
 //! Tests of the large space, by subject.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+mod damage;
+mod faults;
+mod golden;
 mod memory;
 mod round_trip;
+mod seal;
 
 use super::*;
 use memory::MemoryDisk;

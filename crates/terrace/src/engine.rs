@@ -9,7 +9,7 @@ use crate::{
     large::LargeSpace,
     metrics::Metrics,
     read::{cache::ValueCache, snapshots::Snapshots},
-    write::log::CommitLog,
+    write::{log::CommitLog, stream::UnsyncedLarge},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -39,6 +39,8 @@ pub struct Engine {
     pub flash_index: FlashIndex,
     /// The large space.
     pub large: LargeSpace,
+    /// Values of buffered commits in the large space that are not durable yet.
+    pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
     /// Open snapshots.
@@ -80,6 +82,8 @@ pub struct Parts {
     /// See [`Engine`].
     pub large: LargeSpace,
     /// See [`Engine`].
+    pub unsynced: Arc<UnsyncedLarge>,
+    /// See [`Engine`].
     pub accounting: Accounting,
     /// See [`Engine`].
     pub persisted_seq: u64,
@@ -103,6 +107,7 @@ impl Engine {
             log: parts.log,
             index: parts.index,
             large: parts.large,
+            unsynced: parts.unsynced,
             accounting: parts.accounting,
             persisted_seq: AtomicU64::new(parts.persisted_seq),
             damage: parts.damage,

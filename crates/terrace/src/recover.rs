@@ -13,7 +13,7 @@ use crate::{
     io::{Disk, FileDisk},
     large::{LargeOptions, LargeSpace},
     manifest::Manifest,
-    write::log::CommitLog,
+    write::{log::CommitLog, stream::UnsyncedLarge},
 };
 use std::{path::Path, sync::Arc};
 
@@ -82,9 +82,10 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let pool = Arc::new(FramePool::default());
     let mut recovered = flash::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
+    let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
     let large_sync = {
-        let large = large.clone();
-        Box::new(move || large.sync_written())
+        let unsynced = Arc::clone(&unsynced);
+        Box::new(move || unsynced.sync())
     };
     let log = CommitLog::new(segments, pool, options.overlay_bytes, recovered, persisted_seq, large_sync);
     Ok(Engine::new(Parts {
@@ -95,6 +96,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         log,
         index: Arc::new(index),
         large,
+        unsynced,
         accounting,
         persisted_seq,
         damage,

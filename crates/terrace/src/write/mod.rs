@@ -87,8 +87,9 @@ pub fn commit_large(
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
-    if durability == Durability::Sync {
-        pending.sync()?;
+    match durability {
+        Durability::Sync => pending.sync()?,
+        Durability::Buffered => pending.sync_with_frame(),
     }
     let record = Record {
         seq: 0,
@@ -153,9 +154,10 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
             placed.push(place(engine, operation)?);
         }
     }
-    if durability == Durability::Sync {
-        for pending in placed.iter().filter_map(|placed| placed.pending.as_ref()) {
-            pending.sync()?;
+    for pending in placed.iter().filter_map(|placed| placed.pending.as_ref()) {
+        match durability {
+            Durability::Sync => pending.sync()?,
+            Durability::Buffered => pending.sync_with_frame(),
         }
     }
     let version = commit_placed(engine, batch, &placed, durability)?;

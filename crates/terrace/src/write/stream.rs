@@ -5,9 +5,34 @@ use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     engine::Engine,
     flash::format::Extent,
-    large::{LargeValue, LargeWriter},
+    large::{LargeSpace, LargeValue, LargeWriter},
 };
+use parking_lot::Mutex;
 use std::{io, sync::Arc};
+
+/// Values that buffered commits point to and that are not known to be durable. A frame with such a record syncs them
+/// before it is written.
+#[derive(Debug)]
+pub struct UnsyncedLarge {
+    large: LargeSpace,
+    values: Mutex<Vec<LargeValue>>,
+}
+
+impl UnsyncedLarge {
+    /// None yet.
+    pub const fn new(large: LargeSpace) -> Self {
+        Self { large, values: Mutex::new(Vec::new()) }
+    }
+
+    /// Syncs all of them, with one sync per block.
+    ///
+    /// # Errors
+    /// The large space's; it then refuses writes.
+    pub fn sync(&self) -> Result<()> {
+        let values = std::mem::take(&mut *self.values.lock());
+        self.large.sync_all(&values)
+    }
+}
 
 /// A value that is in the large space but in no commit yet. Dropped uncommitted, it is abandoned.
 pub struct PendingLarge<'a> {
@@ -53,6 +78,11 @@ impl<'a> PendingLarge<'a> {
     /// The large space's; the store then refuses writes.
     pub fn sync(&self) -> Result<()> {
         self.engine.large_result(self.engine.large.sync(&self.place))
+    }
+
+    /// Has it synced before the frame of its record is written.
+    pub fn sync_with_frame(&self) {
+        self.engine.unsynced.values.lock().push(self.place);
     }
 
     /// A commit points to it.

@@ -30,7 +30,10 @@ impl HomeCount {
     }
 
     fn stats(&self) -> HomeStats {
-        HomeStats { objects: self.objects.load(Ordering::Relaxed), bytes: self.bytes.load(Ordering::Relaxed) }
+        HomeStats {
+            objects: self.objects.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
     }
 
     fn set(&self, stats: HomeStats) {
@@ -82,7 +85,10 @@ impl Accounting {
     /// For the index's mark.
     pub fn encode(&self) -> [u8; ENCODED_BYTES] {
         let mut out = [0; ENCODED_BYTES];
-        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block].into_iter().enumerate() {
+        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
+            .into_iter()
+            .enumerate()
+        {
             let stats = self.stats(home);
             out[at * 16..at * 16 + 8].copy_from_slice(&stats.objects.to_le_bytes());
             out[at * 16 + 8..at * 16 + 16].copy_from_slice(&stats.bytes.to_le_bytes());
@@ -98,8 +104,14 @@ impl Accounting {
             bytes.copy_from_slice(&own[at..at + 8]);
             u64::from_le_bytes(bytes)
         };
-        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block].into_iter().enumerate() {
-            self.of(home).set(HomeStats { objects: word(at * 16), bytes: word(at * 16 + 8) });
+        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
+            .into_iter()
+            .enumerate()
+        {
+            self.of(home).set(HomeStats {
+                objects: word(at * 16),
+                bytes: word(at * 16 + 8),
+            });
         }
         Some(rest)
     }
@@ -129,7 +141,10 @@ struct Layer {
 impl Layer {
     fn new(keys: usize) -> Self {
         let lines = (keys * BITS_PER_KEY).div_ceil(LINE_WORDS * 64);
-        Self { lines: vec![[0; LINE_WORDS]; lines], room: keys }
+        Self {
+            lines: vec![[0; LINE_WORDS]; lines],
+            room: keys,
+        }
     }
 
     /// The line of a hash and the bits in it, as `(word, mask)`.

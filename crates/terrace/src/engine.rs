@@ -1,7 +1,7 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
 use crate::{
-    Error, Options, Result, Stats, Tier,
+    Error, Options, Result, Stats,
     accounting::Accounting,
     flash::index::FlashIndex,
     index::OrderedIndex,
@@ -25,12 +25,8 @@ use std::{
 pub struct Engine {
     /// As opened.
     pub options: Options,
-    /// Identity of the store, in every file.
-    pub store_id: u64,
     /// The flash tier's device.
     pub flash_disk: Arc<dyn Disk>,
-    /// The large tier's device.
-    pub large_disk: Arc<dyn Disk>,
     /// The commit log and the overlay.
     pub log: CommitLog,
     /// The ordered index.
@@ -70,11 +66,7 @@ pub struct Parts {
     /// See [`Engine`].
     pub options: Options,
     /// See [`Engine`].
-    pub store_id: u64,
-    /// See [`Engine`].
     pub flash_disk: Arc<dyn Disk>,
-    /// See [`Engine`].
-    pub large_disk: Arc<dyn Disk>,
     /// See [`Engine`].
     pub log: CommitLog,
     /// See [`Engine`].
@@ -101,9 +93,7 @@ impl Engine {
             metrics: Metrics::default(),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
-            store_id: parts.store_id,
             flash_disk: parts.flash_disk,
-            large_disk: parts.large_disk,
             log: parts.log,
             index: parts.index,
             large: parts.large,
@@ -196,17 +186,5 @@ impl Engine {
     /// A picture of the store.
     pub fn stats(&self) -> Stats {
         crate::metrics::stats(self)
-    }
-
-    /// Bytes a process may still allocate on a tier's device.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn available_bytes(&self, tier: Tier) -> Result<u64> {
-        let disk = match tier {
-            Tier::Flash => &self.flash_disk,
-            Tier::Large => &self.large_disk,
-        };
-        disk.available_bytes().map_err(|error| Error::io(format!("ask for free space on the {tier} tier"), &error))
     }
 }

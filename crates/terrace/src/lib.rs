@@ -6,20 +6,20 @@
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
 //! index; `read` the way back; `recycle` makes room; `recover` opens all of it again.
 
+mod batch;
 mod error;
 mod object;
 mod options;
-mod batch;
 mod stats;
 
-mod store;
 mod engine;
-mod write;
-mod read;
 #[doc(hidden)]
 pub mod flash;
 #[doc(hidden)]
 pub mod large;
+mod read;
+mod store;
+mod write;
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
 pub mod index;
@@ -43,7 +43,11 @@ pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
-pub use read::{reader::Reader, scan::{Scan, ScanItem, ScanRange}, snapshot::Snapshot};
+pub use read::{
+    reader::Reader,
+    scan::{Scan, ScanItem, ScanRange},
+    snapshot::Snapshot,
+};
 pub use repair::RepairReport;
 pub use stats::*;
 pub use store::Store;

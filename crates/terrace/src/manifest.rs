@@ -57,9 +57,21 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, NotAManifest> {
-        let word = |at: usize| bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map(u32::from_le_bytes);
-        let long = |at: usize| bytes.get(at..at + 8).and_then(|part| part.try_into().ok()).map(u64::from_le_bytes);
-        let (Some(checksum), Some(version)) = (word(8), word(12)) else { return Err(NotAManifest::Unreadable) };
+        let word = |at: usize| {
+            bytes
+                .get(at..at + 4)
+                .and_then(|part| part.try_into().ok())
+                .map(u32::from_le_bytes)
+        };
+        let long = |at: usize| {
+            bytes
+                .get(at..at + 8)
+                .and_then(|part| part.try_into().ok())
+                .map(u64::from_le_bytes)
+        };
+        let (Some(checksum), Some(version)) = (word(8), word(12)) else {
+            return Err(NotAManifest::Unreadable);
+        };
         if bytes.len() < MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
             return Err(NotAManifest::Unreadable);
         }
@@ -67,7 +79,11 @@ impl Manifest {
             return Err(NotAManifest::Newer(version));
         }
         match (long(16), long(24)) {
-            (Some(store_id), Some(segment_bytes)) => Ok(Self { store_id, tier: bytes[32], segment_bytes }),
+            (Some(store_id), Some(segment_bytes)) => Ok(Self {
+                store_id,
+                tier: bytes[32],
+                segment_bytes,
+            }),
             _ => Err(NotAManifest::Unreadable),
         }
     }
@@ -80,7 +96,10 @@ impl Manifest {
     }
 
     fn read(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Option<Self>> {
-        let not_a_store = |reason: String| Error::NotAStore { path: dir.to_owned(), reason };
+        let not_a_store = |reason: String| Error::NotAStore {
+            path: dir.to_owned(),
+            reason,
+        };
         let context = || format!("read {}", dir.join(FILE).display());
         let file = match disk.open(Path::new(FILE), OpenMode::READ) {
             Ok(file) => file,
@@ -88,7 +107,9 @@ impl Manifest {
             Err(error) => return Err(Error::io(context(), &error)),
         };
         let mut bytes = [0; MANIFEST_BYTES];
-        let length = file.read_up_to_at(&mut bytes, 0).map_err(|error| Error::io(context(), &error))?;
+        let length = file
+            .read_up_to_at(&mut bytes, 0)
+            .map_err(|error| Error::io(context(), &error))?;
         let manifest = Self::decode(&bytes[..length]).map_err(|problem| match problem {
             NotAManifest::Unreadable => not_a_store(format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`")),
             NotAManifest::Newer(version) => not_a_store(format!(
@@ -96,7 +117,9 @@ impl Manifest {
             )),
         })?;
         if manifest.tier != Self::number(tier) {
-            return Err(not_a_store(format!("this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)")));
+            return Err(not_a_store(format!(
+                "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
+            )));
         }
         Ok(Some(manifest))
     }
@@ -121,22 +144,43 @@ impl Manifest {
     pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
-        let refuse = |path: &Path, reason: &str| Err(Error::NotAStore { path: path.to_owned(), reason: reason.to_owned() });
+        let refuse = |path: &Path, reason: &str| {
+            Err(Error::NotAStore {
+                path: path.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
         match (on_flash, on_large) {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => Ok(on_flash),
-            (Some(_), Some(_)) => refuse(&options.large_dir, "it belongs to another store than the flash tier; give the two directories of one store"),
-            (Some(_), None) => refuse(&options.large_dir, "the store's large tier is not here; give the directory it was created with"),
+            (Some(_), Some(_)) => refuse(
+                &options.large_dir,
+                "it belongs to another store than the flash tier; give the two directories of one store",
+            ),
+            (Some(_), None) => refuse(
+                &options.large_dir,
+                "the store's large tier is not here; give the directory it was created with",
+            ),
             (None, Some(on_large)) if blocks_are_absent(large) && options.create && !options.read_only => {
                 Self::create(options, flash, large, on_large.store_id)
             }
-            (None, Some(_)) => refuse(&options.flash_dir, "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`"),
-            (None, None) if !options.create || options.read_only => {
-                refuse(&options.flash_dir, "there is no store here; check the path, or create one by putting or importing something")
-            }
+            (None, Some(_)) => refuse(
+                &options.flash_dir,
+                "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`",
+            ),
+            (None, None) if !options.create || options.read_only => refuse(
+                &options.flash_dir,
+                "there is no store here; check the path, or create one by putting or importing something",
+            ),
             (None, None) => {
                 for (disk, dir) in [(flash, &options.flash_dir), (large, &options.large_dir)] {
-                    if disk.list(Path::new("")).is_ok_and(|names| names.iter().any(|name| !is_ours(name))) {
-                        return refuse(dir, "the directory is not empty and holds no store; choose an empty or new one");
+                    if disk
+                        .list(Path::new(""))
+                        .is_ok_and(|names| names.iter().any(|name| !is_ours(name)))
+                    {
+                        return refuse(
+                            dir,
+                            "the directory is not empty and holds no store; choose an empty or new one",
+                        );
                     }
                 }
                 Self::create(options, flash, large, new_store_id())
@@ -145,8 +189,16 @@ impl Manifest {
     }
 
     fn create(options: &Options, flash: &dyn Disk, large: &dyn Disk, store_id: u64) -> Result<Self> {
-        let manifest = Self { store_id, tier: Self::number(Tier::Flash), segment_bytes: options.segment_bytes };
-        Self { tier: Self::number(Tier::Large), ..manifest }.write(large, Tier::Large)?;
+        let manifest = Self {
+            store_id,
+            tier: Self::number(Tier::Flash),
+            segment_bytes: options.segment_bytes,
+        };
+        Self {
+            tier: Self::number(Tier::Large),
+            ..manifest
+        }
+        .write(large, Tier::Large)?;
         manifest.write(flash, Tier::Flash)?;
         Ok(manifest)
     }
@@ -177,12 +229,22 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
     if !options.read_only {
         std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
     }
-    let file = match File::options().create(!options.read_only).truncate(false).write(true).read(true).open(&path) {
+    let file = match File::options()
+        .create(!options.read_only)
+        .truncate(false)
+        .write(true)
+        .read(true)
+        .open(&path)
+    {
         Ok(file) => file,
         Err(error) if options.read_only && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io_on(Tier::Flash, context(), &error)),
     };
-    let outcome = if options.read_only { file.try_lock_shared() } else { file.try_lock() };
+    let outcome = if options.read_only {
+        file.try_lock_shared()
+    } else {
+        file.try_lock()
+    };
     match outcome {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(options.flash_dir.clone())),

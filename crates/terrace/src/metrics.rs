@@ -1,9 +1,8 @@
 //! Counters and latencies, and the picture made of them.
 
 use crate::{
-    CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats, WrittenStats,
-    engine::Engine,
-    flash::segments::SegmentState,
+    CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats,
+    WrittenStats, engine::Engine, flash::segments::SegmentState,
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -32,7 +31,10 @@ impl Operation {
             return outcome;
         }
         let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let bucket = (elapsed_ns / FIRST_BUCKET_NS).checked_ilog2().map_or(0, |log| log as usize + 1).min(BUCKETS - 1);
+        let bucket = (elapsed_ns / FIRST_BUCKET_NS)
+            .checked_ilog2()
+            .map_or(0, |log| log as usize + 1)
+            .min(BUCKETS - 1);
         self.total_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         outcome
@@ -44,7 +46,11 @@ impl Operation {
             .iter()
             .enumerate()
             .map(|(at, count)| {
-                let bound = if at == BUCKETS - 1 { u64::MAX } else { FIRST_BUCKET_NS << at };
+                let bound = if at == BUCKETS - 1 {
+                    u64::MAX
+                } else {
+                    FIRST_BUCKET_NS << at
+                };
                 (bound, count.load(Ordering::Relaxed))
             })
             .collect();
@@ -140,7 +146,10 @@ pub fn stats(engine: &Engine) -> Stats {
             ram_bytes: engine.flash_index.ram_bytes() as u64,
             refilling: engine.refilling.load(Ordering::Acquire),
         },
-        cache: CacheStats { bytes: engine.cache.bytes(), capacity_bytes: engine.cache.capacity_bytes() },
+        cache: CacheStats {
+            bytes: engine.cache.bytes(),
+            capacity_bytes: engine.cache.capacity_bytes(),
+        },
         reads: ReadStats {
             overlay_hits: load(&metrics.overlay_hits),
             cache_hits: load(&metrics.cache_hits),
@@ -148,6 +157,7 @@ pub fn stats(engine: &Engine) -> Stats {
             flash_hits: load(&metrics.flash_hits),
             block_hits: load(&metrics.block_hits),
             misses: load(&metrics.misses),
+            flash_device_reads: engine.flash_disk.counters().reads,
             flash_reads: load(&metrics.flash_reads),
             false_flash_reads: load(&metrics.false_flash_reads),
             block_reads: large.reads,
@@ -177,7 +187,10 @@ pub fn stats(engine: &Engine) -> Stats {
 
 fn log_stats(engine: &Engine) -> LogStats {
     let segments = &engine.log.segments;
-    let quarantined = segments.iter().filter(|segment| segment.state() == SegmentState::Quarantined).count();
+    let quarantined = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Quarantined)
+        .count();
     LogStats {
         capacity_bytes: u64::from(segments.capacity()) * segments.segment_bytes(),
         allocated_bytes: u64::from(segments.created()) * segments.segment_bytes(),

@@ -22,7 +22,10 @@ fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Ar
         return Ok(Arc::clone(disk));
     }
     if read_only && !dir.is_dir() {
-        return Err(Error::NotAStore { path: dir.to_owned(), reason: "there is no such directory; check the path".to_owned() });
+        return Err(Error::NotAStore {
+            path: dir.to_owned(),
+            reason: "there is no such directory; check the path".to_owned(),
+        });
     }
     let disk = FileDisk::new(dir).map_err(|error| Error::io(format!("open {}", dir.display()), &error))?;
     Ok(Arc::new(disk))
@@ -48,7 +51,10 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let manifest = Manifest::open(&options, &*flash_disk, &*large_disk)?;
     options.segment_bytes = manifest.segment_bytes;
     options.validate()?;
-    let index_options = IndexOptions { cache_bytes: options.index_cache_bytes, memtable_bytes: options.memtable_bytes };
+    let index_options = IndexOptions {
+        cache_bytes: options.index_cache_bytes,
+        memtable_bytes: options.memtable_bytes,
+    };
     let (index, mark) = OrderedIndex::open(&options.flash_dir.join("index"), index_options)?;
     let (large, report) = LargeSpace::open(
         Arc::clone(&large_disk),
@@ -66,9 +72,9 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
     if let Some(mark) = &mark {
-        let large_part = accounting
-            .restore(&mark.payload)
-            .ok_or_else(|| Error::corruption("the index's mark", "its accounting is too short; run `terrace repair`"))?;
+        let large_part = accounting.restore(&mark.payload).ok_or_else(|| {
+            Error::corruption("the index's mark", "its accounting is too short; run `terrace repair`")
+        })?;
         large.restore_accounting(large_part)?;
     }
     let segments = Segments::open(
@@ -87,12 +93,17 @@ pub fn open(mut options: Options) -> Result<Engine> {
         let unsynced = Arc::clone(&unsynced);
         Box::new(move || unsynced.sync())
     };
-    let log = CommitLog::new(segments, pool, options.overlay_bytes, recovered, persisted_seq, large_sync);
+    let log = CommitLog::new(
+        segments,
+        pool,
+        options.overlay_bytes,
+        recovered,
+        persisted_seq,
+        large_sync,
+    );
     Ok(Engine::new(Parts {
         options,
-        store_id: manifest.store_id,
         flash_disk,
-        large_disk,
         log,
         index: Arc::new(index),
         large,

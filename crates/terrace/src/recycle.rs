@@ -56,7 +56,11 @@ struct Live<'a> {
 impl Recycler {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, marked_at: Instant::now(), dead_blocks: BTreeMap::new() }
+        Self {
+            engine,
+            marked_at: Instant::now(),
+            dead_blocks: BTreeMap::new(),
+        }
     }
 
     /// Does the next thing there is to do. `false` if there was nothing.
@@ -67,8 +71,12 @@ impl Recycler {
         let freed = self.free_drained();
         self.engine.large_result(self.engine.large.seal_ready())?;
         self.delete_dead_blocks()?;
-        let segments = &self.engine.log.segments;
-        let drained = segments.iter().filter(|segment| segment.state() == SegmentState::Drained).count();
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        let drained = segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+            .count();
         if drained > 0 || !self.dead_blocks.is_empty() {
             self.ask_for_mark();
         }
@@ -78,7 +86,9 @@ impl Recycler {
         if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
-        let Some(segment) = segments.oldest_sealed(self.engine.log.applied_seq()) else { return Ok(freed) };
+        let Some(segment) = segments.oldest_sealed(self.engine.log.applied_seq()) else {
+            return Ok(freed);
+        };
         segments.start_draining(segment);
         let outcome = self.drain(segment);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
@@ -103,7 +113,10 @@ impl Recycler {
     fn free_drained(&self) -> bool {
         let segments = &self.engine.log.segments;
         let mut freed = false;
-        for segment in segments.iter().filter(|segment| segment.state() == SegmentState::Drained) {
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+        {
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
                 self.engine.metrics.segments_recycled.fetch_add(1, Ordering::Relaxed);
                 freed = true;
@@ -134,7 +147,9 @@ impl Recycler {
         });
         self.reinsert(&hot)?;
         match self.destage(&cold) {
-            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => self.reinsert(&cold)?,
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
+                self.reinsert(&cold)?
+            }
             outcome => outcome?,
         }
         // Also what was overwritten in this segment may still be read by a snapshot taken before now.
@@ -142,7 +157,12 @@ impl Recycler {
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         engine.log.segments.drained(segment, engine.log.applied_seq());
-        tracing::debug!(segment = segment.number, hot = hot.len(), cold = cold.len(), "drained a segment");
+        tracing::debug!(
+            segment = segment.number,
+            hot = hot.len(),
+            cold = cold.len(),
+            "drained a segment"
+        );
         Ok(())
     }
 
@@ -167,7 +187,11 @@ impl Recycler {
                 // The flash index never lies about a slot it has; if it has none, the ordered index must say.
                 let recent = engine.flash_index.recency(hash, address);
                 if recent.is_some() || self.is_home(&record, address)? {
-                    live.push(Live { hash, record, recent: recent == Some(true) });
+                    live.push(Live {
+                        hash,
+                        record,
+                        recent: recent == Some(true),
+                    });
                 }
             }
         }
@@ -177,17 +201,27 @@ impl Recycler {
     fn is_home(&self, record: &Record<'_>, address: Address) -> Result<bool> {
         let entry = self.engine.index.get(record.key)?;
         Ok(entry.is_some_and(|entry| {
-            entry.version.0 == record.version() && entry.home == Home::Flash { address: address.bytes() }
+            entry.version.0 == record.version()
+                && entry.home
+                    == Home::Flash {
+                        address: address.bytes(),
+                    }
         }))
     }
 
     fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
         let moves = values.iter().map(|live| {
-            let body = Body::MoveToFlash { version: live.record.version(), value: live.record.body.value() };
+            let body = Body::MoveToFlash {
+                version: live.record.version(),
+                value: live.record.body.value(),
+            };
             (live.hash, Record { body, ..live.record })
         });
         let bytes = self.commit_moves(moves)?;
-        self.engine.metrics.reinserted_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.engine
+            .metrics
+            .reinserted_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -217,7 +251,10 @@ impl Recycler {
                 extent_bytes: value.extent_bytes,
                 length: value.length,
             };
-            let body = Body::MoveToBlock { version: live.record.version(), extent };
+            let body = Body::MoveToBlock {
+                version: live.record.version(),
+                extent,
+            };
             (live.hash, Record { body, ..live.record })
         });
         // If this fails some moves may be committed, so none may be abandoned; what is not pointed to is orphaned space.
@@ -261,25 +298,38 @@ impl Recycler {
         }
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), engine.log.applied_seq())? {
+        for item in engine
+            .index
+            .scan((Bound::Unbounded, Bound::Unbounded), engine.log.applied_seq())?
+        {
             let (key, entry) = item?;
             let Home::Flash { address } = entry.home else { continue };
             let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
             if damaged.iter().any(hit) {
                 let key = String::from_utf8_lossy(&key).into_owned();
-                tracing::error!(segment = segment.number, key, "the segment is damaged and still needed: quarantined");
+                tracing::error!(
+                    segment = segment.number,
+                    key,
+                    "the segment is damaged and still needed: quarantined"
+                );
                 engine.log.segments.quarantine(segment);
                 return Ok(true);
             }
         }
-        tracing::warn!(segment = segment.number, "the segment has damaged frames, but nothing points into them");
+        tracing::warn!(
+            segment = segment.number,
+            "the segment has damaged frames, but nothing points into them"
+        );
         Ok(false)
     }
 
     /// Whether the segment's last frame is followed, in seq, by the first frame of the next segment.
     fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
         let segments = &self.engine.log.segments;
-        let last_seq = image.frames().last().map_or_else(|| segment.first_seq().saturating_sub(1), |frame| frame.header.last_seq);
+        let last_seq = image
+            .frames()
+            .last()
+            .map_or_else(|| segment.first_seq().saturating_sub(1), |frame| frame.header.last_seq);
         let next = segments
             .iter()
             .filter(|other| other.generation() > segment.generation() && other.state() != SegmentState::Free)
@@ -289,7 +339,8 @@ impl Recycler {
         next.file
             .read_exact_at(&mut page, PAGE_BYTES as u64)
             .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
-        let first = crate::flash::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
+        let first =
+            crate::flash::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
         Ok(first.is_none_or(|header| header.first_seq == last_seq + 1))
     }
 
@@ -313,6 +364,8 @@ impl Recycler {
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.
     fn nothing_points_to(&self, block: u64) -> Result<bool> {
         for extent in self.engine.large.scan_block(block)? {
+            // What is damaged was read by nobody, or `verify` has told of it.
+            let Ok(extent) = extent else { continue };
             let entry = self.engine.index.get(&extent.header.key)?;
             if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
                 tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");

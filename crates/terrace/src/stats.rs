@@ -124,7 +124,9 @@ pub struct ReadStats {
     pub block_hits: u64,
     /// No such object.
     pub misses: u64,
-    /// Reads of the flash log's device.
+    /// Reads of the flash log's device of any cause, recovery and recycling included.
+    pub flash_device_reads: u64,
+    /// Reads of the flash log for a caller.
     pub flash_reads: u64,
     /// Of those, for a key that turned out to be another.
     pub false_flash_reads: u64,

@@ -2,18 +2,12 @@
 
 use crate::{
     Batch, Condition, Durability, Error, Object, ObjectInfo, Options, PutOptions, Reader, RepairReport, Result, Scan,
-    ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions, background,
-    engine::Engine,
+    ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions, background, engine::Engine,
     manifest, read, recover, repair, verify, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{
-    fs::File,
-    ops::Range,
-    sync::Arc,
-    thread::JoinHandle,
-};
+use std::{fs::File, ops::Range, sync::Arc, thread::JoinHandle};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone, Debug)]
@@ -40,7 +34,13 @@ impl Store {
         let lock = manifest::lock(&options)?;
         let engine = Arc::new(recover::open(options)?);
         let threads = background::start(&engine)?;
-        Ok(Self { handle: Arc::new(Handle { engine, threads: Mutex::new(threads), lock: Mutex::new(lock) }) })
+        Ok(Self {
+            handle: Arc::new(Handle {
+                engine,
+                threads: Mutex::new(threads),
+                lock: Mutex::new(lock),
+            }),
+        })
     }
 
     fn engine(&self) -> &Arc<Engine> {
@@ -62,7 +62,10 @@ impl Store {
     /// [`Error::Failed`] (whether it was written is unknown).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &PutOptions) -> Result<Version> {
         let engine = self.engine();
-        engine.metrics.put.measure(|| write::put(engine, key.as_ref(), value.as_ref(), options))
+        engine
+            .metrics
+            .put
+            .measure(|| write::put(engine, key.as_ref(), value.as_ref(), options))
     }
 
     /// Deletes a key durably, whether or not it is there.
@@ -79,7 +82,10 @@ impl Store {
     /// As [`Store::put_with`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, condition: Condition, durability: Durability) -> Result<Version> {
         let engine = self.engine();
-        engine.metrics.delete.measure(|| write::delete(engine, key.as_ref(), condition, durability))
+        engine
+            .metrics
+            .delete
+            .measure(|| write::delete(engine, key.as_ref(), condition, durability))
     }
 
     /// Commits a batch, whole or not at all. All its objects get the same version.
@@ -88,7 +94,10 @@ impl Store {
     /// As [`Store::put_with`]; if any condition fails, nothing is written.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<Version> {
         let engine = self.engine();
-        engine.metrics.write.measure(|| write::write_batch(engine, &batch, durability))
+        engine
+            .metrics
+            .write
+            .measure(|| write::write_batch(engine, &batch, durability))
     }
 
     /// A stream to write one object. Nothing is visible before [`ValueWriter::finish`].
@@ -105,7 +114,10 @@ impl Store {
     /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the devices'.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let engine = self.engine();
-        engine.metrics.get.measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
+        engine
+            .metrics
+            .get
+            .measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
     }
 
     /// What is known of an object without reading its value.
@@ -222,7 +234,9 @@ impl Handle {
         engine.wake_recycler();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
-                outcome = outcome.and(Err(Error::Failed("a background thread panicked; see the log".to_owned())));
+                outcome = outcome.and(Err(Error::Failed(
+                    "a background thread panicked; see the log".to_owned(),
+                )));
             }
         }
         drop(self.lock.lock().take());

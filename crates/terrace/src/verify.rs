@@ -27,7 +27,10 @@ pub struct VerifyReport {
 /// # Errors
 /// If the index cannot be walked.
 pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
-    let mut report = VerifyReport { errors: engine.damage.clone(), ..VerifyReport::default() };
+    let mut report = VerifyReport {
+        errors: engine.damage.clone(),
+        ..VerifyReport::default()
+    };
     engine.log.wait_applied()?;
     let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
     let mut live_block_bytes = 0;
@@ -47,7 +50,9 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
                 report.objects += 1;
                 report.bytes += entry.length;
             }
-            Err(reason) => report.errors.push(format!("key {:?}: {reason}", String::from_utf8_lossy(&key))),
+            Err(reason) => report
+                .errors
+                .push(format!("key {:?}: {reason}", String::from_utf8_lossy(&key))),
         }
     }
     check_segments(engine, &mut report);
@@ -58,7 +63,11 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
 
 fn check_value(engine: &Engine, key: &[u8], entry: &crate::index::Entry) -> std::result::Result<(), String> {
     let checksum = match &entry.home {
-        Home::Block { block, offset, extent_bytes } => {
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
             let reader = engine
                 .large
                 .open_value(*block, *offset, *extent_bytes, entry.length)
@@ -72,7 +81,11 @@ fn check_value(engine: &Engine, key: &[u8], entry: &crate::index::Entry) -> std:
             let hit = read_home(engine, key, entry).map_err(|error| error.to_string())?;
             let object = hit.into_object().map_err(|error| error.to_string())?;
             if object.value.len() as u64 != entry.length {
-                return Err(format!("its value has {} bytes, its entry says {}", object.value.len(), entry.length));
+                return Err(format!(
+                    "its value has {} bytes, its entry says {}",
+                    object.value.len(),
+                    entry.length
+                ));
             }
             crc32c::crc32c(&object.value)
         }
@@ -92,7 +105,10 @@ fn check_segments(engine: &Engine, report: &mut VerifyReport) {
         match SegmentImage::read(segment, engine.log.segments.segment_bytes()) {
             Ok(image) => {
                 for (from, to) in image.damaged() {
-                    report.errors.push(format!("segment {:08x}: bytes {from} to {to} hold no sound frame", segment.number));
+                    report.errors.push(format!(
+                        "segment {:08x}: bytes {from} to {to} hold no sound frame",
+                        segment.number
+                    ));
                 }
             }
             Err(error) => report.errors.push(format!("segment {:08x}: {error}", segment.number)),

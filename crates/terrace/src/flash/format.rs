@@ -165,6 +165,12 @@ pub struct Extent {
     pub length: u64,
 }
 
+impl Extent {
+    const fn words(&self) -> [u64; 4] {
+        [self.block, self.offset, self.extent_bytes, self.length]
+    }
+}
+
 /// What a record says about its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
@@ -297,14 +303,13 @@ impl<'a> Record<'a> {
             at += 8;
         };
         match self.body {
-            Body::PutLarge { extent } => {
-                [extent.block, extent.offset, extent.extent_bytes, extent.length].map(|value| word(out, value));
-            }
-            Body::MoveToFlash { version, .. } => {
-                [version, 0].map(|value| word(out, value));
-            }
+            Body::PutLarge { extent } => extent.words().into_iter().for_each(|value| word(out, value)),
+            Body::MoveToFlash { version, .. } => [version, 0].into_iter().for_each(|value| word(out, value)),
             Body::MoveToBlock { version, extent } => {
-                [version, 0, extent.block, extent.offset, extent.extent_bytes, extent.length].map(|value| word(out, value));
+                [version, 0]
+                    .into_iter()
+                    .chain(extent.words())
+                    .for_each(|value| word(out, value));
             }
             Body::Put { .. } | Body::PutInline { .. } | Body::Delete => {}
         }
@@ -345,9 +350,14 @@ impl<'a> Record<'a> {
         let body = match layout.kind {
             1 => Body::Put { value },
             2 => Body::PutInline { value },
-            3 => Body::PutLarge { extent: extent_at(RECORD_HEADER_BYTES) },
+            3 => Body::PutLarge {
+                extent: extent_at(RECORD_HEADER_BYTES),
+            },
             4 => Body::Delete,
-            5 => Body::MoveToFlash { version: u64_at(bytes, RECORD_HEADER_BYTES), value },
+            5 => Body::MoveToFlash {
+                version: u64_at(bytes, RECORD_HEADER_BYTES),
+                value,
+            },
             6 => Body::MoveToBlock {
                 version: u64_at(bytes, RECORD_HEADER_BYTES),
                 extent: extent_at(RECORD_HEADER_BYTES + 16),

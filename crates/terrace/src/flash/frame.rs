@@ -108,7 +108,14 @@ impl Frame {
     }
 
     /// Rebuilds a frame that recovery read from its segment: durable, not applied.
-    pub fn recovered(segment: u32, header: &FrameHeader, segment_bytes: u64, offset: u64, bytes: &[u8], pool: Arc<FramePool>) -> Self {
+    pub fn recovered(
+        segment: u32,
+        header: &FrameHeader,
+        segment_bytes: u64,
+        offset: u64,
+        bytes: &[u8],
+        pool: Arc<FramePool>,
+    ) -> Self {
         let frame = Self::open(segment, header.generation, segment_bytes, offset, pool);
         {
             let mut contents = frame.contents.write();
@@ -119,7 +126,11 @@ impl Frame {
             contents.record_count = header.record_count;
             let mut at = FRAME_HEADER_BYTES;
             while let Some(record) = contents.buffer.get(at..).and_then(Record::parse) {
-                let (hash, bytes, is_move) = (crate::key_hash(record.key), record.record_bytes(), record.body.is_move());
+                let (hash, bytes, is_move) = (
+                    crate::key_hash(record.key),
+                    record.record_bytes(),
+                    record.body.is_move(),
+                );
                 if !is_move {
                     let Contents { buffer, table, .. } = &mut *contents;
                     insert(table, buffer, hash, at);
@@ -150,7 +161,11 @@ impl Frame {
             let at = contents.buffer.len();
             contents.buffer.set_len(at + record.record_bytes());
             #[allow(clippy::cast_possible_truncation)] // the low half, by definition
-            let record = Record { seq, generation: self.generation as u32, ..*record };
+            let record = Record {
+                seq,
+                generation: self.generation as u32,
+                ..*record
+            };
             record.encode_into(&mut contents.buffer[at..]);
             // A move only counts if the entry still has its version, which the applier decides: until then the old home
             // answers.
@@ -190,7 +205,10 @@ impl Frame {
 
     /// Read access to the records.
     pub fn view(&self) -> FrameView<'_> {
-        FrameView { frame: self, contents: self.contents.read() }
+        FrameView {
+            frame: self,
+            contents: self.contents.read(),
+        }
     }
 
     /// A record in it points to a value in the large space that is written but not yet durable.
@@ -227,7 +245,10 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let contents = self.contents.get_mut();
-        self.pool.put(std::mem::take(&mut contents.buffer), std::mem::take(&mut contents.table));
+        self.pool.put(
+            std::mem::take(&mut contents.buffer),
+            std::mem::take(&mut contents.table),
+        );
     }
 }
 

@@ -73,7 +73,9 @@ pub fn read_record<R>(
         #[allow(clippy::cast_possible_truncation)] // the low half, by definition
         let generation = segment.generation() as u32;
         let found = match Record::decode(&buffer[within..]) {
-            Some(record) if record.generation == generation && record.value_matches() => Found::Record(use_record(&record)),
+            Some(record) if record.generation == generation && record.value_matches() => {
+                Found::Record(use_record(&record))
+            }
             _ => Found::NotARecord,
         };
         if buffer.capacity() > KEPT_BUFFER_BYTES_MAX {

@@ -48,7 +48,10 @@ struct Recovery<'a> {
 /// # Errors
 /// The device's.
 pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, read_only: bool) -> Result<RecoveredLog> {
-    let mut used: Vec<&Segment> = segments.iter().filter(|segment| segment.state() == SegmentState::Sealed).collect();
+    let mut used: Vec<&Segment> = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Sealed)
+        .collect();
     used.sort_by_key(|segment| segment.generation());
     // A header's first seq is a lower bound taken when the segment was prepared, so the segment before may still
     // hold later commits.
@@ -58,7 +61,12 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
         segments,
         persisted_seq,
         pool,
-        log: RecoveredLog { frames: Vec::new(), last_seq: persisted_seq, tail: None, damage: Vec::new() },
+        log: RecoveredLog {
+            frames: Vec::new(),
+            last_seq: persisted_seq,
+            tail: None,
+            damage: Vec::new(),
+        },
         reached: None,
         read_only,
     };
@@ -74,14 +82,25 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
     }
     let log = recovery.log;
     // After a process crash the frames may still be on their way to the device; from here on they count as durable.
-    for number in log.frames.iter().map(|frame| frame.segment).collect::<std::collections::BTreeSet<_>>() {
+    for number in log
+        .frames
+        .iter()
+        .map(|frame| frame.segment)
+        .collect::<std::collections::BTreeSet<_>>()
+    {
         if let Some(segment) = segments.get(number).filter(|_| !read_only) {
-            segment.file.sync_data().map_err(|error| Error::io(format!("sync segment {number:08x}"), &error))?;
+            segment
+                .file
+                .sync_data()
+                .map_err(|error| Error::io(format!("sync segment {number:08x}"), &error))?;
         }
     }
     for segment in used.iter().chain(&images_from) {
         if segment.state() == SegmentState::Sealed {
-            let end = log.tail.filter(|tail| tail.0 == segment.number).map_or(segments.segment_bytes(), |tail| tail.1);
+            let end = log
+                .tail
+                .filter(|tail| tail.0 == segment.number)
+                .map_or(segments.segment_bytes(), |tail| tail.1);
             segments.seal(segment, log.last_seq, end);
         }
     }
@@ -105,7 +124,10 @@ impl Recovery<'_> {
             }
             // Not a sound continuation. Is there one further on?
             let next = image.next_frame(at);
-            let missing_from = self.reached.map_or(self.persisted_seq, |reached| reached.max(self.persisted_seq)) + 1;
+            let missing_from = self
+                .reached
+                .map_or(self.persisted_seq, |reached| reached.max(self.persisted_seq))
+                + 1;
             match next {
                 Some(frame) if frame.header.first_seq <= self.persisted_seq + 1 => {
                     self.report(image.number, at, frame.offset, "commits the index has persisted");
@@ -186,7 +208,11 @@ impl Recovery<'_> {
         let mut wiped = 0;
         let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
         while let Some(frame) = image.next_frame(at) {
-            tracing::info!(segment = segment.number, offset = frame.offset, "dropping a frame that was never durable");
+            tracing::info!(
+                segment = segment.number,
+                offset = frame.offset,
+                "dropping a frame that was never durable"
+            );
             at = frame.end();
             wiped += 1;
             if !self.read_only {
@@ -206,10 +232,12 @@ impl Recovery<'_> {
     }
 
     fn wipe(&self, segment: &Segment, zeros: &AlignedBuffer, offset: u64) -> Result<()> {
-        segment
-            .file
-            .write_all_at(zeros, offset)
-            .map_err(|error| Error::io(format!("wipe a frame in segment {:08x} at {offset}", segment.number), &error))
+        segment.file.write_all_at(zeros, offset).map_err(|error| {
+            Error::io(
+                format!("wipe a frame in segment {:08x} at {offset}", segment.number),
+                &error,
+            )
+        })
     }
 
     fn report(&mut self, number: u32, from: usize, to: usize, lost: &str) {

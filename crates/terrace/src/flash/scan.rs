@@ -56,7 +56,11 @@ impl SegmentImage {
                 .map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))?;
             at += part.len() as u64;
         }
-        Ok(Self { number: segment.number, generation: segment.generation(), bytes })
+        Ok(Self {
+            number: segment.number,
+            generation: segment.generation(),
+            bytes,
+        })
     }
 
     /// Length of the segment.
@@ -68,12 +72,18 @@ impl SegmentImage {
     pub fn frame_at(&self, offset: usize) -> Option<FoundFrame<'_>> {
         let bytes = self.bytes.get(offset..)?;
         let header = check_frame(bytes, self.generation)?;
-        Some(FoundFrame { offset, header, bytes: bytes.get(..header.frame_bytes())? })
+        Some(FoundFrame {
+            offset,
+            header,
+            bytes: bytes.get(..header.frame_bytes())?,
+        })
     }
 
     /// The first sound frame at or after `offset`.
     pub fn next_frame(&self, offset: usize) -> Option<FoundFrame<'_>> {
-        (offset..self.bytes.len()).step_by(PAGE_BYTES).find_map(|at| self.frame_at(at))
+        (offset..self.bytes.len())
+            .step_by(PAGE_BYTES)
+            .find_map(|at| self.frame_at(at))
     }
 
     /// All sound frames, in order.

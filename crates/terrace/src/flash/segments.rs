@@ -42,7 +42,14 @@ pub enum SegmentState {
 }
 
 impl SegmentState {
-    const ALL: [Self; 6] = [Self::Free, Self::Open, Self::Sealed, Self::Draining, Self::Drained, Self::Quarantined];
+    const ALL: [Self; 6] = [
+        Self::Free,
+        Self::Open,
+        Self::Sealed,
+        Self::Draining,
+        Self::Drained,
+        Self::Quarantined,
+    ];
 }
 
 /// One segment file.
@@ -139,6 +146,8 @@ pub struct Segments {
     created: AtomicU32,
     free: Mutex<Vec<u32>>,
     free_count: AtomicU32,
+    /// One file is made at a time: a commit and the flusher may both want one.
+    creating: Mutex<()>,
     next_generation: AtomicU64,
     device_full: AtomicBool,
 }
@@ -157,7 +166,9 @@ impl Segments {
         read_only: bool,
     ) -> Result<Self> {
         let directory = Path::new(DIRECTORY);
-        let mut names = disk.list(directory).map_err(|error| Error::io("list segments", &error))?;
+        let mut names = disk
+            .list(directory)
+            .map_err(|error| Error::io("list segments", &error))?;
         names.sort();
         let numbers: Vec<u32> = names
             .iter()
@@ -175,11 +186,14 @@ impl Segments {
             created: AtomicU32::new(0),
             free: Mutex::new(Vec::new()),
             free_count: AtomicU32::new(0),
+            creating: Mutex::new(()),
             next_generation: AtomicU64::new(1),
             device_full: AtomicBool::new(false),
         };
         if !read_only {
-            ring.disk.create_dir_all(directory).map_err(|error| Error::io_on(Tier::Flash, "create segments", &error))?;
+            ring.disk
+                .create_dir_all(directory)
+                .map_err(|error| Error::io_on(Tier::Flash, "create segments", &error))?;
         }
         for number in numbers {
             ring.open_segment(number, read_only)?;
@@ -194,19 +208,33 @@ impl Segments {
     fn open_segment(&self, number: u32, read_only: bool) -> Result<()> {
         let path = Self::path(number);
         let context = || format!("open segment {}", path.display());
-        let mode = OpenMode { write: !read_only, direct: self.direct_io, create_new: false };
-        let file = self.disk.open(&path, mode).map_err(|error| Error::io(context(), &error))?;
+        let mode = OpenMode {
+            write: !read_only,
+            direct: self.direct_io,
+            create_new: false,
+        };
+        let file = self
+            .disk
+            .open(&path, mode)
+            .map_err(|error| Error::io(context(), &error))?;
         let length = file.len().map_err(|error| Error::io(context(), &error))?;
         let segment = Segment::new(number, file);
         let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
         let header = if length >= self.segment_bytes {
-            segment.file.read_exact_at(&mut page, 0).map_err(|error| Error::io(context(), &error))?;
+            segment
+                .file
+                .read_exact_at(&mut page, 0)
+                .map_err(|error| Error::io(context(), &error))?;
             SegmentHeader::decode(&page)
         } else {
             None
         };
         match header {
-            Some(header) if header.store_id == self.store_id && header.number == number && header.segment_bytes == self.segment_bytes => {
+            Some(header)
+                if header.store_id == self.store_id
+                    && header.number == number
+                    && header.segment_bytes == self.segment_bytes =>
+            {
                 segment.generation.store(header.generation, Ordering::Release);
                 segment.first_seq.store(header.first_seq, Ordering::Release);
                 segment.set_state(SegmentState::Sealed);
@@ -216,7 +244,10 @@ impl Segments {
             // in it, since the header is synced before the first frame.
             _ if !read_only => {
                 if length < self.segment_bytes {
-                    segment.file.allocate(self.segment_bytes).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
+                    segment
+                        .file
+                        .allocate(self.segment_bytes)
+                        .map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
                 }
                 self.push_free(number);
             }
@@ -311,7 +342,9 @@ impl Segments {
             }
             None => self.create()?,
         };
-        let segment = self.get(number).ok_or_else(|| Error::corruption(format!("segment {number}"), "vanished"))?;
+        let segment = self
+            .get(number)
+            .ok_or_else(|| Error::corruption(format!("segment {number}"), "vanished"))?;
         let generation = self.next_generation.fetch_add(1, Ordering::AcqRel);
         match self.begin_use(segment, generation, first_seq) {
             Ok(()) => Ok(segment),
@@ -346,20 +379,29 @@ impl Segments {
     }
 
     fn create(&self) -> Result<u32> {
-        let full = |reason: String| Error::OutOfSpace { tier: Tier::Flash, reason };
+        let _creating = self.creating.lock();
+        let full = |reason: String| Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason,
+        };
         let Some(number) = (0..self.slots.len()).find(|number| self.slots[*number].get().is_none()) else {
             return Err(full(format!("all {} segments of the log are in use", self.slots.len())));
         };
         #[allow(clippy::cast_possible_truncation)]
         let number = number as u32;
         let path = Self::path(number);
-        let made = self.disk.open(&path, OpenMode::CREATE.with_direct(self.direct_io)).and_then(|file| {
-            let outcome = file.allocate(self.segment_bytes).and_then(|()| self.disk.sync_dir(Path::new(DIRECTORY)));
-            if outcome.is_err() {
-                let _ = self.disk.remove(&path);
-            }
-            outcome.map(|()| file)
-        });
+        let made = self
+            .disk
+            .open(&path, OpenMode::CREATE.with_direct(self.direct_io))
+            .and_then(|file| {
+                let outcome = file
+                    .allocate(self.segment_bytes)
+                    .and_then(|()| self.disk.sync_dir(Path::new(DIRECTORY)));
+                if outcome.is_err() {
+                    let _ = self.disk.remove(&path);
+                }
+                outcome.map(|()| file)
+            });
         match made {
             Ok(file) => {
                 let _ = self.slots[number as usize].set(Segment::new(number, file));

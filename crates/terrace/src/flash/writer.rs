@@ -35,7 +35,9 @@ pub struct FrameWriter {
 
 impl std::fmt::Debug for FrameWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameWriter").field("durable_seq", &self.durable_seq).finish_non_exhaustive()
+        f.debug_struct("FrameWriter")
+            .field("durable_seq", &self.durable_seq)
+            .finish_non_exhaustive()
     }
 }
 
@@ -63,7 +65,10 @@ impl FrameWriter {
     /// Starts after recovery: everything up to `seq` is durable.
     pub fn starting_at(seq: u64, large_sync: LargeSync) -> Self {
         Self {
-            state: Mutex::new(State { written_seq: seq, ..State::default() }),
+            state: Mutex::new(State {
+                written_seq: seq,
+                ..State::default()
+            }),
             changed: Condvar::new(),
             durable_seq: AtomicU64::new(seq),
             written: WrittenBytes::default(),
@@ -147,7 +152,10 @@ impl FrameWriter {
     }
 
     fn check(state: &State) -> Result<()> {
-        state.failed.as_ref().map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+        state
+            .failed
+            .as_ref()
+            .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
     /// Writes all sealed frames and syncs if asked; gives the pen back.
@@ -194,7 +202,11 @@ impl FrameWriter {
         state.pen_taken = false;
         state.written_seq = state.written_seq.max(written_seq);
         state.unsynced = unsynced;
-        state.unsynced_bytes = if unsynced.is_none() { 0 } else { state.unsynced_bytes + written_bytes };
+        state.unsynced_bytes = if unsynced.is_none() {
+            0
+        } else {
+            state.unsynced_bytes + written_bytes
+        };
         let durable_seq = durable_seq.min(state.written_seq);
         self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
         if let Err(error) = outcome {
@@ -211,18 +223,24 @@ impl FrameWriter {
             .get(frame.segment)
             .ok_or_else(|| Error::corruption(format!("segment {}", frame.segment), "it is not there"))?;
         let view = frame.view();
-        segment
-            .file
-            .write_all_at(view.bytes(), frame.offset)
-            .map_err(|error| Error::io(format!("write segment {:08x} at {}", frame.segment, frame.offset), &error))?;
+        segment.file.write_all_at(view.bytes(), frame.offset).map_err(|error| {
+            Error::io(
+                format!("write segment {:08x} at {}", frame.segment, frame.offset),
+                &error,
+            )
+        })?;
         let padding = view.padding_bytes() as u64;
         self.written.padding.fetch_add(padding, Ordering::Relaxed);
-        self.written.records.fetch_add(view.bytes().len() as u64 - padding, Ordering::Relaxed);
+        self.written
+            .records
+            .fetch_add(view.bytes().len() as u64 - padding, Ordering::Relaxed);
         Ok(())
     }
 
     fn sync(segments: &Segments, unsynced: Option<u32>) -> Result<()> {
-        let Some(segment) = unsynced.and_then(|number| segments.get(number)) else { return Ok(()) };
+        let Some(segment) = unsynced.and_then(|number| segments.get(number)) else {
+            return Ok(());
+        };
         segment
             .file
             .sync_data()

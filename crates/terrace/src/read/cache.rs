@@ -65,11 +65,6 @@ impl ValueCache {
         }
     }
 
-    /// Whether it holds anything at all.
-    pub const fn is_on(&self) -> bool {
-        self.cache.is_some()
-    }
-
     /// The value at a place.
     pub fn get(&self, place: Place) -> Option<CachedValue> {
         self.cache.as_ref()?.get(&place)

@@ -45,7 +45,11 @@ impl Hit {
     /// # Errors
     /// [`Error::Corruption`] if the attributes are not.
     pub fn into_object(self) -> Result<Object> {
-        Ok(Object { version: self.version, attributes: decode_attributes(&self.attributes)?, value: self.value })
+        Ok(Object {
+            version: self.version,
+            attributes: decode_attributes(&self.attributes)?,
+            value: self.value,
+        })
     }
 }
 
@@ -92,7 +96,11 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
         version: Version(record.version()),
         length: extent.length,
         checksum: record.checksum,
-        home: Home::Block { block: extent.block, offset: extent.offset, extent_bytes: extent.extent_bytes },
+        home: Home::Block {
+            block: extent.block,
+            offset: extent.offset,
+            extent_bytes: extent.extent_bytes,
+        },
         attributes: Bytes::copy_from_slice(record.attributes),
     }
 }
@@ -122,7 +130,9 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
 
 /// One look into the flash index. `None` says nothing about the key.
 fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
-    let Some(found) = engine.flash_index.lookup(hash) else { return Ok(None) };
+    let Some(found) = engine.flash_index.lookup(hash) else {
+        return Ok(None);
+    };
     read_flash(engine, key, found.address, found.read_bytes_max, None)
 }
 
@@ -135,11 +145,17 @@ fn read_flash(
     version: Option<Version>,
 ) -> Result<Option<Hit>> {
     let segments = &engine.log.segments;
-    let place = segments.place(address.bytes()).map(|(generation, offset)| Place::flash(generation, offset));
+    let place = segments
+        .place(address.bytes())
+        .map(|(generation, offset)| Place::flash(generation, offset));
     if let Some(cached) = place.and_then(|place| engine.cache.get(place)) {
         if cached.key == key && version.is_none_or(|version| version.0 == cached.version) {
             count(&engine.metrics.cache_hits);
-            return Ok(Some(Hit { version: Version(cached.version), attributes: cached.attributes, value: cached.value }));
+            return Ok(Some(Hit {
+                version: Version(cached.version),
+                attributes: cached.attributes,
+                value: cached.value,
+            }));
         }
     }
     let (found, device_reads) = read_record(segments, address, expected_bytes, |record| {
@@ -148,7 +164,10 @@ fn read_flash(
     })?;
     engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
     let Found::Record(Some(hit)) = found else {
-        engine.metrics.false_flash_reads.fetch_add(device_reads, Ordering::Relaxed);
+        engine
+            .metrics
+            .false_flash_reads
+            .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
     count(&engine.metrics.flash_hits);
@@ -191,7 +210,10 @@ pub fn get_by_ordered_index(
             Err(error) => return Err(error),
         }
     }
-    Err(Error::corruption(String::from_utf8_lossy(key).into_owned(), "its entry keeps changing and never leads to its value"))
+    Err(Error::corruption(
+        String::from_utf8_lossy(key).into_owned(),
+        "its entry keeps changing and never leads to its value",
+    ))
 }
 
 /// Reads the value an entry points to.
@@ -199,10 +221,17 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     match &entry.home {
         Home::Inline(value) => {
             if crc32c::crc32c(value) != entry.checksum {
-                return Err(Error::corruption(String::from_utf8_lossy(key).into_owned(), "its inline value does not match its checksum"));
+                return Err(Error::corruption(
+                    String::from_utf8_lossy(key).into_owned(),
+                    "its inline value does not match its checksum",
+                ));
             }
             count(&engine.metrics.inline_hits);
-            Ok(Hit { version: entry.version, attributes: entry.attributes.clone(), value: value.clone() })
+            Ok(Hit {
+                version: entry.version,
+                attributes: entry.attributes.clone(),
+                value: value.clone(),
+            })
         }
         Home::Flash { address } => {
             let expected = flash_record_bytes(key, entry);
@@ -210,20 +239,39 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
             hit.ok_or_else(|| {
                 let segment = engine.log.segments.segment_bytes();
                 Error::corruption(
-                    format!("segment {:08x} at {} (key {:?})", address / segment, address % segment, String::from_utf8_lossy(key)),
+                    format!(
+                        "segment {:08x} at {} (key {:?})",
+                        address / segment,
+                        address % segment,
+                        String::from_utf8_lossy(key)
+                    ),
                     "the record there is damaged or another's",
                 )
             })
         }
-        Home::Block { block, offset, extent_bytes } => {
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
             let place = Place::block(*block, *offset);
             if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
                 count(&engine.metrics.cache_hits);
-                return Ok(Hit { version: entry.version, attributes: entry.attributes.clone(), value: cached.value });
+                return Ok(Hit {
+                    version: entry.version,
+                    attributes: entry.attributes.clone(),
+                    value: cached.value,
+                });
             }
-            let value = engine.large.read_all(key, *block, *offset, *extent_bytes, entry.length)?;
+            let value = engine
+                .large
+                .read_all(key, *block, *offset, *extent_bytes, entry.length)?;
             count(&engine.metrics.block_hits);
-            let hit = Hit { version: entry.version, attributes: entry.attributes.clone(), value };
+            let hit = Hit {
+                version: entry.version,
+                attributes: entry.attributes.clone(),
+                value,
+            };
             keep(engine, Some(place), key, &hit);
             Ok(hit)
         }
@@ -256,7 +304,9 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
 
 /// What is known of an object without reading its value.
 pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
-    let Some(entry) = find_entry(engine, key)? else { return Ok(None) };
+    let Some(entry) = find_entry(engine, key)? else {
+        return Ok(None);
+    };
     let mut info = object_info(&entry)?;
     if info.home == HomeKind::Inline && info.length > engine.options.inline_bytes_max {
         info.home = HomeKind::Flash;
@@ -280,7 +330,9 @@ pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
 
 /// Reads several objects in parallel.
 pub fn multi_get<K: AsRef<[u8]> + Sync>(engine: &Engine, keys: &[K]) -> Vec<Result<Option<Object>>> {
-    parallel(keys, |key| get(engine, key.as_ref()).and_then(|hit| hit.map(Hit::into_object).transpose()))
+    parallel(keys, |key| {
+        get(engine, key.as_ref()).and_then(|hit| hit.map(Hit::into_object).transpose())
+    })
 }
 
 /// Threads that read for one call at most. Reads wait for a device, so more than cores are of use.
@@ -294,8 +346,10 @@ pub fn parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
     }
     let part = items.len().div_ceil(threads);
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            items.chunks(part).map(|chunk| scope.spawn(|| chunk.iter().map(&work).collect::<Vec<_>>())).collect();
+        let workers: Vec<_> = items
+            .chunks(part)
+            .map(|chunk| scope.spawn(|| chunk.iter().map(&work).collect::<Vec<_>>()))
+            .collect();
         let mut results = Vec::with_capacity(items.len());
         for worker in workers {
             match worker.join() {

@@ -21,13 +21,20 @@ pub struct Reader {
 #[derive(Debug)]
 enum Source {
     /// Small values are read at once.
-    Memory { value: Bytes, position: usize },
+    Memory {
+        value: Bytes,
+        position: usize,
+    },
     Block(Box<ValueReader>),
 }
 
 impl Reader {
     /// Opens a stream over what `lookup` finds.
-    pub(crate) fn open(engine: &Arc<Engine>, key: &[u8], lookup: impl Fn(&[u8]) -> Result<Option<Entry>>) -> Result<Option<Self>> {
+    pub(crate) fn open(
+        engine: &Arc<Engine>,
+        key: &[u8],
+        lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+    ) -> Result<Option<Self>> {
         // The home may move between lookup and reading; once more then.
         let mut last_error = None;
         for _ in 0..super::ATTEMPTS {
@@ -49,15 +56,28 @@ impl Reader {
     fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry) -> Result<Self> {
         let info = object_info(entry)?;
         let source = match &entry.home {
-            Home::Block { block, offset, extent_bytes } => {
+            Home::Block {
+                block,
+                offset,
+                extent_bytes,
+            } => {
                 let reader = engine.large.open_value(*block, *offset, *extent_bytes, entry.length)?;
                 if reader.header()?.key != key {
-                    return Err(Error::corruption(format!("block {block:x} at {offset}"), "the value there is another key's"));
+                    return Err(Error::corruption(
+                        format!("block {block:x} at {offset}"),
+                        "the value there is another key's",
+                    ));
                 }
-                engine.metrics.block_hits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                engine
+                    .metrics
+                    .block_hits
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 Source::Block(Box::new(reader))
             }
-            _ => Source::Memory { value: read_home(engine, key, entry)?.into_object()?.value, position: 0 },
+            _ => Source::Memory {
+                value: read_home(engine, key, entry)?.into_object()?.value,
+                position: 0,
+            },
         };
         Ok(Self { info, source })
     }
@@ -74,7 +94,10 @@ impl Reader {
     /// [`Error::Invalid`] beyond the value's end.
     pub fn seek_to(&mut self, offset: u64) -> Result<()> {
         if offset > self.info.length {
-            return Err(Error::invalid(format!("offset {offset} is beyond the value's {} bytes", self.info.length)));
+            return Err(Error::invalid(format!(
+                "offset {offset} is beyond the value's {} bytes",
+                self.info.length
+            )));
         }
         match &mut self.source {
             #[allow(clippy::cast_possible_truncation)] // within a value in memory

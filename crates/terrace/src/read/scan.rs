@@ -21,7 +21,10 @@ impl ScanRange {
     /// Every key.
     #[must_use]
     pub const fn all() -> Self {
-        Self { start: Bound::Unbounded, end: Bound::Unbounded }
+        Self {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        }
     }
 
     /// Keys that start with `prefix`.
@@ -38,14 +41,20 @@ impl ScanRange {
             }
             None => Bound::Unbounded,
         };
-        Self { start: Bound::Included(prefix.to_vec()), end }
+        Self {
+            start: Bound::Included(prefix.to_vec()),
+            end,
+        }
     }
 
     /// Keys in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Self {
         let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self { start: owned(range.start_bound()), end: owned(range.end_bound()) }
+        Self {
+            start: owned(range.start_bound()),
+            end: owned(range.end_bound()),
+        }
     }
 
     /// The same range, from after `key` on: for going on with a page.
@@ -74,14 +83,25 @@ pub struct Scan {
 
 impl Scan {
     pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
-        let inner = snapshot.engine().index.scan((range.start, range.end), snapshot.version().0)?;
-        Ok(Self { inner, snapshot: snapshot.clone() })
+        let inner = snapshot
+            .engine()
+            .index
+            .scan((range.start, range.end), snapshot.version().0)?;
+        Ok(Self {
+            inner,
+            snapshot: snapshot.clone(),
+        })
     }
 
     fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
         let (key, entry) = found?;
         let info = object_info(&entry)?;
-        Ok(ScanItem { key, info, entry, snapshot: self.snapshot.clone() })
+        Ok(ScanItem {
+            key,
+            info,
+            entry,
+            snapshot: self.snapshot.clone(),
+        })
     }
 
     /// The next `count` objects (fewer at the end) with their values, read in parallel.
@@ -126,6 +146,8 @@ impl ScanItem {
     /// [`crate::Error::Corruption`], the device's.
     pub fn value(&self) -> Result<Bytes> {
         // The snapshot keeps the entry's home where it was, so there is nothing to look up again.
-        read_home(self.snapshot.engine(), &self.key, &self.entry).map(Hit::into_object)?.map(|object| object.value)
+        read_home(self.snapshot.engine(), &self.key, &self.entry)
+            .map(Hit::into_object)?
+            .map(|object| object.value)
     }
 }

@@ -17,7 +17,10 @@ impl Snapshot {
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
         engine.log.wait_applied()?;
         let seq = engine.snapshots.register(|| engine.log.applied_seq());
-        Ok(Self { engine: Arc::clone(engine), seq: Arc::new(seq) })
+        Ok(Self {
+            engine: Arc::clone(engine),
+            seq: Arc::new(seq),
+        })
     }
 
     /// The version of the last commit it sees.
@@ -54,7 +57,9 @@ impl Snapshot {
     /// As [`crate::Store::reader`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
-        Reader::open(&self.engine, key.as_ref(), |key| self.engine.index.get_at(key, self.seq.seq))
+        Reader::open(&self.engine, key.as_ref(), |key| {
+            self.engine.index.get_at(key, self.seq.seq)
+        })
     }
 
     /// Objects in a range, in key order.

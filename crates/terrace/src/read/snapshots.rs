@@ -17,7 +17,10 @@ impl Snapshots {
         let mut seqs = self.seqs.lock();
         let seq = current_seq();
         *seqs.entry(seq).or_insert(0) += 1;
-        SnapshotSeq { seq, snapshots: Arc::clone(self) }
+        SnapshotSeq {
+            seq,
+            snapshots: Arc::clone(self),
+        }
     }
 
     /// The oldest snapshot's seq, or what `current_seq` gives if there is none.

@@ -44,7 +44,9 @@ pub struct Applier {
     elsewhere: KeyFilter,
     refill: Option<Refill>,
     log_bytes_since_mark: u64,
-    entry_bytes: Bytes,
+    /// The live bytes of blocks are known: everything recovery found is applied.
+    accounted: bool,
+    no_bytes: Bytes,
 }
 
 /// How far the refill of the flash index after an open has got.
@@ -74,16 +76,23 @@ impl Applier {
             engine,
             index,
             elsewhere: KeyFilter::default(),
-            refill: Some(Refill { after: Bound::Unbounded }),
+            refill: Some(Refill {
+                after: Bound::Unbounded,
+            }),
             log_bytes_since_mark: 0,
-            entry_bytes: Bytes::new(),
+            accounted: false,
+            no_bytes: Bytes::new(),
         })
     }
 
     /// Runs until the log is closed and everything is applied.
     pub fn run(mut self) {
         loop {
-            let wait = if self.refill.is_some() { Duration::ZERO } else { Duration::from_millis(100) };
+            let wait = if self.refill.is_some() {
+                Duration::ZERO
+            } else {
+                Duration::from_millis(100)
+            };
             match self.engine.log.next_to_apply(wait) {
                 Some(frame) => self.apply_frame(&frame),
                 None if self.engine.log.is_closed() => break,
@@ -97,15 +106,23 @@ impl Applier {
     }
 
     fn between_frames(&mut self) -> Result<()> {
+        if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
+            self.engine.large.accounting_complete();
+            self.accounted = true;
+        }
         let asked = self.engine.mark_wanted.swap(false, Ordering::AcqRel);
-        if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
+        if self.engine.options.read_only {
+            // Nothing is persisted: what was replayed stays in memory.
+        } else if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
             self.rotate()?;
         }
         if self.refill.is_some() {
             self.refill_step()?;
         } else if self.filter_is_stale() {
             self.elsewhere.clear();
-            self.refill = Some(Refill { after: Bound::Unbounded });
+            self.refill = Some(Refill {
+                after: Bound::Unbounded,
+            });
         }
         Ok(())
     }
@@ -122,7 +139,10 @@ impl Applier {
         }
         let mut payload = engine.accounting.encode().to_vec();
         payload.extend_from_slice(&engine.large.accounting());
-        let mark = IndexMark { applied_seq: self.index.applied_seq(), payload: payload.into() };
+        let mark = IndexMark {
+            applied_seq: self.index.applied_seq(),
+            payload: payload.into(),
+        };
         self.index.rotate(mark)?;
         self.log_bytes_since_mark = 0;
         engine.wake_index_threads();
@@ -169,7 +189,9 @@ impl Applier {
                 self.replace(hash, record.key);
                 self.index.remove(record.key, record.seq);
             }
-            Body::MoveToFlash { version, value } => self.move_to_flash(hash, address, record, version, value.len() as u64),
+            Body::MoveToFlash { version, value } => {
+                self.move_to_flash(hash, address, record, version, value.len() as u64)
+            }
             Body::MoveToBlock { version, extent } => self.move_to_block(hash, record, version, extent),
         }
     }
@@ -183,7 +205,13 @@ impl Applier {
             None => Replaced::Nothing,
         };
         self.account_replaced(&replaced);
-        let entry = self.entry(record, Home::Flash { address: address.bytes() }, length);
+        let entry = self.entry(
+            record,
+            Home::Flash {
+                address: address.bytes(),
+            },
+            length,
+        );
         self.index.insert(record.key, &entry, record.seq);
         self.engine.accounting.add(HomeKind::Flash, length);
     }
@@ -196,9 +224,18 @@ impl Applier {
     }
 
     fn entry(&self, record: &Record<'_>, home: Home, length: u64) -> Entry {
-        let attributes =
-            if record.attributes.is_empty() { self.entry_bytes.clone() } else { Bytes::copy_from_slice(record.attributes) };
-        Entry { version: Version(record.version()), length, checksum: record.checksum, home, attributes }
+        let attributes = if record.attributes.is_empty() {
+            self.no_bytes.clone()
+        } else {
+            Bytes::copy_from_slice(record.attributes)
+        };
+        Entry {
+            version: Version(record.version()),
+            length,
+            checksum: record.checksum,
+            home,
+            attributes,
+        }
     }
 
     /// Takes the key's object out of the flash index and the accounting.
@@ -236,7 +273,10 @@ impl Applier {
             Replaced::Flash => self.engine.accounting.remove_average_flash(),
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
-                if let Home::Block { block, extent_bytes, .. } = entry.home {
+                if let Home::Block {
+                    block, extent_bytes, ..
+                } = entry.home
+                {
                     self.engine.large.account_dead(block, extent_bytes);
                 }
             }
@@ -244,16 +284,29 @@ impl Applier {
     }
 
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
-        let Some(entry) = self.current_entry(record.key).filter(|entry| entry.version.0 == version) else { return };
+        let Some(entry) = self
+            .current_entry(record.key)
+            .filter(|entry| entry.version.0 == version)
+        else {
+            return;
+        };
         self.account_replaced(&Replaced::Entry(entry));
         self.engine.flash_index.insert(hash, address, record.record_bytes());
         self.engine.accounting.add(HomeKind::Flash, length);
-        let entry = self.entry(record, Home::Flash { address: address.bytes() }, length);
+        let entry = self.entry(
+            record,
+            Home::Flash {
+                address: address.bytes(),
+            },
+            length,
+        );
         self.index.insert(record.key, &entry, record.seq);
     }
 
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
-        let current = self.current_entry(record.key).filter(|entry| entry.version.0 == version);
+        let current = self
+            .current_entry(record.key)
+            .filter(|entry| entry.version.0 == version);
         // Alive first, then dead if the move comes too late: so the block never looks unused in between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
         let Some(entry) = current else {
@@ -279,7 +332,9 @@ impl Applier {
             match entry.home {
                 Home::Flash { address } => {
                     let record_bytes = record_bytes(&key, &entry);
-                    self.engine.flash_index.insert(hash, Address::new(address), record_bytes);
+                    self.engine
+                        .flash_index
+                        .insert(hash, Address::new(address), record_bytes);
                 }
                 Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
             }
@@ -296,7 +351,11 @@ impl Applier {
 }
 
 fn block_home(extent: Extent) -> Home {
-    Home::Block { block: extent.block, offset: extent.offset, extent_bytes: extent.extent_bytes }
+    Home::Block {
+        block: extent.block,
+        offset: extent.offset,
+        extent_bytes: extent.extent_bytes,
+    }
 }
 
 /// Length in the log of the record an entry points to. A moved record is a little longer.

@@ -21,8 +21,16 @@ impl Precheck {
     /// The index's.
     pub fn new(engine: &Engine, key: &[u8], condition: Condition) -> Result<Self> {
         let released_seq = engine.log.overlay.released_seq();
-        let indexed = if condition == Condition::None { None } else { indexed_version(engine, key)? };
-        Ok(Self { condition, released_seq, indexed })
+        let indexed = if condition == Condition::None {
+            None
+        } else {
+            indexed_version(engine, key)?
+        };
+        Ok(Self {
+            condition,
+            released_seq,
+            indexed,
+        })
     }
 
     /// Decides; to be called inside the commit.
@@ -50,7 +58,10 @@ impl Precheck {
             (Condition::VersionIs(wanted), Some(version)) => format!("its version is {version}, not {wanted}"),
             (Condition::VersionIs(wanted), None) => format!("it does not exist; version {wanted} was asked for"),
         };
-        Err(Error::ConditionFailed { key: String::from_utf8_lossy(key).into_owned(), reason })
+        Err(Error::ConditionFailed {
+            key: String::from_utf8_lossy(key).into_owned(),
+            reason,
+        })
     }
 }
 

@@ -93,7 +93,12 @@ impl CommitLog {
         persisted_seq: u64,
         large_sync: LargeSync,
     ) -> Self {
-        let RecoveredLog { frames: recovered, last_seq, tail, .. } = recovered;
+        let RecoveredLog {
+            frames: recovered,
+            last_seq,
+            tail,
+            ..
+        } = recovered;
         let segment = tail.and_then(|(number, end)| {
             let segment = segments.get(number)?;
             let room = end + (2 * PAGE_BYTES) as u64 <= segments.segment_bytes();
@@ -198,9 +203,13 @@ impl CommitLog {
         let stopped = || self.closed.load(Ordering::Acquire) || self.writer.failure().is_some();
         if self.overlay.bytes() > self.overlay_bytes_max {
             let index_full = || self.index_full.lock().clone();
-            self.overlay.wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
+            self.overlay
+                .wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
             if let Some(reason) = index_full().filter(|_| self.overlay.bytes() > self.overlay_bytes_max) {
-                return Err(Error::OutOfSpace { tier: Tier::Flash, reason });
+                return Err(Error::OutOfSpace {
+                    tier: Tier::Flash,
+                    reason,
+                });
             }
         }
         if self.segments.available() >= RESERVED_SEGMENTS {
@@ -226,7 +235,8 @@ impl CommitLog {
 
     fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize) -> Result<Arc<Frame>> {
         if let Some((frame, _)) = &tail.open {
-            let fits = frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
+            let fits =
+                frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
             if fits {
                 return Ok(Arc::clone(frame));
             }
@@ -239,8 +249,13 @@ impl CommitLog {
         let Some((number, generation)) = tail.segment else {
             return Err(Error::Unavailable("the log has no segment to write"));
         };
-        let frame =
-            Arc::new(Frame::open(number, generation, self.segments.segment_bytes(), tail.offset, Arc::clone(&self.pool)));
+        let frame = Arc::new(Frame::open(
+            number,
+            generation,
+            self.segments.segment_bytes(),
+            tail.offset,
+            Arc::clone(&self.pool),
+        ));
         self.overlay.push(Arc::clone(&frame));
         tail.open = Some((Arc::clone(&frame), Instant::now()));
         self.wake_flusher();
@@ -368,11 +383,6 @@ impl CommitLog {
             self.apply_signal.wait_for(&mut queue, wait);
         }
         queue.pop_front()
-    }
-
-    /// Whether the applier has nothing to do.
-    pub fn is_apply_idle(&self) -> bool {
-        self.to_apply.lock().is_empty()
     }
 
     /// Wakes the applier for something other than a frame.

@@ -35,7 +35,9 @@ pub fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {
         0 => Err(Error::invalid("the key is empty; a key has 1 byte to 4 KiB")),
         1..=KEY_BYTES_MAX => Ok(()),
-        bytes => Err(Error::invalid(format!("the key has {bytes} bytes; a key has 1 byte to 4 KiB"))),
+        bytes => Err(Error::invalid(format!(
+            "the key has {bytes} bytes; a key has 1 byte to 4 KiB"
+        ))),
     }
 }
 
@@ -45,7 +47,9 @@ pub fn check_key(key: &[u8]) -> Result<()> {
 /// [`Error::Invalid`].
 pub fn check_length(bytes: u64) -> Result<()> {
     if bytes > VALUE_BYTES_MAX {
-        return Err(Error::invalid(format!("the value has {bytes} bytes; a value has at most 5 GiB ({VALUE_BYTES_MAX} bytes)")));
+        return Err(Error::invalid(format!(
+            "the value has {bytes} bytes; a value has at most 5 GiB ({VALUE_BYTES_MAX} bytes)"
+        )));
     }
     Ok(())
 }
@@ -61,20 +65,38 @@ pub fn put(engine: &Engine, key: &[u8], value: &[u8], options: &PutOptions) -> R
         return commit_large(engine, key, &attributes, pending, options.condition, options.durability);
     }
     let body = small_body(engine, value);
-    let record = Record { seq: 0, generation: 0, key, attributes: &attributes, checksum: crc32c::crc32c(value), body };
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes: &attributes,
+        checksum: crc32c::crc32c(value),
+        body,
+    };
     commit_one(engine, record, false, options.condition, options.durability)
 }
 
 /// Where a small value's home is.
 const fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
-    if value.len() as u64 <= engine.options.inline_bytes_max { Body::PutInline { value } } else { Body::Put { value } }
+    if value.len() as u64 <= engine.options.inline_bytes_max {
+        Body::PutInline { value }
+    } else {
+        Body::Put { value }
+    }
 }
 
 /// Deletes one key.
 pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Durability) -> Result<Version> {
     engine.check_writable()?;
     check_key(key)?;
-    let record = Record { seq: 0, generation: 0, key, attributes: &[], checksum: 0, body: Body::Delete };
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes: &[],
+        checksum: 0,
+        body: Body::Delete,
+    };
     commit_one(engine, record, false, condition, durability)
 }
 
@@ -97,9 +119,17 @@ pub fn commit_large(
         key,
         attributes,
         checksum: pending.checksum(),
-        body: Body::PutLarge { extent: pending.extent() },
+        body: Body::PutLarge {
+            extent: pending.extent(),
+        },
     };
-    let version = commit_one(engine, record, durability == Durability::Buffered, condition, Durability::Buffered)?;
+    let version = commit_one(
+        engine,
+        record,
+        durability == Durability::Buffered,
+        condition,
+        Durability::Buffered,
+    )?;
     pending.committed(version);
     if durability == Durability::Sync {
         engine.log.make_durable(version.0)?;
@@ -117,10 +147,15 @@ fn commit_one(
     let hash = key_hash(record.key);
     let precheck = Precheck::new(engine, record.key, condition)?;
     let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
-    let seq = engine.log.commit(Committer::User, &[(hash, record)], needs_large_sync, || {
-        precheck.decide(engine, record.key, hash)
-    })?;
-    engine.metrics.user_bytes.fetch_add(user_bytes as u64, Ordering::Relaxed);
+    let seq = engine
+        .log
+        .commit(Committer::User, &[(hash, record)], needs_large_sync, || {
+            precheck.decide(engine, record.key, hash)
+        })?;
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
     if durability == Durability::Sync {
         engine.log.make_durable(seq)?;
     }
@@ -184,7 +219,11 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
             pending = Some(PendingLarge::write(engine, &operation.key, &attributes, value)?);
         }
     }
-    Ok(Placed { operation, attributes, pending })
+    Ok(Placed {
+        operation,
+        attributes,
+        pending,
+    })
 }
 
 fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durability: Durability) -> Result<Version> {
@@ -194,12 +233,24 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         .map(|placed| {
             let key = &placed.operation.key[..];
             let (body, checksum) = match (&placed.operation.change, &placed.pending) {
-                (_, Some(pending)) => (Body::PutLarge { extent: pending.extent() }, pending.checksum()),
+                (_, Some(pending)) => (
+                    Body::PutLarge {
+                        extent: pending.extent(),
+                    },
+                    pending.checksum(),
+                ),
                 (Change::Put { value, .. }, None) => (small_body(engine, value), crc32c::crc32c(value)),
                 (Change::Delete, None) => (Body::Delete, 0),
             };
             user_bytes += key.len() + placed.attributes.len() + body.value().len();
-            let record = Record { seq: 0, generation: 0, key, attributes: &placed.attributes, checksum, body };
+            let record = Record {
+                seq: 0,
+                generation: 0,
+                key,
+                attributes: &placed.attributes,
+                checksum,
+                body,
+            };
             (key_hash(key), record)
         })
         .collect();
@@ -207,12 +258,22 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         .operations
         .iter()
         .filter(|operation| operation.condition != Condition::None)
-        .map(|operation| Ok((&operation.key[..], Precheck::new(engine, &operation.key, operation.condition)?)))
+        .map(|operation| {
+            Ok((
+                &operation.key[..],
+                Precheck::new(engine, &operation.key, operation.condition)?,
+            ))
+        })
         .collect::<Result<Vec<_>>>()?;
     let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
     let seq = engine.log.commit(Committer::User, &records, needs_large_sync, || {
-        conditions.iter().try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
+        conditions
+            .iter()
+            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
     })?;
-    engine.metrics.user_bytes.fetch_add(user_bytes as u64, Ordering::Relaxed);
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
     Ok(Version(seq))
 }

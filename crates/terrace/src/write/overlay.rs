@@ -86,7 +86,12 @@ impl Overlay {
     }
 
     /// Hands the newest record of `key` to `use_record`, if the overlay has one.
-    pub fn find<R>(&self, hash: u64, key: &[u8], use_record: impl FnOnce(&crate::flash::format::Record<'_>) -> R) -> Option<R> {
+    pub fn find<R>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        use_record: impl FnOnce(&crate::flash::format::Record<'_>) -> R,
+    ) -> Option<R> {
         let frames = self.frames.read();
         for frame in frames.iter().rev() {
             let view = frame.view();

@@ -21,7 +21,10 @@ pub struct UnsyncedLarge {
 impl UnsyncedLarge {
     /// None yet.
     pub const fn new(large: LargeSpace) -> Self {
-        Self { large, values: Mutex::new(Vec::new()) }
+        Self {
+            large,
+            values: Mutex::new(Vec::new()),
+        }
     }
 
     /// Syncs all of them, with one sync per block.
@@ -54,7 +57,11 @@ impl<'a> PendingLarge<'a> {
 
     /// Takes over a value that a stream has written.
     pub const fn new(engine: &'a Engine, value: LargeValue) -> Self {
-        Self { engine, value: Some(value), place: value }
+        Self {
+            engine,
+            value: Some(value),
+            place: value,
+        }
     }
 
     /// Where it is.
@@ -90,7 +97,10 @@ impl<'a> PendingLarge<'a> {
         if let Some(value) = self.value.take() {
             self.engine.large.committed(&value, version.0);
             let user_bytes = value.length;
-            self.engine.metrics.user_bytes.fetch_add(user_bytes, std::sync::atomic::Ordering::Relaxed);
+            self.engine
+                .metrics
+                .user_bytes
+                .fetch_add(user_bytes, std::sync::atomic::Ordering::Relaxed);
         }
     }
 }
@@ -98,6 +108,7 @@ impl<'a> PendingLarge<'a> {
 impl Drop for PendingLarge<'_> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
+            self.engine.unsynced.values.lock().retain(|other| *other != value);
             self.engine.large.abandoned(&value);
         }
     }
@@ -123,7 +134,9 @@ enum Stage {
 
 impl std::fmt::Debug for ValueWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ValueWriter").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("ValueWriter")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 
@@ -144,7 +157,13 @@ impl ValueWriter {
             }
             _ => Stage::Buffered(Vec::new()),
         };
-        Ok(Self { engine, key: key.to_vec(), options, stage, length: 0 })
+        Ok(Self {
+            engine,
+            key: key.to_vec(),
+            options,
+            stage,
+            length: 0,
+        })
     }
 
     /// Appends to the value.
@@ -162,7 +181,9 @@ impl ValueWriter {
     fn try_append(&mut self, data: &[u8]) -> Result<()> {
         self.length += data.len() as u64;
         if let Some(announced) = self.options.length.filter(|announced| self.length > *announced) {
-            return Err(Error::invalid(format!("the stream is longer than the {announced} bytes announced")));
+            return Err(Error::invalid(format!(
+                "the stream is longer than the {announced} bytes announced"
+            )));
         }
         check_length(self.length)?;
         let threshold = self.engine.options.size_threshold_bytes;
@@ -194,15 +215,29 @@ impl ValueWriter {
     /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as for a put.
     pub fn finish(self) -> Result<Version> {
         if let Some(announced) = self.options.length.filter(|announced| self.length != *announced) {
-            return Err(Error::invalid(format!("the stream has {} bytes; {announced} were announced", self.length)));
+            return Err(Error::invalid(format!(
+                "the stream has {} bytes; {announced} were announced",
+                self.length
+            )));
         }
-        let PutOptions { attributes, durability, condition } = &self.options.put;
+        let PutOptions {
+            attributes,
+            durability,
+            condition,
+        } = &self.options.put;
         match self.stage {
             Stage::Buffered(value) => put(&self.engine, &self.key, &value, &self.options.put),
             Stage::Large(writer) => {
                 let value = self.engine.large_result(writer.finish())?;
                 let pending = PendingLarge::new(&self.engine, value);
-                commit_large(&self.engine, &self.key, &attributes.encode()?, pending, *condition, *durability)
+                commit_large(
+                    &self.engine,
+                    &self.key,
+                    &attributes.encode()?,
+                    pending,
+                    *condition,
+                    *durability,
+                )
             }
             Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
         }

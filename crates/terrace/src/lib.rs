@@ -15,3 +15,8 @@ pub use object::{
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
 pub use stats::*;
 pub use store::{Reader, RepairReport, Scan, ScanItem, ScanRange, Snapshot, Store, ValueWriter, VerifyReport};
+
+/// Compiles the example of README.md with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

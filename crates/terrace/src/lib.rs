@@ -60,3 +60,8 @@ pub use write::stream::ValueWriter;
 pub fn key_hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
+
+/// Compiles the example of README.md with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -62,7 +62,7 @@ impl OrderedIndex {
             dir: dir.to_path_buf(),
             options,
             seqno,
-            strategy: Arc::new(Leveled::default()),
+            strategy: Arc::new(Leveled::default().with_table_target_size(options.table_bytes)),
             applied_seq: AtomicU64::new(applied_seq),
             // States before the mark are gone.
             watermark_seq: AtomicU64::new(applied_seq),

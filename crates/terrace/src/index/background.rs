@@ -6,7 +6,7 @@
 //! On failure: nothing was installed, and the call can be repeated, unless the directory names another state than
 //! the one in memory (a failure after the rename) or the library gave up: then every later call is `Failed`.
 
-use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, item_seqno, open::CURRENT_FILE, read_seqno};
+use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
 use crate::{Error, Result};
 use lsm_tree::{AbstractTree as _, SeqNo};
 use std::{fs, sync::atomic::Ordering};
@@ -75,9 +75,10 @@ impl OrderedIndex {
     }
 
     /// States that may still be installed before the next commit (see the argument in the module's header).
+    /// Each commit starts the low bits of the counter anew, and each state takes one.
     fn upgrades_left(&self) -> u64 {
-        let limit = item_seqno(self.applied_seq()) + (1 << UPGRADE_BITS) - UPGRADES_RESERVED;
-        limit.saturating_sub(self.seqno.get())
+        let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
+        ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
     }
 
     fn check_usable(&self) -> Result<()> {

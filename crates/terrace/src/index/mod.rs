@@ -90,6 +90,8 @@ pub struct IndexOptions {
     /// Size at which [`Applier::is_full`] asks for a rotation, in bytes as the library counts them (about 64 per
     /// entry and its key and bytes).
     pub memtable_bytes: u64,
+    /// Size of the tables compaction writes, in bytes; the first level below L0 holds four of them.
+    pub table_bytes: u64,
 }
 
 impl Default for IndexOptions {
@@ -97,6 +99,7 @@ impl Default for IndexOptions {
         Self {
             cache_bytes: 64 << 20,
             memtable_bytes: 64 << 20,
+            table_bytes: 64 << 20,
         }
     }
 }

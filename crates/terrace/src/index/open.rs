@@ -62,7 +62,7 @@ impl OrderedIndex {
             dir: dir.to_path_buf(),
             options,
             seqno,
-            strategy: Arc::new(Leveled::default()),
+            strategy: Arc::new(Leveled::default().with_table_target_size(options.table_bytes)),
             applied_seq: AtomicU64::new(applied_seq),
             // States before the mark are gone.
             watermark_seq: AtomicU64::new(applied_seq),
@@ -109,8 +109,8 @@ fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
     }
 }
 
-/// Creates the directory durably and removes temporary files of a rename cut short. Without the file that names
-/// the current state the library would start over and write over the tables: refused here.
+/// Creates the directory durably, removes temporary files of a rename cut short, and verifies the state. Without the
+/// file that names the state the library would start over and write over the tables: refused here.
 fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
@@ -131,11 +131,39 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     }
     let tables = dir.join(TABLES_DIR);
     let has_tables = fs::read_dir(&tables).is_ok_and(|mut items| items.next().is_some());
-    if has_tables && !dir.join(CURRENT_FILE).exists() {
-        return Err(Error::corruption(
+    match fs::read(dir.join(CURRENT_FILE)) {
+        Ok(current) => verify_state(dir, &current),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !has_tables => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::corruption(
             dir.display().to_string(),
             "tables, but no file says which are current; rebuild the index from the log",
-        ));
+        )),
+        Err(error) => Err(fail("reading", &dir.join(CURRENT_FILE), &error)),
+    }
+}
+
+/// Verifies the file that lists the tables against the checksum beside its number: `number u64, XXH3-128 u128,
+/// kind of checksum u8 (0)`. The library writes that checksum and does not look at it.
+fn verify_state(dir: &Path, current: &[u8]) -> Result<()> {
+    let damaged = |file: &str| {
+        Error::corruption(
+            dir.join(file).display().to_string(),
+            "its checksum is wrong; rebuild the index from the log",
+        )
+    };
+    let (number, rest) = current.split_first_chunk().ok_or_else(|| damaged(CURRENT_FILE))?;
+    let (checksum, kind) = rest.split_first_chunk().ok_or_else(|| damaged(CURRENT_FILE))?;
+    if kind != [0] {
+        return Err(damaged(CURRENT_FILE));
+    }
+    let name = format!("v{}", u64::from_le_bytes(*number));
+    let state = match fs::read(dir.join(&name)) {
+        Ok(state) => state,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged(&name)),
+        Err(error) => return Err(Error::io_on(Tier::Flash, format!("reading {name}"), &error)),
+    };
+    if xxhash_rust::xxh3::xxh3_128(&state) != u128::from_le_bytes(*checksum) {
+        return Err(damaged(&name));
     }
     Ok(())
 }

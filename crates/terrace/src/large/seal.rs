@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{Error, Result, Tier, io::OpenMode};
 use std::{
+    io,
     path::Path,
     sync::{Arc, atomic::Ordering},
 };
@@ -159,6 +160,7 @@ impl Space {
     }
 
     pub(super) fn seal_ready(&self) -> Result<()> {
+        self.check_writable()?;
         let settled = |block: &Arc<Block>| block.writing.lock().as_ref().is_none_or(|writing| writing.pending == 0);
         let ready: Vec<Arc<Block>> = self.full.lock().extract_if(.., |block| settled(block)).collect();
         let mut result = Ok(());
@@ -229,10 +231,12 @@ impl Space {
 
     pub(super) fn remove_file(&self, number: u64) -> Result<()> {
         let path = block_path(number);
-        let removed = self
-            .disk
-            .remove(&path)
-            .and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
+        let removed = match self.disk.remove(&path) {
+            // Somebody was faster; that it is gone must still be durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        let removed = removed.and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
         removed.map_err(|error| Error::io(format!("removing {}", path.display()), &error))
     }
 }

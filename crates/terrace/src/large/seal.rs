@@ -152,8 +152,11 @@ impl Space {
                 Ok(block)
             }
             Err(error) => {
-                // Nothing is in it; if it stays, the next open lists it as a dead block.
-                let _ = self.disk.remove(&path);
+                // After a failed sync LargeMeta may list the block or not. It stays, then: a file too many is a
+                // dead block at the next open, a listed one that is gone would look like a loss.
+                if matches!(error, Error::OutOfSpace { .. }) {
+                    let _ = self.disk.remove(&path);
+                }
                 Err(error)
             }
         }
@@ -237,6 +240,6 @@ impl Space {
             result => result,
         };
         let removed = removed.and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
-        removed.map_err(|error| Error::io(format!("removing {}", path.display()), &error))
+        removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))
     }
 }

@@ -17,8 +17,8 @@ mod tests;
 
 use super::{
     AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
+    checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
-    path::{at, check_len, check_range, relative},
 };
 use std::{
     fs::{self, File},
@@ -194,9 +194,7 @@ impl DiskFile for OpenFile {
         let wanted = buffer.len();
         let bytes = self.read_up_to_at(buffer, offset)?;
         if bytes < wanted {
-            let message = format!("the file ends {bytes} bytes after offset {offset}, {wanted} were asked for");
-            let error = io::Error::new(io::ErrorKind::UnexpectedEof, message);
-            return Err(at("read", &self.path, error));
+            return Err(ends_early(&self.path, offset, wanted, bytes));
         }
         Ok(())
     }
@@ -213,13 +211,9 @@ impl DiskFile for OpenFile {
 
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
         check_range(&self.path, offset, buffer.len())?;
-        self.check_writable("write")?;
-        if self.aligned && !is_aligned(buffer, offset) {
-            let error = io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("direct write of {} bytes at {offset} is not page-aligned", buffer.len()),
-            );
-            return Err(at("write", &self.path, error));
+        check_writable("write", &self.path, self.writable)?;
+        if self.aligned {
+            check_aligned(&self.path, buffer, offset)?;
         }
         self.counters.write_requested();
         self.write_fully(buffer, offset)
@@ -238,13 +232,13 @@ impl DiskFile for OpenFile {
     /// Never shortens the file. Must not run beside writes to the same file.
     fn allocate(&self, bytes: u64) -> io::Result<()> {
         check_len(&self.path, bytes)?;
-        self.check_writable("allocate")?;
+        check_writable("allocate", &self.path, self.writable)?;
         self.reserve(bytes).map_err(|error| at("allocate", &self.path, error))
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         check_len(&self.path, bytes)?;
-        self.check_writable("set the length of")?;
+        check_writable("set the length of", &self.path, self.writable)?;
         uninterrupted(|| self.file.set_len(bytes)).map_err(|error| at("set the length of", &self.path, error))
     }
 
@@ -259,14 +253,6 @@ impl DiskFile for OpenFile {
 }
 
 impl OpenFile {
-    fn check_writable(&self, operation: &'static str) -> io::Result<()> {
-        if self.writable {
-            return Ok(());
-        }
-        let error = io::Error::new(io::ErrorKind::PermissionDenied, "the file is open for reading only");
-        Err(at(operation, &self.path, error))
-    }
-
     fn read_any_alignment(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if !self.is_direct() || is_aligned(buffer, offset) {
             return self.read_fully(buffer, offset);
@@ -383,12 +369,6 @@ impl OpenFile {
         // Whole pages were written; the length asked for may end inside the last one.
         uninterrupted(|| self.file.set_len(len.max(bytes)))
     }
-}
-
-fn is_aligned(buffer: &[u8], offset: u64) -> bool {
-    buffer.as_ptr().addr().is_multiple_of(PAGE_BYTES)
-        && buffer.len().is_multiple_of(PAGE_BYTES)
-        && offset.is_multiple_of(PAGE_BYTES as u64)
 }
 
 /// The part of a short direct transfer that can be built on.

@@ -9,12 +9,16 @@
 //! - Short reads and writes are never returned: an operation moves all bytes or fails.
 
 mod buffer;
+mod checks;
 mod counters;
 mod file;
-mod path;
+mod sim;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::AlignedBuffer;
 pub use file::FileDisk;
+pub use sim::{Fault, FaultKind, SimDisk, Survival};
 
 use std::{fmt, io, path::Path, sync::Arc};
 

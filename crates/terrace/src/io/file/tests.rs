@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use std::{error::Error, io::ErrorKind};
+use std::io::ErrorKind;
 
 /// A directory on the usual file system and, where there is one, a directory in memory: the two differ
 /// in direct I/O and in what they can reserve.

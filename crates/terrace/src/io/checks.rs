@@ -1,5 +1,7 @@
-//! What both disks do with paths: keep them inside the root, and put them into error messages.
+//! What both disks check before they act, so that a mistake shows the same way on both, and how errors
+//! come to name the path.
 
+use super::PAGE_BYTES;
 use std::{
     fmt, io,
     path::{Component, Path, PathBuf},
@@ -60,6 +62,40 @@ pub(super) fn check_range(path: &Path, offset: u64, bytes: usize) -> io::Result<
 /// The same for a length.
 pub(super) fn check_len(path: &Path, bytes: u64) -> io::Result<()> {
     check_range(path, bytes, 0)
+}
+
+/// Whether direct I/O can take the transfer as it is.
+pub(super) fn is_aligned(buffer: &[u8], offset: u64) -> bool {
+    buffer.as_ptr().addr().is_multiple_of(PAGE_BYTES)
+        && buffer.len().is_multiple_of(PAGE_BYTES)
+        && offset.is_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Refuses a write that direct I/O could not take.
+pub(super) fn check_aligned(path: &Path, buffer: &[u8], offset: u64) -> io::Result<()> {
+    if is_aligned(buffer, offset) {
+        return Ok(());
+    }
+    let message = format!(
+        "a direct write of {} bytes at {offset} must be aligned to {PAGE_BYTES} bytes, in the file and in memory",
+        buffer.len()
+    );
+    Err(at("write", path, io::Error::new(io::ErrorKind::InvalidInput, message)))
+}
+
+/// Refuses to change a file that is open for reading.
+pub(super) fn check_writable(operation: &'static str, path: &Path, writable: bool) -> io::Result<()> {
+    if writable {
+        return Ok(());
+    }
+    let error = io::Error::new(io::ErrorKind::PermissionDenied, "the file is open for reading only");
+    Err(at(operation, path, error))
+}
+
+/// The error for a file that ends before a buffer is full.
+pub(super) fn ends_early(path: &Path, offset: u64, wanted: usize, bytes: usize) -> io::Error {
+    let message = format!("the file ends {bytes} bytes after offset {offset}, {wanted} were asked for");
+    at("read", path, io::Error::new(io::ErrorKind::UnexpectedEof, message))
 }
 
 #[derive(Debug)]

@@ -5,7 +5,8 @@
 //! - The newest [`KEPT`] files stay. The blocks alone suffice to write it anew.
 //!
 //! On failure: a file that could not be written is removed again, the table in RAM stays as it was, and the
-//! caller gets the error. A damaged file is passed over for the one before it.
+//! caller gets the error. After a failed sync it is unknown whether the version counts, and the space stops
+//! writing. A damaged file is passed over for the one before it.
 
 use super::format::{u32_at, u64_at};
 use crate::{
@@ -209,17 +210,18 @@ fn read(disk: &dyn Disk, number: u64) -> Result<Vec<u8>> {
 pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Result<u64> {
     let path = meta_path(meta.number);
     let bytes = encode_meta(meta);
-    let written = (|| {
-        let file = disk.open(&path, OpenMode::CREATE)?;
-        file.write_all_at(&bytes, 0)?;
-        file.sync_data()?;
-        disk.sync_dir(Path::new(META_DIR))
-    })();
-    if let Err(error) = written {
-        // If it cannot be removed either, it is passed over or replaced: the next change takes a higher number.
+    let context = || format!("writing {}", path.display());
+    let file = disk
+        .open(&path, OpenMode::CREATE)
+        .and_then(|file| file.write_all_at(&bytes, 0).map(|()| file));
+    let file = file.map_err(|error| {
+        // If it cannot be removed either, it is passed over: the next change takes a higher number.
         let _ = disk.remove(&path);
-        return Err(Error::io_on(Tier::Large, format!("writing {}", path.display()), &error));
-    }
+        Error::io_on(Tier::Large, context(), &error)
+    })?;
+    // From here on the file may come to be the newest version or not; even "no space" is a failed sync.
+    let synced = file.sync_data().and_then(|()| disk.sync_dir(Path::new(META_DIR)));
+    synced.map_err(|error| Error::io(context(), &error))?;
     files.push(meta.number);
     while files.len() > KEPT {
         let old = files.remove(0);

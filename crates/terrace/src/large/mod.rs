@@ -16,6 +16,8 @@
 
 mod account;
 mod block;
+mod destage;
+mod extent;
 pub mod format;
 pub mod meta;
 mod reader;
@@ -27,9 +29,10 @@ mod tests;
 mod writer;
 
 pub use account::{decode_accounting, encode_accounting};
+pub use destage::DestageItem;
 pub use reader::ValueReader;
 pub use scan::{BlockScan, ScannedExtent};
-pub use writer::{DestageItem, LargeWriter};
+pub use writer::LargeWriter;
 
 use crate::{
     Error, Result, Tier,

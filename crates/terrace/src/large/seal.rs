@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{Error, Result, Tier, io::OpenMode};
 use std::{
+    io,
     path::Path,
     sync::{Arc, atomic::Ordering},
 };
@@ -151,14 +152,18 @@ impl Space {
                 Ok(block)
             }
             Err(error) => {
-                // Nothing is in it; if it stays, the next open lists it as a dead block.
-                let _ = self.disk.remove(&path);
+                // After a failed sync LargeMeta may list the block or not. It stays, then: a file too many is a
+                // dead block at the next open, a listed one that is gone would look like a loss.
+                if matches!(error, Error::OutOfSpace { .. }) {
+                    let _ = self.disk.remove(&path);
+                }
                 Err(error)
             }
         }
     }
 
     pub(super) fn seal_ready(&self) -> Result<()> {
+        self.check_writable()?;
         let settled = |block: &Arc<Block>| block.writing.lock().as_ref().is_none_or(|writing| writing.pending == 0);
         let ready: Vec<Arc<Block>> = self.full.lock().extract_if(.., |block| settled(block)).collect();
         let mut result = Ok(());
@@ -229,10 +234,12 @@ impl Space {
 
     pub(super) fn remove_file(&self, number: u64) -> Result<()> {
         let path = block_path(number);
-        let removed = self
-            .disk
-            .remove(&path)
-            .and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
-        removed.map_err(|error| Error::io(format!("removing {}", path.display()), &error))
+        let removed = match self.disk.remove(&path) {
+            // Somebody was faster; that it is gone must still be durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        let removed = removed.and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
+        removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the large space, by subject.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
+mod crash;
 mod damage;
 mod faults;
 mod golden;

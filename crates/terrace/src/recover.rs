@@ -54,6 +54,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let index_options = IndexOptions {
         cache_bytes: options.index_cache_bytes,
         memtable_bytes: options.memtable_bytes,
+        ..IndexOptions::default()
     };
     let (index, mark) = OrderedIndex::open(&options.flash_dir.join("index"), index_options)?;
     let (large, report) = LargeSpace::open(

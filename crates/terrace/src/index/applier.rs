@@ -1,8 +1,9 @@
 //! The one writer of the ordered index.
 //!
 //! Invariants: there is one [`Applier`] at a time. It holds the active memtable, which only it replaces, and so
-//! inserts without any lock. Commits come in the order of their seqs; a memtable is sealed only between commits,
-//! with a mark that says exactly what is in it.
+//! inserts without any lock. Commits complete in the order of their seqs, one or many at once; between two
+//! completions entries may come in any order (in key order they go in up to twice as fast). A memtable is sealed
+//! only when no commit is begun, with a mark that says exactly what is in it.
 //!
 //! On failure: inserts cannot fail (memory only). A commit out of order is a bug that would corrupt the index, and
 //! panics before anything is changed.
@@ -18,8 +19,8 @@ pub struct Applier {
     memtable: Arc<Memtable>,
     /// The last complete commit: a copy of the index's.
     applied_seq: u64,
-    /// The commit being inserted, or the last one.
-    current_seq: u64,
+    /// The last commit begun.
+    begun_seq: u64,
     scratch: Vec<u8>,
 }
 
@@ -37,14 +38,14 @@ impl OrderedIndex {
             index: Arc::clone(self),
             memtable: self.tree.active_memtable(),
             applied_seq,
-            current_seq: applied_seq,
+            begun_seq: applied_seq,
             scratch: Vec::with_capacity(64),
         })
     }
 }
 
 impl Applier {
-    /// Inserts or replaces an entry in commit `seq`.
+    /// Inserts or replaces an entry in commit `seq`. Until [`Applier::applied`] commits and keys may come in any order.
     ///
     /// # Panics
     /// If `seq` is not after the last complete commit, or the key is not one.
@@ -75,11 +76,11 @@ impl Applier {
             key.len()
         );
         assert!(
-            seq > self.applied_seq && seq >= self.current_seq && seq < VERSION_LIMIT,
+            seq > self.applied_seq && seq < VERSION_LIMIT,
             "commit {seq} is applied after {}",
-            self.current_seq
+            self.applied_seq
         );
-        self.current_seq = seq;
+        self.begun_seq = self.begun_seq.max(seq);
     }
 
     /// Commit `seq`, and with it every one before, is complete: snapshots at `seq` may be read from now on.
@@ -88,12 +89,12 @@ impl Applier {
     /// If a later commit was begun or completed.
     pub fn applied(&mut self, seq: u64) {
         assert!(
-            seq >= self.current_seq && seq < VERSION_LIMIT,
+            seq >= self.begun_seq && seq < VERSION_LIMIT,
             "commit {seq} completes after {}",
-            self.current_seq
+            self.begun_seq
         );
         self.applied_seq = seq;
-        self.current_seq = seq;
+        self.begun_seq = seq;
         self.index.seqno.fetch_max(item_seqno(seq));
         self.index.applied_seq.store(seq, Ordering::Release);
     }
@@ -123,10 +124,10 @@ impl Applier {
     /// `Invalid` if the mark's seq is not the last complete commit's, or a commit is begun. `Corruption` if the
     /// library gave up earlier.
     pub fn rotate(&mut self, mark: IndexMark) -> Result<bool> {
-        if mark.applied_seq != self.applied_seq || self.current_seq != self.applied_seq {
+        if mark.applied_seq != self.applied_seq || self.begun_seq != self.applied_seq {
             return Err(Error::invalid(format!(
                 "a mark for seq {} while seq {} is applied and {} begun",
-                mark.applied_seq, self.applied_seq, self.current_seq
+                mark.applied_seq, self.applied_seq, self.begun_seq
             )));
         }
         let mut marks = self.index.marks.lock();

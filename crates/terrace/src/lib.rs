@@ -1,6 +1,8 @@
 //! Terrace: a tiered object store. See ARCHITECTURE.md for a walk through one put and one get.
 mod batch;
 mod error;
+#[doc(hidden)]
+pub mod flash;
 pub mod io;
 mod object;
 mod options;

@@ -1,0 +1,4 @@
+//! The flash tier.
+
+pub mod address;
+pub mod index;

@@ -3,7 +3,7 @@
 use crate::{
     Error, Options, Result, Stats,
     accounting::Accounting,
-    flash::index::FlashIndex,
+    flash::index::{Config as FlashIndexConfig, FlashIndex},
     index::OrderedIndex,
     io::Disk,
     large::LargeSpace,
@@ -85,10 +85,13 @@ pub struct Parts {
 
 impl Engine {
     /// Puts the parts together.
-    pub fn new(parts: Parts) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If the flash index cannot be made.
+    pub fn new(parts: Parts) -> Result<Self> {
+        Ok(Self {
             cache: ValueCache::new(parts.options.cache_bytes),
-            flash_index: FlashIndex::new(),
+            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
             snapshots: Arc::default(),
             metrics: Metrics::default(),
             recovered_seq: parts.log.committed_seq(),
@@ -107,7 +110,7 @@ impl Engine {
             index_signal: Condvar::new(),
             recycle_work: Mutex::new(()),
             recycle_signal: Condvar::new(),
-        }
+        })
     }
 
     /// Whether this store may be written.

@@ -142,8 +142,8 @@ pub fn stats(engine: &Engine) -> Stats {
         },
         index: engine.index.stats(),
         flash_index: FlashIndexStats {
-            entries: engine.flash_index.len() as u64,
-            ram_bytes: engine.flash_index.ram_bytes() as u64,
+            entries: engine.flash_index.len(),
+            ram_bytes: engine.flash_index.ram_bytes(),
             refilling: engine.refilling.load(Ordering::Acquire),
         },
         cache: CacheStats {

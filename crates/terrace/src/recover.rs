@@ -102,7 +102,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         persisted_seq,
         large_sync,
     );
-    Ok(Engine::new(Parts {
+    Engine::new(Parts {
         options,
         flash_disk,
         log,
@@ -112,5 +112,5 @@ pub fn open(mut options: Options) -> Result<Engine> {
         accounting,
         persisted_seq,
         damage,
-    }))
+    })
 }

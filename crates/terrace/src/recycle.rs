@@ -183,14 +183,17 @@ impl Recycler {
                     continue;
                 }
                 let hash = key_hash(record.key);
-                let address = Address::new(base + (frame.offset + FRAME_HEADER_BYTES + at) as u64);
+                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+                let Some(address) = Address::new(position) else {
+                    continue;
+                };
                 // The flash index never lies about a slot it has; if it has none, the ordered index must say.
                 let recent = engine.flash_index.recency(hash, address);
                 if recent.is_some() || self.is_home(&record, address)? {
                     live.push(Live {
                         hash,
                         record,
-                        recent: recent == Some(true),
+                        recent: recent.is_some_and(|uses| uses > 0),
                     });
                 }
             }

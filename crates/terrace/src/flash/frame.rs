@@ -283,7 +283,7 @@ impl FrameView<'_> {
         let payload = &self.contents.buffer[FRAME_HEADER_BYTES..payload_end];
         super::format::records(payload)
             .take(self.contents.record_count as usize)
-            .map(move |(at, record)| (Address::new(base + (FRAME_HEADER_BYTES + at) as u64), record))
+            .filter_map(move |(at, record)| Some((Address::new(base + (FRAME_HEADER_BYTES + at) as u64)?, record)))
     }
 
     /// The frame's bytes as they go to the device, once sealed.

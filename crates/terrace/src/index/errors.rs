@@ -11,15 +11,19 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs a read. A file that is missing or too short is corrupt, not merely an I/O failure.
+/// Runs a read. A file that is missing, too short, or points to impossible offsets (the system's "invalid argument")
+/// is corrupt, not merely an I/O failure.
 pub(super) fn guarded_read<T>(context: &str, read: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T> {
     guarded(context, read)?.map_err(|error| match error {
         lsm_tree::Error::Io(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) =>
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput
+            ) =>
         {
             Error::corruption(
                 context,
-                format!("a file of the index is missing or cut short ({error})"),
+                format!("a file of the index is missing, cut short or points nowhere ({error})"),
             )
         }
         other => translate(context, other),

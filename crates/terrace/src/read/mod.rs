@@ -133,7 +133,9 @@ fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<H
     let Some(found) = engine.flash_index.lookup(hash) else {
         return Ok(None);
     };
-    read_flash(engine, key, found.address, found.read_bytes_max, None)
+    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    let expected_bytes = found.read_bytes_max as usize;
+    read_flash(engine, key, found.address, expected_bytes, None)
 }
 
 /// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
@@ -235,7 +237,10 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
         }
         Home::Flash { address } => {
             let expected = flash_record_bytes(key, entry);
-            let hit = read_flash(engine, key, Address::new(*address), expected, Some(entry.version))?;
+            let hit = match Address::new(*address) {
+                Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
+                None => None,
+            };
             hit.ok_or_else(|| {
                 let segment = engine.log.segments.segment_bytes();
                 Error::corruption(

@@ -158,12 +158,18 @@ impl Applier {
     fn apply_frame(&mut self, frame: &Frame) {
         let view = frame.view();
         let after = self.index.applied_seq();
-        for (address, record) in view.records() {
-            // A frame that recovery found may begin with commits the index has persisted.
-            if record.seq > after {
-                self.apply_record(address, &record);
-            }
+        // In key order, since the memtable takes it up to twice as fast; the sort is stable, so records of one key stay
+        // in the order of their seqs. A frame that recovery found may begin with commits the index has persisted.
+        let mut records: Vec<_> = view
+            .records()
+            .filter(|(_, record)| record.seq > after)
+            .map(|(address, record)| (key_prefix(record.key), address, record))
+            .collect();
+        records.sort_by(|one, other| one.0.cmp(&other.0).then_with(|| one.2.key.cmp(other.2.key)));
+        for (_, address, record) in &records {
+            self.apply_record(*address, record);
         }
+        drop(records);
         let last_seq = view.last_seq().max(after);
         self.log_bytes_since_mark += view.bytes().len() as u64;
         drop(view);
@@ -198,7 +204,10 @@ impl Applier {
 
     fn put_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, length: u64) {
         let old = self.old_elsewhere(hash, record.key);
-        let replaced = self.engine.flash_index.insert(hash, address, record.record_bytes());
+        let replaced = self
+            .engine
+            .flash_index
+            .insert(hash, address, record.record_bytes() as u64);
         let replaced = match old {
             Some(entry) => Replaced::Entry(entry),
             None if replaced.is_some() => Replaced::Flash,
@@ -291,7 +300,9 @@ impl Applier {
             return;
         };
         self.account_replaced(&Replaced::Entry(entry));
-        self.engine.flash_index.insert(hash, address, record.record_bytes());
+        self.engine
+            .flash_index
+            .insert(hash, address, record.record_bytes() as u64);
         self.engine.accounting.add(HomeKind::Flash, length);
         let entry = self.entry(
             record,
@@ -332,9 +343,9 @@ impl Applier {
             match entry.home {
                 Home::Flash { address } => {
                     let record_bytes = record_bytes(&key, &entry);
-                    self.engine
-                        .flash_index
-                        .insert(hash, Address::new(address), record_bytes);
+                    if let Some(address) = Address::new(address) {
+                        self.engine.flash_index.insert(hash, address, record_bytes);
+                    }
                 }
                 Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
             }
@@ -358,10 +369,18 @@ fn block_home(extent: Extent) -> Home {
     }
 }
 
+/// The first bytes of a key as a number that sorts like them.
+fn key_prefix(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let bytes = key.len().min(8);
+    prefix[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(prefix)
+}
+
 /// Length in the log of the record an entry points to. A moved record is a little longer.
 #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
-fn record_bytes(key: &[u8], entry: &Entry) -> usize {
+fn record_bytes(key: &[u8], entry: &Entry) -> u64 {
     use crate::flash::format::{MOVE_EXTENSION_BYTES, RECORD_HEADER_BYTES, RECORD_UNIT_BYTES};
-    (RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len() + entry.length as usize)
-        .next_multiple_of(RECORD_UNIT_BYTES)
+    let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len();
+    (head_bytes as u64 + entry.length).next_multiple_of(RECORD_UNIT_BYTES as u64)
 }

@@ -86,7 +86,8 @@ impl Recycler {
         if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
-        let Some(segment) = segments.oldest_sealed(self.engine.log.applied_seq()) else {
+        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        let Some(segment) = segments.oldest_sealed(self.engine.log.overlay.released_seq()) else {
             return Ok(freed);
         };
         segments.start_draining(segment);

@@ -107,7 +107,7 @@ impl CommitLog {
                 (number, segment.generation())
             })
         });
-        let overlay = Overlay::default();
+        let overlay = Overlay::starting_at(persisted_seq);
         for frame in &recovered {
             overlay.sealed(frame.view().bytes().len());
             overlay.push(Arc::clone(frame));

@@ -94,12 +94,7 @@ impl Overlay {
     }
 
     /// Hands the newest record of `key` to `use_record`, if the overlay has one.
-    pub fn find<R>(
-        &self,
-        hash: u64,
-        key: &[u8],
-        use_record: impl FnOnce(&Record<'_>) -> R,
-    ) -> Option<R> {
+    pub fn find<R>(&self, hash: u64, key: &[u8], use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let frames = self.frames.read();
         for frame in frames.iter().rev() {
             let view = frame.view();
@@ -117,6 +112,9 @@ impl Overlay {
         let frame = frames
             .iter()
             .find(|frame| frame.segment == segment && (frame.offset..frame.end()).contains(&offset))?;
-        frame.view().record_at(offset - frame.offset).map(|record| use_record(&record))
+        frame
+            .view()
+            .record_at(offset - frame.offset)
+            .map(|record| use_record(&record))
     }
 }

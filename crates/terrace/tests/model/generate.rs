@@ -39,7 +39,9 @@ pub fn attributes(rng: &mut StdRng) -> Attributes {
     match rng.random_range(0..10) {
         0..7 => Attributes::new(),
         7..9 => Attributes::new().with("kind", rng.random::<u32>().to_string()),
-        _ => Attributes::new().with("a", vec![7; rng.random_range(0..3_000)]).with("b", ""),
+        _ => Attributes::new()
+            .with("a", vec![7; rng.random_range(0..3_000)])
+            .with("b", ""),
     }
 }
 

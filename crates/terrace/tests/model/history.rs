@@ -8,8 +8,7 @@ use crate::{
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 use std::{io::Read, ops::Bound};
 use terrace::{
-    Batch, Condition, Durability, Error, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version,
-    WriterOptions,
+    Batch, Condition, Durability, Error, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version, WriterOptions,
 };
 
 /// The power went, so nothing more can be said of this store.
@@ -103,7 +102,11 @@ impl<'a> History<'a> {
     }
 
     fn durability(&mut self) -> Durability {
-        if self.rng.random_bool(0.3) { Durability::Sync } else { Durability::Buffered }
+        if self.rng.random_bool(0.3) {
+            Durability::Sync
+        } else {
+            Durability::Buffered
+        }
     }
 
     fn some_key(&mut self) -> Key {
@@ -129,7 +132,11 @@ impl<'a> History<'a> {
     fn settle(&mut self, result: Result<Version>, holds: bool, durability: Durability, changes: Vec<Change>) -> Step {
         match result {
             Ok(version) => {
-                assert!(holds, "a condition that does not hold passed: {}", name(&changes[0].key));
+                assert!(
+                    holds,
+                    "a condition that does not hold passed: {}",
+                    name(&changes[0].key)
+                );
                 assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
                 self.last_version = version.0;
                 apply(&mut self.now, version.0, &changes);
@@ -298,7 +305,11 @@ impl<'a> History<'a> {
             assert!(!self.now.contains_key(&key), "no stream over {}", name(&key));
             return Ok(());
         };
-        let expected = self.now.get(&key).map(|held| held.value.clone()).expect("nothing was there");
+        let expected = self
+            .now
+            .get(&key)
+            .map(|held| held.value.clone())
+            .expect("nothing was there");
         let from = self.rng.random_range(0..=expected.len());
         // What comes meanwhile must not show in the stream.
         if self.rng.random_bool(0.3) {
@@ -336,7 +347,11 @@ impl<'a> History<'a> {
                 let prefix = format!("{}{:02}", self.prefix, self.rng.random_range(0..7)).into_bytes();
                 let mut end = prefix.clone();
                 *end.last_mut().expect("a prefix of two digits") += 1;
-                (ScanRange::prefix(&prefix), Bound::Included(prefix), Bound::Excluded(end))
+                (
+                    ScanRange::prefix(&prefix),
+                    Bound::Included(prefix),
+                    Bound::Excluded(end),
+                )
             }
             1 => {
                 let range = ScanRange::prefix(self.prefix).after(&low);
@@ -344,8 +359,16 @@ impl<'a> History<'a> {
                 *end.last_mut().expect("a prefix") += 1;
                 (range, Bound::Excluded(low), Bound::Excluded(end))
             }
-            2 => (ScanRange::range(low.clone()..high.clone()), Bound::Included(low), Bound::Excluded(high)),
-            _ => (ScanRange::range(low.clone()..=high.clone()), Bound::Included(low), Bound::Included(high)),
+            2 => (
+                ScanRange::range(low.clone()..high.clone()),
+                Bound::Included(low),
+                Bound::Excluded(high),
+            ),
+            _ => (
+                ScanRange::range(low.clone()..=high.clone()),
+                Bound::Included(low),
+                Bound::Included(high),
+            ),
         }
     }
 
@@ -418,7 +441,9 @@ impl<'a> History<'a> {
 
     fn read_snapshot(&mut self) -> Step {
         self.snapshots.shuffle(self.rng);
-        let Some((snapshot, state)) = self.snapshots.pop() else { return Ok(()) };
+        let Some((snapshot, state)) = self.snapshots.pop() else {
+            return Ok(());
+        };
         for _ in 0..10 {
             let key = self.some_key();
             let found = snapshot.get(&key);

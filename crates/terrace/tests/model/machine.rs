@@ -96,7 +96,11 @@ impl Machine {
 pub fn drop_promptly(store: Option<Store>) {
     let start = Instant::now();
     drop(store);
-    assert!(start.elapsed() < Duration::from_secs(20), "closing took {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "closing took {:?}",
+        start.elapsed()
+    );
 }
 
 /// Everything a store holds, by a scan, with each object compared to what `get` says.
@@ -111,7 +115,11 @@ pub fn contents(store: &Store) -> State {
         assert_eq!(held.value.len() as u64, item.info.length);
         assert_eq!(crc32c::crc32c(&held.value), item.info.checksum);
         let got = store.get(&item.key).unwrap().map(Held::of);
-        assert!(got.as_ref() == Some(&held), "get and scan differ on {}", crate::model::name(&item.key));
+        assert!(
+            got.as_ref() == Some(&held),
+            "get and scan differ on {}",
+            crate::model::name(&item.key)
+        );
         state.insert(item.key.to_vec(), held);
     }
     state

@@ -83,7 +83,9 @@ fn one_caller(rng: &mut StdRng) -> u64 {
         store = machine.recover(rng);
         state = contents(&store);
         if cut {
-            journal.check(&state).unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+            journal
+                .check(&state)
+                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
         } else {
             assert!(state == now, "a clean close lost something");
         }
@@ -139,7 +141,9 @@ fn many_callers(rng: &mut StdRng) -> u64 {
         store = machine.recover(rng);
         state = contents(&store);
         if cut {
-            journal.check(&state).unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+            journal
+                .check(&state)
+                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
         } else {
             assert!(state == now, "a clean close lost something");
         }

@@ -134,7 +134,12 @@ fn differences(state: &State, found: &State, maybe_deleted: &BTreeSet<Key>) -> V
     for (key, held) in state {
         let other = found.get(key);
         if other != Some(held) && !(other.is_none() && maybe_deleted.contains(key)) {
-            differences.push(format!("{}: {} instead of {}", name(key), show(other), show(Some(held))));
+            differences.push(format!(
+                "{}: {} instead of {}",
+                name(key),
+                show(other),
+                show(Some(held))
+            ));
         }
     }
     for (key, held) in found {
@@ -156,5 +161,9 @@ pub fn brief(held: &Held) -> String {
 
 pub fn name(key: &[u8]) -> String {
     let shown: String = key[..key.len().min(24)].escape_ascii().to_string();
-    if key.len() > 24 { format!("{shown}… ({} bytes)", key.len()) } else { shown }
+    if key.len() > 24 {
+        format!("{shown}… ({} bytes)", key.len())
+    } else {
+        shown
+    }
 }

@@ -59,7 +59,7 @@ fn flush(engine: &Arc<Engine>) {
     }
 }
 
-/// Flushes sealed memtables, once the log is durable up to their marks.
+/// Flushes sealed memtables. The applier made the log durable up to their marks before it sealed them.
 fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
@@ -84,7 +84,6 @@ fn flush_index(engine: &Arc<Engine>) {
 /// # Errors
 /// The log's or the index's.
 pub fn flush_index_once(engine: &Engine) -> Result<()> {
-    engine.log.make_durable(engine.log.applied_seq())?;
     let before = engine.index.stats().bytes;
     let mark = engine.index.flush_sealed(engine.watermark_seq())?;
     engine.log.set_index_full(None);

@@ -42,7 +42,7 @@ const MARK_INTERVAL: Duration = Duration::from_millis(200);
 pub struct Recycler {
     engine: Arc<Engine>,
     marked_at: Instant,
-    /// Dead blocks, with what was applied when they were seen to be.
+    /// Dead blocks, with what was committed when they were seen to be.
     dead_blocks: BTreeMap<u64, u64>,
 }
 
@@ -86,7 +86,8 @@ impl Recycler {
         if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
-        let Some(segment) = segments.oldest_sealed(self.engine.log.applied_seq()) else {
+        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        let Some(segment) = segments.oldest_sealed(self.engine.log.overlay.released_seq()) else {
             return Ok(freed);
         };
         segments.start_draining(segment);
@@ -349,11 +350,13 @@ impl Recycler {
 
     /// Deletes blocks in which nothing lives and nobody can look any more.
     fn delete_dead_blocks(&mut self) -> Result<()> {
-        let applied = self.engine.log.applied_seq();
         let dead = self.engine.large.dead_blocks();
+        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
+        // not do: a block dies while its last commit is being applied.)
+        let committed = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
         for block in dead {
-            let seen = *self.dead_blocks.entry(block).or_insert(applied);
+            let seen = *self.dead_blocks.entry(block).or_insert(committed);
             if self.may_reuse(seen) && self.nothing_points_to(block)? {
                 if self.engine.large_result(self.engine.large.delete(block, seen))? {
                     tracing::debug!(block, "deleted a dead block");

@@ -148,6 +148,11 @@ impl Frame {
         self.contents.read().buffer.len()
     }
 
+    /// Where in the segment its bytes end so far.
+    pub fn end(&self) -> u64 {
+        self.offset + self.len_bytes() as u64
+    }
+
     /// Whether `bytes` more still fit in the segment.
     pub fn fits(&self, bytes: usize) -> bool {
         let end = self.offset as usize + self.len_bytes() + bytes;
@@ -275,6 +280,12 @@ impl FrameView<'_> {
             slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
         })?;
         record_at(found.1)
+    }
+
+    /// The record at an offset in the frame.
+    pub fn record_at(&self, offset: u64) -> Option<Record<'_>> {
+        let at = usize::try_from(offset).ok().filter(|at| *at >= FRAME_HEADER_BYTES)?;
+        Record::parse(self.contents.buffer.get(at..)?)
     }
 
     /// All records in order, each with its address.

@@ -430,10 +430,11 @@ impl Segments {
         segment.set_state(SegmentState::Sealed);
     }
 
-    /// The sealed segment that was written longest ago, if everything in it is applied.
-    pub fn oldest_sealed(&self, applied_seq: u64) -> Option<&Segment> {
+    /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`, up to which everything
+    /// is written and applied.
+    pub fn oldest_sealed(&self, finished_seq: u64) -> Option<&Segment> {
         self.iter()
-            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq)
+            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
             .min_by_key(|segment| segment.generation())
     }
 

@@ -146,7 +146,19 @@ fn read_flash(
     expected_bytes: usize,
     version: Option<Version>,
 ) -> Result<Option<Hit>> {
+    let wanted = |record: &Record<'_>| record.key == key && version.is_none_or(|version| version.0 == record.version());
     let segments = &engine.log.segments;
+    let segment_bytes = segments.segment_bytes();
+    // Applied, but perhaps not written yet.
+    let pending = u32::try_from(address.bytes() / segment_bytes).ok().and_then(|number| {
+        let offset = address.bytes() % segment_bytes;
+        let find = |record: &Record<'_>| wanted(record).then(|| hit(record));
+        engine.log.overlay.find_at(number, offset, find)
+    });
+    if let Some(found) = pending {
+        count(&engine.metrics.overlay_hits);
+        return Ok(found);
+    }
     let place = segments
         .place(address.bytes())
         .map(|(generation, offset)| Place::flash(generation, offset));
@@ -161,8 +173,7 @@ fn read_flash(
         }
     }
     let (found, device_reads) = read_record(segments, address, expected_bytes, |record| {
-        let wanted = record.key == key && version.is_none_or(|version| version.0 == record.version());
-        wanted.then(|| hit(record))
+        wanted(record).then(|| hit(record))
     })?;
     engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
     let Found::Record(Some(hit)) = found else {

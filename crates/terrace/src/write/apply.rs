@@ -3,8 +3,8 @@
 //! For each record: the ordered index's entry, the flash index's slot, the accounting. A move counts only if the entry
 //! still has the version that moved, so it never loses to or beats a concurrent overwrite.
 //!
-//! Between frames it seals the memtable when it is full (with a mark that says how far it got) and, after an open,
-//! refills the flash index from the ordered index a little at a time.
+//! Between frames it seals the memtable when it is full (with a mark that says how far it got, once the log is durable
+//! that far) and, after an open, refills the flash index from the ordered index a little at a time.
 
 use crate::{
     HomeKind, Result, Version,
@@ -137,6 +137,9 @@ impl Applier {
             engine.wake_index_threads();
             std::thread::sleep(Duration::from_millis(1));
         }
+        // Durable before it is sealed, not before it is flushed: the library flushes whatever is sealed by then, so a memtable
+        // sealed behind the flusher's back would be persisted ahead of the log.
+        engine.log.make_durable(self.index.applied_seq())?;
         let mut payload = engine.accounting.encode().to_vec();
         payload.extend_from_slice(&engine.large.accounting());
         let mark = IndexMark {

@@ -107,7 +107,7 @@ impl CommitLog {
                 (number, segment.generation())
             })
         });
-        let overlay = Overlay::default();
+        let overlay = Overlay::starting_at(persisted_seq);
         for frame in &recovered {
             overlay.sealed(frame.view().bytes().len());
             overlay.push(Arc::clone(frame));
@@ -368,7 +368,12 @@ impl CommitLog {
         }
         if let Ok(segment) = self.segments.take(next_seq) {
             let mut tail = self.tail.lock();
-            if tail.spare.is_none() {
+            // A commit that could not wait may have taken a segment meanwhile. Generations must rise in log order, which is
+            // how recovery sorts segments, so this one is too old to be written after that.
+            let rises = tail
+                .segment
+                .is_none_or(|(_, generation)| generation < segment.generation());
+            if tail.spare.is_none() && rises {
                 tail.spare = Some((segment.number, segment.generation()));
             } else {
                 self.segments.free_unused(segment);

@@ -3,7 +3,7 @@
 //! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when it is both written
 //! and applied, so at every moment a committed record can be found here or through the indexes.
 
-use crate::flash::frame::Frame;
+use crate::flash::{format::Record, frame::Frame};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::{
     collections::VecDeque,
@@ -20,13 +20,21 @@ pub struct Overlay {
     frames: RwLock<VecDeque<Arc<Frame>>>,
     /// Bytes of the sealed frames in the list.
     bytes: AtomicU64,
-    /// Last seq of the last frame that left.
+    /// Last seq of the last frame that left: everything up to it is applied and in its segment.
     released_seq: AtomicU64,
     room: Condvar,
     room_lock: Mutex<()>,
 }
 
 impl Overlay {
+    /// An empty overlay. Everything up to `released_seq` is applied and written.
+    pub fn starting_at(released_seq: u64) -> Self {
+        Self {
+            released_seq: AtomicU64::new(released_seq),
+            ..Self::default()
+        }
+    }
+
     /// Adds a frame that was just opened, or recovered.
     pub fn push(&self, frame: Arc<Frame>) {
         self.frames.write().push_back(frame);
@@ -86,12 +94,7 @@ impl Overlay {
     }
 
     /// Hands the newest record of `key` to `use_record`, if the overlay has one.
-    pub fn find<R>(
-        &self,
-        hash: u64,
-        key: &[u8],
-        use_record: impl FnOnce(&crate::flash::format::Record<'_>) -> R,
-    ) -> Option<R> {
+    pub fn find<R>(&self, hash: u64, key: &[u8], use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let frames = self.frames.read();
         for frame in frames.iter().rev() {
             let view = frame.view();
@@ -100,5 +103,18 @@ impl Overlay {
             }
         }
         None
+    }
+
+    /// Hands the record at a place to `use_record`, if its frame is in the overlay. The indexes may know a record before it
+    /// is on the device; whoever comes from them with its address must look here first.
+    pub fn find_at<R>(&self, segment: u32, offset: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        let frames = self.frames.read();
+        let frame = frames
+            .iter()
+            .find(|frame| frame.segment == segment && (frame.offset..frame.end()).contains(&offset))?;
+        frame
+            .view()
+            .record_at(offset - frame.offset)
+            .map(|record| use_record(&record))
     }
 }

@@ -1,0 +1,69 @@
+//! Random keys, values and changes.
+
+use crate::model::{Change, Key};
+use bytes::Bytes;
+use rand::{Rng, rngs::StdRng};
+use terrace::Attributes;
+
+/// A key among a few hundred below `prefix`, some of them odd.
+pub fn key(rng: &mut StdRng, prefix: &str) -> Key {
+    let number = rng.random_range(0..400_u32);
+    match number {
+        0 => [prefix.as_bytes(), &[0xff; 3]].concat(),
+        1 => [prefix.as_bytes(), &[0]].concat(),
+        2 => {
+            let mut key = [prefix.as_bytes(), &[b'k'; 4096]].concat();
+            key.truncate(4096);
+            key
+        }
+        _ => format!("{prefix}{:02}/{number:03}", number % 7).into_bytes(),
+    }
+}
+
+/// Bytes that differ from seed to seed and do not compress.
+pub fn value(rng: &mut StdRng) -> Bytes {
+    let length = match rng.random_range(0..100) {
+        0..5 => 0,
+        5..35 => rng.random_range(1..130),
+        35..80 => rng.random_range(100..6_000),
+        80..97 => rng.random_range(3_000..60_000),
+        97..99 => rng.random_range(60_000..400_000),
+        _ => rng.random_range(1_000_000..1_300_000),
+    };
+    let mut value = vec![0; length];
+    rng.fill(&mut value[..]);
+    value.into()
+}
+
+pub fn attributes(rng: &mut StdRng) -> Attributes {
+    match rng.random_range(0..10) {
+        0..7 => Attributes::new(),
+        7..9 => Attributes::new().with("kind", rng.random::<u32>().to_string()),
+        _ => Attributes::new()
+            .with("a", vec![7; rng.random_range(0..3_000)])
+            .with("b", ""),
+    }
+}
+
+pub fn change(rng: &mut StdRng, prefix: &str) -> Change {
+    let put = rng.random_bool(0.8).then(|| (value(rng), attributes(rng)));
+    Change {
+        key: key(rng, prefix),
+        put,
+    }
+}
+
+/// A batch. The small values of one must fit in a segment, so only a few changes.
+pub fn changes(rng: &mut StdRng, prefix: &str) -> Vec<Change> {
+    let count = rng.random_range(1..8);
+    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix)).collect();
+    if rng.random_bool(0.3) {
+        // The same key twice: the later wins.
+        let again = Change {
+            key: changes[0].key.clone(),
+            ..change(rng, prefix)
+        };
+        changes.push(again);
+    }
+    changes
+}

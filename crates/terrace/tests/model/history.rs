@@ -1,0 +1,459 @@
+//! One caller's history: random operations, each checked against the model as soon as it returns.
+
+use crate::{
+    generate,
+    machine::Machine,
+    model::{Change, Held, Journal, Key, State, apply, brief, name},
+};
+use rand::{Rng, rngs::StdRng, seq::SliceRandom};
+use std::{io::Read, ops::Bound};
+use terrace::{
+    Batch, Condition, Durability, Error, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version, WriterOptions,
+};
+
+/// The power went, so nothing more can be said of this store.
+#[derive(Debug)]
+pub struct PowerLost;
+
+type Step<T = ()> = std::result::Result<T, PowerLost>;
+
+/// Snapshots are let go of after this much was written: they keep segments from being reused.
+const SNAPSHOT_BYTES_MAX: usize = 300 << 10;
+
+pub struct History<'a> {
+    machine: &'a Machine,
+    store: &'a Store,
+    rng: &'a mut StdRng,
+    prefix: &'a str,
+    /// Whether nobody else writes.
+    alone: bool,
+    pub now: State,
+    pub journal: Journal,
+    snapshots: Vec<(Snapshot, State)>,
+    bytes_since_snapshot: usize,
+    last_version: u64,
+}
+
+impl<'a> History<'a> {
+    pub fn new(
+        machine: &'a Machine,
+        store: &'a Store,
+        rng: &'a mut StdRng,
+        prefix: &'a str,
+        alone: bool,
+        now: State,
+    ) -> Self {
+        Self {
+            machine,
+            store,
+            rng,
+            prefix,
+            alone,
+            journal: Journal::starting_with(now.clone()),
+            now,
+            snapshots: Vec::new(),
+            bytes_since_snapshot: 0,
+            last_version: 0,
+        }
+    }
+
+    /// Does `steps` operations, or fewer if the power goes.
+    pub fn run(&mut self, steps: usize) -> Step {
+        for _ in 0..steps {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Step {
+        match self.rng.random_range(0..100) {
+            0..40 => self.put_or_delete(),
+            40..52 => self.batch(),
+            52..58 => self.stream(),
+            58..60 => self.abandoned_stream(),
+            60..72 => self.get(),
+            72..76 => self.get_range(),
+            76..80 => self.read_stream(),
+            80..83 => self.multi_get(),
+            83..90 => self.scan(),
+            90..93 => self.take_snapshot(),
+            93..97 => self.read_snapshot(),
+            97 => {
+                let flushed = self.store.flush();
+                self.survive(flushed)?;
+                self.journal.durable_seq = self.last_version.max(self.journal.durable_seq);
+                Ok(())
+            }
+            _ => {
+                let found = self.store.get(b"never written");
+                let found = self.survive(found)?;
+                assert_eq!(found, None);
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes a result on; an error means that the power went.
+    fn survive<T>(&self, result: Result<T>) -> Step<T> {
+        result.map_err(|error| {
+            assert!(!self.machine.is_powered(), "failed with the power on: {error}");
+            PowerLost
+        })
+    }
+
+    fn durability(&mut self) -> Durability {
+        if self.rng.random_bool(0.3) {
+            Durability::Sync
+        } else {
+            Durability::Buffered
+        }
+    }
+
+    fn some_key(&mut self) -> Key {
+        generate::key(self.rng, self.prefix)
+    }
+
+    /// A condition on a key, and whether it holds.
+    fn condition(&mut self, key: &[u8]) -> (Condition, bool) {
+        let held = self.now.get(key).map(|held| held.version);
+        match self.rng.random_range(0..8) {
+            0 => (Condition::Absent, held.is_none()),
+            1 => (Condition::Present, held.is_some()),
+            2 => {
+                let wanted = held.unwrap_or(3);
+                (Condition::VersionIs(Version(wanted)), held == Some(wanted))
+            }
+            3 => (Condition::VersionIs(Version(u64::MAX >> 20)), false),
+            _ => (Condition::None, true),
+        }
+    }
+
+    /// Notes how a commit ended.
+    fn settle(&mut self, result: Result<Version>, holds: bool, durability: Durability, changes: Vec<Change>) -> Step {
+        match result {
+            Ok(version) => {
+                assert!(
+                    holds,
+                    "a condition that does not hold passed: {}",
+                    name(&changes[0].key)
+                );
+                assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
+                self.last_version = version.0;
+                apply(&mut self.now, version.0, &changes);
+                self.bytes_since_snapshot += changes
+                    .iter()
+                    .map(|change| 200 + change.put.as_ref().map_or(0, |(value, _)| value.len().min(25_000)))
+                    .sum::<usize>();
+                let before = self.journal.commits.insert(version.0, changes);
+                assert!(before.is_none(), "version {version} was given out twice");
+                if durability == Durability::Sync {
+                    self.journal.durable_seq = version.0;
+                }
+                if self.bytes_since_snapshot > SNAPSHOT_BYTES_MAX {
+                    self.snapshots.clear();
+                }
+                Ok(())
+            }
+            Err(Error::ConditionFailed { key, reason }) => {
+                assert!(!holds, "a condition that holds failed: {key}: {reason}");
+                Ok(())
+            }
+            Err(error) => {
+                self.journal.in_flight.push(changes);
+                self.survive(Err(error))
+            }
+        }
+    }
+
+    fn put_or_delete(&mut self) -> Step {
+        let change = generate::change(self.rng, self.prefix);
+        let (condition, holds) = self.condition(&change.key);
+        let durability = self.durability();
+        let result = match &change.put {
+            Some((value, attributes)) => {
+                let options = PutOptions {
+                    attributes: attributes.clone(),
+                    durability,
+                    condition,
+                };
+                self.store.put_with(&change.key, value, &options)
+            }
+            None => self.store.delete_with(&change.key, condition, durability),
+        };
+        self.settle(result, holds, durability, vec![change])
+    }
+
+    fn batch(&mut self) -> Step {
+        let changes = generate::changes(self.rng, self.prefix);
+        let mut batch = Batch::new();
+        let mut all_hold = true;
+        for change in &changes {
+            let (condition, holds) = if self.rng.random_bool(0.3) {
+                self.condition(&change.key)
+            } else {
+                (Condition::None, true)
+            };
+            all_hold &= holds;
+            match &change.put {
+                Some((value, attributes)) => {
+                    batch.put_with(&change.key, value.clone(), attributes.clone(), condition);
+                }
+                None => drop(batch.delete_if(&change.key, condition)),
+            }
+        }
+        let durability = self.durability();
+        let result = self.store.write(batch, durability);
+        self.settle(result, all_hold, durability, changes)
+    }
+
+    fn stream(&mut self) -> Step {
+        let key = self.some_key();
+        let (value, attributes) = (generate::value(self.rng), generate::attributes(self.rng));
+        let (condition, holds) = self.condition(&key);
+        let durability = self.durability();
+        let options = WriterOptions {
+            length: self.rng.random_bool(0.5).then_some(value.len() as u64),
+            put: PutOptions {
+                attributes: attributes.clone(),
+                durability,
+                condition,
+            },
+        };
+        let part_bytes = [700, 4096, 100_000][self.rng.random_range(0..3)];
+        let writer = self.store.writer(&key, options);
+        let mut writer = self.survive(writer)?;
+        for part in value.chunks(part_bytes) {
+            let appended = writer.append(part);
+            self.survive(appended)?;
+        }
+        let change = Change {
+            key,
+            put: Some((value, attributes)),
+        };
+        self.settle(writer.finish(), holds, durability, vec![change])
+    }
+
+    /// A stream that is given up, by dropping it or by ending it short of what was announced.
+    fn abandoned_stream(&mut self) -> Step {
+        let (key, value) = (self.some_key(), generate::value(self.rng));
+        let ends_short = self.rng.random_bool(0.5);
+        let options = WriterOptions {
+            length: ends_short.then_some(value.len() as u64 + 1),
+            ..WriterOptions::default()
+        };
+        let writer = self.store.writer(&key, options);
+        let mut writer = self.survive(writer)?;
+        let appended = writer.append(&value);
+        self.survive(appended)?;
+        if ends_short {
+            match writer.finish() {
+                Err(Error::Invalid(_)) => {}
+                other => {
+                    self.survive(other)?;
+                    panic!("a stream that ended short was taken");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn expect(&self, key: &[u8], found: Option<Object>, state: &State, what: &str) {
+        let found = found.map(Held::of);
+        let expected = state.get(key);
+        assert!(
+            found.as_ref() == expected,
+            "{what}: {} holds {:?} instead of {:?}",
+            name(key),
+            found.as_ref().map(brief),
+            expected.map(brief)
+        );
+    }
+
+    fn get(&mut self) -> Step {
+        let key = self.some_key();
+        let found = self.store.get(&key);
+        let found = self.survive(found)?;
+        self.expect(&key, found, &self.now, "get");
+        let info = self.store.head(&key);
+        let info = self.survive(info)?;
+        let described = info.map(|info| (info.version.0, info.length, info.attributes));
+        let expected = self.now.get(&key);
+        let expected = expected.map(|held| (held.version, held.value.len() as u64, held.attributes.clone()));
+        assert_eq!(described, expected, "head of {}", name(&key));
+        Ok(())
+    }
+
+    fn get_range(&mut self) -> Step {
+        let key = self.some_key();
+        let length = self.now.get(&key).map_or(0, |held| held.value.len() as u64);
+        let start = self.rng.random_range(0..=length + 10);
+        let end = start + self.rng.random_range(0..=length + 10);
+        let found = self.store.get_range(&key, start..end);
+        let found = self.survive(found)?;
+        let expected = self.now.get(&key).map(|held| {
+            let end = end.min(length) as usize;
+            held.value.slice((start as usize).min(end)..end)
+        });
+        assert!(found == expected, "range {start}..{end} of {}", name(&key));
+        Ok(())
+    }
+
+    fn read_stream(&mut self) -> Step {
+        let key = self.some_key();
+        let reader = self.store.reader(&key);
+        let Some(mut reader) = self.survive(reader)? else {
+            assert!(!self.now.contains_key(&key), "no stream over {}", name(&key));
+            return Ok(());
+        };
+        let expected = self
+            .now
+            .get(&key)
+            .map(|held| held.value.clone())
+            .expect("nothing was there");
+        let from = self.rng.random_range(0..=expected.len());
+        // What comes meanwhile must not show in the stream.
+        if self.rng.random_bool(0.3) {
+            self.put_or_delete()?;
+        }
+        let mut read = Vec::new();
+        let outcome = reader.seek_to(from as u64).map(|()| reader.read_to_end(&mut read));
+        if matches!(outcome, Ok(Ok(_))) {
+            assert!(read == expected[from..], "the stream over {} differs", name(&key));
+            return Ok(());
+        }
+        assert!(!self.machine.is_powered(), "{outcome:?} with the power on");
+        Err(PowerLost)
+    }
+
+    fn multi_get(&mut self) -> Step {
+        let keys: Vec<Key> = (0..self.rng.random_range(0..30)).map(|_| self.some_key()).collect();
+        let found = self.store.multi_get(&keys);
+        assert_eq!(found.len(), keys.len());
+        for (key, found) in keys.iter().zip(found) {
+            let found = self.survive(found)?;
+            self.expect(key, found, &self.now, "multi_get");
+        }
+        Ok(())
+    }
+
+    /// A range of keys that lies within this history's prefix.
+    fn range(&mut self) -> (ScanRange, Bound<Key>, Bound<Key>) {
+        let (mut low, mut high) = (self.some_key(), self.some_key());
+        if low > high {
+            std::mem::swap(&mut low, &mut high);
+        }
+        match self.rng.random_range(0..4) {
+            0 => {
+                let prefix = format!("{}{:02}", self.prefix, self.rng.random_range(0..7)).into_bytes();
+                let mut end = prefix.clone();
+                *end.last_mut().expect("a prefix of two digits") += 1;
+                (
+                    ScanRange::prefix(&prefix),
+                    Bound::Included(prefix),
+                    Bound::Excluded(end),
+                )
+            }
+            1 => {
+                let range = ScanRange::prefix(self.prefix).after(&low);
+                let mut end = self.prefix.as_bytes().to_vec();
+                *end.last_mut().expect("a prefix") += 1;
+                (range, Bound::Excluded(low), Bound::Excluded(end))
+            }
+            2 => (
+                ScanRange::range(low.clone()..high.clone()),
+                Bound::Included(low),
+                Bound::Excluded(high),
+            ),
+            _ => (
+                ScanRange::range(low.clone()..=high.clone()),
+                Bound::Included(low),
+                Bound::Included(high),
+            ),
+        }
+    }
+
+    fn scan(&mut self) -> Step {
+        let store = self.store;
+        let now = self.now.clone();
+        self.check_scan(&now, |range| store.scan(range))
+    }
+
+    /// Compares a scan from both ends with a state.
+    fn check_scan(&mut self, state: &State, scan: impl FnOnce(ScanRange) -> Result<terrace::Scan>) -> Step {
+        let (range, low, high) = self.range();
+        let scan = scan(range);
+        let mut scan = self.survive(scan)?;
+        // A `BTreeMap` refuses ranges that a scan gives nothing for.
+        let empty = match (&low, &high) {
+            (Bound::Included(low), Bound::Included(high)) => low > high,
+            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+            _ => false,
+        };
+        let expected: Vec<(&Key, &Held)> = if empty {
+            Vec::new()
+        } else {
+            state.range((low, high)).collect()
+        };
+        let mut expected = std::collections::VecDeque::from(expected);
+        let mut left = self.rng.random_range(0..200);
+        let from_both = self.rng.random_bool(0.5);
+        loop {
+            let backwards = from_both && self.rng.random_bool(0.5);
+            let (item, wanted) = if backwards {
+                (scan.next_back(), expected.pop_back())
+            } else {
+                (scan.next(), expected.pop_front())
+            };
+            let item = item.map(|item| self.survive(item)).transpose()?;
+            let (item, (key, held)) = match (item, wanted) {
+                (None, None) => return Ok(()),
+                (Some(item), Some(wanted)) => (item, wanted),
+                (item, wanted) => panic!(
+                    "a scan gives {:?} where {:?} was expected",
+                    item.map(|item| name(&item.key)),
+                    wanted.map(|(key, _)| name(key))
+                ),
+            };
+            assert_eq!((&item.key[..], item.info.version.0), (&key[..], held.version), "scan");
+            assert_eq!(item.info.attributes, held.attributes);
+            if self.rng.random_bool(0.3) {
+                let value = item.value();
+                assert!(self.survive(value)? == held.value, "a scan's value of {}", name(key));
+            }
+            left -= 1;
+            if left <= 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take_snapshot(&mut self) -> Step {
+        if !self.alone || self.snapshots.len() >= 3 {
+            return Ok(());
+        }
+        let snapshot = self.store.snapshot();
+        let snapshot = self.survive(snapshot)?;
+        assert!(snapshot.version().0 >= self.last_version);
+        self.snapshots.push((snapshot, self.now.clone()));
+        self.bytes_since_snapshot = 0;
+        Ok(())
+    }
+
+    fn read_snapshot(&mut self) -> Step {
+        self.snapshots.shuffle(self.rng);
+        let Some((snapshot, state)) = self.snapshots.pop() else {
+            return Ok(());
+        };
+        for _ in 0..10 {
+            let key = self.some_key();
+            let found = snapshot.get(&key);
+            let found = self.survive(found)?;
+            self.expect(&key, found, &state, "snapshot");
+        }
+        self.check_scan(&state, |range| snapshot.scan(range))?;
+        if self.rng.random_bool(0.7) {
+            self.snapshots.push((snapshot, state));
+        }
+        Ok(())
+    }
+}

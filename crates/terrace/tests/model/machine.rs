@@ -1,0 +1,131 @@
+//! A machine under test: two simulated disks, a real directory for the index, and a store that is opened again and
+//! again.
+//!
+//! The index keeps its files in a real directory, which no simulated cut touches. It stays as it is at the cut: what the
+//! index publishes, it has made durable itself, and only after the log was. (That nothing is published after the
+//! power went is part of what is tested: the flush asks the log first, whose disk is off.)
+
+use crate::model::{Held, State};
+use rand::{Rng, rngs::StdRng};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use terrace::{
+    Options, Result, ScanRange, Store,
+    io::{SimDisk, Survival},
+};
+
+pub struct Machine {
+    pub flash: SimDisk,
+    pub large: SimDisk,
+    dir: tempfile::TempDir,
+    options: Options,
+}
+
+impl Machine {
+    pub fn new(rng: &mut StdRng) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (flash, large) = (SimDisk::new(rng.random()), SimDisk::new(rng.random()));
+        let options = Options {
+            segment_bytes: 256 << 10,
+            flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
+            size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
+            split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
+            memtable_bytes: 64 << 10,
+            overlay_bytes: 1 << 20,
+            cache_bytes: [0, 256 << 10][rng.random_range(0..2)],
+            flash_disk: Some(Arc::new(flash.clone())),
+            large_disk: Some(Arc::new(large.clone())),
+            ..Options::new(dir.path())
+        };
+        Self {
+            flash,
+            large,
+            dir,
+            options,
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn open(&self) -> Result<Store> {
+        Store::open(self.options.clone())
+    }
+
+    pub fn is_powered(&self) -> bool {
+        self.flash.is_powered() && self.large.is_powered()
+    }
+
+    /// Has the power go in the midst of what comes.
+    pub fn cut_within(&self, rng: &mut StdRng, operations: u64) {
+        let disk = if rng.random_bool(0.7) { &self.flash } else { &self.large };
+        disk.cut_after(rng.random_range(0..operations));
+    }
+
+    /// Both disks lose power, the store is dropped, the power returns.
+    pub fn power_cycle(&self, store: Option<Store>, rng: &mut StdRng) {
+        self.flash.power_cut();
+        self.large.power_cut();
+        drop_promptly(store);
+        let survival = Survival::ALL[rng.random_range(0..Survival::ALL.len())];
+        for disk in [&self.flash, &self.large] {
+            disk.set_survival(survival);
+            disk.restore_power();
+        }
+    }
+
+    /// Opens the store after a crash, now and then with another crash during recovery.
+    pub fn recover(&self, rng: &mut StdRng) -> Store {
+        while rng.random_bool(0.3) {
+            self.cut_within(rng, 40);
+            let opened = self.open();
+            if let Err(error) = &opened {
+                assert!(!self.is_powered(), "{error}");
+            }
+            self.power_cycle(opened.ok(), rng);
+        }
+        self.open().unwrap()
+    }
+}
+
+/// Dropping must not wait for what cannot come any more.
+pub fn drop_promptly(store: Option<Store>) {
+    let start = Instant::now();
+    drop(store);
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "closing took {:?}",
+        start.elapsed()
+    );
+}
+
+/// Everything a store holds, by a scan, with each object compared to what `get` says.
+pub fn contents(store: &Store) -> State {
+    let mut state = State::new();
+    for (item, value) in store.scan(ScanRange::all()).unwrap().next_values(usize::MAX).unwrap() {
+        let held = Held {
+            version: item.info.version.0,
+            value: value.unwrap_or_else(|error| panic!("{}: {error}", crate::model::name(&item.key))),
+            attributes: item.info.attributes,
+        };
+        assert_eq!(held.value.len() as u64, item.info.length);
+        assert_eq!(crc32c::crc32c(&held.value), item.info.checksum);
+        let got = store.get(&item.key).unwrap().map(Held::of);
+        assert!(
+            got.as_ref() == Some(&held),
+            "get and scan differ on {}",
+            crate::model::name(&item.key)
+        );
+        state.insert(item.key.to_vec(), held);
+    }
+    state
+}
+
+pub fn assert_sound(store: &Store) {
+    let report = store.verify().unwrap();
+    assert!(report.errors.is_empty(), "{:#?}", report.errors);
+}

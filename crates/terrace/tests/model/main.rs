@@ -1,0 +1,163 @@
+//! Random histories against a model, with power cuts at any moment, on simulated disks.
+//!
+//! Small options make recycling, destaging, index flushes and block deletion happen all the time. After each cut the store
+//! must hold a state it had: every commit up to some moment and none after it, that moment being no earlier than the last
+//! acknowledged durable commit. Then the history goes on.
+//!
+//! `TERRACE_MODEL_SECONDS` is how long each test runs (default 10), `TERRACE_MODEL_SEED` where it starts. A failure prints
+//! its seed; threads make the course of a history differ from run to run, so several tries may be needed.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod generate;
+mod history;
+mod machine;
+mod model;
+
+use history::History;
+use machine::{Machine, assert_sound, contents, drop_promptly};
+use model::{Journal, State};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Lives of one store: each ends in a crash or a close.
+const LIVES: usize = 12;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs `history` with one seed after the other until the time is over.
+fn for_some_time(name: &str, history: fn(&mut StdRng) -> u64) {
+    let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let first = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
+    let start = Instant::now();
+    let (mut seed, mut steps) = (first, 0);
+    while seed == first || start.elapsed() < Duration::from_secs(seconds) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| history(&mut StdRng::seed_from_u64(seed))));
+        match outcome {
+            Ok(done) => steps += done,
+            Err(panic) => {
+                eprintln!("{name}: failed with TERRACE_MODEL_SEED={seed}");
+                resume_unwind(panic);
+            }
+        }
+        seed += 1;
+    }
+    println!("{name}: {} stores, {steps} commits, seeds from {first}", seed - first);
+}
+
+/// How a life of the store ends.
+fn ends_in_a_cut(machine: &Machine, rng: &mut StdRng) -> bool {
+    let cut = rng.random_bool(0.8);
+    if cut {
+        let operations = [30, 300, 3_000][rng.random_range(0..3)];
+        machine.cut_within(rng, operations);
+    }
+    cut
+}
+
+fn one_caller(rng: &mut StdRng) -> u64 {
+    let machine = Machine::new(rng);
+    let mut state = State::new();
+    let mut commits = 0;
+    let mut store = machine.open().unwrap();
+    for _ in 0..LIVES {
+        let steps = rng.random_range(10..1_200);
+        let cut = ends_in_a_cut(&machine, rng);
+        let (journal, now) = {
+            let mut history = History::new(&machine, &store, rng, "k/", true, state);
+            let _ = history.run(steps);
+            (history.journal, history.now)
+        };
+        commits += journal.commits.len() as u64;
+        if cut {
+            machine.power_cycle(Some(store), rng);
+        } else {
+            store.close().unwrap();
+            drop_promptly(Some(store));
+        }
+        store = machine.recover(rng);
+        state = contents(&store);
+        if cut {
+            journal
+                .check(&state)
+                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+        } else {
+            assert!(state == now, "a clean close lost something");
+        }
+        assert_sound(&store);
+    }
+    commits
+}
+
+fn many_callers(rng: &mut StdRng) -> u64 {
+    let machine = Machine::new(rng);
+    let prefixes = ["a/", "b/", "c/", "d/"];
+    let mut state = State::new();
+    let mut commits = 0;
+    let mut store = machine.open().unwrap();
+    for _ in 0..LIVES {
+        let steps = rng.random_range(10..600);
+        let cut = ends_in_a_cut(&machine, rng);
+        let seeds: Vec<u64> = prefixes.iter().map(|_| rng.random()).collect();
+        let parts: Vec<(Journal, State)> = std::thread::scope(|scope| {
+            let callers: Vec<_> = prefixes
+                .iter()
+                .zip(seeds)
+                .map(|(prefix, seed)| {
+                    let own: State = state
+                        .iter()
+                        .filter(|(key, _)| key.starts_with(prefix.as_bytes()))
+                        .map(|(key, held)| (key.clone(), held.clone()))
+                        .collect();
+                    let (machine, store) = (&machine, &store);
+                    scope.spawn(move || {
+                        let mut rng = StdRng::seed_from_u64(seed);
+                        let mut history = History::new(machine, store, &mut rng, prefix, false, own);
+                        let _ = history.run(steps);
+                        (history.journal, history.now)
+                    })
+                })
+                .collect();
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        });
+        let mut journal = Journal::starting_with(state);
+        let mut now = State::new();
+        for (part, part_now) in parts {
+            journal.merge(part);
+            now.extend(part_now);
+        }
+        commits += journal.commits.len() as u64;
+        if cut {
+            machine.power_cycle(Some(store), rng);
+        } else {
+            store.close().unwrap();
+            drop_promptly(Some(store));
+        }
+        store = machine.recover(rng);
+        state = contents(&store);
+        if cut {
+            journal
+                .check(&state)
+                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+        } else {
+            assert!(state == now, "a clean close lost something");
+        }
+        assert_sound(&store);
+    }
+    commits
+}
+
+#[test]
+fn one_caller_and_power_cuts() {
+    for_some_time("one caller", one_caller);
+}
+
+#[test]
+fn many_callers_and_power_cuts() {
+    for_some_time("many callers", many_callers);
+}

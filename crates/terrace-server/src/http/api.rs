@@ -74,6 +74,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
             .get_str(attribute::RESOLUTIONS)
             .unwrap_or("")
             .split(',')
+            .filter(|name| !name.is_empty())
             .collect();
         images.push(json!({
             "id": id,

@@ -1,11 +1,41 @@
-//! Terrace: a tiered object store. See ARCHITECTURE.md for a walk through one put and one get.
+//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides its first home.
+//!
+//! *The log is the truth; the index is a fold of the log; every move is a record in the log.*
+//!
+//! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
+//! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
+//! index; `read` the way back; `recycle` makes room; `recover` opens all of it again.
+
 mod batch;
 mod error;
-pub mod io;
 mod object;
 mod options;
 mod stats;
+
+mod engine;
+#[doc(hidden)]
+pub mod flash;
+#[doc(hidden)]
+pub mod large;
+mod read;
 mod store;
+mod write;
+// Public for the benchmarks and the fuzz targets; no part of the interface.
+#[doc(hidden)]
+pub mod index;
+pub mod io;
+
+mod accounting;
+mod background;
+mod manifest;
+mod metrics;
+mod recover;
+mod recycle;
+mod repair;
+mod verify;
+
+#[cfg(test)]
+mod tests;
 
 pub use batch::Batch;
 pub use error::{Error, Result, Tier};
@@ -13,5 +43,25 @@ pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
+pub use read::{
+    reader::Reader,
+    scan::{Scan, ScanItem, ScanRange},
+    snapshot::Snapshot,
+};
+pub use repair::RepairReport;
 pub use stats::*;
-pub use store::{Reader, RepairReport, Scan, ScanItem, ScanRange, Snapshot, Store, ValueWriter, VerifyReport};
+pub use store::Store;
+pub use verify::VerifyReport;
+pub use write::stream::ValueWriter;
+
+/// The hash of a key that the flash index, the overlay and the filter share.
+#[doc(hidden)]
+#[must_use]
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
+}
+
+/// Compiles the example of README.md with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -27,6 +27,8 @@ pub struct Stats {
     pub queue: QueueStats,
     /// Operations and how long they took.
     pub operations: Vec<OperationStats>,
+    /// What recovery found damaged when the store was opened, in words.
+    pub damage: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
 }
@@ -122,7 +124,9 @@ pub struct ReadStats {
     pub block_hits: u64,
     /// No such object.
     pub misses: u64,
-    /// Reads of the flash log's device.
+    /// Reads of the flash log's device of any cause, recovery and recycling included.
+    pub flash_device_reads: u64,
+    /// Reads of the flash log for a caller.
     pub flash_reads: u64,
     /// Of those, for a key that turned out to be another.
     pub false_flash_reads: u64,

@@ -1,259 +1,253 @@
-//! The store: places, commits, reads, recovers.
+//! The store: the interface over the engine. Each call checks, measures, and hands over to `write` or `read`.
 
 use crate::{
-    Batch, Condition, Durability, Error, Object, ObjectInfo, Options, PutOptions, Result, Stats, Version, WriterOptions,
+    Batch, Condition, Durability, Error, Object, ObjectInfo, Options, PutOptions, Reader, RepairReport, Result, Scan,
+    ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions, background, engine::Engine,
+    manifest, read, recover, repair, verify, write,
 };
 use bytes::Bytes;
-use std::ops::{Bound, Range};
+use parking_lot::Mutex;
+use std::{fs::File, ops::Range, sync::Arc, thread::JoinHandle};
 
-/// An open store. Cloning is cheap and shares it; all calls may come from any thread and block.
+/// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone, Debug)]
-pub struct Store;
+pub struct Store {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    engine: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held until everything has stopped.
+    lock: Mutex<Option<File>>,
+}
 
 impl Store {
-    /// Opens or creates a store and recovers it. # Errors: see [`Error`].
+    /// Opens or creates a store, recovers it and serves at once; what remains of recovery goes on in the background.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for contradictory options, [`Error::NotAStore`], [`Error::Locked`], [`Error::Corruption`] if the
+    /// index cannot be opened (run [`Store::repair`]), or the devices'.
     pub fn open(options: Options) -> Result<Self> {
-        let _ = options;
-        todo!()
+        options.validate()?;
+        let lock = manifest::lock(&options)?;
+        let engine = Arc::new(recover::open(options)?);
+        let threads = background::start(&engine)?;
+        Ok(Self {
+            handle: Arc::new(Handle {
+                engine,
+                threads: Mutex::new(threads),
+                lock: Mutex::new(lock),
+            }),
+        })
     }
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.handle.engine
+    }
+
     /// Puts an object durably.
+    ///
+    /// # Errors
+    /// See [`Store::put_with`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Version> {
-        let _ = (key, value);
-        todo!()
+        self.put_with(key, value, &PutOptions::default())
     }
+
     /// Puts an object.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad key or value, [`Error::ConditionFailed`], [`Error::OutOfSpace`] (nothing was written),
+    /// [`Error::Failed`] (whether it was written is unknown).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &PutOptions) -> Result<Version> {
-        let _ = (key, value, options);
-        todo!()
+        let engine = self.engine();
+        engine
+            .metrics
+            .put
+            .measure(|| write::put(engine, key.as_ref(), value.as_ref(), options))
     }
+
     /// Deletes a key durably, whether or not it is there.
+    ///
+    /// # Errors
+    /// As [`Store::put_with`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Version> {
-        let _ = key;
-        todo!()
+        self.delete_with(key, Condition::None, Durability::Sync)
     }
+
     /// Deletes a key.
+    ///
+    /// # Errors
+    /// As [`Store::put_with`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, condition: Condition, durability: Durability) -> Result<Version> {
-        let _ = (key, condition, durability);
-        todo!()
+        let engine = self.engine();
+        engine
+            .metrics
+            .delete
+            .measure(|| write::delete(engine, key.as_ref(), condition, durability))
     }
-    /// Commits a batch, whole or not at all.
+
+    /// Commits a batch, whole or not at all. All its objects get the same version.
+    ///
+    /// # Errors
+    /// As [`Store::put_with`]; if any condition fails, nothing is written.
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<Version> {
-        let _ = (batch, durability);
-        todo!()
+        let engine = self.engine();
+        engine
+            .metrics
+            .write
+            .measure(|| write::write_batch(engine, &batch, durability))
     }
-    /// A stream to write one object; nothing is visible before `finish`.
+
+    /// A stream to write one object. Nothing is visible before [`ValueWriter::finish`].
+    ///
+    /// # Errors
+    /// As [`Store::put_with`].
     pub fn writer(&self, key: impl AsRef<[u8]>, options: WriterOptions) -> Result<ValueWriter> {
-        let _ = (key, options);
-        todo!()
+        ValueWriter::new(Arc::clone(self.engine()), key.as_ref(), options)
     }
+
     /// Reads an object whole.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the devices'.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
-        let _ = key;
-        todo!()
+        let engine = self.engine();
+        engine
+            .metrics
+            .get
+            .measure(|| read::get(engine, key.as_ref())?.map(read::Hit::into_object).transpose())
     }
+
     /// What is known of an object without reading its value.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
     pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
-        let _ = key;
-        todo!()
+        let engine = self.engine();
+        engine.metrics.head.measure(|| read::head(engine, key.as_ref()))
     }
+
     /// Reads part of a value; the range is cut to the value's length.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
     pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Bytes>> {
-        let _ = (key, range);
-        todo!()
+        let engine = self.engine();
+        engine.metrics.get_range.measure(|| {
+            let reader = Reader::newest(engine, key.as_ref())?;
+            reader.map(|reader| reader.read_range(range)).transpose()
+        })
     }
+
     /// A stream over a value.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
-        let _ = key;
-        todo!()
+        write::check_key(key.as_ref())?;
+        Reader::newest(self.engine(), key.as_ref())
     }
-    /// Reads several objects, in parallel.
+
+    /// Reads several objects, in parallel. The results are in the order of the keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
-        let _ = keys;
-        todo!()
+        read::multi_get(self.engine(), keys)
     }
+
     /// Objects in a range, in key order, as of this call.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
-        let _ = range;
-        todo!()
+        self.engine().metrics.scan.measure(|| self.snapshot()?.scan(range))
     }
+
     /// The store as it is now, unchanged by later writes.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if commits can no longer be applied.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        todo!()
+        Snapshot::take(self.engine())
     }
-    /// Makes every commit before the call durable and the index persist them.
+
+    /// Makes every commit before the call durable and has the index persist them, so that an open replays nothing.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::Unavailable`].
     pub fn flush(&self) -> Result<()> {
-        todo!()
+        let engine = self.engine();
+        engine.check_writable()?;
+        let seq = engine.log.committed_seq();
+        engine.log.make_durable(seq)?;
+        engine.persist_index(seq)
     }
+
     /// Figures about the store.
+    #[must_use]
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.engine().stats()
     }
-    /// Flushes and closes; later calls fail. Dropping the last clone closes too, without reporting.
+
+    /// Makes everything durable and closes; later writes fail. Dropping the last clone closes too, without reporting.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if not everything could be made durable.
     pub fn close(&self) -> Result<()> {
-        todo!()
+        self.handle.close()
     }
-    /// Reads everything and checks it.
+
+    /// Reads every value and checks it against its entry, and every block and segment for damage.
+    ///
+    /// # Errors
+    /// If the store cannot be read at all; findings are in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        todo!()
+        verify::verify(self.engine())
     }
-    /// Rebuilds index and LargeMeta from segments and blocks alone. The store must not be open.
+
+    /// Rebuilds the index and LargeMeta from segments and blocks alone. The store must not be open anywhere.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::NotAStore`], the devices'.
     pub fn repair(options: Options) -> Result<RepairReport> {
-        let _ = options;
-        todo!()
+        repair::repair(options)
     }
 }
 
-/// Which keys a scan covers.
-#[derive(Debug, Clone)]
-pub struct ScanRange {
-    /// Lower bound.
-    pub start: Bound<Vec<u8>>,
-    /// Upper bound.
-    pub end: Bound<Vec<u8>>,
+impl Handle {
+    fn close(&self) -> Result<()> {
+        let engine = &self.engine;
+        if engine.log.is_closed() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        if !engine.options.read_only {
+            let seq = engine.log.committed_seq();
+            outcome = engine
+                .log
+                .make_durable(seq)
+                .and_then(|()| engine.persist_index(seq))
+                .and_then(|()| engine.large_result(engine.large.close()));
+        }
+        engine.log.close();
+        engine.wake_index_threads();
+        engine.wake_recycler();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                outcome = outcome.and(Err(Error::Failed(
+                    "a background thread panicked; see the log".to_owned(),
+                )));
+            }
+        }
+        drop(self.lock.lock().take());
+        outcome
+    }
 }
-impl ScanRange {
-    /// Every key.
-    #[must_use]
-    pub fn all() -> Self {
-        Self {
-            start: Bound::Unbounded,
-            end: Bound::Unbounded,
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::error!(%error, "closing the store failed");
         }
     }
-    /// Keys that start with `prefix`.
-    #[must_use]
-    pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
-        let _ = prefix;
-        todo!()
-    }
-    /// Keys in `range`.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(range: impl std::ops::RangeBounds<K>) -> Self {
-        let _ = range;
-        todo!()
-    }
-    /// The same range, from after `key` on: for paging.
-    #[must_use]
-    pub fn after(self, key: impl AsRef<[u8]>) -> Self {
-        let _ = key;
-        todo!()
-    }
 }
-
-/// An iterator over objects in key order, from both ends. Holds a snapshot until dropped.
-#[derive(Debug)]
-pub struct Scan;
-impl Iterator for Scan {
-    type Item = Result<ScanItem>;
-    fn next(&mut self) -> Option<Self::Item> {
-        todo!()
-    }
-}
-impl DoubleEndedIterator for Scan {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        todo!()
-    }
-}
-
-/// One object of a scan; the value is read when asked for.
-#[derive(Debug, Clone)]
-pub struct ScanItem {
-    /// The key.
-    pub key: Bytes,
-    /// What is known of it.
-    pub info: ObjectInfo,
-}
-impl ScanItem {
-    /// Reads the value.
-    pub fn value(&self) -> Result<Bytes> {
-        todo!()
-    }
-}
-
-/// The store at one moment. Holds back reuse of space until dropped.
-#[derive(Debug)]
-pub struct Snapshot;
-impl Snapshot {
-    /// The version of the last commit it sees.
-    #[must_use]
-    pub fn version(&self) -> Version {
-        todo!()
-    }
-    /// Reads an object whole.
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
-        let _ = key;
-        todo!()
-    }
-    /// What is known of an object.
-    pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
-        let _ = key;
-        todo!()
-    }
-    /// Objects in a range.
-    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
-        let _ = range;
-        todo!()
-    }
-}
-
-/// A stream over one value, verified as it goes. Pins what it reads until dropped.
-#[derive(Debug)]
-pub struct Reader;
-impl Reader {
-    /// The object.
-    #[must_use]
-    pub fn info(&self) -> &ObjectInfo {
-        todo!()
-    }
-    /// Continues at `offset` of the value (at most its length).
-    pub fn seek_to(&mut self, offset: u64) -> Result<()> {
-        let _ = offset;
-        todo!()
-    }
-}
-impl std::io::Read for Reader {
-    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-        todo!()
-    }
-}
-
-/// A stream into one value. Dropping it without `finish` leaves nothing visible.
-#[derive(Debug)]
-pub struct ValueWriter;
-impl ValueWriter {
-    /// Commits the object.
-    pub fn finish(self) -> Result<Version> {
-        todo!()
-    }
-}
-impl std::io::Write for ValueWriter {
-    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        todo!()
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What `verify` found.
-#[derive(Debug, Clone, Default)]
-pub struct VerifyReport {
-    /// Objects whose values were read and matched.
-    pub objects: u64,
-    /// Bytes of their values.
-    pub bytes: u64,
-    /// Findings that mean loss or damage: corrupt values, dangling entries, bad frames.
-    pub errors: Vec<String>,
-    /// Values no entry points to, that cleaning will reclaim: bytes.
-    pub orphaned_bytes: u64,
-}
-/// What `repair` did.
-#[derive(Debug, Clone, Default)]
-pub struct RepairReport {
-    /// Objects found again.
-    pub objects: u64,
-    /// What could not be known or read, in words.
-    pub notes: Vec<String>,
-}
-#[allow(unused)]
-fn unused(_: Error) {}

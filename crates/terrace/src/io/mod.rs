@@ -9,8 +9,16 @@
 //! - Short reads and writes are never returned: an operation moves all bytes or fails.
 
 mod buffer;
+mod checks;
+mod counters;
+mod file;
+mod sim;
+#[cfg(test)]
+mod tests;
 
 pub use buffer::AlignedBuffer;
+pub use file::FileDisk;
+pub use sim::{Fault, FaultKind, SimDisk, Survival};
 
 use std::{fmt, io, path::Path, sync::Arc};
 
@@ -63,7 +71,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
-    /// Creates a directory and its parents. Succeeds if it exists.
+    /// Creates a directory and its parents, durably. Succeeds if it exists.
     ///
     /// # Errors
     /// The operating system's.
@@ -98,6 +106,10 @@ pub trait Disk: Send + Sync + fmt::Debug {
 }
 
 /// An open file of a [`Disk`]. All methods may be called from any thread.
+#[expect(
+    clippy::len_without_is_empty,
+    reason = "nobody asks a file on a device whether it is empty"
+)]
 pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`.
     ///

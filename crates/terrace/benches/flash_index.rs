@@ -1,0 +1,161 @@
+//! Measures the flash index and prints a Markdown table: `cargo bench -p terrace --bench flash_index`.
+//!
+//! An argument that is a number limits the largest table (entries). Every figure is of one run; lookups go to random keys, so
+//! in tables larger than the processor's caches nearly every lookup misses them.
+
+use std::{
+    hint::black_box,
+    thread,
+    time::{Duration, Instant},
+};
+use terrace::flash::{
+    address::Address,
+    index::{Config, FlashIndex},
+};
+
+const LOOKUPS: u64 = 4_000_000;
+const MINIMUM_TIME: Duration = Duration::from_millis(500);
+
+/// SplitMix64: stands for the hash of key number `key`.
+fn hash(key: u64) -> u64 {
+    let mut mixed = key.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+fn address(key: u64) -> Address {
+    Address::from_packed(key % (1 << 36) + 1).expect("not 0 and below 2^36")
+}
+
+/// Keys from here on are never inserted.
+const ABSENT: u64 = 1 << 50;
+
+fn millions_per_second(operations: u64, time: Duration) -> f64 {
+    operations as f64 / time.as_secs_f64() / 1e6
+}
+
+/// Lookups per second of all threads together, in millions.
+fn lookups(index: &FlashIndex, entries: u64, threads: u64, first: u64) -> f64 {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for number in 0..threads {
+            scope.spawn(move || {
+                let mut hits = 0;
+                for step in 0..LOOKUPS / threads {
+                    let random = hash((number << 40) + step);
+                    let key = ((u128::from(random) * u128::from(entries)) >> 64) as u64;
+                    hits += u64::from(index.lookup(hash(first + key)).is_some());
+                }
+                black_box(hits);
+            });
+        }
+    });
+    millions_per_second(LOOKUPS / threads * threads, start.elapsed())
+}
+
+struct Filled {
+    index: FlashIndex,
+    inserts: f64,
+    load_max: f64,
+    slowest: Duration,
+}
+
+/// Inserts keys `0..entries` into an index that starts at its smallest.
+fn fill(entries: u64) -> Filled {
+    let index = FlashIndex::new(Config::default()).expect("a good configuration");
+    let start = Instant::now();
+    for key in 0..entries {
+        black_box(index.insert(hash(key), address(key), 1000));
+    }
+    let inserts = millions_per_second(entries, start.elapsed());
+    // A second time, watched, since watching takes time.
+    index.clear();
+    drop(index);
+    let index = FlashIndex::new(Config::default()).expect("a good configuration");
+    let (mut load_max, mut slowest) = (0.0f64, Duration::ZERO);
+    for key in 0..entries {
+        if key % 4096 == 0 {
+            load_max = load_max.max(index.load());
+        }
+        let start = Instant::now();
+        black_box(index.insert(hash(key), address(key), 1000));
+        slowest = slowest.max(start.elapsed());
+    }
+    Filled {
+        load_max: load_max.max(index.load()),
+        index,
+        inserts,
+        slowest,
+    }
+}
+
+/// Millions of insertions per second into a table that has room: the first half of the initial 4 MiB.
+fn inserts_with_room() -> f64 {
+    let (mut inserted, mut time) = (0, Duration::ZERO);
+    while time < MINIMUM_TIME {
+        let index = FlashIndex::new(Config::default()).expect("a good configuration");
+        let start = Instant::now();
+        for key in 0..250_000 {
+            black_box(index.insert(hash(key), address(key), 1000));
+        }
+        time += start.elapsed();
+        inserted += 250_000;
+    }
+    millions_per_second(inserted, time)
+}
+
+/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs per second in millions.
+fn replacements(index: &FlashIndex, entries: u64) -> f64 {
+    let pairs = entries.min(1_000_000);
+    let start = Instant::now();
+    for key in 0..pairs {
+        index.remove(hash(key));
+        black_box(index.insert(hash(entries + key), address(key), 1000));
+    }
+    millions_per_second(pairs, start.elapsed())
+}
+
+fn main() {
+    let limit = std::env::args()
+        .filter_map(|argument| argument.parse().ok())
+        .next()
+        .unwrap_or(10_000_000);
+    println!(
+        "Insertions with room (load 0 to 0.48): {:.1} M/s\n",
+        inserts_with_room()
+    );
+    println!(
+        "| entries | load | highest load | RAM bytes per entry | growths | slowest insertion | inserts M/s, growing from 4 MiB | remove + insert M/s | false matches of absent keys | \
+         hits M/s, 1 / 2 / 4 threads | misses M/s, 1 / 2 / 4 threads |"
+    );
+    println!("|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
+    for entries in [100_000, 1_000_000, 10_000_000]
+        .into_iter()
+        .filter(|entries| *entries <= limit)
+    {
+        let filled = fill(entries);
+        let index = &filled.index;
+        let (load, growths) = (index.load(), index.growths());
+        let bytes = index.ram_bytes() as f64 / index.len() as f64;
+        let probes = 20_000_000;
+        let matches = (0..probes)
+            .filter(|key| index.peek(hash(ABSENT + key)).is_some())
+            .count();
+        let rates = |first| {
+            [1, 2, 4]
+                .map(|threads| format!("{:.1}", lookups(index, entries, threads, first)))
+                .join(" / ")
+        };
+        let (hits, misses) = (rates(0), rates(ABSENT));
+        let replaced = replacements(index, entries);
+        println!(
+            "| {entries} | {load:.3} | {:.3} | {bytes:.2} | {growths} | {:.2} ms | {:.1} | {replaced:.1} | {:.5} % (expected {:.5} %) | {hits} | {misses} |",
+            filled.load_max,
+            filled.slowest.as_secs_f64() * 1e3,
+            filled.inserts,
+            matches as f64 / probes as f64 * 100.0,
+            entries as f64 / (1u64 << 35) as f64 * 100.0,
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! The engine's speed beside the device's, in one run: `cargo bench -p terrace --bench store -- [PART ...]`.
+//!
+//! Parts: `put`, `sync`, `large`, `get`, `open`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the directory
+//! (default: the build's temporary directory), `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio` gives the device's
+//! figures; without it only ours are printed. Figures go to standard output as Markdown and, one JSON object per line, to
+//! the file named by `TERRACE_BENCH_JSON`.
+#![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
+
+mod device;
+mod parts;
+mod report;
+
+use std::path::PathBuf;
+
+/// Where and how much.
+pub struct Bench {
+    pub dir: PathBuf,
+    pub scale: f64,
+    pub report: report::Report,
+}
+
+impl Bench {
+    pub fn count(&self, full: u64) -> u64 {
+        ((full as f64 * self.scale) as u64).max(1_000)
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
+    if let [part, dir, count] = &arguments[..] {
+        if part == "load-and-die" {
+            parts::load_and_die(dir.as_ref(), count.parse().unwrap());
+        }
+    }
+    let dir =
+        std::env::var_os("TERRACE_BENCH_DIR").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    let scale = std::env::var("TERRACE_BENCH_SCALE").map_or(1.0, |text| text.parse().unwrap());
+    let mut bench = Bench {
+        dir,
+        scale,
+        report: report::Report::new(),
+    };
+    let wanted = |part: &str| arguments.is_empty() || arguments.iter().any(|argument| argument == part);
+    for (name, part) in parts::ALL {
+        if wanted(name) {
+            part(&mut bench);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The measurements.
+
+use crate::{Bench, device};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+use terrace::{Durability, Options, PutOptions, Stats, Store};
+
+type Part = fn(&mut Bench);
+
+pub const ALL: [(&str, Part); 5] = [
+    ("put", put),
+    ("sync", sync),
+    ("large", large),
+    ("get", get),
+    ("open", open),
+];
+
+const BUFFERED: PutOptions = PutOptions {
+    attributes: terrace::Attributes::new(),
+    durability: Durability::Buffered,
+    condition: terrace::Condition::None,
+};
+
+/// Keys in no order, 16 bytes, the same for the same number.
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key[..8].copy_from_slice(&(mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn value(length: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as u8
+        })
+        .collect()
+}
+
+fn fresh(bench: &Bench, name: &str) -> (std::path::PathBuf, Options) {
+    let dir = bench.dir.join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    let options = Options {
+        cache_bytes: 0,
+        ..Options::new(&dir)
+    };
+    (dir, options)
+}
+
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: f64 = after
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<f64>().ok())
+        .sum();
+    ticks / 100.0
+}
+
+fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap_or("0");
+    line.split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1024.0
+}
+
+fn amplification(stats: &Stats) -> String {
+    format!("write amplification {:.2}", stats.written.write_amplification())
+}
+
+/// Buffered puts, one thread.
+fn put(bench: &mut Bench) {
+    bench.report.heading("Buffered puts, one thread, random keys");
+    for (length, full) in [(100_usize, 4_000_000_u64), (1024, 4_000_000), (8192, 500_000)] {
+        let (dir, options) = fresh(bench, "put");
+        let count = bench.count(full);
+        let store = Store::open(options).unwrap();
+        let bytes = value(length);
+        let (start, cpu) = (Instant::now(), cpu_seconds());
+        for number in 0..count {
+            store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+        }
+        let rate = count as f64 / start.elapsed().as_secs_f64();
+        store.flush().unwrap();
+        let settled = count as f64 / start.elapsed().as_secs_f64();
+        let cpu_us = (cpu_seconds() - cpu) * 1e6 / count as f64;
+        let notes = format!(
+            "until all is persisted {settled:.0}/s; {cpu_us:.2} µs of CPU per put; {}",
+            amplification(&store.stats())
+        );
+        bench
+            .report
+            .figure(&format!("put {length} B"), rate, "puts/s", None, &notes);
+        drop(store);
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// Puts that wait for the device, by threads.
+fn sync(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Synced puts of 1 KiB; the device's figure is its rate of synced 4 KiB writes times the threads");
+    let device = device::synced_writes(&bench.dir);
+    for threads in [1_u64, 8, 64] {
+        let (dir, options) = fresh(bench, "sync");
+        let store = Store::open(options).unwrap();
+        let bytes = value(1024);
+        let (done, start) = (AtomicU64::new(0), Instant::now());
+        let limit = Duration::from_secs_f64(4.0 * bench.scale.min(1.0));
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (store, bytes, done) = (&store, &bytes, &done);
+                scope.spawn(move || {
+                    let mut number = thread << 32;
+                    while start.elapsed() < limit {
+                        store.put(key(number), bytes).unwrap();
+                        number += 1;
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let rate = done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
+        let notes = format!("fdatasync {:.0}/s", device.unwrap_or(0.0));
+        bench.report.figure(
+            &format!("{threads} threads"),
+            rate,
+            "puts/s",
+            device.map(|rate| rate * threads as f64),
+            &notes,
+        );
+        drop(store);
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// Values of 128 KiB into the large space.
+fn large(bench: &mut Bench) {
+    bench.report.heading("Values of 128 KiB into the large space, MiB/s");
+    for (threads, durability) in [(1_u64, Durability::Buffered), (8, Durability::Sync)] {
+        let device = device::sequential_writes(&bench.dir);
+        let (dir, options) = fresh(bench, "large");
+        let store = Store::open(options).unwrap();
+        let bytes = value(128 << 10);
+        let count = bench.count(24_000) / threads;
+        let options = PutOptions { durability, ..BUFFERED };
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (store, bytes, options) = (&store, &bytes, &options);
+                scope.spawn(move || {
+                    for number in 0..count {
+                        store.put_with(key(thread << 32 | number), bytes, options).unwrap();
+                    }
+                });
+            }
+        });
+        store.flush().unwrap();
+        let mib = |bytes: f64| bytes / f64::from(1 << 20);
+        let rate = mib((count * threads * (128 << 10)) as f64 / start.elapsed().as_secs_f64());
+        let what = format!("{threads} threads, {durability:?}");
+        let notes = amplification(&store.stats());
+        bench.report.figure(&what, rate, "MiB/s", device.map(mib), &notes);
+        drop(store);
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// Reads of 1 KiB values that live on flash, RAM cache off.
+fn get(bench: &mut Bench) {
+    let (dir, options) = fresh(bench, "get");
+    let count = bench.count(3_000_000);
+    let store = Store::open(options).unwrap();
+    let bytes = value(1024);
+    for number in 0..count {
+        store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+    }
+    store.flush().unwrap();
+    bench
+        .report
+        .heading("Reads of 1 KiB values on flash, no cache; the device's figure is its random 4 KiB reads");
+    for threads in [1_usize, 8, 32] {
+        let device = device::random_reads(&bench.dir, threads);
+        let before = store.stats();
+        let limit = Duration::from_secs_f64(5.0 * bench.scale.min(1.0));
+        let (rate, gets, cpu_us) = read_for(&store, threads, count, limit, 0);
+        let after = store.stats();
+        let per_hit = (after.reads.flash_reads - before.reads.flash_reads) as f64 / gets as f64;
+        let notes = format!("{per_hit:.4} flash reads per hit; {cpu_us:.1} µs of CPU per get");
+        bench
+            .report
+            .figure(&format!("{threads} threads"), rate, "gets/s", device, &notes);
+    }
+    bench.report.heading("Reads of absent keys");
+    let before = store.stats();
+    let limit = Duration::from_secs_f64(5.0 * bench.scale.min(1.0));
+    let (rate, gets, cpu_us) = read_for(&store, 8, count, limit, 1 << 40);
+    let after = store.stats();
+    let flash = after.reads.flash_reads - before.reads.flash_reads + after.index.block_reads - before.index.block_reads;
+    let notes = format!(
+        "{:.4} flash reads per miss, index included; {cpu_us:.1} µs of CPU per get",
+        flash as f64 / gets as f64
+    );
+    bench.report.figure("8 threads", rate, "gets/s", None, &notes);
+    drop(store);
+    let _ = std::fs::remove_file(bench.dir.join("fio.read"));
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+/// Gets per second, gets, CPU per get.
+fn read_for(store: &Store, threads: usize, count: u64, limit: Duration, offset: u64) -> (f64, u64, f64) {
+    let (done, start, cpu) = (AtomicU64::new(0), Instant::now(), cpu_seconds());
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let done = &done;
+            scope.spawn(move || {
+                let mut state = 0x2545_f491_4f6c_dd1d_u64.wrapping_mul(thread as u64 + 1);
+                let mut gets = 0;
+                while gets % 64 != 0 || start.elapsed() < limit {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let found = store.get(key(offset + state % count)).unwrap();
+                    assert_eq!(found.is_some(), offset == 0);
+                    gets += 1;
+                }
+                done.fetch_add(gets, Ordering::Relaxed);
+            });
+        }
+    });
+    let gets = done.load(Ordering::Relaxed);
+    (
+        gets as f64 / start.elapsed().as_secs_f64(),
+        gets,
+        (cpu_seconds() - cpu) * 1e6 / gets as f64,
+    )
+}
+
+/// Loads a store and dies without closing it. Runs in a process of its own.
+pub fn load_and_die(dir: &Path, count: u64) -> ! {
+    let store = Store::open(Options {
+        cache_bytes: 0,
+        ..Options::new(dir)
+    })
+    .unwrap();
+    let bytes = value(100);
+    for number in 0..count {
+        store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+    }
+    let stats = store.stats();
+    let index = stats.flash_index;
+    println!(
+        "{} {} {}",
+        resident_mib(),
+        index.ram_bytes as f64 / index.entries as f64,
+        store.stats().flash.objects
+    );
+    store.put("last", "one").unwrap();
+    // As abrupt as SIGKILL: no destructor, no flush, no close.
+    std::process::abort();
+}
+
+/// Opening after a kill with 10 million objects.
+fn open(bench: &mut Bench) {
+    let (dir, options) = fresh(bench, "open");
+    let count = bench.count(10_000_000);
+    bench.report.heading("Opening after a kill");
+    let program = std::env::current_exe().unwrap();
+    let child = std::process::Command::new(program)
+        .args(["load-and-die", dir.to_str().unwrap(), &count.to_string()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout).into_owned();
+    let said: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(said.len(), 3, "{}", String::from_utf8_lossy(&child.stderr));
+    let start = Instant::now();
+    let store = Store::open(options).unwrap();
+    let opened = start.elapsed();
+    assert_eq!(&store.get(key(count / 2)).unwrap().unwrap()[..], &value(100)[..]);
+    let first = start.elapsed();
+    assert_eq!(&store.get("last").unwrap().unwrap()[..], b"one");
+    let notes = format!("opened after {:.3} s", opened.as_secs_f64());
+    bench.report.figure(
+        &format!("first read, {count} objects of 100 B"),
+        first.as_secs_f64(),
+        "s",
+        None,
+        &notes,
+    );
+    while store.stats().flash_index.refilling || store.stats().queue.frames > 1 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bench.report.figure(
+        "flash index filled again",
+        start.elapsed().as_secs_f64(),
+        "s",
+        None,
+        "in the background",
+    );
+    let after = store.stats();
+    let per_object = after.flash_index.ram_bytes as f64 / after.flash_index.entries as f64;
+    bench.report.figure(
+        "flash index",
+        said[1],
+        "B/object",
+        None,
+        &format!("after the load; {per_object:.2} after the refill"),
+    );
+    bench.report.figure(
+        "process while loading",
+        said[0],
+        "MiB",
+        None,
+        "resident, at the end of the load",
+    );
+    bench
+        .report
+        .figure("process after reopening", resident_mib(), "MiB", None, "resident");
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}

@@ -1,0 +1,237 @@
+//! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with the index's mark.
+//!
+//! The applier must know what an overwrite replaces, without asking the ordered index for every put. The flash index
+//! tells for objects in the flash log; [`KeyFilter`] tells whether a key may be an object with another home (FlashStore's
+//! disk-presence bloom filter, section 4.2), and only then the ordered index is asked. So counts are exact, and so are
+//! the live bytes of blocks; only the bytes of overwritten flash values are taken as average.
+
+use crate::{HomeKind, HomeStats};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Objects and bytes of one home.
+#[derive(Debug, Default)]
+pub struct HomeCount {
+    objects: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl HomeCount {
+    fn add(&self, bytes: u64) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn remove(&self, bytes: u64) {
+        let less = |counter: &AtomicU64, by: u64| {
+            let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(by)));
+        };
+        less(&self.objects, 1);
+        less(&self.bytes, bytes);
+    }
+
+    fn stats(&self) -> HomeStats {
+        HomeStats {
+            objects: self.objects.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, stats: HomeStats) {
+        self.objects.store(stats.objects, Ordering::Relaxed);
+        self.bytes.store(stats.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The counts of all homes.
+#[derive(Debug, Default)]
+pub struct Accounting {
+    inline: HomeCount,
+    flash: HomeCount,
+    block: HomeCount,
+}
+
+const ENCODED_BYTES: usize = 48;
+
+impl Accounting {
+    const fn of(&self, home: HomeKind) -> &HomeCount {
+        match home {
+            HomeKind::Inline => &self.inline,
+            HomeKind::Flash => &self.flash,
+            HomeKind::Block => &self.block,
+        }
+    }
+
+    /// An object of this length lives here now.
+    pub fn add(&self, home: HomeKind, bytes: u64) {
+        self.of(home).add(bytes);
+    }
+
+    /// An object of this length lives here no more.
+    pub fn remove(&self, home: HomeKind, bytes: u64) {
+        self.of(home).remove(bytes);
+    }
+
+    /// An object in the flash log was replaced; its length is not known.
+    pub fn remove_average_flash(&self) {
+        let stats = self.flash.stats();
+        self.flash.remove(stats.bytes.checked_div(stats.objects).unwrap_or(0));
+    }
+
+    /// Objects and bytes in a home.
+    pub fn stats(&self, home: HomeKind) -> HomeStats {
+        self.of(home).stats()
+    }
+
+    /// For the index's mark.
+    pub fn encode(&self) -> [u8; ENCODED_BYTES] {
+        let mut out = [0; ENCODED_BYTES];
+        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
+            .into_iter()
+            .enumerate()
+        {
+            let stats = self.stats(home);
+            out[at * 16..at * 16 + 8].copy_from_slice(&stats.objects.to_le_bytes());
+            out[at * 16 + 8..at * 16 + 16].copy_from_slice(&stats.bytes.to_le_bytes());
+        }
+        out
+    }
+
+    /// Takes over what the mark holds and returns the rest of its payload. `None` if it is too short.
+    pub fn restore<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
+        let (own, rest) = payload.split_at_checked(ENCODED_BYTES)?;
+        let word = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&own[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
+            .into_iter()
+            .enumerate()
+        {
+            self.of(home).set(HomeStats {
+                objects: word(at * 16),
+                bytes: word(at * 16 + 8),
+            });
+        }
+        Some(rest)
+    }
+}
+
+/// Bits per key of a filter layer.
+const BITS_PER_KEY: usize = 12;
+/// Keys of the first layer; each further one doubles.
+const FIRST_LAYER_KEYS: usize = 1 << 16;
+/// Bits set per key, all in one cache line.
+const PROBES: u32 = 6;
+const LINE_WORDS: usize = 8;
+
+/// A Bloom filter that grows by layers. Knows no removal; it is built anew now and then.
+#[derive(Debug, Default)]
+pub struct KeyFilter {
+    layers: Vec<Layer>,
+    keys: usize,
+}
+
+#[derive(Debug)]
+struct Layer {
+    lines: Vec<[u64; LINE_WORDS]>,
+    room: usize,
+}
+
+impl Layer {
+    fn new(keys: usize) -> Self {
+        let lines = (keys * BITS_PER_KEY).div_ceil(LINE_WORDS * 64);
+        Self {
+            lines: vec![[0; LINE_WORDS]; lines],
+            room: keys,
+        }
+    }
+
+    /// The line of a hash and the bits in it, as `(word, mask)`.
+    fn bits(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)>) {
+        #[allow(clippy::cast_possible_truncation)] // below the number of lines
+        let line = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
+        let mut mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bits = (0..PROBES).map(move |_| {
+            mixed = mixed.rotate_left(9).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            #[allow(clippy::cast_possible_truncation)] // nine bits
+            let bit = (mixed >> 55) as usize;
+            (bit / 64, 1_u64 << (bit % 64))
+        });
+        (line, bits)
+    }
+
+    fn contains(&self, hash: u64) -> bool {
+        let (line, mut bits) = self.bits(hash);
+        bits.all(|(word, mask)| self.lines[line][word] & mask != 0)
+    }
+}
+
+impl KeyFilter {
+    /// Whether the key may be in it.
+    pub fn may_contain(&self, hash: u64) -> bool {
+        self.layers.iter().any(|layer| layer.contains(hash))
+    }
+
+    /// Adds a key.
+    pub fn insert(&mut self, hash: u64) {
+        if self.may_contain(hash) {
+            return;
+        }
+        if self.layers.last().is_none_or(|layer| layer.room == 0) {
+            self.layers.push(Layer::new(FIRST_LAYER_KEYS << self.layers.len()));
+        }
+        if let Some(layer) = self.layers.last_mut() {
+            let (line, bits) = layer.bits(hash);
+            let bits: Vec<_> = bits.collect();
+            for (word, mask) in bits {
+                layer.lines[line][word] |= mask;
+            }
+            layer.room -= 1;
+            self.keys += 1;
+        }
+    }
+
+    /// Keys added.
+    pub const fn len(&self) -> usize {
+        self.keys
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_knows_its_keys_and_few_others() {
+        let mut filter = KeyFilter::default();
+        let hash = |n: u64| crate::key_hash(&n.to_le_bytes());
+        for n in 0..300_000 {
+            filter.insert(hash(n));
+        }
+        assert!((0..300_000).all(|n| filter.may_contain(hash(n))));
+        let wrong = (1_000_000..1_100_000).filter(|n| filter.may_contain(hash(*n))).count();
+        assert!(wrong < 4_000, "{wrong} of 100,000 absent keys pass");
+    }
+
+    #[test]
+    fn counts_survive_encoding() {
+        let counts = Accounting::default();
+        counts.add(HomeKind::Flash, 100);
+        counts.add(HomeKind::Flash, 300);
+        counts.add(HomeKind::Block, 7);
+        counts.remove_average_flash();
+        let restored = Accounting::default();
+        let mut payload = counts.encode().to_vec();
+        payload.push(9);
+        assert_eq!(restored.restore(&payload), Some(&[9][..]));
+        assert_eq!(restored.stats(HomeKind::Flash), HomeStats { objects: 1, bytes: 200 });
+        assert_eq!(restored.stats(HomeKind::Block), HomeStats { objects: 1, bytes: 7 });
+        assert_eq!(restored.restore(&payload[..40]), None);
+    }
+}

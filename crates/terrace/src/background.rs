@@ -1,0 +1,127 @@
+//! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
+//! the index and the ring.
+
+use crate::{Error, Result, engine::Engine, recycle::Recycler, write::apply::Applier};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Buffered commits are durable after this long at the latest when the store is quiet.
+const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
+/// Wait before trying again what a full device refused.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Starts the threads of a store.
+///
+/// # Errors
+/// If a thread cannot be started.
+pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
+    let applier = Applier::new(Arc::clone(engine))?;
+    let mut threads = vec![spawn("terrace-apply", move || applier.run())?];
+    if !engine.options.read_only {
+        for (name, body) in [
+            ("terrace-flush", flush as fn(&Arc<Engine>)),
+            ("terrace-index", flush_index),
+            ("terrace-compact", compact_index),
+            ("terrace-recycle", recycle),
+        ] {
+            let engine = Arc::clone(engine);
+            threads.push(spawn(name, move || body(&engine))?);
+        }
+    }
+    Ok(threads)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|error| Error::io(format!("start the thread {name}"), &error))
+}
+
+/// Writes frames that are full or old enough.
+fn flush(engine: &Arc<Engine>) {
+    let log = &engine.log;
+    let mut busy_at = Instant::now();
+    while !log.is_closed() {
+        match log.flush_turn(engine.options.coalesce_interval, Duration::from_millis(100)) {
+            Ok(true) => busy_at = Instant::now(),
+            Ok(false) => {
+                if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {
+                    // An error is kept by the writer and reported to the next commit.
+                    let _ = log.make_durable(log.committed_seq());
+                }
+            }
+            Err(_) => std::thread::sleep(RETRY),
+        }
+    }
+}
+
+/// Flushes sealed memtables, once the log is durable up to their marks.
+fn flush_index(engine: &Arc<Engine>) {
+    let mut seen = 0;
+    while !engine.log.is_closed() {
+        if engine.index.sealed_count() == 0 {
+            engine.wait_for_index_work(&mut seen, Duration::from_millis(200));
+            continue;
+        }
+        let Err(error) = flush_index_once(engine) else { continue };
+        let full = matches!(error, Error::OutOfSpace { .. });
+        if full {
+            tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
+            engine.log.set_index_full(Some(error.to_string()));
+        } else {
+            engine.log.writer.fail(&format!("flushing the index: {error}"));
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// One flush of what is sealed.
+///
+/// # Errors
+/// The log's or the index's.
+pub fn flush_index_once(engine: &Engine) -> Result<()> {
+    engine.log.make_durable(engine.log.applied_seq())?;
+    let before = engine.index.stats().bytes;
+    let mark = engine.index.flush_sealed(engine.watermark_seq())?;
+    engine.log.set_index_full(None);
+    if let Some(mark) = mark {
+        let made = engine.index.stats().bytes.saturating_sub(before);
+        engine.metrics.index_bytes.fetch_add(made, Ordering::Relaxed);
+        engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
+        engine.log.notify_progress();
+        engine.wake_recycler();
+    }
+    Ok(())
+}
+
+fn compact_index(engine: &Arc<Engine>) {
+    let mut seen = 0;
+    while !engine.log.is_closed() {
+        match engine.index.compact(engine.watermark_seq()) {
+            Ok(true) => {}
+            Ok(false) => engine.wait_for_index_work(&mut seen, Duration::from_millis(500)),
+            Err(error) => {
+                tracing::warn!(%error, "compacting the index failed; trying again");
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+}
+
+fn recycle(engine: &Arc<Engine>) {
+    let mut recycler = Recycler::new(Arc::clone(engine));
+    while !engine.log.is_closed() {
+        match recycler.turn() {
+            Ok(true) => {}
+            Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
+            Err(error) => {
+                tracing::warn!(%error, "recycling is held up");
+                engine.wait_for_recycle_work(RETRY);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Everything an open store consists of, shared by callers and background threads.
+
+use crate::{
+    Error, Options, Result, Stats,
+    accounting::Accounting,
+    flash::index::{Config as FlashIndexConfig, FlashIndex},
+    index::OrderedIndex,
+    io::Disk,
+    large::LargeSpace,
+    metrics::Metrics,
+    read::{cache::ValueCache, snapshots::Snapshots},
+    write::{log::CommitLog, stream::UnsyncedLarge},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+/// The parts of a store.
+#[derive(Debug)]
+pub struct Engine {
+    /// As opened.
+    pub options: Options,
+    /// The flash tier's device.
+    pub flash_disk: Arc<dyn Disk>,
+    /// The commit log and the overlay.
+    pub log: CommitLog,
+    /// The ordered index.
+    pub index: Arc<OrderedIndex>,
+    /// The flash index.
+    pub flash_index: FlashIndex,
+    /// The large space.
+    pub large: LargeSpace,
+    /// Values of buffered commits in the large space that are not durable yet.
+    pub unsynced: Arc<UnsyncedLarge>,
+    /// Values in RAM.
+    pub cache: ValueCache,
+    /// Open snapshots.
+    pub snapshots: Arc<Snapshots>,
+    /// Objects and bytes per home.
+    pub accounting: Accounting,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Everything up to this seq is persisted in the ordered index.
+    pub persisted_seq: AtomicU64,
+    /// Last seq that recovery found in the log.
+    pub recovered_seq: u64,
+    /// What recovery found damaged, in words.
+    pub damage: Vec<String>,
+    /// The flash index is being refilled.
+    pub refilling: AtomicBool,
+    /// Somebody wants the memtable sealed and flushed.
+    pub mark_wanted: AtomicBool,
+    index_work: Mutex<u64>,
+    index_signal: Condvar,
+    recycle_work: Mutex<()>,
+    recycle_signal: Condvar,
+}
+
+/// The parts that recovery prepares.
+pub struct Parts {
+    /// See [`Engine`].
+    pub options: Options,
+    /// See [`Engine`].
+    pub flash_disk: Arc<dyn Disk>,
+    /// See [`Engine`].
+    pub log: CommitLog,
+    /// See [`Engine`].
+    pub index: Arc<OrderedIndex>,
+    /// See [`Engine`].
+    pub large: LargeSpace,
+    /// See [`Engine`].
+    pub unsynced: Arc<UnsyncedLarge>,
+    /// See [`Engine`].
+    pub accounting: Accounting,
+    /// See [`Engine`].
+    pub persisted_seq: u64,
+    /// See [`Engine`].
+    pub damage: Vec<String>,
+}
+
+impl Engine {
+    /// Puts the parts together.
+    ///
+    /// # Errors
+    /// If the flash index cannot be made.
+    pub fn new(parts: Parts) -> Result<Self> {
+        Ok(Self {
+            cache: ValueCache::new(parts.options.cache_bytes),
+            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
+            snapshots: Arc::default(),
+            metrics: Metrics::default(),
+            recovered_seq: parts.log.committed_seq(),
+            options: parts.options,
+            flash_disk: parts.flash_disk,
+            log: parts.log,
+            index: parts.index,
+            large: parts.large,
+            unsynced: parts.unsynced,
+            accounting: parts.accounting,
+            persisted_seq: AtomicU64::new(parts.persisted_seq),
+            damage: parts.damage,
+            refilling: AtomicBool::new(false),
+            mark_wanted: AtomicBool::new(false),
+            index_work: Mutex::new(0),
+            index_signal: Condvar::new(),
+            recycle_work: Mutex::new(()),
+            recycle_signal: Condvar::new(),
+        })
+    }
+
+    /// Whether this store may be written.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if it is read-only or closed, [`Error::Failed`] after a failure.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::Unavailable("the store is open read-only"));
+        }
+        if self.log.is_closed() {
+            return Err(Error::Unavailable("the store is closed"));
+        }
+        Ok(())
+    }
+
+    /// Passes a result of the large space on; where the space refuses all writes from now on, so does the store.
+    pub fn large_result<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            if let Some(reason) = self.large.failure() {
+                self.log.writer.fail(&reason);
+            }
+        }
+        result
+    }
+
+    /// The oldest seq somebody still reads at; with no snapshot, what is applied.
+    pub fn watermark_seq(&self) -> u64 {
+        self.snapshots.oldest_or(|| self.log.applied_seq())
+    }
+
+    /// Wakes the threads that flush and compact the index.
+    pub fn wake_index_threads(&self) {
+        *self.index_work.lock() += 1;
+        self.index_signal.notify_all();
+    }
+
+    /// Waits for index work, at most `wait`. `seen` is what the caller saw last.
+    pub fn wait_for_index_work(&self, seen: &mut u64, wait: Duration) {
+        let mut work = self.index_work.lock();
+        if *work == *seen {
+            self.index_signal.wait_for(&mut work, wait);
+        }
+        *seen = *work;
+    }
+
+    /// Wakes the recycler.
+    pub fn wake_recycler(&self) {
+        let _guard = self.recycle_work.lock();
+        self.recycle_signal.notify_all();
+    }
+
+    /// Waits for recycling to be wanted, at most `wait`.
+    pub fn wait_for_recycle_work(&self, wait: Duration) {
+        let mut guard = self.recycle_work.lock();
+        self.recycle_signal.wait_for(&mut guard, wait);
+    }
+
+    /// Has the index persist everything up to `seq` and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the store stops first; the index's `OutOfSpace`.
+    pub fn persist_index(&self, seq: u64) -> Result<()> {
+        self.log.seal();
+        self.log.wait_for(|| self.log.applied_seq() >= seq)?;
+        self.log.wait_for(|| {
+            if self.persisted_seq.load(Ordering::Acquire) >= seq {
+                return true;
+            }
+            self.mark_wanted.store(true, Ordering::Release);
+            self.log.wake_applier();
+            false
+        })
+    }
+
+    /// A picture of the store.
+    pub fn stats(&self) -> Stats {
+        crate::metrics::stats(self)
+    }
+}

@@ -1,0 +1,473 @@
+//! Bytes of the flash log: segment headers, frame headers, records. docs/format.md is normative.
+//!
+//! Invariants:
+//! - Little-endian; reserved bytes are zero; zero is never a kind or a magic.
+//! - A segment begins with one header page; frames follow, each starting at a page boundary and padded to one.
+//! - A record starts at a multiple of [`RECORD_UNIT_BYTES`]. Its header checksum covers header, extension, key
+//!   and attributes; the value has its own checksum, which the header (and so the header checksum) holds.
+//! - A frame is valid if its header is and every record in it decodes and exactly fills the payload. A batch is
+//!   always inside one frame, so it is in the log whole or not at all.
+//!
+//! Decoders take any bytes: they return `None` and never panic.
+
+use crate::io::PAGE_BYTES;
+
+/// First bytes of a segment.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"TERRSEG1";
+/// First bytes of a frame.
+pub const FRAME_MAGIC: u32 = u32::from_le_bytes(*b"FRM1");
+/// Version of the format written by this code.
+pub const FORMAT_VERSION: u32 = 1;
+/// Length of a frame header in bytes.
+pub const FRAME_HEADER_BYTES: usize = 64;
+/// Length of a record header in bytes, without its extension.
+pub const RECORD_HEADER_BYTES: usize = 32;
+/// Bytes of the extension of a record that moves a value within the log.
+pub const MOVE_EXTENSION_BYTES: usize = 16;
+/// Records start at multiples of this many bytes.
+pub const RECORD_UNIT_BYTES: usize = 16;
+
+/// Reads a little-endian integer at `at`; the caller guarantees the bounds.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// The header page of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The store it belongs to.
+    pub store_id: u64,
+    /// Its number in the ring.
+    pub number: u32,
+    /// Counts every use of any segment; frames carry it, so that those of an earlier use never pass.
+    pub generation: u64,
+    /// Lowest seq that may be in it.
+    pub first_seq: u64,
+    /// Length of every segment of the store.
+    pub segment_bytes: u64,
+}
+
+impl SegmentHeader {
+    /// The header page.
+    #[must_use]
+    pub fn encode(&self) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
+        page[..8].copy_from_slice(&SEGMENT_MAGIC);
+        page[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        page[16..24].copy_from_slice(&self.store_id.to_le_bytes());
+        page[24..28].copy_from_slice(&self.number.to_le_bytes());
+        page[32..40].copy_from_slice(&self.generation.to_le_bytes());
+        page[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
+        page[48..56].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let checksum = crc32c::crc32c(&page[12..]);
+        page[8..12].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    /// Reads a header page.
+    #[must_use]
+    pub fn decode(page: &[u8]) -> Option<Self> {
+        if page.len() != PAGE_BYTES
+            || page[..8] != SEGMENT_MAGIC
+            || u32_at(page, 8) != crc32c::crc32c(&page[12..])
+            || u32_at(page, 12) != FORMAT_VERSION
+        {
+            return None;
+        }
+        Some(Self {
+            store_id: u64_at(page, 16),
+            number: u32_at(page, 24),
+            generation: u64_at(page, 32),
+            first_seq: u64_at(page, 40),
+            segment_bytes: u64_at(page, 48),
+        })
+    }
+}
+
+/// The header of a frame, the unit of group commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Generation of the segment the frame was written in.
+    pub generation: u64,
+    /// Seq of its first record.
+    pub first_seq: u64,
+    /// Seq of its last record.
+    pub last_seq: u64,
+    /// Bytes of records after the header, before the padding.
+    pub payload_bytes: u32,
+    /// Number of records.
+    pub record_count: u32,
+    /// Everything up to this seq was durable when the frame was written. Recovery tells by it whether a bad
+    /// frame before this one was merely never synced, or is damage.
+    pub durable_seq: u64,
+}
+
+impl FrameHeader {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0; FRAME_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&FRAME_MAGIC.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.first_seq.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.last_seq.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.record_count.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.durable_seq.to_le_bytes());
+        let checksum = crc32c::crc32c(&bytes[8..]);
+        bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header from the start of `bytes`.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
+        if u32_at(bytes, 0) != FRAME_MAGIC || u32_at(bytes, 4) != crc32c::crc32c(&bytes[8..]) {
+            return None;
+        }
+        let header = Self {
+            generation: u64_at(bytes, 8),
+            first_seq: u64_at(bytes, 16),
+            last_seq: u64_at(bytes, 24),
+            payload_bytes: u32_at(bytes, 32),
+            record_count: u32_at(bytes, 36),
+            durable_seq: u64_at(bytes, 40),
+        };
+        (header.first_seq <= header.last_seq && header.record_count > 0).then_some(header)
+    }
+
+    /// Bytes of the frame on the device, header and padding included.
+    #[must_use]
+    pub const fn frame_bytes(&self) -> usize {
+        (FRAME_HEADER_BYTES + self.payload_bytes as usize).next_multiple_of(PAGE_BYTES)
+    }
+}
+
+/// Where a value lies in the large space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the block.
+    pub block: u64,
+    /// Offset of the extent in the block's file.
+    pub offset: u64,
+    /// Length of the extent, with header and padding.
+    pub extent_bytes: u64,
+    /// Length of the value.
+    pub length: u64,
+}
+
+impl Extent {
+    const fn words(&self) -> [u64; 4] {
+        [self.block, self.offset, self.extent_bytes, self.length]
+    }
+}
+
+/// What a record says about its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// The value is here, and here is its home.
+    Put {
+        /// The value.
+        value: &'a [u8],
+    },
+    /// The value is here, but its home is the ordered index.
+    PutInline {
+        /// The value.
+        value: &'a [u8],
+    },
+    /// The value is in the large space, durable before this record was written.
+    PutLarge {
+        /// Its place.
+        extent: Extent,
+    },
+    /// The key is gone.
+    Delete,
+    /// A move: the value of `version` lives here now (reinsertion).
+    MoveToFlash {
+        /// The version that moved.
+        version: u64,
+        /// The value.
+        value: &'a [u8],
+    },
+    /// A move: the value of `version` lives in the large space now (destaging).
+    MoveToBlock {
+        /// The version that moved.
+        version: u64,
+        /// Its place.
+        extent: Extent,
+    },
+}
+
+impl<'a> Body<'a> {
+    const fn kind(&self) -> u8 {
+        match self {
+            Self::Put { .. } => 1,
+            Self::PutInline { .. } => 2,
+            Self::PutLarge { .. } => 3,
+            Self::Delete => 4,
+            Self::MoveToFlash { .. } => 5,
+            Self::MoveToBlock { .. } => 6,
+        }
+    }
+
+    /// The value bytes that are in the log.
+    #[must_use]
+    pub const fn value(&self) -> &'a [u8] {
+        match self {
+            Self::Put { value } | Self::PutInline { value } | Self::MoveToFlash { value, .. } => value,
+            Self::PutLarge { .. } | Self::Delete | Self::MoveToBlock { .. } => &[],
+        }
+    }
+
+    /// Whether this is a move, not a commit of the user's.
+    #[must_use]
+    pub const fn is_move(&self) -> bool {
+        matches!(self, Self::MoveToFlash { .. } | Self::MoveToBlock { .. })
+    }
+}
+
+/// Bytes between header and key, by kind. `None` for a kind that does not exist.
+const fn extension_bytes(kind: u8) -> Option<usize> {
+    match kind {
+        1 | 2 | 4 => Some(0),
+        3 => Some(32),
+        5 => Some(MOVE_EXTENSION_BYTES),
+        6 => Some(48),
+        _ => None,
+    }
+}
+
+/// A record as it is handed to the log and as it is read from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Seq of the commit.
+    pub seq: u64,
+    /// Low half of the segment's generation.
+    pub generation: u32,
+    /// The key.
+    pub key: &'a [u8],
+    /// Encoded attributes.
+    pub attributes: &'a [u8],
+    /// CRC-32C of the value, wherever it lives; zero for a delete.
+    pub checksum: u32,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+impl<'a> Record<'a> {
+    /// Version of the object this record holds: its own seq, or the one that moved.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        match self.body {
+            Body::MoveToFlash { version, .. } | Body::MoveToBlock { version, .. } => version,
+            _ => self.seq,
+        }
+    }
+
+    /// Bytes in the log, padding to the next record included.
+    #[must_use]
+    pub const fn record_bytes(&self) -> usize {
+        let extension = match extension_bytes(self.body.kind()) {
+            Some(bytes) => bytes,
+            None => 0,
+        };
+        (RECORD_HEADER_BYTES + extension + self.key.len() + self.attributes.len() + self.body.value().len())
+            .next_multiple_of(RECORD_UNIT_BYTES)
+    }
+
+    /// Writes the record into `out`, which is exactly [`Record::record_bytes`] long.
+    #[allow(clippy::cast_possible_truncation)] // lengths are bounded by the store's limits, far below 4 GiB
+    pub fn encode_into(&self, out: &mut [u8]) {
+        let kind = self.body.kind();
+        let value = self.body.value();
+        out[4] = kind;
+        out[5] = 0;
+        out[6..8].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        out[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        out[16..20].copy_from_slice(&(self.attributes.len() as u32).to_le_bytes());
+        out[20..24].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        out[24..28].copy_from_slice(&self.checksum.to_le_bytes());
+        out[28..32].copy_from_slice(&self.generation.to_le_bytes());
+        let mut at = RECORD_HEADER_BYTES;
+        let mut word = |out: &mut [u8], value: u64| {
+            out[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            at += 8;
+        };
+        match self.body {
+            Body::PutLarge { extent } => extent.words().into_iter().for_each(|value| word(out, value)),
+            Body::MoveToFlash { version, .. } => [version, 0].into_iter().for_each(|value| word(out, value)),
+            Body::MoveToBlock { version, extent } => {
+                [version, 0]
+                    .into_iter()
+                    .chain(extent.words())
+                    .for_each(|value| word(out, value));
+            }
+            Body::Put { .. } | Body::PutInline { .. } | Body::Delete => {}
+        }
+        out[at..at + self.key.len()].copy_from_slice(self.key);
+        at += self.key.len();
+        out[at..at + self.attributes.len()].copy_from_slice(self.attributes);
+        at += self.attributes.len();
+        let header_checksum = crc32c::crc32c(&out[4..at]);
+        out[..4].copy_from_slice(&header_checksum.to_le_bytes());
+        out[at..at + value.len()].copy_from_slice(value);
+        out[at + value.len()..].fill(0);
+    }
+
+    /// Reads a record's header, key and attributes from the start of `bytes` and checks them; the value is taken
+    /// as it is. `bytes` may be longer than the record.
+    #[must_use]
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let record = Self::parse(bytes)?;
+        let covered = record.value_offset();
+        (u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..covered])).then_some(record)
+    }
+
+    /// Like [`Record::decode`] for bytes this process encoded or has already checked.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let layout = RecordLayout::read(bytes)?;
+        let end = layout.value_at.checked_add(layout.value_bytes)?;
+        if bytes.len() < end.next_multiple_of(RECORD_UNIT_BYTES) {
+            return None;
+        }
+        let value = &bytes[layout.value_at..end];
+        let extent_at = |at: usize| Extent {
+            block: u64_at(bytes, at),
+            offset: u64_at(bytes, at + 8),
+            extent_bytes: u64_at(bytes, at + 16),
+            length: u64_at(bytes, at + 24),
+        };
+        let body = match layout.kind {
+            1 => Body::Put { value },
+            2 => Body::PutInline { value },
+            3 => Body::PutLarge {
+                extent: extent_at(RECORD_HEADER_BYTES),
+            },
+            4 => Body::Delete,
+            5 => Body::MoveToFlash {
+                version: u64_at(bytes, RECORD_HEADER_BYTES),
+                value,
+            },
+            6 => Body::MoveToBlock {
+                version: u64_at(bytes, RECORD_HEADER_BYTES),
+                extent: extent_at(RECORD_HEADER_BYTES + 16),
+            },
+            _ => return None,
+        };
+        Some(Self {
+            seq: u64_at(bytes, 8),
+            generation: u32_at(bytes, 28),
+            key: &bytes[layout.key_at..layout.attributes_at],
+            attributes: &bytes[layout.attributes_at..layout.value_at],
+            checksum: u32_at(bytes, 24),
+            body,
+        })
+    }
+
+    /// Whether the value in the log matches its checksum (true where there is none).
+    #[must_use]
+    pub fn value_matches(&self) -> bool {
+        match self.body {
+            Body::Put { value } | Body::PutInline { value } | Body::MoveToFlash { value, .. } => {
+                crc32c::crc32c(value) == self.checksum
+            }
+            _ => true,
+        }
+    }
+
+    fn value_offset(&self) -> usize {
+        RECORD_HEADER_BYTES + extension_bytes(self.body.kind()).unwrap_or(0) + self.key.len() + self.attributes.len()
+    }
+}
+
+/// Where the parts of a record lie; enough to know how much must be read.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordLayout {
+    kind: u8,
+    key_at: usize,
+    attributes_at: usize,
+    value_at: usize,
+    value_bytes: usize,
+}
+
+impl RecordLayout {
+    /// Reads the lengths from a record's first [`RECORD_HEADER_BYTES`].
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..RECORD_HEADER_BYTES)?;
+        let kind = header[4];
+        let key_bytes = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        let attributes_bytes = u32_at(header, 16) as usize;
+        if key_bytes == 0
+            || key_bytes > crate::KEY_BYTES_MAX
+            || attributes_bytes > crate::ATTRIBUTES_BYTES_MAX
+            || header[5] != 0
+        {
+            return None;
+        }
+        let key_at = RECORD_HEADER_BYTES + extension_bytes(kind)?;
+        let attributes_at = key_at + key_bytes;
+        Some(Self {
+            kind,
+            key_at,
+            attributes_at,
+            value_at: attributes_at + attributes_bytes,
+            value_bytes: u32_at(header, 20) as usize,
+        })
+    }
+
+    /// Bytes of the whole record, padding included.
+    #[must_use]
+    pub const fn record_bytes(&self) -> usize {
+        (self.value_at + self.value_bytes).next_multiple_of(RECORD_UNIT_BYTES)
+    }
+}
+
+/// Iterates over the records in a frame's payload without checking checksums; ends at the first that does not
+/// parse. Yields the offset of each record within the payload.
+pub fn records(payload: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let record = Record::parse(payload.get(at..)?)?;
+        let offset = at;
+        at += record.record_bytes();
+        Some((offset, record))
+    })
+}
+
+/// Checks a whole frame: header, every record, every value. Returns the header if all of it is sound.
+#[must_use]
+pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
+    let header = FrameHeader::decode(bytes)?;
+    if header.generation != generation {
+        return None;
+    }
+    let payload = bytes.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize)?;
+    let mut at = 0;
+    let mut count = 0;
+    while at < payload.len() {
+        let record = Record::decode(&payload[at..])?;
+        #[allow(clippy::cast_possible_truncation)]
+        let low_generation = generation as u32;
+        if record.generation != low_generation
+            || record.seq < header.first_seq
+            || record.seq > header.last_seq
+            || !record.value_matches()
+        {
+            return None;
+        }
+        at += record.record_bytes();
+        count += 1;
+    }
+    (count == header.record_count).then_some(header)
+}

@@ -1,0 +1,313 @@
+//! A frame in memory: the unit of group commit, of the overlay and of applying.
+//!
+//! Commits append records to the open frame; a table by key answers for them at once. When the frame is sealed it is
+//! written to its place in a segment and applied to the index, in either order; it leaves the overlay after both.
+//!
+//! Invariant: a frame's place is fixed when it is opened, so every record's address is known when it is committed.
+
+use super::{
+    address::Address,
+    format::{FRAME_HEADER_BYTES, FrameHeader, Record},
+};
+use crate::io::{AlignedBuffer, PAGE_BYTES};
+use hashbrown::HashTable;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Keeps the memory of finished frames for the next ones.
+#[derive(Debug, Default)]
+pub struct FramePool {
+    spare: Mutex<Vec<(AlignedBuffer, Table)>>,
+}
+
+/// From a key's hash to the offset of its newest record in the buffer.
+type Table = HashTable<(u64, u32)>;
+
+/// Buffers kept in the pool at most; more are freed.
+const POOLED_BUFFERS_MAX: usize = 16;
+/// Larger buffers are not pooled.
+const POOLED_BYTES_MAX: usize = 4 << 20;
+
+impl FramePool {
+    fn take(&self) -> (AlignedBuffer, Table) {
+        self.spare.lock().pop().unwrap_or_default()
+    }
+
+    fn put(&self, mut buffer: AlignedBuffer, mut table: Table) {
+        if buffer.capacity() <= POOLED_BYTES_MAX {
+            buffer.clear();
+            table.clear();
+            let mut spare = self.spare.lock();
+            if spare.len() < POOLED_BUFFERS_MAX {
+                spare.push((buffer, table));
+            }
+        }
+    }
+}
+
+/// A frame that is being filled, written or applied.
+#[derive(Debug)]
+pub struct Frame {
+    /// Number of its segment.
+    pub segment: u32,
+    /// Generation of that segment's present use.
+    pub generation: u64,
+    /// Where in the segment it starts.
+    pub offset: u64,
+    segment_bytes: u64,
+    contents: RwLock<Contents>,
+    written: AtomicBool,
+    applied: AtomicBool,
+    needs_large_sync: AtomicBool,
+    pool: Arc<FramePool>,
+}
+
+#[derive(Debug)]
+struct Contents {
+    buffer: AlignedBuffer,
+    table: Table,
+    first_seq: u64,
+    last_seq: u64,
+    record_count: u32,
+    padding_bytes: usize,
+}
+
+/// Read access to a frame's records.
+pub struct FrameView<'a> {
+    frame: &'a Frame,
+    contents: RwLockReadGuard<'a, Contents>,
+}
+
+impl Frame {
+    /// Opens an empty frame at a place.
+    pub fn open(segment: u32, generation: u64, segment_bytes: u64, offset: u64, pool: Arc<FramePool>) -> Self {
+        let (mut buffer, table) = pool.take();
+        buffer.set_len(FRAME_HEADER_BYTES);
+        buffer.fill(0);
+        Self {
+            segment,
+            generation,
+            offset,
+            segment_bytes,
+            contents: RwLock::new(Contents {
+                buffer,
+                table,
+                first_seq: 0,
+                last_seq: 0,
+                record_count: 0,
+                padding_bytes: 0,
+            }),
+            written: AtomicBool::new(false),
+            applied: AtomicBool::new(false),
+            needs_large_sync: AtomicBool::new(false),
+            pool,
+        }
+    }
+
+    /// Rebuilds a frame that recovery read from its segment: durable, not applied.
+    pub fn recovered(
+        segment: u32,
+        header: &FrameHeader,
+        segment_bytes: u64,
+        offset: u64,
+        bytes: &[u8],
+        pool: Arc<FramePool>,
+    ) -> Self {
+        let frame = Self::open(segment, header.generation, segment_bytes, offset, pool);
+        {
+            let mut contents = frame.contents.write();
+            let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize];
+            contents.buffer.extend_from_slice(payload);
+            contents.first_seq = header.first_seq;
+            contents.last_seq = header.last_seq;
+            contents.record_count = header.record_count;
+            let mut at = FRAME_HEADER_BYTES;
+            while let Some(record) = contents.buffer.get(at..).and_then(Record::parse) {
+                let (hash, bytes, is_move) = (
+                    crate::key_hash(record.key),
+                    record.record_bytes(),
+                    record.body.is_move(),
+                );
+                if !is_move {
+                    let Contents { buffer, table, .. } = &mut *contents;
+                    insert(table, buffer, hash, at);
+                }
+                at += bytes;
+            }
+        }
+        frame.written.store(true, Ordering::Release);
+        frame
+    }
+
+    /// Bytes so far, header included.
+    pub fn len_bytes(&self) -> usize {
+        self.contents.read().buffer.len()
+    }
+
+    /// Whether `bytes` more still fit in the segment.
+    pub fn fits(&self, bytes: usize) -> bool {
+        let end = self.offset as usize + self.len_bytes() + bytes;
+        end.next_multiple_of(PAGE_BYTES) as u64 <= self.segment_bytes
+    }
+
+    /// Appends the records of one commit and makes them visible together.
+    pub fn append(&self, seq: u64, records: &[(u64, Record<'_>)]) {
+        let mut contents = self.contents.write();
+        let contents = &mut *contents;
+        for (hash, record) in records {
+            let at = contents.buffer.len();
+            contents.buffer.set_len(at + record.record_bytes());
+            #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+            let record = Record {
+                seq,
+                generation: self.generation as u32,
+                ..*record
+            };
+            record.encode_into(&mut contents.buffer[at..]);
+            // A move only counts if the entry still has its version, which the applier decides: until then the old home
+            // answers.
+            if !record.body.is_move() {
+                insert(&mut contents.table, &contents.buffer, *hash, at);
+            }
+        }
+        if contents.record_count == 0 {
+            contents.first_seq = seq;
+        }
+        contents.last_seq = seq;
+        #[allow(clippy::cast_possible_truncation)]
+        {
+            contents.record_count += records.len() as u32;
+        }
+    }
+
+    /// Writes the header and pads; no more records after this. Returns the end of the frame in the segment.
+    pub fn seal(&self, durable_seq: u64) -> u64 {
+        let mut contents = self.contents.write();
+        let payload_bytes = contents.buffer.len() - FRAME_HEADER_BYTES;
+        #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+        let header = FrameHeader {
+            generation: self.generation,
+            first_seq: contents.first_seq,
+            last_seq: contents.last_seq,
+            payload_bytes: payload_bytes as u32,
+            record_count: contents.record_count,
+            durable_seq,
+        };
+        let before = contents.buffer.len();
+        contents.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode());
+        contents.buffer.pad_to_page();
+        contents.padding_bytes = FRAME_HEADER_BYTES + contents.buffer.len() - before;
+        self.offset + contents.buffer.len() as u64
+    }
+
+    /// Read access to the records.
+    pub fn view(&self) -> FrameView<'_> {
+        FrameView {
+            frame: self,
+            contents: self.contents.read(),
+        }
+    }
+
+    /// A record in it points to a value in the large space that is written but not yet durable.
+    pub fn set_needs_large_sync(&self) {
+        self.needs_large_sync.store(true, Ordering::Release);
+    }
+
+    /// Whether the large space must be synced before this frame may be written.
+    pub fn needs_large_sync(&self) -> bool {
+        self.needs_large_sync.load(Ordering::Acquire)
+    }
+
+    /// Its bytes are in the segment file.
+    pub fn set_written(&self) {
+        self.written.store(true, Ordering::Release);
+    }
+
+    /// Its records are in the index.
+    pub fn set_applied(&self) {
+        self.applied.store(true, Ordering::Release);
+    }
+
+    /// Whether its records are in the index.
+    pub fn is_applied(&self) -> bool {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Whether the overlay can let go of it.
+    pub fn is_finished(&self) -> bool {
+        self.written.load(Ordering::Acquire) && self.applied.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        let contents = self.contents.get_mut();
+        self.pool.put(
+            std::mem::take(&mut contents.buffer),
+            std::mem::take(&mut contents.table),
+        );
+    }
+}
+
+/// Points the table's slot for the key of the record at `at` to it, replacing an earlier record of the same key.
+#[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) {
+    let key_at = |at: usize| Record::parse(&buffer[at..]).map_or(&[][..], |record| record.key);
+    let key = key_at(at);
+    let same = |slot: &(u64, u32)| slot.0 == hash && key_at(slot.1 as usize) == key;
+    match table.entry(hash, same, |slot| slot.0) {
+        hashbrown::hash_table::Entry::Occupied(mut slot) => slot.get_mut().1 = at as u32,
+        hashbrown::hash_table::Entry::Vacant(slot) => {
+            slot.insert((hash, at as u32));
+        }
+    }
+}
+
+impl FrameView<'_> {
+    /// The newest record of a key in this frame.
+    pub fn find(&self, hash: u64, key: &[u8]) -> Option<Record<'_>> {
+        let record_at = |at: u32| Record::parse(&self.contents.buffer[at as usize..]);
+        let found = self.contents.table.find(hash, |slot| {
+            slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
+        })?;
+        record_at(found.1)
+    }
+
+    /// All records in order, each with its address.
+    pub fn records(&self) -> impl Iterator<Item = (Address, Record<'_>)> {
+        let base = u64::from(self.frame.segment) * self.frame.segment_bytes + self.frame.offset;
+        let payload_end = self.contents.buffer.len();
+        let payload = &self.contents.buffer[FRAME_HEADER_BYTES..payload_end];
+        super::format::records(payload)
+            .take(self.contents.record_count as usize)
+            .filter_map(move |(at, record)| Some((Address::new(base + (FRAME_HEADER_BYTES + at) as u64)?, record)))
+    }
+
+    /// The frame's bytes as they go to the device, once sealed.
+    pub fn bytes(&self) -> &[u8] {
+        &self.contents.buffer
+    }
+
+    /// Seq of the first commit in it (0 if it is empty).
+    pub fn first_seq(&self) -> u64 {
+        self.contents.first_seq
+    }
+
+    /// Seq of the last commit in it (0 if it is empty).
+    pub fn last_seq(&self) -> u64 {
+        self.contents.last_seq
+    }
+
+    /// Number of records.
+    pub fn record_count(&self) -> u32 {
+        self.contents.record_count
+    }
+
+    /// Header and padding bytes, once sealed.
+    pub fn padding_bytes(&self) -> usize {
+        self.contents.padding_bytes
+    }
+}

@@ -1,0 +1,114 @@
+//! Making room in two full buckets: a breadth-first search for the shortest chain of slots that can
+//! each move to their other bucket, the last of them into a vacancy.
+//!
+//! Invariants:
+//! - Moves are made from the vacancy backwards: a slot is written where it goes, then counted, then
+//!   overwritten where it was. So at every moment each class of the partition is in one of
+//!   its buckets at least, and a reader that missed it in both has seen the count change.
+//! - No bucket is twice on a chain, so no move makes a later one wrong.
+//!
+//! If [`NODES_MAX`] buckets were searched and all are full, nothing has been moved and the caller grows the
+//! table. Breadth first keeps chains short: at 97 % load one bucket in five has a vacancy, so a chain of one or
+//! two moves is the rule.
+
+use super::{
+    geometry::{Geometry, Place},
+    slot::Slot,
+    table::{SLOTS, Table},
+};
+
+/// Full buckets searched before giving up.
+const NODES_MAX: usize = 256;
+
+/// The two buckets the search starts from.
+const ROOTS: usize = 2;
+
+/// A full bucket reached by the search.
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    bucket: u32,
+    /// Index of the node it was reached from, and the slot there that could move here.
+    parent: u16,
+    slot: u8,
+}
+
+/// A slot to write: its bucket's number and its index.
+pub(super) type Cell = (usize, usize);
+
+/// Finds a slot for a new class at `place`, moving others as needed and calling `moved` once per move. The
+/// slot may still hold the word that was moved out of it; the caller overwrites it.
+pub(super) fn make_room(table: &Table, place: &Place, buckets: usize, moved: impl FnMut()) -> Option<Cell> {
+    for bucket in [place.primary, place.alternate] {
+        if let Some(slot) = table.bucket(bucket).vacancy() {
+            return Some((bucket, slot));
+        }
+    }
+    search(table, place, buckets, moved)
+}
+
+fn search(table: &Table, place: &Place, buckets: usize, moved: impl FnMut()) -> Option<Cell> {
+    let mut nodes = [Node::default(); NODES_MAX];
+    nodes[0].bucket = place.primary as u32;
+    nodes[1].bucket = place.alternate as u32;
+    let (mut head, mut reached) = (0, ROOTS);
+    while head < reached {
+        let bucket = nodes[head].bucket as usize;
+        for (slot, word) in table.bucket(bucket).words().into_iter().enumerate() {
+            let Some(occupant) = Slot::from_word(word) else {
+                continue;
+            };
+            let other = Geometry::other_bucket(bucket, occupant.identity(), buckets);
+            if is_on_chain(&nodes, head, other) {
+                continue;
+            }
+            if let Some(vacancy) = table.bucket(other).vacancy() {
+                return shift(table, &nodes, (head, slot), (other, vacancy), moved);
+            }
+            if reached < NODES_MAX {
+                nodes[reached] = Node {
+                    bucket: other as u32,
+                    parent: head as u16,
+                    slot: slot as u8,
+                };
+                reached += 1;
+            }
+        }
+        head += 1;
+    }
+    None
+}
+
+fn is_on_chain(nodes: &[Node; NODES_MAX], mut node: usize, bucket: usize) -> bool {
+    while nodes[node].bucket as usize != bucket {
+        if node < ROOTS {
+            return false;
+        }
+        node = nodes[node].parent as usize;
+    }
+    true
+}
+
+/// Moves the slot of `node` to `vacancy`, the parent's slot to where that one was, and so on.
+fn shift(
+    table: &Table,
+    nodes: &[Node; NODES_MAX],
+    (mut node, mut slot): (usize, usize),
+    mut vacancy: Cell,
+    mut moved: impl FnMut(),
+) -> Option<Cell> {
+    loop {
+        let bucket = nodes[node].bucket as usize;
+        debug_assert!(slot < SLOTS);
+        // Read again: a reader may have raised its recency since.
+        let mover = Slot::from_word(table.bucket(bucket).load(slot))?;
+        let word = mover.with_identity(mover.identity().flipped()).word();
+        table.bucket(vacancy.0).store(vacancy.1, word);
+        moved();
+        vacancy = (bucket, slot);
+        if node < ROOTS {
+            return Some(vacancy);
+        }
+        slot = nodes[node].slot as usize;
+        node = nodes[node].parent as usize;
+    }
+}

@@ -1,0 +1,228 @@
+//! The buckets of one partition: an array that grows in place and never moves or frees a bucket.
+//!
+//! Buckets come in segments. The first holds the smallest table; after it, each doubling of the table
+//! is cut into 32 segments (fewer while a doubling has fewer buckets). A reader holding a
+//! bucket number goes to its bucket through two set-once cells, so reading takes no lock and no
+//! reference count, and a stale number still names a bucket that exists.
+//!
+//! Invariants: a segment once there stays; `reserve` is called by the partition's writer alone, before
+//! it makes the larger number of buckets known. There is no failure but running out of memory.
+
+use super::sync::AtomicU64;
+use std::sync::{
+    OnceLock,
+    atomic::Ordering::{Acquire, Release},
+};
+
+/// Slots of a bucket.
+pub(super) const SLOTS: usize = 8;
+
+/// Doublings a table can make.
+pub(super) const DOUBLINGS_MAX: usize = 15;
+
+/// Segments per doubling, as a power of two.
+const SEGMENTS_LOG2: u32 = 5;
+
+/// Growth per step, in per cent, rounded down to whole segments.
+const GROWTH_PERCENT: usize = 7;
+
+/// One cache line of slots.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Bucket([AtomicU64; SLOTS]);
+
+impl Bucket {
+    fn empty() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// The word of a slot. Acquire: whoever sees a word sees what was written before it.
+    #[inline]
+    pub(super) fn load(&self, slot: usize) -> u64 {
+        self.0[slot].load(Acquire)
+    }
+
+    /// Writes a slot. Only the partition's writer does.
+    #[inline]
+    pub(super) fn store(&self, slot: usize, word: u64) {
+        self.0[slot].store(word, Release);
+    }
+
+    /// Replaces `old` by `new` unless the slot has changed since `old` was read.
+    #[inline]
+    pub(super) fn replace(&self, slot: usize, old: u64, new: u64) -> bool {
+        self.0[slot].compare_exchange(old, new, Release, Acquire).is_ok()
+    }
+
+    /// All words.
+    pub(super) fn words(&self) -> [u64; SLOTS] {
+        std::array::from_fn(|slot| self.load(slot))
+    }
+
+    /// The first empty slot.
+    #[inline]
+    pub(super) fn vacancy(&self) -> Option<usize> {
+        (0..SLOTS).find(|slot| self.load(*slot) == 0)
+    }
+}
+
+#[derive(Debug)]
+struct Doubling {
+    /// Number of its first bucket.
+    first: usize,
+    /// Log2 of the buckets per segment.
+    segment_log2: u32,
+    segments: Box<[OnceLock<Box<[Bucket]>>]>,
+}
+
+/// The array of buckets.
+#[derive(Debug)]
+pub(super) struct Table {
+    buckets_min_log2: u32,
+    /// Entry 0 is the smallest table, entry i the i-th doubling of it.
+    doublings: [OnceLock<Doubling>; DOUBLINGS_MAX + 1],
+}
+
+impl Table {
+    /// A table of `buckets_min` empty buckets, a power of two.
+    pub(super) fn new(buckets_min: usize) -> Self {
+        debug_assert!(buckets_min.is_power_of_two());
+        let table = Self {
+            buckets_min_log2: buckets_min.ilog2(),
+            doublings: std::array::from_fn(|_| OnceLock::new()),
+        };
+        table.reserve(0, buckets_min);
+        table
+    }
+
+    /// The most buckets a table that starts with `buckets_min` can have.
+    pub(super) fn buckets_limit(buckets_min: usize) -> usize {
+        buckets_min << DOUBLINGS_MAX
+    }
+
+    /// The number of buckets after the next growth: about 7 % more, in whole segments.
+    pub(super) fn next_buckets(buckets: usize) -> usize {
+        let segment = segment_buckets(buckets.ilog2());
+        let more = (buckets * GROWTH_PERCENT / 100 / segment * segment).max(segment);
+        let next = buckets + more;
+        next / segment_buckets(next.ilog2()) * segment_buckets(next.ilog2())
+    }
+
+    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`, that is
+    /// at most `buckets`.
+    pub(super) fn buckets_at_most(buckets_min: usize, buckets: usize) -> usize {
+        let mut fitting = buckets_min;
+        while Self::next_buckets(fitting) <= buckets.min(Self::buckets_limit(buckets_min)) {
+            fitting = Self::next_buckets(fitting);
+        }
+        fitting
+    }
+
+    #[inline]
+    fn doubling_of(&self, bucket: usize) -> usize {
+        (usize::BITS - (bucket >> self.buckets_min_log2).leading_zeros()) as usize
+    }
+
+    /// The bucket of that number.
+    ///
+    /// # Panics
+    ///
+    /// If the table never had that many buckets.
+    #[inline]
+    pub(super) fn bucket(&self, bucket: usize) -> &Bucket {
+        if let Some(doubling) = self.doublings[self.doubling_of(bucket)].get() {
+            let inside = bucket - doubling.first;
+            if let Some(segment) = doubling.segments[inside >> doubling.segment_log2].get() {
+                return &segment[inside & ((1 << doubling.segment_log2) - 1)];
+            }
+        }
+        unreachable!("bucket {bucket} was never reserved")
+    }
+
+    /// Makes buckets `from..to` exist, empty where they are new.
+    pub(super) fn reserve(&self, from: usize, to: usize) {
+        let mut bucket = from;
+        while bucket < to {
+            let number = self.doubling_of(bucket);
+            let doubling = self.doublings[number].get_or_init(|| self.doubling(number));
+            let segment_buckets = 1 << doubling.segment_log2;
+            let segment = (bucket - doubling.first) >> doubling.segment_log2;
+            doubling.segments[segment].get_or_init(|| (0..segment_buckets).map(|_| Bucket::empty()).collect());
+            bucket = doubling.first + (segment + 1) * segment_buckets;
+        }
+    }
+
+    fn doubling(&self, number: usize) -> Doubling {
+        let (first, segment_log2, segments) = match number {
+            0 => (0, self.buckets_min_log2, 1),
+            _ => {
+                let log2 = self.buckets_min_log2 + number as u32 - 1;
+                (
+                    1 << log2,
+                    segment_buckets(log2).ilog2(),
+                    (1 << log2) / segment_buckets(log2),
+                )
+            }
+        };
+        Doubling {
+            first,
+            segment_log2,
+            segments: (0..segments).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn ram_bytes(&self) -> usize {
+        let doublings = self.doublings.iter().filter_map(OnceLock::get);
+        doublings
+            .map(|doubling| {
+                let buckets: usize = doubling
+                    .segments
+                    .iter()
+                    .filter_map(OnceLock::get)
+                    .map(|segment| segment.len())
+                    .sum();
+                size_of_val(&*doubling.segments) + buckets * size_of::<Bucket>()
+            })
+            .sum()
+    }
+}
+
+/// Buckets per segment in the doubling that starts at bucket `2^log2`.
+fn segment_buckets(log2: u32) -> usize {
+    1 << log2.saturating_sub(SEGMENTS_LOG2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bucket_has_its_own_place_and_growth_fills_whole_segments() {
+        for buckets_min in [2, 32, 64, 256] {
+            let table = Table::new(buckets_min);
+            let mut buckets = buckets_min;
+            while buckets < buckets_min * 9 {
+                let next = Table::next_buckets(buckets);
+                assert!(next > buckets);
+                assert!(buckets < 32 || next * 100 <= buckets * 107, "{buckets} -> {next}");
+                table.reserve(buckets, next);
+                buckets = next;
+                let held = table
+                    .doublings
+                    .iter()
+                    .filter_map(OnceLock::get)
+                    .flat_map(|doubling| &doubling.segments);
+                let held: usize = held.filter_map(OnceLock::get).map(|segment| segment.len()).sum();
+                assert_eq!(held, buckets, "nothing is reserved beyond what is used");
+            }
+            for bucket in 0..buckets {
+                assert_eq!(table.bucket(bucket).load(3), 0);
+                table.bucket(bucket).store(3, bucket as u64 + 1);
+            }
+            assert!((0..buckets).all(|bucket| table.bucket(bucket).load(3) == bucket as u64 + 1));
+            assert!(table.ram_bytes() >= buckets * 64);
+        }
+        assert_eq!(size_of::<Bucket>(), 64);
+    }
+}

@@ -1,0 +1,19 @@
+//! The flash log: fixed-size segments in ring order, written in frames, never in place. It is the commit log and, at
+//! the same time, where small values live; so a small value is written once (FlashStore section 4.5).
+//!
+//! In reading order: [`format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit in memory),
+//! [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole segment), [`recover`] (the end of the log),
+//! [`index`] (which record is a key's: the flash index in RAM).
+
+pub mod address;
+pub mod format;
+pub mod frame;
+pub mod index;
+pub mod reader;
+pub mod recover;
+pub mod scan;
+pub mod segments;
+pub mod writer;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Walks the frames of one segment, for recovery, recycling, verifying and repair.
+
+use super::{
+    format::{FrameHeader, check_frame},
+    segments::Segment,
+};
+use crate::{
+    Error, Result,
+    io::{AlignedBuffer, PAGE_BYTES},
+};
+
+/// A segment's bytes, read at once.
+#[derive(Debug)]
+pub struct SegmentImage {
+    /// Its number.
+    pub number: u32,
+    /// Generation of its present use.
+    pub generation: u64,
+    bytes: AlignedBuffer,
+}
+
+/// A frame found in an image.
+#[derive(Debug, Clone, Copy)]
+pub struct FoundFrame<'a> {
+    /// Where it starts in the segment.
+    pub offset: usize,
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its bytes, header and padding included.
+    pub bytes: &'a [u8],
+}
+
+impl FoundFrame<'_> {
+    /// Where it ends in the segment.
+    pub const fn end(&self) -> usize {
+        self.offset + self.bytes.len()
+    }
+}
+
+/// Bytes per read request.
+const READ_BYTES: usize = 4 << 20;
+
+impl SegmentImage {
+    /// Reads a segment.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
+        #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
+        let mut bytes = AlignedBuffer::zeroed(segment_bytes as usize);
+        let mut at = 0;
+        for part in bytes.chunks_mut(READ_BYTES) {
+            segment
+                .file
+                .read_exact_at(part, at)
+                .map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))?;
+            at += part.len() as u64;
+        }
+        Ok(Self {
+            number: segment.number,
+            generation: segment.generation(),
+            bytes,
+        })
+    }
+
+    /// Length of the segment.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The sound frame that starts at `offset`, if there is one.
+    pub fn frame_at(&self, offset: usize) -> Option<FoundFrame<'_>> {
+        let bytes = self.bytes.get(offset..)?;
+        let header = check_frame(bytes, self.generation)?;
+        Some(FoundFrame {
+            offset,
+            header,
+            bytes: bytes.get(..header.frame_bytes())?,
+        })
+    }
+
+    /// The first sound frame at or after `offset`.
+    pub fn next_frame(&self, offset: usize) -> Option<FoundFrame<'_>> {
+        (offset..self.bytes.len())
+            .step_by(PAGE_BYTES)
+            .find_map(|at| self.frame_at(at))
+    }
+
+    /// All sound frames, in order.
+    pub fn frames(&self) -> impl Iterator<Item = FoundFrame<'_>> {
+        let mut at = PAGE_BYTES;
+        std::iter::from_fn(move || {
+            let frame = self.next_frame(at)?;
+            at = frame.end();
+            Some(frame)
+        })
+    }
+
+    /// Parts between frames that are not zero and not the rest after the last frame: `(from, to)` in bytes. A frame
+    /// was there once and is damaged.
+    pub fn damaged(&self) -> Vec<(usize, usize)> {
+        let mut damaged = Vec::new();
+        let mut at = PAGE_BYTES;
+        for frame in self.frames() {
+            if frame.offset > at {
+                damaged.push((at, frame.offset));
+            }
+            at = frame.end();
+        }
+        damaged
+    }
+}

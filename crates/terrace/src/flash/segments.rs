@@ -1,0 +1,478 @@
+//! The ring of segments: which exist, what state each is in, who reads them.
+//!
+//! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) → free, or ends
+//! in quarantine. Only `free` is left by writing the file: its new header, with a new generation, is durable before
+//! the first frame goes in, so a crash leaves either the old use or the new one, never a mixture.
+//!
+//! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own word and then
+//! read the other's (both sequentially consistent), so at least one of the two sees the other and backs off.
+
+use super::format::SegmentHeader;
+use crate::{
+    Error, Result, Tier,
+    io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
+};
+use parking_lot::Mutex;
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+const DIRECTORY: &str = "segments";
+
+/// What a segment is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentState {
+    /// Holds nothing of use; may be written.
+    Free = 0,
+    /// The log's tail is in it.
+    Open = 1,
+    /// Full.
+    Sealed = 2,
+    /// Its live values are being moved out.
+    Draining = 3,
+    /// All of it is dead or moved, as of its drained seq; free once nobody may need the old places.
+    Drained = 4,
+    /// Damaged and still referred to; kept as it is.
+    Quarantined = 5,
+}
+
+impl SegmentState {
+    const ALL: [Self; 6] = [
+        Self::Free,
+        Self::Open,
+        Self::Sealed,
+        Self::Draining,
+        Self::Drained,
+        Self::Quarantined,
+    ];
+}
+
+/// One segment file.
+#[derive(Debug)]
+pub struct Segment {
+    /// Its number in the ring.
+    pub number: u32,
+    /// The file.
+    pub file: Arc<dyn DiskFile>,
+    state: AtomicU8,
+    pins: AtomicU32,
+    generation: AtomicU64,
+    first_seq: AtomicU64,
+    last_seq: AtomicU64,
+    drained_seq: AtomicU64,
+    end_bytes: AtomicU64,
+}
+
+impl Segment {
+    fn new(number: u32, file: Arc<dyn DiskFile>) -> Self {
+        Self {
+            number,
+            file,
+            state: AtomicU8::new(SegmentState::Free as u8),
+            pins: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
+            first_seq: AtomicU64::new(0),
+            last_seq: AtomicU64::new(0),
+            drained_seq: AtomicU64::new(0),
+            end_bytes: AtomicU64::new(PAGE_BYTES as u64),
+        }
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> SegmentState {
+        SegmentState::ALL[usize::from(self.state.load(Ordering::SeqCst))]
+    }
+
+    fn set_state(&self, state: SegmentState) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// Generation of its present use.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Lowest seq that may be in it.
+    pub fn first_seq(&self) -> u64 {
+        self.first_seq.load(Ordering::Acquire)
+    }
+
+    /// Highest seq in it, once it is sealed.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq.load(Ordering::Acquire)
+    }
+
+    /// The seq as of which everything in it is dead or moved.
+    pub fn drained_seq(&self) -> u64 {
+        self.drained_seq.load(Ordering::Acquire)
+    }
+
+    /// Where its last frame ends, as far as known.
+    pub fn end_bytes(&self) -> u64 {
+        self.end_bytes.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps a segment from being freed while somebody reads it.
+#[derive(Debug)]
+pub struct SegmentPin<'a>(&'a Segment);
+
+impl std::ops::Deref for SegmentPin<'_> {
+    type Target = Segment;
+    fn deref(&self) -> &Segment {
+        self.0
+    }
+}
+
+impl Drop for SegmentPin<'_> {
+    fn drop(&mut self) {
+        self.0.pins.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The ring.
+#[derive(Debug)]
+pub struct Segments {
+    disk: Arc<dyn Disk>,
+    store_id: u64,
+    segment_bytes: u64,
+    direct_io: bool,
+    slots: Vec<OnceLock<Segment>>,
+    created: AtomicU32,
+    free: Mutex<Vec<u32>>,
+    free_count: AtomicU32,
+    /// One file is made at a time: a commit and the flusher may both want one.
+    creating: Mutex<()>,
+    next_generation: AtomicU64,
+    device_full: AtomicBool,
+}
+
+/// Segments kept back for recycling, so that it can always make progress.
+pub const RESERVED_SEGMENTS: u32 = 2;
+
+impl Segments {
+    /// Opens the ring: reads every segment's header.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        store_id: u64,
+        segment_bytes: u64,
+        capacity_bytes: u64,
+        direct_io: bool,
+        read_only: bool,
+    ) -> Result<Self> {
+        let directory = Path::new(DIRECTORY);
+        let mut names = disk
+            .list(directory)
+            .map_err(|error| Error::io("list segments", &error))?;
+        names.sort();
+        let numbers: Vec<u32> = names
+            .iter()
+            .filter_map(|name| u32::from_str_radix(name.strip_suffix(".seg")?, 16).ok())
+            .collect();
+        #[allow(clippy::cast_possible_truncation)] // at most 1 TiB / 256 KiB
+        let capacity = (capacity_bytes / segment_bytes) as u32;
+        let slot_count = numbers.iter().max().map_or(0, |number| number + 1).max(capacity);
+        let ring = Self {
+            disk,
+            store_id,
+            segment_bytes,
+            direct_io,
+            slots: (0..slot_count).map(|_| OnceLock::new()).collect(),
+            created: AtomicU32::new(0),
+            free: Mutex::new(Vec::new()),
+            free_count: AtomicU32::new(0),
+            creating: Mutex::new(()),
+            next_generation: AtomicU64::new(1),
+            device_full: AtomicBool::new(false),
+        };
+        if !read_only {
+            ring.disk
+                .create_dir_all(directory)
+                .map_err(|error| Error::io_on(Tier::Flash, "create segments", &error))?;
+        }
+        for number in numbers {
+            ring.open_segment(number, read_only)?;
+        }
+        Ok(ring)
+    }
+
+    fn path(number: u32) -> PathBuf {
+        Path::new(DIRECTORY).join(format!("{number:08x}.seg"))
+    }
+
+    fn open_segment(&self, number: u32, read_only: bool) -> Result<()> {
+        let path = Self::path(number);
+        let context = || format!("open segment {}", path.display());
+        let mode = OpenMode {
+            write: !read_only,
+            direct: self.direct_io,
+            create_new: false,
+        };
+        let file = self
+            .disk
+            .open(&path, mode)
+            .map_err(|error| Error::io(context(), &error))?;
+        let length = file.len().map_err(|error| Error::io(context(), &error))?;
+        let segment = Segment::new(number, file);
+        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+        let header = if length >= self.segment_bytes {
+            segment
+                .file
+                .read_exact_at(&mut page, 0)
+                .map_err(|error| Error::io(context(), &error))?;
+            SegmentHeader::decode(&page)
+        } else {
+            None
+        };
+        match header {
+            Some(header)
+                if header.store_id == self.store_id
+                    && header.number == number
+                    && header.segment_bytes == self.segment_bytes =>
+            {
+                segment.generation.store(header.generation, Ordering::Release);
+                segment.first_seq.store(header.first_seq, Ordering::Release);
+                segment.set_state(SegmentState::Sealed);
+                self.next_generation.fetch_max(header.generation + 1, Ordering::AcqRel);
+            }
+            // A header that was never durable, or a file whose allocation was cut short: nothing was ever acknowledged
+            // in it, since the header is synced before the first frame.
+            _ if !read_only => {
+                if length < self.segment_bytes {
+                    segment
+                        .file
+                        .allocate(self.segment_bytes)
+                        .map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
+                }
+                self.push_free(number);
+            }
+            _ => {}
+        }
+        let _ = self.slots[number as usize].set(segment);
+        self.created.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn push_free(&self, number: u32) {
+        let mut free = self.free.lock();
+        free.push(number);
+        self.free_count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The segment with this number.
+    pub fn get(&self, number: u32) -> Option<&Segment> {
+        self.slots.get(number as usize)?.get()
+    }
+
+    /// All segments that exist.
+    pub fn iter(&self) -> impl Iterator<Item = &Segment> {
+        self.slots.iter().filter_map(OnceLock::get)
+    }
+
+    /// Generation and offset of a position in the ring: together unique for ever.
+    pub fn place(&self, position: u64) -> Option<(u64, u64)> {
+        let number = u32::try_from(position / self.segment_bytes).ok()?;
+        Some((self.get(number)?.generation(), position % self.segment_bytes))
+    }
+
+    /// Pins a segment for reading. `None` if it is free or does not exist.
+    pub fn pin(&self, number: u32) -> Option<SegmentPin<'_>> {
+        let segment = self.get(number)?;
+        segment.pins.fetch_add(1, Ordering::SeqCst);
+        let pin = SegmentPin(segment);
+        (segment.state() != SegmentState::Free).then_some(pin)
+    }
+
+    /// Segments that may still be taken: free ones and those not created yet.
+    pub fn available(&self) -> u32 {
+        let creatable = if self.device_full.load(Ordering::Acquire) {
+            0
+        } else {
+            #[allow(clippy::cast_possible_truncation)]
+            (self.slots.len() as u32).saturating_sub(self.created.load(Ordering::Acquire))
+        };
+        self.free_count.load(Ordering::Acquire) + creatable
+    }
+
+    /// Segments the ring may have in all.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn capacity(&self) -> u32 {
+        if self.device_full.load(Ordering::Acquire) {
+            self.created.load(Ordering::Acquire)
+        } else {
+            self.slots.len() as u32
+        }
+    }
+
+    /// Segment files that exist.
+    pub fn created(&self) -> u32 {
+        self.created.load(Ordering::Acquire)
+    }
+
+    /// Free segments among the existing ones.
+    pub fn free(&self) -> u32 {
+        self.free_count.load(Ordering::Acquire)
+    }
+
+    /// Looks again whether a full device has room (after somebody freed space on it).
+    pub fn retry_device(&self) {
+        self.device_full.store(false, Ordering::Release);
+    }
+
+    /// Length of a segment in bytes.
+    pub const fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
+    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSpace`] if there is none and none can be made.
+    pub fn take(&self, first_seq: u64) -> Result<&Segment> {
+        let taken = self.free.lock().pop();
+        let number = match taken {
+            Some(number) => {
+                self.free_count.fetch_sub(1, Ordering::AcqRel);
+                number
+            }
+            None => self.create()?,
+        };
+        let segment = self
+            .get(number)
+            .ok_or_else(|| Error::corruption(format!("segment {number}"), "vanished"))?;
+        let generation = self.next_generation.fetch_add(1, Ordering::AcqRel);
+        match self.begin_use(segment, generation, first_seq) {
+            Ok(()) => Ok(segment),
+            Err(error) => {
+                self.push_free(number);
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_use(&self, segment: &Segment, generation: u64, first_seq: u64) -> Result<()> {
+        let header = SegmentHeader {
+            store_id: self.store_id,
+            number: segment.number,
+            generation,
+            first_seq,
+            segment_bytes: self.segment_bytes,
+        };
+        let mut page = AlignedBuffer::with_capacity(PAGE_BYTES);
+        page.extend_from_slice(&header.encode());
+        segment
+            .file
+            .write_all_at(&page, 0)
+            .and_then(|()| segment.file.sync_data())
+            .map_err(|error| Error::io_on(Tier::Flash, format!("start segment {:08x}", segment.number), &error))?;
+        segment.generation.store(generation, Ordering::Release);
+        segment.first_seq.store(first_seq, Ordering::Release);
+        segment.last_seq.store(first_seq, Ordering::Release);
+        segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
+        segment.set_state(SegmentState::Open);
+        Ok(())
+    }
+
+    fn create(&self) -> Result<u32> {
+        let _creating = self.creating.lock();
+        let full = |reason: String| Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason,
+        };
+        let Some(number) = (0..self.slots.len()).find(|number| self.slots[*number].get().is_none()) else {
+            return Err(full(format!("all {} segments of the log are in use", self.slots.len())));
+        };
+        #[allow(clippy::cast_possible_truncation)]
+        let number = number as u32;
+        let path = Self::path(number);
+        let made = self
+            .disk
+            .open(&path, OpenMode::CREATE.with_direct(self.direct_io))
+            .and_then(|file| {
+                let outcome = file
+                    .allocate(self.segment_bytes)
+                    .and_then(|()| self.disk.sync_dir(Path::new(DIRECTORY)));
+                if outcome.is_err() {
+                    let _ = self.disk.remove(&path);
+                }
+                outcome.map(|()| file)
+            });
+        match made {
+            Ok(file) => {
+                let _ = self.slots[number as usize].set(Segment::new(number, file));
+                self.created.fetch_add(1, Ordering::AcqRel);
+                Ok(number)
+            }
+            Err(error) => {
+                let error = Error::io_on(Tier::Flash, format!("create segment {}", path.display()), &error);
+                if matches!(error, Error::OutOfSpace { .. }) {
+                    self.device_full.store(true, Ordering::Release);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The log goes on in a segment it had not filled when the store was last open.
+    pub fn reopen(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Open);
+    }
+
+    /// The tail has left this segment.
+    pub fn seal(&self, segment: &Segment, last_seq: u64, end_bytes: u64) {
+        segment.last_seq.store(last_seq, Ordering::Release);
+        segment.end_bytes.store(end_bytes, Ordering::Release);
+        segment.set_state(SegmentState::Sealed);
+    }
+
+    /// The sealed segment that was written longest ago, if everything in it is applied.
+    pub fn oldest_sealed(&self, applied_seq: u64) -> Option<&Segment> {
+        self.iter()
+            .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= applied_seq)
+            .min_by_key(|segment| segment.generation())
+    }
+
+    /// Recycling starts to move live values out.
+    pub fn start_draining(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Draining);
+    }
+
+    /// Recycling gave up on it for now.
+    pub fn stop_draining(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Sealed);
+    }
+
+    /// Everything in it is dead or moved as of `seq`.
+    pub fn drained(&self, segment: &Segment, seq: u64) {
+        segment.drained_seq.store(seq, Ordering::Release);
+        segment.set_state(SegmentState::Drained);
+    }
+
+    /// It holds damage that entries still refer to.
+    pub fn quarantine(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Quarantined);
+    }
+
+    /// Frees a drained segment unless somebody has it pinned. The caller made sure that nobody can find a place in
+    /// it any more: the index persisted its drained seq and no snapshot is older.
+    pub fn free_drained(&self, segment: &Segment) -> bool {
+        segment.set_state(SegmentState::Free);
+        if segment.pins.load(Ordering::SeqCst) > 0 {
+            segment.set_state(SegmentState::Drained);
+            return false;
+        }
+        self.push_free(segment.number);
+        true
+    }
+
+    /// Recovery found that nothing in it is of use.
+    pub fn free_unused(&self, segment: &Segment) {
+        segment.set_state(SegmentState::Free);
+        self.push_free(segment.number);
+    }
+}

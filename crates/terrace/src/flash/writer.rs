@@ -1,0 +1,249 @@
+//! Writes sealed frames to their segments and makes them durable, in groups.
+//!
+//! One thread at a time has the pen. A commit that must be durable takes the pen if it is free and then writes and
+//! syncs for everybody who committed before it looked; else it waits for whoever has it. So a lone writer pays no
+//! hand-over, and many writers share one fdatasync.
+//!
+//! Invariants:
+//! - Frames are written in log order. A segment is synced before the first frame of the next one is written, so a
+//!   power cut can leave a hole only in the segment that was written last.
+//! - A frame with a record that points to a value in the large space is written only after that value is durable.
+//! - After a failed write or sync nothing is written any more: what the device holds is unknown.
+
+use super::{frame::Frame, segments::Segments};
+use crate::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Makes every finished value of the large space durable.
+pub type LargeSync = Box<dyn Fn() -> Result<()> + Send + Sync>;
+
+/// Group commit.
+pub struct FrameWriter {
+    state: Mutex<State>,
+    changed: Condvar,
+    durable_seq: AtomicU64,
+    written: WrittenBytes,
+    large_sync: LargeSync,
+}
+
+impl std::fmt::Debug for FrameWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameWriter")
+            .field("durable_seq", &self.durable_seq)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pen_taken: bool,
+    sealed: VecDeque<Arc<Frame>>,
+    written_seq: u64,
+    /// Segment with unsynced frames, if any.
+    unsynced: Option<u32>,
+    unsynced_bytes: u64,
+    failed: Option<String>,
+}
+
+/// What was written, in bytes.
+#[derive(Debug, Default)]
+pub struct WrittenBytes {
+    /// Records.
+    pub records: AtomicU64,
+    /// Frame headers and padding.
+    pub padding: AtomicU64,
+}
+
+impl FrameWriter {
+    /// Starts after recovery: everything up to `seq` is durable.
+    pub fn starting_at(seq: u64, large_sync: LargeSync) -> Self {
+        Self {
+            state: Mutex::new(State {
+                written_seq: seq,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+            durable_seq: AtomicU64::new(seq),
+            written: WrittenBytes::default(),
+            large_sync,
+        }
+    }
+
+    /// Everything up to this seq is durable.
+    pub fn durable_seq(&self) -> u64 {
+        self.durable_seq.load(Ordering::Acquire)
+    }
+
+    /// Bytes written since open.
+    pub const fn written(&self) -> &WrittenBytes {
+        &self.written
+    }
+
+    /// Queues a sealed frame. Call in log order.
+    pub fn push(&self, frame: Arc<Frame>) {
+        self.state.lock().sealed.push_back(frame);
+    }
+
+    /// Why nothing is written any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.state.lock().failed.clone()
+    }
+
+    /// Stops all writing, for a failure found elsewhere (large space, index).
+    pub fn fail(&self, reason: &str) {
+        let mut state = self.state.lock();
+        if state.failed.is_none() {
+            tracing::error!(reason, "the store refuses writes from now on");
+            state.failed = Some(reason.to_owned());
+        }
+        self.changed.notify_all();
+    }
+
+    /// Whether frames wait to be written, or written ones to be synced: `(frames, unsynced bytes)`.
+    pub fn backlog(&self) -> (usize, u64) {
+        let state = self.state.lock();
+        (state.sealed.len(), state.unsynced_bytes)
+    }
+
+    /// Writes what is sealed, without syncing it. Returns at once if somebody else has the pen.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a write failed now or before.
+    pub fn write_sealed(&self, segments: &Segments) -> Result<()> {
+        let mut state = self.state.lock();
+        Self::check(&state)?;
+        if state.pen_taken || state.sealed.is_empty() {
+            return Ok(());
+        }
+        state.pen_taken = true;
+        self.write_with_pen(segments, state, false).map(drop)
+    }
+
+    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand, to push the open frame.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is then unknown.
+    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn()) -> Result<()> {
+        if self.durable_seq() >= seq {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        loop {
+            if self.durable_seq() >= seq {
+                return Ok(());
+            }
+            Self::check(&state)?;
+            if state.pen_taken {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            state.pen_taken = true;
+            drop(state);
+            seal();
+            state = self.write_with_pen(segments, self.state.lock(), true)?;
+        }
+    }
+
+    fn check(state: &State) -> Result<()> {
+        state
+            .failed
+            .as_ref()
+            .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    }
+
+    /// Writes all sealed frames and syncs if asked; gives the pen back.
+    fn write_with_pen<'a>(
+        &'a self,
+        segments: &Segments,
+        mut state: parking_lot::MutexGuard<'a, State>,
+        sync: bool,
+    ) -> Result<parking_lot::MutexGuard<'a, State>> {
+        let frames: Vec<_> = state.sealed.drain(..).collect();
+        let mut unsynced = state.unsynced;
+        let mut written_seq = state.written_seq;
+        drop(state);
+        let mut outcome = Ok(());
+        let (mut written_bytes, mut durable_seq) = (0, 0);
+        for frame in &frames {
+            if unsynced.is_some_and(|segment| segment != frame.segment) {
+                outcome = Self::sync(segments, unsynced.take());
+                if outcome.is_ok() {
+                    durable_seq = written_seq;
+                }
+            }
+            if frame.needs_large_sync() {
+                outcome = outcome.and_then(|()| (self.large_sync)());
+            }
+            outcome = outcome.and_then(|()| self.write_frame(segments, frame));
+            if outcome.is_err() {
+                break;
+            }
+            unsynced = Some(frame.segment);
+            let view = frame.view();
+            written_seq = view.last_seq();
+            written_bytes += view.bytes().len() as u64;
+            drop(view);
+            frame.set_written();
+        }
+        if sync && outcome.is_ok() {
+            outcome = Self::sync(segments, unsynced.take());
+            if outcome.is_ok() {
+                durable_seq = u64::MAX;
+            }
+        }
+        let mut state = self.state.lock();
+        state.pen_taken = false;
+        state.written_seq = state.written_seq.max(written_seq);
+        state.unsynced = unsynced;
+        state.unsynced_bytes = if unsynced.is_none() {
+            0
+        } else {
+            state.unsynced_bytes + written_bytes
+        };
+        let durable_seq = durable_seq.min(state.written_seq);
+        self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
+        if let Err(error) = outcome {
+            tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
+            state.failed.get_or_insert_with(|| error.to_string());
+        }
+        self.changed.notify_all();
+        Self::check(&state)?;
+        Ok(state)
+    }
+
+    fn write_frame(&self, segments: &Segments, frame: &Frame) -> Result<()> {
+        let segment = segments
+            .get(frame.segment)
+            .ok_or_else(|| Error::corruption(format!("segment {}", frame.segment), "it is not there"))?;
+        let view = frame.view();
+        segment.file.write_all_at(view.bytes(), frame.offset).map_err(|error| {
+            Error::io(
+                format!("write segment {:08x} at {}", frame.segment, frame.offset),
+                &error,
+            )
+        })?;
+        let padding = view.padding_bytes() as u64;
+        self.written.padding.fetch_add(padding, Ordering::Relaxed);
+        self.written
+            .records
+            .fetch_add(view.bytes().len() as u64 - padding, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(segments: &Segments, unsynced: Option<u32>) -> Result<()> {
+        let Some(segment) = unsynced.and_then(|number| segments.get(number)) else {
+            return Ok(());
+        };
+        segment
+            .file
+            .sync_data()
+            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))
+    }
+}

@@ -1,0 +1,105 @@
+//! What background threads do: flush sealed memtables, compact tables.
+//!
+//! Invariants: one flush and one compaction at a time (they may overlap each other). The tree outlives both calls,
+//! so the library never sees its stop signal during a compaction, which would make it install half a result.
+//!
+//! On failure: nothing was installed, and the call can be repeated, unless the directory names another state than
+//! the one in memory (a failure after the rename) or the library gave up: then every later call is `Failed`.
+
+use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
+use crate::{Error, Result};
+use lsm_tree::{AbstractTree as _, SeqNo};
+use std::{fs, sync::atomic::Ordering};
+
+/// States left unused between two commits, for steps already under way.
+const UPGRADES_RESERVED: u64 = 256;
+
+impl OrderedIndex {
+    /// Writes the sealed memtables to flash. When this returns, everything up to the returned mark's seq is durable;
+    /// `None` if no memtable is sealed. The caller has made the log durable up to the newest sealed mark.
+    ///
+    /// `watermark_seq` is at most the oldest snapshot that will still be read, and at most the last complete commit;
+    /// older snapshots cannot be read afterwards.
+    ///
+    /// # Errors
+    /// `OutOfSpace`, `Io`: the memtables are kept; try again. `Failed`: open the index again.
+    pub fn flush_sealed(&self, watermark_seq: u64) -> Result<Option<IndexMark>> {
+        self.check_usable()?;
+        if self.upgrades_left() == 0 {
+            return Err(Error::Unavailable(
+                "the index awaits another commit before it flushes again",
+            ));
+        }
+        let watermark = self.raise_watermark(watermark_seq);
+        let flushed = errors::guarded_write("flushing the index", || {
+            let lock = self.tree.get_flush_lock();
+            self.tree.flush(&lock, watermark)
+        });
+        if self.noting_failure(flushed)?.is_none() {
+            return Ok(None);
+        }
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        // Sealing holds the same lock, so both lists agree here: what the library no longer has sealed is on flash.
+        let mut marks = self.marks.lock();
+        let sealed_now = self.tree.sealed_memtable_count();
+        while marks.sealed.len() > sealed_now {
+            marks.persisted = marks.sealed.pop_front().map(|(mark, _)| mark);
+        }
+        Ok(marks.persisted.clone())
+    }
+
+    /// One step of levelled compaction. `false` if nothing was to do. For `watermark_seq` see
+    /// [`OrderedIndex::flush_sealed`].
+    ///
+    /// # Errors
+    /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is damaged.
+    pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
+        let _one = self.compacting.lock();
+        self.check_usable()?;
+        if self.upgrades_left() == 0 {
+            return Ok(false);
+        }
+        let watermark = self.raise_watermark(watermark_seq);
+        let before = self.tree.current_version().id();
+        let strategy = self.strategy.clone();
+        let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
+        self.noting_failure(compacted)?;
+        // A flush in between counts as well; the next step then finds nothing to do.
+        Ok(self.tree.current_version().id() != before)
+    }
+
+    fn raise_watermark(&self, watermark_seq: u64) -> SeqNo {
+        let seq = watermark_seq.min(self.applied_seq());
+        self.watermark_seq.fetch_max(seq, Ordering::AcqRel);
+        read_seqno(seq)
+    }
+
+    /// States that may still be installed before the next commit (see the argument in the module's header).
+    /// Each commit starts the low bits of the counter anew, and each state takes one.
+    fn upgrades_left(&self) -> u64 {
+        let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
+        ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(reason) => Err(Error::Failed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Passes a result on; after a failure, checks that memory and directory still agree.
+    fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
+        let Err(error) = result else {
+            return result;
+        };
+        let current = errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
+        let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
+        let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+        let agree = matches!((&current, named), (Ok(current), Some(named)) if *current == named);
+        if !agree {
+            *self.failed.lock() = Some(format!("the index's state on flash is unknown after: {error}"));
+        }
+        Err(error)
+    }
+}

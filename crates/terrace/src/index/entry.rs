@@ -1,0 +1,208 @@
+//! An entry: what the ordered index holds for one key, and its bytes.
+//!
+//! Invariants: one entry has one encoding (`decode` accepts nothing that `encode_into` does not write), and
+//! the common entry, a value in the flash log without attributes, takes exactly 20 bytes, the most that
+//! `lsm_tree::Slice` holds without a heap allocation. The layout is normative in docs/parts/format-index.md.
+//!
+//! On failure: `decode` returns `None` for any bytes that are no entry; it never panics and allocates no more
+//! than the bytes it was given. `encode_into` asserts that the numbers fit, because a number cut short would
+//! be a wrong address on flash.
+
+use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version};
+use bytes::Bytes;
+
+/// Versions are below this (48 bits).
+pub const VERSION_LIMIT: u64 = 1 << 48;
+/// Flash addresses, offsets in blocks and extents are below this (40 bits).
+pub const ADDRESS_LIMIT: u64 = 1 << 40;
+/// Block numbers are below this (48 bits).
+pub const BLOCK_LIMIT: u64 = 1 << 48;
+/// Inline values are shorter than this (24 bits).
+pub const INLINE_BYTES_LIMIT: usize = 1 << 24;
+
+const FORMAT: u8 = 0x10;
+const FORMAT_MASK: u8 = 0xF0;
+const ATTRIBUTES_FLAG: u8 = 0x08;
+const HOME_MASK: u8 = 0x07;
+const HOME_INLINE: u8 = 1;
+const HOME_FLASH: u8 = 2;
+const HOME_BLOCK: u8 = 3;
+
+/// Where a value lives, with what is needed to read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Home {
+    /// The value itself.
+    Inline(Bytes),
+    /// In the flash log.
+    Flash {
+        /// Byte offset of the record, below [`ADDRESS_LIMIT`].
+        address: u64,
+    },
+    /// In a block of the large space.
+    Block {
+        /// Number of the block, below [`BLOCK_LIMIT`].
+        block: u64,
+        /// Byte offset of the extent in the block, below [`ADDRESS_LIMIT`].
+        offset: u64,
+        /// Length of the extent (header, value, padding), below [`ADDRESS_LIMIT`].
+        extent_bytes: u64,
+    },
+}
+
+impl Home {
+    /// The home without the address.
+    #[must_use]
+    pub const fn kind(&self) -> HomeKind {
+        match self {
+            Self::Inline(_) => HomeKind::Inline,
+            Self::Flash { .. } => HomeKind::Flash,
+            Self::Block { .. } => HomeKind::Block,
+        }
+    }
+}
+
+/// What the ordered index holds for one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The commit that wrote the value. A move keeps it.
+    pub version: Version,
+    /// Length of the value in bytes.
+    pub length: u64,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+    /// Where the value lives.
+    pub home: Home,
+    /// The attributes in their stored form ([`crate::Attributes::encode`]), empty if there are none.
+    pub attributes: Bytes,
+}
+
+impl Entry {
+    /// Replaces `out` with the entry's bytes.
+    ///
+    /// # Panics
+    /// If a number is not below its limit, or an inline value's length is not `length`: writing such an entry
+    /// would lose the object.
+    pub fn encode_into(&self, out: &mut Vec<u8>) {
+        out.clear();
+        assert!(self.version.0 < VERSION_LIMIT, "version {} is too large", self.version);
+        assert!(self.attributes.len() <= ATTRIBUTES_BYTES_MAX, "attributes are too long");
+        let flag = if self.attributes.is_empty() { 0 } else { ATTRIBUTES_FLAG };
+        let mut head = [0; 32];
+        head[1..7].copy_from_slice(&self.version.0.to_le_bytes()[..6]);
+        let checksum = self.checksum.to_le_bytes();
+        match &self.home {
+            Home::Flash { address } => {
+                assert!(*address < ADDRESS_LIMIT, "flash address {address} is too large");
+                let length = u32::try_from(self.length).expect("a value in the flash log is shorter than 4 GiB");
+                head[0] = FORMAT | flag | HOME_FLASH;
+                head[7..12].copy_from_slice(&address.to_le_bytes()[..5]);
+                head[12..16].copy_from_slice(&length.to_le_bytes());
+                head[16..20].copy_from_slice(&checksum);
+                out.extend_from_slice(&head[..20]);
+            }
+            Home::Block {
+                block,
+                offset,
+                extent_bytes,
+            } => {
+                assert!(*block < BLOCK_LIMIT, "block number {block} is too large");
+                assert!(
+                    *offset < ADDRESS_LIMIT && *extent_bytes < ADDRESS_LIMIT,
+                    "extent is too large"
+                );
+                assert!(
+                    self.length <= VALUE_BYTES_MAX,
+                    "value of {} bytes is too long",
+                    self.length
+                );
+                head[0] = FORMAT | flag | HOME_BLOCK;
+                head[7..12].copy_from_slice(&self.length.to_le_bytes()[..5]);
+                head[12..16].copy_from_slice(&checksum);
+                head[16..22].copy_from_slice(&block.to_le_bytes()[..6]);
+                head[22..27].copy_from_slice(&offset.to_le_bytes()[..5]);
+                head[27..32].copy_from_slice(&extent_bytes.to_le_bytes()[..5]);
+                out.extend_from_slice(&head);
+            }
+            Home::Inline(value) => {
+                assert!(value.len() < INLINE_BYTES_LIMIT, "inline value is too long");
+                assert_eq!(value.len() as u64, self.length, "length of an inline value");
+                head[0] = FORMAT | flag | HOME_INLINE;
+                head[7..11].copy_from_slice(&checksum);
+                out.extend_from_slice(&head[..11]);
+                if flag != 0 {
+                    out.extend_from_slice(&self.length.to_le_bytes()[..3]);
+                }
+                out.extend_from_slice(value);
+            }
+        }
+        out.extend_from_slice(&self.attributes);
+    }
+
+    /// Reads an entry. `None` if the bytes are not exactly one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&tag, rest) = bytes.split_first()?;
+        if tag & FORMAT_MASK != FORMAT {
+            return None;
+        }
+        let (version, rest) = number::<6>(rest)?;
+        let flagged = tag & ATTRIBUTES_FLAG != 0;
+        let (length, checksum, home, attributes) = match tag & HOME_MASK {
+            HOME_FLASH => {
+                let (address, rest) = number::<5>(rest)?;
+                let (length, rest) = number::<4>(rest)?;
+                let (checksum, rest) = number::<4>(rest)?;
+                (length, checksum, Home::Flash { address }, rest)
+            }
+            HOME_BLOCK => {
+                let (length, rest) = number::<5>(rest)?;
+                let (checksum, rest) = number::<4>(rest)?;
+                let (block, rest) = number::<6>(rest)?;
+                let (offset, rest) = number::<5>(rest)?;
+                let (extent_bytes, rest) = number::<5>(rest)?;
+                if length > VALUE_BYTES_MAX {
+                    return None;
+                }
+                let home = Home::Block {
+                    block,
+                    offset,
+                    extent_bytes,
+                };
+                (length, checksum, home, rest)
+            }
+            HOME_INLINE => {
+                let (checksum, rest) = number::<4>(rest)?;
+                let (value, rest) = if flagged {
+                    let (length, rest) = number::<3>(rest)?;
+                    rest.split_at_checked(usize::try_from(length).ok()?)?
+                } else {
+                    (rest, &[][..])
+                };
+                if value.len() >= INLINE_BYTES_LIMIT {
+                    return None;
+                }
+                let home = Home::Inline(Bytes::copy_from_slice(value));
+                (value.len() as u64, checksum, home, rest)
+            }
+            _ => return None,
+        };
+        if attributes.is_empty() == flagged || attributes.len() > ATTRIBUTES_BYTES_MAX {
+            return None;
+        }
+        Some(Self {
+            version: Version(version),
+            length,
+            checksum: u32::try_from(checksum).ok()?,
+            home,
+            attributes: Bytes::copy_from_slice(attributes),
+        })
+    }
+}
+
+/// Splits a little-endian number of `N` bytes (at most 8) off the front.
+fn number<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<N>()?;
+    let mut wide = [0; 8];
+    wide[..N].copy_from_slice(head);
+    Some((u64::from_le_bytes(wide), rest))
+}

@@ -1,0 +1,77 @@
+//! The mark: how the index remembers how much of the log it holds.
+//!
+//! Just before a memtable is sealed the applier writes a mark into it, under a key no object can have. The
+//! mark is therefore flushed in one atomic step with every entry up to its seq and with none after, and the
+//! newest mark found at open says where the replay of the log starts. The highest seqno found in the tables
+//! could not say it: compaction drops tombstones and overwritten entries, so that number can fall.
+//!
+//! Invariants: the mark's key sorts behind every key of at most [`KEY_BYTES_MAX`] bytes; scans end before it.
+//! It is the last key, not the first, so that ascending keys (where a flush does not overlap what was written
+//! before) still let compaction move or leave alone older tables; a mark in front of all keys would make every
+//! flush overlap every table. (The empty key is refused by lsm-tree anyway.)
+//!
+//! On failure: a mark that does not decode makes the open fail with `Corruption`; nothing is guessed.
+
+use crate::KEY_BYTES_MAX;
+use bytes::Bytes;
+
+/// Key of the mark: one byte longer than any object's key, and sorting last.
+pub(super) static MARK_KEY: [u8; KEY_BYTES_MAX + 1] = [0xFF; KEY_BYTES_MAX + 1];
+
+const MAGIC: [u8; 4] = *b"TIXM";
+/// Format u16, then two zero bytes.
+const FORMAT_WORD: [u8; 4] = [1, 0, 0, 0];
+const HEADER_BYTES: usize = 24;
+
+/// How much of the log the index holds, and what the store wants to find beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IndexMark {
+    /// Every commit up to this seq is in the index, and none after it.
+    pub applied_seq: u64,
+    /// Bytes of the store: its accounting as of `applied_seq`. Not interpreted here.
+    pub payload: Bytes,
+}
+
+impl IndexMark {
+    /// The stored form: `magic, format u16, zero u16, applied_seq u64, payload length u32, CRC-32C u32, payload`;
+    /// the checksum covers everything but itself.
+    ///
+    /// # Panics
+    /// If the payload is 4 GiB or longer.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let length = u32::try_from(self.payload.len()).expect("a mark's payload is shorter than 4 GiB");
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.payload.len());
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&FORMAT_WORD);
+        out.extend_from_slice(&self.applied_seq.to_le_bytes());
+        out.extend_from_slice(&length.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&out), &self.payload);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&self.payload);
+        out
+    }
+
+    /// Reads the stored form. `None` if the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, payload) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (covered, checksum) = header.split_at_checked(20)?;
+        let word = |at: usize| -> Option<[u8; 4]> { covered.get(at..at + 4)?.try_into().ok() };
+
+        if word(0)? != MAGIC || word(4)? != FORMAT_WORD {
+            return None;
+        }
+        if usize::try_from(u32::from_le_bytes(word(16)?)).ok()? != payload.len() {
+            return None;
+        }
+        let expected = crc32c::crc32c_append(crc32c::crc32c(covered), payload);
+        if checksum != expected.to_le_bytes() {
+            return None;
+        }
+        Some(Self {
+            applied_seq: u64::from_le_bytes(covered.get(8..16)?.try_into().ok()?),
+            payload: Bytes::copy_from_slice(payload),
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Scans over the ordered index.
+//!
+//! A scan holds the tables and memtables it started with, so it sees one state however long it takes, and
+//! neither flush nor compaction waits for it.
+//!
+//! Invariants: the mark is never shown, because every scan ends before its key. Keys come in order from both
+//! ends, each once.
+//!
+//! On failure: the error is returned once and the scan is over.
+
+use super::{Entry, errors, mark::MARK_KEY};
+use crate::{Error, Result};
+use bytes::Bytes;
+use lsm_tree::{Guard as _, IterGuardImpl};
+use std::ops::Bound;
+
+/// Keys from where to where.
+pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+type Inner = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send + 'static>;
+
+/// Entries of a range in key order.
+pub struct IndexScan {
+    /// `None` when there is nothing (more) to show.
+    inner: Option<Inner>,
+}
+
+impl IndexScan {
+    pub(super) const fn empty() -> Self {
+        Self { inner: None }
+    }
+
+    pub(super) fn new(inner: Inner) -> Self {
+        Self { inner: Some(inner) }
+    }
+
+    fn step(&mut self, advance: impl FnOnce(&mut Inner) -> Option<IterGuardImpl>) -> Option<Result<(Bytes, Entry)>> {
+        let inner = self.inner.as_mut()?;
+        let item = errors::guarded_read("scanning the index", || {
+            let Some(guard) = advance(inner) else {
+                return Ok(None);
+            };
+            guard.into_inner().map(Some)
+        });
+        let result = match item {
+            Ok(Some((key, value))) => match Entry::decode(&value) {
+                Some(entry) => return Some(Ok((Bytes::copy_from_slice(&key), entry))),
+                None => Some(Err(undecodable(&key))),
+            },
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        };
+        self.inner = None;
+        result
+    }
+}
+
+impl Iterator for IndexScan {
+    type Item = Result<(Bytes, Entry)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(|inner| inner.next())
+    }
+}
+
+impl DoubleEndedIterator for IndexScan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(|inner| inner.next_back())
+    }
+}
+
+impl std::fmt::Debug for IndexScan {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexScan")
+            .field("over", &self.inner.is_none())
+            .finish()
+    }
+}
+
+/// The error for a key whose entry is not one, though its block's checksum was right.
+pub(super) fn undecodable(key: &[u8]) -> Error {
+    Error::corruption(
+        format!("index entry of key {:?}", String::from_utf8_lossy(key)),
+        "it is not an entry this version knows",
+    )
+}
+
+/// The same bounds, ending before the mark. `None` if nothing can be between them.
+pub(super) fn clamp((lower, upper): KeyBounds) -> Option<KeyBounds> {
+    let upper = match upper {
+        Bound::Included(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Included(key),
+        Bound::Excluded(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Excluded(key),
+        _ => Bound::Excluded(MARK_KEY.to_vec()),
+    };
+    let empty = match (&lower, &upper) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        _ => false,
+    };
+    (!empty).then_some((lower, upper))
+}

@@ -1,0 +1,391 @@
+//! The operating system's file system as a [`Disk`].
+//!
+//! Invariants:
+//! - Every operation moves all its bytes or fails; short and interrupted calls are continued here.
+//! - A file asked to be direct and refused by the file system, when it is opened or at its first
+//!   transfer, goes on through the page cache; alignment is demanded of writers all the same, so that
+//!   a mistake shows on every file system.
+//! - A direct file takes reads of any alignment; unaligned ones go through a bounce buffer.
+//! - A directory is durable when `create_dir_all` returns; the files in it wait for `sync_dir`.
+//!
+//! On failure the error names the operation and the path and keeps its kind. Nothing is retried except
+//! interrupted calls; what was written of a failed write, or is durable after a failed sync, is unknown.
+
+mod direct;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
+    checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
+    counters::Counters,
+};
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Bytes moved at a time through a bounce buffer, or as zeros.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A directory of the operating system's file system.
+#[derive(Debug)]
+pub struct FileDisk {
+    root: PathBuf,
+    counters: Arc<Counters>,
+}
+
+impl FileDisk {
+    /// Uses the directory `root`; creates it, and its parents, if it is absent.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
+        let root = root.into();
+        create_dir_durably(&root)?;
+        let counters = Arc::default();
+        Ok(Self { root, counters })
+    }
+
+    /// The directory everything is in.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let path = relative(path)?;
+        // Joining nothing would append a slash.
+        Ok(if path.as_os_str().is_empty() {
+            self.root.clone()
+        } else {
+            self.root.join(path)
+        })
+    }
+}
+
+impl Disk for FileDisk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.resolve(path)?;
+        let writable = mode.write || mode.create_new;
+        let file = File::options()
+            .read(true)
+            .write(writable)
+            .create_new(mode.create_new)
+            .open(&path)
+            .and_then(|file| {
+                // Opening a directory for reading succeeds; say so here rather than at the first read.
+                if file.metadata()?.is_dir() {
+                    return Err(io::ErrorKind::IsADirectory.into());
+                }
+                Ok(file)
+            })
+            .map_err(|error| at(if mode.create_new { "create" } else { "open" }, &path, error))?;
+        let direct = mode.direct && direct::enable(&file).map_err(|error| at("open", &path, error))?;
+        Ok(Arc::new(OpenFile {
+            file,
+            path,
+            writable,
+            aligned: mode.direct,
+            direct: AtomicBool::new(direct),
+            counters: self.counters.clone(),
+        }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        create_dir_durably(&self.resolve(path)?)
+    }
+
+    /// Names that are not UTF-8 are left out: nothing here ever makes one.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let path = self.resolve(path)?;
+        let list = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::read_dir(&path)? {
+                let entry = entry?;
+                if entry.file_type()?.is_file() {
+                    names.extend(entry.file_name().into_string().ok());
+                }
+            }
+            Ok(names)
+        };
+        match list() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            result => result.map_err(|error| at("list", &path, error)),
+        }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let path = self.resolve(path)?;
+        fs::remove_file(&path).map_err(|error| at("remove", &path, error))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (self.resolve(from)?, self.resolve(to)?);
+        fs::rename(&from, &to).map_err(|error| at("rename", &from, error))
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.counters.sync_requested();
+        sync_directory(&self.resolve(path)?)
+    }
+
+    fn available_bytes(&self) -> io::Result<u64> {
+        let space = rustix::fs::statvfs(&self.root)
+            .map_err(|error| at("ask for the free space of", &self.root, error.into()))?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+
+    fn counters(&self) -> DiskCounters {
+        self.counters.load()
+    }
+}
+
+/// Creates `path` and its parents, and syncs the parent of each directory it created.
+fn create_dir_durably(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    create_dir_durably(parent)?;
+    match fs::create_dir(path) {
+        // Somebody else may have been faster, and may not have synced yet.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => result.map_err(|error| at("create directory", path, error))?,
+    }
+    sync_directory(parent)
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    match synced {
+        // Some network and user-space file systems cannot sync a directory and say so with EINVAL; they
+        // make names durable on their own terms, and refusing to run there would help nobody.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result.map_err(|error| at("sync directory", path, error)),
+    }
+}
+
+/// An open file of a [`FileDisk`].
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    path: PathBuf,
+    writable: bool,
+    /// Opened as direct: writers must align, whether or not the file system does direct I/O.
+    aligned: bool,
+    /// `O_DIRECT` is set. Goes from true to false at most once.
+    direct: AtomicBool,
+    counters: Arc<Counters>,
+}
+
+impl DiskFile for OpenFile {
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let wanted = buffer.len();
+        let bytes = self.read_up_to_at(buffer, offset)?;
+        if bytes < wanted {
+            return Err(ends_early(&self.path, offset, wanted, bytes));
+        }
+        Ok(())
+    }
+
+    fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        check_range(&self.path, offset, buffer.len())?;
+        self.counters.read_requested();
+        let bytes = self
+            .read_any_alignment(buffer, offset)
+            .map_err(|error| at("read", &self.path, error))?;
+        self.counters.read_done(bytes);
+        Ok(bytes)
+    }
+
+    fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        check_range(&self.path, offset, buffer.len())?;
+        check_writable("write", &self.path, self.writable)?;
+        if self.aligned {
+            check_aligned(&self.path, buffer, offset)?;
+        }
+        self.counters.write_requested();
+        self.write_fully(buffer, offset)
+            .map_err(|error| at("write", &self.path, error))?;
+        self.counters.write_done(buffer.len());
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.counters.sync_requested();
+        // An interrupted sync did not happen; a failed one is not retried, because the kernel may have
+        // dropped the pages it could not write and would then report success.
+        uninterrupted(|| self.file.sync_data()).map_err(|error| at("sync", &self.path, error))
+    }
+
+    /// Never shortens the file. Must not run beside writes to the same file.
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        check_len(&self.path, bytes)?;
+        check_writable("allocate", &self.path, self.writable)?;
+        self.reserve(bytes).map_err(|error| at("allocate", &self.path, error))
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        check_len(&self.path, bytes)?;
+        check_writable("set the length of", &self.path, self.writable)?;
+        uninterrupted(|| self.file.set_len(bytes)).map_err(|error| at("set the length of", &self.path, error))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let metadata = self.file.metadata().map_err(|error| at("stat", &self.path, error))?;
+        Ok(metadata.len())
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct.load(Ordering::Acquire)
+    }
+}
+
+impl OpenFile {
+    fn read_any_alignment(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        if !self.is_direct() || is_aligned(buffer, offset) {
+            return self.read_fully(buffer, offset);
+        }
+        let page = PAGE_BYTES as u64;
+        let mut bounce = AlignedBuffer::new();
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let position = offset + filled as u64;
+            let start = position - position % page;
+            let skip = (position - start) as usize;
+            bounce.set_len(
+                (skip + buffer.len() - filled)
+                    .next_multiple_of(PAGE_BYTES)
+                    .min(CHUNK_BYTES),
+            );
+            let read = self.read_fully(&mut bounce, start)?;
+            let usable = read.saturating_sub(skip).min(buffer.len() - filled);
+            buffer[filled..filled + usable].copy_from_slice(&bounce[skip..skip + usable]);
+            filled += usable;
+            if read < bounce.len() {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Reads until `buffer` is full or the file ends. Aligned, if the file is direct.
+    fn read_fully(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let position = offset + filled as u64;
+            let bytes = self.attempt(|file| file.read_at(&mut buffer[filled..], position))?;
+            if bytes == 0 {
+                break;
+            }
+            // A direct read may only go on at a page boundary. One that stopped elsewhere stopped at the
+            // end of the file, or else is taken up again from the last boundary.
+            if self.is_direct() && bytes % PAGE_BYTES != 0 && filled + bytes < buffer.len() {
+                if position + bytes as u64 >= self.file.metadata()?.len() {
+                    return Ok(filled + bytes);
+                }
+                filled += whole_pages(bytes)?;
+            } else {
+                filled += bytes;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Writes all of `buffer`. Aligned, if the file is direct.
+    fn write_fully(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        let mut written = 0;
+        while written < buffer.len() {
+            let position = offset + written as u64;
+            let bytes = self.attempt(|file| file.write_at(&buffer[written..], position))?;
+            if bytes == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            written += if self.is_direct() && written + bytes < buffer.len() {
+                whole_pages(bytes)?
+            } else {
+                bytes
+            };
+        }
+        Ok(())
+    }
+
+    /// One transfer: again if interrupted, and again through the page cache if the file system accepted
+    /// `O_DIRECT` but refuses to act on it. Ranges were checked, so `EINVAL` has no other cause.
+    fn attempt(&self, mut transfer: impl FnMut(&File) -> io::Result<usize>) -> io::Result<usize> {
+        loop {
+            let direct = self.is_direct();
+            match uninterrupted(|| transfer(&self.file)) {
+                Err(error) if direct && error.kind() == io::ErrorKind::InvalidInput => {
+                    direct::disable(&self.file)?;
+                    self.direct.store(false, Ordering::Release);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let len = self.file.metadata()?.len();
+        let reserved = match direct::preallocate(&self.file, bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.reserve_with_zeros(len, bytes),
+            result => result,
+        };
+        if reserved.is_err() && self.file.metadata()?.len() > len {
+            // Give back what was taken before there was no more. The first error is the one to report.
+            let _ = self.file.set_len(len);
+        }
+        reserved
+    }
+
+    /// Writes zeros behind the end and into every page of zeros before it, which may be a hole.
+    fn reserve_with_zeros(&self, len: u64, bytes: u64) -> io::Result<()> {
+        let mut chunk = AlignedBuffer::new();
+        let mut position = 0;
+        while position < bytes {
+            let wanted = (bytes - position).min(CHUNK_BYTES as u64) as usize;
+            chunk.set_len(wanted.next_multiple_of(PAGE_BYTES));
+            let present = self.read_fully(&mut chunk, position)?;
+            chunk[present..].fill(0);
+            let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+            if present < chunk.len() || chunk.chunks(PAGE_BYTES).any(is_zero) {
+                self.counters.write_requested();
+                self.write_fully(&chunk, position)?;
+                self.counters.write_done(chunk.len());
+            }
+            position += wanted as u64;
+        }
+        // Whole pages were written; the length asked for may end inside the last one.
+        uninterrupted(|| self.file.set_len(len.max(bytes)))
+    }
+}
+
+/// The part of a short direct transfer that can be built on.
+fn whole_pages(bytes: usize) -> io::Result<usize> {
+    match bytes - bytes % PAGE_BYTES {
+        0 => Err(io::Error::other(format!(
+            "a direct transfer stopped after {bytes} bytes, within its first page"
+        ))),
+        pages => Ok(pages),
+    }
+}
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The calls that differ between operating systems: direct I/O and reserving space.
+//!
+//! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails with
+//! `Unsupported` where it cannot reserve; other errors are the operating system's.
+
+use std::{fs::File, io};
+
+/// Makes `file` bypass the page cache. False if the file system refuses.
+///
+/// The flag is set after opening: an open that creates the file and is refused because of `O_DIRECT`
+/// may leave the file behind, and creating it once more would then fail.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn enable(file: &File) -> io::Result<bool> {
+    use rustix::{
+        fs::{OFlags, fcntl_getfl, fcntl_setfl},
+        io::Errno,
+    };
+    match fcntl_setfl(file, fcntl_getfl(file)? | OFlags::DIRECT) {
+        Ok(()) => Ok(true),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets `file` go through the page cache again.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn disable(file: &File) -> io::Result<()> {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    Ok(fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn enable(_: &File) -> io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn disable(_: &File) -> io::Result<()> {
+    Ok(())
+}
+
+/// Reserves the first `bytes` of `file` and makes it at least that long.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
+    use rustix::{
+        fs::{FallocateFlags, fallocate},
+        io::Errno,
+    };
+    // The system call refuses an empty range.
+    if bytes == 0 {
+        return Ok(());
+    }
+    match rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+        result => Ok(result?),
+    }
+}
+
+/// Elsewhere the calls do not promise that later writes find room; zeros do.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn preallocate(_: &File, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,309 @@
+//! Reading values: whole, by range, or as a stream. Every byte handed out was verified.
+//!
+//! Invariants:
+//! - A value up to 1 MiB is read whole in one device read; a range reads only the chunks it touches, in one
+//!   device read per 18 chunks.
+//! - A reader pins its block: the file is not deleted under it.
+//!
+//! On failure: bytes that do not match are an `Error::Corruption` that names block and offset; nothing of the
+//! damaged chunk is handed out.
+
+use super::{
+    LargeSpace, Space,
+    block::Block,
+    block_path,
+    format::{
+        CHUNK_BYTES, CHUNK_DATA_BYTES, PAGE, Place, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, chunk_count,
+        decode_chunk, decode_record_header, stored_bytes,
+    },
+};
+use crate::{
+    ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
+    io::{AlignedBuffer, DiskFile},
+};
+use bytes::Bytes;
+use std::{
+    io,
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Values up to this length are read whole in one device read.
+const ONE_READ_BYTES_MAX: u64 = 1 << 20;
+/// Chunks per device read of a range: 1 MiB of value, wherever it starts.
+const CHUNKS_PER_READ: u64 = 18;
+/// Chunks per device read of a stream, once it is under way.
+const CHUNKS_AHEAD_MAX: u64 = 16;
+const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
+
+impl LargeSpace {
+    /// Opens a value for reading and pins its block. The arguments come from the value's entry; nothing is
+    /// read yet.
+    ///
+    /// # Errors
+    /// `Corruption` if they cannot be right or there is no such block, I/O errors.
+    pub fn open_value(&self, block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
+        let place = self.space.place(block, offset);
+        let block = self.space.block(block)?;
+        let head_bytes = extent_bytes.checked_sub(if length > VALUE_BYTES_MAX {
+            u64::MAX
+        } else {
+            stored_bytes(length)
+        });
+        let head_bytes_max = (RECORD_HEADER_BYTES + KEY_BYTES_MAX + ATTRIBUTES_BYTES_MAX) as u64;
+        let plausible = head_bytes.filter(|bytes| (RECORD_HEADER_BYTES as u64 + 1..=head_bytes_max).contains(bytes));
+        let aligned = offset >= PAGE && offset.is_multiple_of(RECORD_ALIGNMENT) && offset < 1 << 62;
+        let Some(head_bytes) = plausible.filter(|_| aligned) else {
+            return Err(corrupt(place, "an entry points to an extent that cannot be"));
+        };
+        Ok(ValueReader {
+            file: self.space.file(&block)?,
+            space: Arc::clone(&self.space),
+            _pin: block,
+            place,
+            head_bytes,
+            length,
+            position: 0,
+            window: Vec::new(),
+            window_start: 0,
+            chunks_ahead: 1,
+        })
+    }
+
+    /// Reads a whole value and checks that it is the one of `key`.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read_all(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<Bytes> {
+        self.open_value(block, offset, extent_bytes, length)?.read_all(key)
+    }
+}
+
+fn corrupt(place: Place, reason: &str) -> Error {
+    Error::corruption(
+        format!("{} at offset {}", block_path(place.block).display(), place.offset),
+        reason,
+    )
+}
+
+/// Reads one value. Ranges may be read from any thread; the stream has one position.
+#[derive(Debug)]
+pub struct ValueReader {
+    space: Arc<Space>,
+    _pin: Arc<Block>,
+    file: Arc<dyn DiskFile>,
+    place: Place,
+    head_bytes: u64,
+    length: u64,
+    position: u64,
+    /// Verified bytes of the stream, from `window_start`.
+    window: Vec<u8>,
+    window_start: u64,
+    chunks_ahead: u64,
+}
+
+impl ValueReader {
+    /// Length of the value.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads and verifies the record header: key, attributes, ticket.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn header(&self) -> Result<RecordHeader> {
+        let mut buffer = self.space.buffer();
+        let header = self
+            .read_bytes(0..self.head_bytes, &mut buffer)
+            .and_then(|skip| self.decode_header(&buffer[skip..]));
+        self.space.give_buffer_back(buffer);
+        header
+    }
+
+    /// Reads the whole value, checking that it is the one of `key`.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read_all(&self, key: &[u8]) -> Result<Bytes> {
+        if self.length <= ONE_READ_BYTES_MAX {
+            let mut buffer = self.space.buffer();
+            let value = self.read_extent(key, &mut buffer);
+            self.space.give_buffer_back(buffer);
+            return value.map(Bytes::from);
+        }
+        self.check_key(&self.header()?, key)?;
+        // The length comes from an entry; do not allocate for it what the file cannot hold.
+        let end = self.place.offset + self.head_bytes + stored_bytes(self.length);
+        if self.file.len().map_err(|error| self.io_error(&error))? < end {
+            return Err(corrupt(self.place, "the block ends before the value does"));
+        }
+        let mut value = Vec::with_capacity(usize::try_from(self.length).unwrap_or(0));
+        self.read_range(0..self.length, &mut value)?;
+        Ok(Bytes::from(value))
+    }
+
+    /// Appends a range of the value to `out`.
+    ///
+    /// # Errors
+    /// `Invalid` if the range is not inside the value, `Corruption`, I/O errors. `out` may then have grown by
+    /// verified bytes.
+    pub fn read_range(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
+        if range.start > range.end || range.end > self.length {
+            return Err(Error::invalid(format!(
+                "bytes {} to {} are not inside a value of {} bytes",
+                range.start, range.end, self.length
+            )));
+        }
+        let mut buffer = self.space.buffer();
+        let mut start = range.start;
+        let mut result = Ok(());
+        while start < range.end && result.is_ok() {
+            let end = range.end.min((start / CHUNK_DATA + CHUNKS_PER_READ) * CHUNK_DATA);
+            result = self.read_chunks(start..end, &mut buffer, out);
+            start = end;
+        }
+        self.space.give_buffer_back(buffer);
+        result
+    }
+
+    /// Reads the next bytes of the stream into `out`; 0 only at the end (or for an empty `out`). Reads ahead
+    /// by 64 KiB at first, up to 1 MiB when more and more is asked for.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        if self.position >= self.length || out.is_empty() {
+            return Ok(0);
+        }
+        let window_end = self.window_start + self.window.len() as u64;
+        if !(self.window_start..window_end).contains(&self.position) {
+            let first = self.position / CHUNK_DATA;
+            let wanted = (out.len() as u64).div_ceil(CHUNK_DATA);
+            let chunks = self.chunks_ahead.max(wanted).min(CHUNKS_AHEAD_MAX);
+            let end = self.length.min((first + chunks) * CHUNK_DATA);
+            let mut window = std::mem::take(&mut self.window);
+            window.clear();
+            self.read_range(first * CHUNK_DATA..end, &mut window)?;
+            self.window = window;
+            self.window_start = first * CHUNK_DATA;
+            self.chunks_ahead = (chunks * 2).min(CHUNKS_AHEAD_MAX);
+        }
+        let from = usize::try_from(self.position - self.window_start).unwrap_or(usize::MAX);
+        let available = self.window.get(from..).unwrap_or_default();
+        let count = available.len().min(out.len());
+        out[..count].copy_from_slice(&available[..count]);
+        self.position += count as u64;
+        Ok(count)
+    }
+
+    /// Moves the stream. Past the end, reads give nothing.
+    pub fn seek(&mut self, position: u64) {
+        if position != self.position {
+            self.position = position;
+            self.chunks_ahead = 1;
+        }
+    }
+
+    /// Reads all of the value and returns its CRC-32C: for `verify` and `repair`.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn verify(&self) -> Result<u32> {
+        let mut checksum = 0;
+        let mut start = 0;
+        let mut bytes = Vec::new();
+        while start < self.length {
+            let end = self.length.min(start + CHUNKS_AHEAD_MAX * CHUNK_DATA);
+            bytes.clear();
+            self.read_range(start..end, &mut bytes)?;
+            checksum = crc32c::crc32c_append(checksum, &bytes);
+            start = end;
+        }
+        Ok(checksum)
+    }
+
+    fn read_extent(&self, key: &[u8], buffer: &mut AlignedBuffer) -> Result<Vec<u8>> {
+        let skip = self.read_bytes(0..self.head_bytes + stored_bytes(self.length), buffer)?;
+        let (head, stored) = buffer[skip..].split_at(self.usize(self.head_bytes)?);
+        self.check_key(&self.decode_header(head)?, key)?;
+        let mut value = Vec::with_capacity(self.usize(self.length)?);
+        let seed = self.place.chunk_seed();
+        for (index, chunk) in (0..chunk_count(self.length)).zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
+            let end = CHUNK_BYTES.min(stored_bytes(self.length) - index * CHUNK_BYTES);
+            let data = decode_chunk(&chunk[..self.usize(end)?], seed, index);
+            value.extend_from_slice(data.ok_or_else(|| self.bad_chunk(index))?);
+        }
+        Ok(value)
+    }
+
+    /// Appends a range within [`CHUNKS_PER_READ`] chunks, with one device read.
+    fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, out: &mut Vec<u8>) -> Result<()> {
+        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
+        let stored_end = stored_bytes(self.length);
+        let stored = chunks.start * CHUNK_BYTES..stored_end.min(chunks.end * CHUNK_BYTES);
+        let skip = self.read_bytes(self.head_bytes + stored.start..self.head_bytes + stored.end, buffer)?;
+        let stored = &buffer[skip..skip + self.usize(stored.end - stored.start)?];
+        let seed = self.place.chunk_seed();
+        for (index, chunk) in chunks.zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
+            let data = decode_chunk(chunk, seed, index).ok_or_else(|| self.bad_chunk(index))?;
+            let start = range.start.saturating_sub(index * CHUNK_DATA);
+            let end = (data.len() as u64).min(range.end - index * CHUNK_DATA);
+            out.extend_from_slice(&data[self.usize(start)?..self.usize(end)?]);
+        }
+        Ok(())
+    }
+
+    /// Reads the pages that hold a range of the extent. Returns where in the buffer the range starts.
+    fn read_bytes(&self, range: Range<u64>, buffer: &mut AlignedBuffer) -> Result<usize> {
+        let start = self.place.offset + range.start;
+        let page_start = start / PAGE * PAGE;
+        let page_end = (self.place.offset + range.end).next_multiple_of(PAGE);
+        buffer.clear();
+        buffer.reserve(self.usize(page_end - page_start)?);
+        buffer.set_len(self.usize(page_end - page_start)?);
+        self.file
+            .read_exact_at(buffer, page_start)
+            .map_err(|error| self.io_error(&error))?;
+        let counters = &self.space.counters;
+        counters.reads.fetch_add(1, Ordering::Relaxed);
+        counters.bytes_read.fetch_add(page_end - page_start, Ordering::Relaxed);
+        self.usize(start - page_start)
+    }
+
+    fn decode_header(&self, bytes: &[u8]) -> Result<RecordHeader> {
+        let matches = |header: &RecordHeader| {
+            header.length == self.length && header.extent_bytes() == self.head_bytes + stored_bytes(self.length)
+        };
+        decode_record_header(bytes, self.place)
+            .filter(matches)
+            .ok_or_else(|| corrupt(self.place, "the record header is damaged or another value's"))
+    }
+
+    fn check_key(&self, header: &RecordHeader, key: &[u8]) -> Result<()> {
+        if header.key == key {
+            return Ok(());
+        }
+        Err(corrupt(self.place, "the record there has another key"))
+    }
+
+    fn bad_chunk(&self, index: u64) -> Error {
+        let at = self.place.offset + self.head_bytes + index * CHUNK_BYTES;
+        corrupt(
+            self.place,
+            &format!("chunk {index} at offset {at} does not match its checksum"),
+        )
+    }
+
+    fn io_error(&self, error: &io::Error) -> Error {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return corrupt(self.place, "the block ends before the value does");
+        }
+        Error::io(format!("reading {}", block_path(self.place.block).display()), error)
+    }
+
+    fn usize(&self, bytes: u64) -> Result<usize> {
+        usize::try_from(bytes).map_err(|_| corrupt(self.place, "an impossible length"))
+    }
+}

@@ -1,0 +1,249 @@
+//! Walking the records of a block, for `verify` and `repair`.
+//!
+//! With a footer the walk is exact and skips what was abandoned. Without one, or where a header is damaged, it
+//! searches on for the next valid record header; abandoned extents may then appear, so the caller verifies
+//! values before it trusts them. Damage is an `Err` item, and the walk goes on after it.
+
+use super::{
+    LargeSpace, Space,
+    block::Block,
+    block_path,
+    format::{
+        BlockHeader, ExtentKind, FOOTER_ENTRY_BYTES, FooterEntry, PAGE, RECORD_ALIGNMENT, RecordHeader, RecordKind,
+        Trailer, decode_footer, decode_record_header, decode_trailer, record_head_bytes,
+    },
+};
+use crate::{
+    Error, Result,
+    io::{AlignedBuffer, DiskFile, PAGE_BYTES},
+};
+use std::{io, sync::Arc};
+
+/// A step from header to header reads this much, a search reads more at once.
+const STEP_BYTES: u64 = 32 << 10;
+const SEARCH_BYTES: u64 = 1 << 20;
+
+/// A record found in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScannedExtent {
+    /// Where its header starts.
+    pub offset: u64,
+    /// Bytes of the record, without the padding after it.
+    pub extent_bytes: u64,
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its version, if that is known: from the footer, or from the header of a destaged record.
+    pub version: Option<u64>,
+}
+
+/// The records of one block, in order of offset. Pins the block.
+#[derive(Debug)]
+pub struct BlockScan {
+    space: Arc<Space>,
+    block: Arc<Block>,
+    file: Arc<dyn DiskFile>,
+    footer: Option<std::vec::IntoIter<FooterEntry>>,
+    position: u64,
+    end: u64,
+    /// A record, or zeros, must stand at `position`.
+    expected: bool,
+    window: AlignedBuffer,
+    window_start: u64,
+}
+
+impl LargeSpace {
+    /// Walks the records of a block. A block still being written is walked without a footer.
+    ///
+    /// # Errors
+    /// `Corruption` if there is no such block, I/O errors.
+    pub fn scan_block(&self, number: u64) -> Result<BlockScan> {
+        let block = self.space.block(number)?;
+        let file = self.space.file(&block)?;
+        let io_error = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
+        let file_bytes = file.len().map_err(io_error)? / PAGE * PAGE;
+        let header = BlockHeader {
+            store_id: self.space.options.store_id,
+            block: number,
+        };
+        // A crash may have undone the trimming that belongs to the footer; LargeMeta knows the length.
+        let listed = self
+            .space
+            .table
+            .lock()
+            .meta
+            .blocks
+            .get(&number)
+            .map_or(0, |listed| listed.bytes);
+        let footer = [file_bytes, listed]
+            .into_iter()
+            .find_map(|end| {
+                read_footer(&*file, header, end.min(file_bytes))
+                    .map_err(io_error)
+                    .transpose()
+            })
+            .transpose()?;
+        Ok(BlockScan {
+            space: Arc::clone(&self.space),
+            file,
+            position: PAGE,
+            end: if footer.is_some() { 0 } else { file_bytes },
+            footer: footer.map(Vec::into_iter),
+            block,
+            expected: true,
+            window: AlignedBuffer::new(),
+            window_start: 0,
+        })
+    }
+}
+
+/// The footer of a block file that ends at `end`, if it has a valid one.
+fn read_footer(file: &dyn DiskFile, header: BlockHeader, end: u64) -> io::Result<Option<Vec<FooterEntry>>> {
+    if end < 2 * PAGE || !end.is_multiple_of(PAGE) {
+        return Ok(None);
+    }
+    let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+    file.read_exact_at(&mut page, end - PAGE)?;
+    let Some(trailer) = decode_trailer(&page, header, end) else {
+        return Ok(None);
+    };
+    let Trailer {
+        footer_offset, entries, ..
+    } = trailer;
+    let bytes = (entries as usize * FOOTER_ENTRY_BYTES).next_multiple_of(PAGE_BYTES);
+    let mut buffer = AlignedBuffer::zeroed(bytes);
+    file.read_exact_at(&mut buffer, footer_offset)?;
+    Ok(decode_footer(&buffer, &trailer))
+}
+
+impl BlockScan {
+    /// Whether the block has a footer, so that the walk is exact.
+    #[must_use]
+    pub fn has_footer(&self) -> bool {
+        self.footer.is_some()
+    }
+
+    /// The bytes from `offset`: at least `wanted` of them if the file has them.
+    fn bytes_at(&mut self, offset: u64, wanted: u64, read_bytes: u64) -> io::Result<&[u8]> {
+        let window_end = self.window_start + self.window.len() as u64;
+        if offset < self.window_start || offset + wanted > window_end {
+            self.window_start = offset / PAGE * PAGE;
+            let end = (offset + wanted)
+                .next_multiple_of(PAGE)
+                .max(self.window_start + read_bytes);
+            self.window.clear();
+            self.window
+                .set_len(usize::try_from(end - self.window_start).map_err(io::Error::other)?);
+            let count = self.file.read_up_to_at(&mut self.window, self.window_start);
+            self.window.set_len(*count.as_ref().unwrap_or(&0));
+            count?;
+        }
+        let from = usize::try_from(offset - self.window_start).map_err(io::Error::other)?;
+        Ok(self.window.get(from..).unwrap_or_default())
+    }
+
+    /// The valid record header at `offset`, if there is one.
+    fn header_at(&mut self, offset: u64) -> io::Result<Option<RecordHeader>> {
+        let place = self.space.place(self.block.number, offset);
+        let Some(head_bytes) = record_head_bytes(self.bytes_at(offset, RECORD_ALIGNMENT, STEP_BYTES)?) else {
+            return Ok(None);
+        };
+        let bytes = self.bytes_at(offset, head_bytes as u64, STEP_BYTES)?;
+        Ok(decode_record_header(bytes, place))
+    }
+
+    fn corrupt(&self, offset: u64) -> Error {
+        let path = block_path(self.block.number);
+        Error::corruption(
+            format!("{} at offset {offset}", path.display()),
+            "a record header is damaged",
+        )
+    }
+
+    /// The next record between `position` and `end`.
+    fn search(&mut self) -> io::Result<Option<Result<ScannedExtent>>> {
+        while self.position < self.end {
+            let offset = self.position;
+            let expected = std::mem::take(&mut self.expected);
+            let in_view = self.bytes_at(
+                offset,
+                RECORD_ALIGNMENT,
+                if expected { STEP_BYTES } else { SEARCH_BYTES },
+            )?;
+            let zero = in_view.iter().take(RECORD_ALIGNMENT as usize).all(|&byte| byte == 0);
+            if !zero && let Some(header) = self.header_at(offset)? {
+                let (alignment, version) = match header.kind {
+                    RecordKind::Put => (PAGE, None),
+                    RecordKind::Destaged => (RECORD_ALIGNMENT, Some(header.ticket)),
+                };
+                let extent_bytes = header.extent_bytes();
+                self.position = (offset + extent_bytes).next_multiple_of(alignment);
+                self.expected = true;
+                return Ok(Some(Ok(ScannedExtent {
+                    offset,
+                    extent_bytes,
+                    header,
+                    version,
+                })));
+            }
+            self.position += RECORD_ALIGNMENT;
+            if expected && !zero {
+                return Ok(Some(Err(self.corrupt(offset))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next record by the footer.
+    fn next_listed(&mut self) -> io::Result<Option<Result<ScannedExtent>>> {
+        loop {
+            if let Some(found) = self.search()? {
+                return Ok(Some(found));
+            }
+            let Some(entry) = self.footer.as_mut().and_then(Iterator::next) else {
+                return Ok(None);
+            };
+            match entry.kind {
+                ExtentKind::Put if entry.version == 0 => {}
+                ExtentKind::Put => {
+                    let header = self
+                        .header_at(entry.offset)?
+                        .filter(|h| h.extent_bytes() == entry.extent_bytes);
+                    return Ok(Some(header.ok_or_else(|| self.corrupt(entry.offset)).map(|header| {
+                        ScannedExtent {
+                            offset: entry.offset,
+                            extent_bytes: entry.extent_bytes,
+                            header,
+                            version: Some(entry.version),
+                        }
+                    })));
+                }
+                ExtentKind::Region => {
+                    self.position = entry.offset;
+                    self.end = entry.offset + entry.extent_bytes;
+                    self.expected = true;
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for BlockScan {
+    type Item = Result<ScannedExtent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let found = if self.footer.is_some() {
+            self.next_listed()
+        } else {
+            self.search()
+        };
+        found.unwrap_or_else(|error| {
+            // A device that does not answer ends the walk: what follows is unknown.
+            self.end = 0;
+            self.footer = None;
+            Some(Err(Error::io(
+                format!("reading {}", block_path(self.block.number).display()),
+                &error,
+            )))
+        })
+    }
+}

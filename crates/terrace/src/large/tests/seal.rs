@@ -1,0 +1,267 @@
+//! The life of blocks, LargeMeta, accounting.
+
+use super::{
+    meta::{decode_meta, meta_path},
+    *,
+};
+
+fn reopen(disk: &Arc<MemoryDisk>) -> (LargeSpace, OpenReport) {
+    LargeSpace::open(Arc::<MemoryDisk>::clone(disk), options(1 << 20)).unwrap()
+}
+
+fn fill(space: &LargeSpace, blocks: u64) -> Vec<LargeValue> {
+    let value = pattern(900_000, 1);
+    let write = |version| {
+        let found = space.write(b"key", b"", &value, version).unwrap();
+        space.sync(&found).unwrap();
+        space.committed(&found, version);
+        found
+    };
+    (1..=blocks).map(write).collect()
+}
+
+#[test]
+fn blocks_are_sealed_when_their_extents_are_settled() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let mut pending = space.writer(b"slow", b"", Some(3), 1).unwrap();
+    let found = fill(&space, 3);
+    space.seal_ready().unwrap();
+    let states: Vec<BlockState> = space.blocks().iter().map(|block| block.state).collect();
+    assert_eq!(states, [BlockState::Open, BlockState::Sealed, BlockState::Open]);
+    pending.write(b"abc").unwrap();
+    let slow = pending.finish().unwrap();
+    space.committed(&slow, 50);
+    space.seal_ready().unwrap();
+    assert_eq!(space.blocks()[0].state, BlockState::Sealed);
+    assert_eq!(read(&space, b"slow", &slow).unwrap(), &b"abc"[..]);
+    let versions: Vec<_> = space
+        .scan_block(1)
+        .unwrap()
+        .map(|extent| extent.unwrap().version.unwrap())
+        .collect();
+    assert_eq!(versions, [50, 1]);
+    let sealed = disk.file(&block_path(found[1].block)).bytes.lock().len() as u64;
+    assert_eq!(space.blocks()[1].bytes, sealed);
+    assert!(
+        sealed < 900_000 + 5 * 4096,
+        "what was preallocated and not used is given back: {sealed}"
+    );
+}
+
+#[test]
+fn a_huge_value_makes_a_large_block() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let value = pattern(30 << 20, 1);
+    let small = space.write(b"small", b"", &[1; 100], 1).unwrap();
+    let known = space.write(b"key", b"", &value, 1).unwrap();
+    let unknown = stream(&space, b"key", &value, 1 << 20).unwrap();
+    assert_ne!(known.block, unknown.block);
+    assert_ne!(small.block, known.block);
+    for found in [small, known, unknown] {
+        space.committed(&found, 1);
+    }
+    space.close().unwrap();
+    assert_eq!(read(&space, b"key", &known).unwrap(), value[..]);
+    assert_eq!(read(&space, b"key", &unknown).unwrap(), value[..]);
+}
+
+#[test]
+fn dead_blocks_are_deleted_once_nobody_reads_them() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 3);
+    space.close().unwrap();
+    assert_eq!(
+        space.dead_blocks(),
+        [] as [u64; 0],
+        "not before the accounting is complete"
+    );
+    assert!(!space.delete(found[0].block, 9).unwrap());
+    space.accounting_complete();
+    assert_eq!(space.dead_blocks(), [] as [u64; 0], "written, but not applied yet");
+    found
+        .iter()
+        .for_each(|value| space.account_live(value.block, value.extent_bytes));
+    assert_eq!(space.dead_blocks(), [] as [u64; 0]);
+    assert!(!space.delete(found[0].block, 9).unwrap());
+    space.account_dead(found[0].block, found[0].extent_bytes);
+    assert_eq!(space.dead_blocks(), [found[0].block]);
+    let LargeValue {
+        block,
+        offset,
+        extent_bytes,
+        length,
+        ..
+    } = found[0];
+    let reader = space.open_value(block, offset, extent_bytes, length).unwrap();
+    assert!(!space.delete(block, 9).unwrap(), "it is being read");
+    assert_eq!(reader.read_all(b"key").unwrap().len(), 900_000);
+    drop(reader);
+    assert!(space.delete(block, 9).unwrap());
+    assert!(!disk.files.lock().contains_key(&block_path(block)));
+    assert!(read(&space, b"key", &found[0]).is_err());
+    assert_eq!(read(&space, b"key", &found[1]).unwrap().len(), 900_000);
+    drop(space);
+    let space = open(&disk, 1 << 20);
+    let next = space.write(b"key", b"", b"1", 1).unwrap();
+    assert_eq!(next.block, 4, "numbers are not reused");
+}
+
+#[test]
+fn an_interrupted_deletion_is_finished() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 1);
+    space.close().unwrap();
+    let file = disk.file(&block_path(found[0].block));
+    space.accounting_complete();
+    space.account_live(1, found[0].extent_bytes);
+    space.account_dead(1, found[0].extent_bytes);
+    assert!(space.delete(1, 9).unwrap());
+    let newest = space.meta_version();
+    drop(space);
+    // As if the crash came before the removal and the last LargeMeta were durable.
+    disk.files.lock().insert(block_path(1), file);
+    disk.remove(&meta_path(newest)).unwrap();
+    let space = open(&disk, 1 << 20);
+    assert!(space.blocks().is_empty());
+    assert!(!disk.files.lock().contains_key(&block_path(1)));
+}
+
+#[test]
+fn meta_is_rebuilt_from_blocks() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 4);
+    space.close().unwrap();
+    let before = space.blocks();
+    drop(space);
+    let metas: Vec<PathBuf> = disk
+        .files
+        .lock()
+        .keys()
+        .filter(|path| path.starts_with("meta"))
+        .cloned()
+        .collect();
+    assert_eq!(metas.len(), 4, "the last four versions are kept");
+    let numbers: Vec<u64> = metas
+        .iter()
+        .map(|path| decode_meta(&disk.file(path).bytes.lock()).unwrap().number)
+        .collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{numbers:?}");
+    // The newest is damaged: the one before it and the blocks say the same.
+    disk.file(&metas[3]).bytes.lock()[20] ^= 1;
+    let (space, report) = reopen(&disk);
+    assert_eq!((report.damaged_meta.len(), report.rebuilt), (1, false));
+    assert_eq!(space.blocks(), before);
+    drop(space);
+    // All are gone.
+    disk.files.lock().retain(|path, _| !path.starts_with("meta"));
+    let (space, report) = reopen(&disk);
+    assert!(report.rebuilt && report.unlisted.len() == 4, "{report:?}");
+    assert_eq!(space.blocks(), before);
+    for value in &found {
+        assert_eq!(read(&space, b"key", value).unwrap().len(), 900_000);
+    }
+    drop(space);
+    let space = open(&disk, 1 << 20);
+    assert!(space.write(b"key", b"", b"1", 1).unwrap().block > 4);
+}
+
+#[test]
+fn what_does_not_match_is_reported() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 3);
+    space.close().unwrap();
+    drop(space);
+    let moved = disk.files.lock().remove(&block_path(2)).unwrap();
+    disk.files.lock().insert(block_path(77), moved);
+    disk.open(Path::new("blocks/notes.txt"), OpenMode::CREATE).unwrap();
+    let (space, mut report) = reopen(&disk);
+    report.foreign.sort();
+    assert_eq!(report.missing, [2]);
+    assert_eq!(report.foreign, ["000000000000004d.blk", "notes.txt"]);
+    assert!(matches!(read(&space, b"key", &found[1]), Err(Error::Corruption { .. })));
+    assert_eq!(read(&space, b"key", &found[2]).unwrap().len(), 900_000);
+    assert!(
+        disk.files.lock().contains_key(&block_path(77)),
+        "what is not ours is left alone"
+    );
+}
+
+#[test]
+fn a_block_left_open_is_only_read_and_trimmed() {
+    let disk = MemoryDisk::new();
+    let space = LargeSpace::open(Arc::<MemoryDisk>::clone(&disk), options(64 << 20))
+        .unwrap()
+        .0;
+    let found = space.write(b"key", b"", &pattern(100_000, 1), 1).unwrap();
+    space.sync(&found).unwrap();
+    drop(space);
+    assert!(disk.file(&block_path(1)).bytes.lock().len() >= 8 << 20);
+    let read_only = LargeOptions {
+        read_only: true,
+        ..options(64 << 20)
+    };
+    let (space, report) = LargeSpace::open(Arc::<MemoryDisk>::clone(&disk), read_only).unwrap();
+    assert_eq!(report.left_open, [1]);
+    assert!(matches!(space.write(b"key", b"", b"1", 1), Err(Error::Unavailable(_))));
+    assert_eq!(read(&space, b"key", &found).unwrap().len(), 100_000);
+    drop(space);
+    let (space, report) = reopen(&disk);
+    assert_eq!(report.left_open, [1], "opening read-only changed nothing");
+    assert_eq!(read(&space, b"key", &found).unwrap().len(), 100_000);
+    assert!(disk.file(&block_path(1)).bytes.lock().len() < 300_000);
+    assert_eq!(space.write(b"key", b"", b"1", 1).unwrap().block, 2);
+    let scanned: Vec<_> = space.scan_block(1).unwrap().map(Result::unwrap).collect();
+    assert_eq!(
+        (scanned.len(), scanned[0].offset, scanned[0].version),
+        (1, found.offset, None)
+    );
+}
+
+#[test]
+fn accounting_survives() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 3);
+    for value in &found {
+        space.account_live(value.block, value.extent_bytes);
+    }
+    space.account_dead(2, found[1].extent_bytes);
+    let bytes = space.accounting();
+    assert_eq!(
+        decode_accounting(&bytes).unwrap(),
+        [(1, found[0].extent_bytes), (3, found[2].extent_bytes)]
+    );
+    space.close().unwrap();
+    drop(space);
+    let space = open(&disk, 1 << 20);
+    space.restore_accounting(&bytes).unwrap();
+    space.accounting_complete();
+    assert_eq!(space.dead_blocks(), [2]);
+    assert_eq!(space.live_bytes(), found[0].extent_bytes + found[2].extent_bytes);
+    let mut damaged = bytes;
+    damaged[18] ^= 1;
+    assert!(matches!(
+        space.restore_accounting(&damaged),
+        Err(Error::Corruption { .. })
+    ));
+    assert_eq!(space.dead_blocks(), [2], "what cannot be read changes nothing");
+}
+
+#[test]
+fn a_block_never_used_is_taken_back() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    // Reserving makes the block; the reservation itself fails for lack of space.
+    disk.shared.capacity.store(20_000, Ordering::SeqCst);
+    assert!(space.write(b"key", b"", &pattern(100_000, 1), 1).is_err());
+    space.close().unwrap();
+    assert!(disk.files.lock().keys().all(|path| path.starts_with("meta")));
+    drop(space);
+    open(&disk, 1 << 20);
+}

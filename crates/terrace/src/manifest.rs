@@ -1,0 +1,253 @@
+//! What a directory says of itself: that it holds a tier of a store, of which store, in which format.
+//!
+//! A manifest is written once, when the store is created, the large tier's first: a flash tier without one beside an
+//! empty large tier is a creation that a crash cut short, and is finished with the same identity.
+
+use crate::{
+    Error, Options, Result, Tier,
+    io::{Disk, OpenMode},
+};
+use std::{
+    fs::{File, TryLockError},
+    hash::{BuildHasher, Hasher},
+    path::Path,
+};
+
+const FILE: &str = "TERRACE";
+const MAGIC: [u8; 8] = *b"TERRACE1";
+const FORMAT_VERSION: u32 = 1;
+/// Length of a manifest.
+pub const MANIFEST_BYTES: usize = 64;
+
+/// A tier's manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Manifest {
+    /// Identity of the store, the same on both tiers.
+    pub store_id: u64,
+    /// Which tier this directory holds: 1 flash, 2 large.
+    tier: u8,
+    /// Length of the store's segments.
+    pub segment_bytes: u64,
+}
+
+/// Why bytes are no manifest this version can use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotAManifest {
+    /// Other bytes, or damaged ones.
+    Unreadable,
+    /// A later format.
+    Newer(u32),
+}
+
+impl Manifest {
+    fn encode(&self) -> [u8; MANIFEST_BYTES] {
+        let mut bytes = [0; MANIFEST_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[32] = self.tier;
+        let checksum = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8]) -> std::result::Result<Self, NotAManifest> {
+        let word = |at: usize| {
+            bytes
+                .get(at..at + 4)
+                .and_then(|part| part.try_into().ok())
+                .map(u32::from_le_bytes)
+        };
+        let long = |at: usize| {
+            bytes
+                .get(at..at + 8)
+                .and_then(|part| part.try_into().ok())
+                .map(u64::from_le_bytes)
+        };
+        let (Some(checksum), Some(version)) = (word(8), word(12)) else {
+            return Err(NotAManifest::Unreadable);
+        };
+        if bytes.len() < MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
+            return Err(NotAManifest::Unreadable);
+        }
+        if version > FORMAT_VERSION {
+            return Err(NotAManifest::Newer(version));
+        }
+        match (long(16), long(24)) {
+            (Some(store_id), Some(segment_bytes)) => Ok(Self {
+                store_id,
+                tier: bytes[32],
+                segment_bytes,
+            }),
+            _ => Err(NotAManifest::Unreadable),
+        }
+    }
+
+    const fn number(tier: Tier) -> u8 {
+        match tier {
+            Tier::Flash => 1,
+            Tier::Large => 2,
+        }
+    }
+
+    fn read(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Option<Self>> {
+        let not_a_store = |reason: String| Error::NotAStore {
+            path: dir.to_owned(),
+            reason,
+        };
+        let context = || format!("read {}", dir.join(FILE).display());
+        let file = match disk.open(Path::new(FILE), OpenMode::READ) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(context(), &error)),
+        };
+        let mut bytes = [0; MANIFEST_BYTES];
+        let length = file
+            .read_up_to_at(&mut bytes, 0)
+            .map_err(|error| Error::io(context(), &error))?;
+        let manifest = Self::decode(&bytes[..length]).map_err(|problem| match problem {
+            NotAManifest::Unreadable => not_a_store(format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`")),
+            NotAManifest::Newer(version) => not_a_store(format!(
+                "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
+            )),
+        })?;
+        if manifest.tier != Self::number(tier) {
+            return Err(not_a_store(format!(
+                "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
+            )));
+        }
+        Ok(Some(manifest))
+    }
+
+    fn write(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {
+        let temporary = Path::new("TERRACE.new");
+        let write = || {
+            let _ = disk.remove(temporary);
+            let file = disk.open(temporary, OpenMode::CREATE)?;
+            file.write_all_at(&self.encode(), 0)?;
+            file.sync_data()?;
+            disk.rename(temporary, Path::new(FILE))?;
+            disk.sync_dir(Path::new(""))
+        };
+        write().map_err(|error| Error::io_on(tier, format!("create the {tier} tier"), &error))
+    }
+
+    /// Reads the manifests of both tiers, or creates the store.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
+    pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
+        let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
+        let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
+        let refuse = |path: &Path, reason: &str| {
+            Err(Error::NotAStore {
+                path: path.to_owned(),
+                reason: reason.to_owned(),
+            })
+        };
+        match (on_flash, on_large) {
+            (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => Ok(on_flash),
+            (Some(_), Some(_)) => refuse(
+                &options.large_dir,
+                "it belongs to another store than the flash tier; give the two directories of one store",
+            ),
+            (Some(_), None) => refuse(
+                &options.large_dir,
+                "the store's large tier is not here; give the directory it was created with",
+            ),
+            (None, Some(on_large)) if blocks_are_absent(large) && options.create && !options.read_only => {
+                Self::create(options, flash, large, on_large.store_id)
+            }
+            (None, Some(_)) => refuse(
+                &options.flash_dir,
+                "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`",
+            ),
+            (None, None) if !options.create || options.read_only => refuse(
+                &options.flash_dir,
+                "there is no store here; check the path, or create one by putting or importing something",
+            ),
+            (None, None) => {
+                for (disk, dir) in [(flash, &options.flash_dir), (large, &options.large_dir)] {
+                    if disk
+                        .list(Path::new(""))
+                        .is_ok_and(|names| names.iter().any(|name| !is_ours(name)))
+                    {
+                        return refuse(
+                            dir,
+                            "the directory is not empty and holds no store; choose an empty or new one",
+                        );
+                    }
+                }
+                Self::create(options, flash, large, new_store_id())
+            }
+        }
+    }
+
+    fn create(options: &Options, flash: &dyn Disk, large: &dyn Disk, store_id: u64) -> Result<Self> {
+        let manifest = Self {
+            store_id,
+            tier: Self::number(Tier::Flash),
+            segment_bytes: options.segment_bytes,
+        };
+        Self {
+            tier: Self::number(Tier::Large),
+            ..manifest
+        }
+        .write(large, Tier::Large)?;
+        manifest.write(flash, Tier::Flash)?;
+        Ok(manifest)
+    }
+}
+
+fn is_ours(name: &str) -> bool {
+    name == LOCK_FILE || name.starts_with(FILE)
+}
+
+fn blocks_are_absent(large: &dyn Disk) -> bool {
+    large.list(Path::new("blocks")).is_ok_and(|names| names.is_empty())
+}
+
+fn new_store_id() -> u64 {
+    // The standard library seeds its hash maps from the operating system's randomness.
+    std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
+}
+
+const LOCK_FILE: &str = "LOCK";
+
+/// Holds the store for this process until dropped. Readers share it.
+///
+/// # Errors
+/// [`Error::Locked`] if another process has it.
+pub fn lock(options: &Options) -> Result<Option<File>> {
+    let path = options.flash_dir.join(LOCK_FILE);
+    let context = || format!("lock {}", path.display());
+    if !options.read_only {
+        std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
+    }
+    let file = match File::options()
+        .create(!options.read_only)
+        .truncate(false)
+        .write(true)
+        .read(true)
+        .open(&path)
+    {
+        Ok(file) => file,
+        Err(error) if options.read_only && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io_on(Tier::Flash, context(), &error)),
+    };
+    let outcome = if options.read_only {
+        file.try_lock_shared()
+    } else {
+        file.try_lock()
+    };
+    match outcome {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked(options.flash_dir.clone())),
+        Err(TryLockError::Error(error)) => Err(Error::io(context(), &error)),
+    }
+}

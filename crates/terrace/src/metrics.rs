@@ -1,0 +1,202 @@
+//! Counters and latencies, and the picture made of them.
+
+use crate::{
+    CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats,
+    WrittenStats, engine::Engine, flash::segments::SegmentState,
+};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+/// Latency buckets: powers of two from 1 µs to about 17 s; the last takes the rest.
+const BUCKETS: usize = 25;
+const FIRST_BUCKET_NS: u64 = 1_000;
+
+/// Count and latencies of one operation.
+#[derive(Debug, Default)]
+pub struct Operation {
+    errors: AtomicU64,
+    total_ns: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+impl Operation {
+    /// Runs and counts one call.
+    pub fn measure<T, E>(&self, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = Instant::now();
+        let outcome = call();
+        if outcome.is_err() {
+            self.errors.fetch_add(1, Ordering::Relaxed);
+            return outcome;
+        }
+        let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bucket = (elapsed_ns / FIRST_BUCKET_NS)
+            .checked_ilog2()
+            .map_or(0, |log| log as usize + 1)
+            .min(BUCKETS - 1);
+        self.total_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        outcome
+    }
+
+    fn stats(&self, name: &'static str) -> OperationStats {
+        let buckets: Vec<_> = self
+            .buckets
+            .iter()
+            .enumerate()
+            .map(|(at, count)| {
+                let bound = if at == BUCKETS - 1 {
+                    u64::MAX
+                } else {
+                    FIRST_BUCKET_NS << at
+                };
+                (bound, count.load(Ordering::Relaxed))
+            })
+            .collect();
+        OperationStats {
+            name,
+            count: buckets.iter().map(|(_, count)| count).sum(),
+            errors: self.errors.load(Ordering::Relaxed),
+            total_ns: self.total_ns.load(Ordering::Relaxed),
+            buckets,
+        }
+    }
+}
+
+/// All counters of a store since it was opened.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Answered by the overlay.
+    pub overlay_hits: AtomicU64,
+    /// Answered by the RAM cache.
+    pub cache_hits: AtomicU64,
+    /// Answered by the ordered index itself.
+    pub inline_hits: AtomicU64,
+    /// Answered by the flash log.
+    pub flash_hits: AtomicU64,
+    /// Answered by the large space.
+    pub block_hits: AtomicU64,
+    /// No such object.
+    pub misses: AtomicU64,
+    /// Reads of the flash log.
+    pub flash_reads: AtomicU64,
+    /// Of those, for another key.
+    pub false_flash_reads: AtomicU64,
+    /// Bytes callers gave.
+    pub user_bytes: AtomicU64,
+    /// Record bytes written by reinsertion.
+    pub reinserted_bytes: AtomicU64,
+    /// Bytes of index tables made by flushes and compactions.
+    pub index_bytes: AtomicU64,
+    /// Segments freed by recycling.
+    pub segments_recycled: AtomicU64,
+    /// Calls.
+    pub get: Operation,
+    /// Calls.
+    pub head: Operation,
+    /// Calls.
+    pub get_range: Operation,
+    /// Calls.
+    pub put: Operation,
+    /// Calls.
+    pub delete: Operation,
+    /// Calls.
+    pub write: Operation,
+    /// Calls.
+    pub scan: Operation,
+}
+
+impl Metrics {
+    fn operations(&self) -> Vec<OperationStats> {
+        vec![
+            self.get.stats("get"),
+            self.head.stats("head"),
+            self.get_range.stats("get_range"),
+            self.put.stats("put"),
+            self.delete.stats("delete"),
+            self.write.stats("write"),
+            self.scan.stats("scan"),
+        ]
+    }
+}
+
+/// Makes a picture of the store.
+pub fn stats(engine: &Engine) -> Stats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let large = engine.large.counters();
+    let blocks = engine.large.blocks();
+    let written = engine.log.writer.written();
+    let reinserted = load(&metrics.reinserted_bytes);
+    Stats {
+        inline: engine.accounting.stats(HomeKind::Inline),
+        flash: engine.accounting.stats(HomeKind::Flash),
+        block: engine.accounting.stats(HomeKind::Block),
+        log: log_stats(engine),
+        large: LargeStats {
+            blocks: blocks.len() as u64,
+            allocated_bytes: blocks.iter().map(|block| block.bytes).sum(),
+            live_bytes: engine.large.live_bytes(),
+            meta_version: engine.large.meta_version(),
+        },
+        index: engine.index.stats(),
+        flash_index: FlashIndexStats {
+            entries: engine.flash_index.len(),
+            ram_bytes: engine.flash_index.ram_bytes(),
+            refilling: engine.refilling.load(Ordering::Acquire),
+        },
+        cache: CacheStats {
+            bytes: engine.cache.bytes(),
+            capacity_bytes: engine.cache.capacity_bytes(),
+        },
+        reads: ReadStats {
+            overlay_hits: load(&metrics.overlay_hits),
+            cache_hits: load(&metrics.cache_hits),
+            inline_hits: load(&metrics.inline_hits),
+            flash_hits: load(&metrics.flash_hits),
+            block_hits: load(&metrics.block_hits),
+            misses: load(&metrics.misses),
+            flash_device_reads: engine.flash_disk.counters().reads,
+            flash_reads: load(&metrics.flash_reads),
+            false_flash_reads: load(&metrics.false_flash_reads),
+            block_reads: large.reads,
+        },
+        written: WrittenStats {
+            user_bytes: load(&metrics.user_bytes),
+            flash_user_bytes: load(&written.records).saturating_sub(reinserted),
+            flash_padding_bytes: load(&written.padding),
+            flash_reinserted_bytes: reinserted,
+            index_bytes: load(&metrics.index_bytes),
+            large_user_bytes: large.user_bytes + large.overhead_bytes,
+            large_destaged_bytes: large.destaged_bytes,
+        },
+        queue: QueueStats {
+            overlay_bytes: engine.log.overlay.bytes(),
+            frames: engine.log.overlay.len() as u64,
+            committed_seq: engine.log.committed_seq(),
+            durable_seq: engine.log.writer.durable_seq(),
+            applied_seq: engine.log.applied_seq(),
+            snapshots: engine.snapshots.count(),
+        },
+        operations: metrics.operations(),
+        failed: engine.log.writer.failure(),
+        damage: engine.damage.clone(),
+    }
+}
+
+fn log_stats(engine: &Engine) -> LogStats {
+    let segments = &engine.log.segments;
+    let quarantined = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Quarantined)
+        .count();
+    LogStats {
+        capacity_bytes: u64::from(segments.capacity()) * segments.segment_bytes(),
+        allocated_bytes: u64::from(segments.created()) * segments.segment_bytes(),
+        segments_used: u64::from(segments.created() - segments.free().min(segments.created())),
+        segments_free: u64::from(segments.available()),
+        segments_recycled: engine.metrics.segments_recycled.load(Ordering::Relaxed),
+        segments_quarantined: quarantined as u64,
+    }
+}

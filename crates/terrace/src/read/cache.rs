@@ -1,0 +1,91 @@
+//! Values in RAM, found by where they live, not by key.
+//!
+//! A place is written once: a segment's generation or a block's number makes it unique for ever. So a cached value never
+//! goes stale and nothing has to be invalidated when a key is overwritten: the indexes lead to another place, and the old
+//! one ages out. A false match of the flash index is caught as on flash, by the key.
+
+use bytes::Bytes;
+use quick_cache::{Weighter, sync::Cache};
+
+/// A place in the flash log or in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place(u64, u64);
+
+impl Place {
+    /// A record's place in the flash log.
+    pub const fn flash(generation: u64, offset: u64) -> Self {
+        Self(generation, offset << 1)
+    }
+
+    /// An extent's place in a block.
+    pub const fn block(block: u64, offset: u64) -> Self {
+        Self(block, offset << 1 | 1)
+    }
+}
+
+/// A cached record.
+#[derive(Debug, Clone)]
+pub struct CachedValue {
+    /// Its key.
+    pub key: Bytes,
+    /// The version of the object.
+    pub version: u64,
+    /// Encoded attributes.
+    pub attributes: Bytes,
+    /// The value.
+    pub value: Bytes,
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+/// What an item costs besides its bytes.
+const ITEM_OVERHEAD_BYTES: u64 = 160;
+
+impl Weighter<Place, CachedValue> for ByBytes {
+    fn weight(&self, _: &Place, item: &CachedValue) -> u64 {
+        ITEM_OVERHEAD_BYTES + (item.key.len() + item.attributes.len() + item.value.len()) as u64
+    }
+}
+
+/// The cache. With no capacity it holds nothing and costs nothing.
+#[derive(Debug)]
+pub struct ValueCache {
+    cache: Option<Cache<Place, CachedValue, ByBytes>>,
+    capacity_bytes: u64,
+}
+
+impl ValueCache {
+    /// A cache of this many bytes; 0 turns it off.
+    pub fn new(capacity_bytes: u64) -> Self {
+        let items = usize::try_from(capacity_bytes / 4096).unwrap_or(usize::MAX).max(64);
+        Self {
+            cache: (capacity_bytes > 0).then(|| Cache::with_weighter(items, capacity_bytes, ByBytes)),
+            capacity_bytes,
+        }
+    }
+
+    /// The value at a place.
+    pub fn get(&self, place: Place) -> Option<CachedValue> {
+        self.cache.as_ref()?.get(&place)
+    }
+
+    /// Keeps a value, unless it would take more than an eighth of the cache.
+    pub fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
+        if let Some(cache) = &self.cache {
+            if value_bytes <= self.capacity_bytes / 8 {
+                cache.insert(place, value());
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+
+    /// Bytes it may hold.
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+}

@@ -1,0 +1,367 @@
+//! The way of a read: overlay → flash index (RAM cache or one flash read) → ordered index → home.
+//!
+//! What is found by an address is trusted only if key and checksums match; else the lookup starts again, since a move or
+//! an overwrite may have come between. A mismatch that stays is damage to that object and nothing else.
+//!
+//! A hit of the flash index is the key's newest applied record if its key matches (see `flash::index`), so it needs no
+//! second opinion. The overlay is asked first and the applier updates the indexes before a frame leaves the overlay;
+//! so a read never misses a commit that was acknowledged before it began.
+
+pub mod cache;
+pub mod reader;
+pub mod scan;
+pub mod snapshot;
+pub mod snapshots;
+
+use crate::{
+    Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
+    engine::Engine,
+    flash::{
+        address::Address,
+        format::{Body, Extent, Record},
+        reader::{Found, read_record},
+    },
+    index::{Entry, Home},
+    key_hash,
+    write::check_key,
+};
+use bytes::Bytes;
+use cache::{CachedValue, Place};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a lookup starts again before a mismatch counts as damage.
+const ATTEMPTS: usize = 4;
+
+/// A whole object as it is found: attributes still encoded.
+pub struct Hit {
+    version: Version,
+    attributes: Bytes,
+    value: Bytes,
+}
+
+impl Hit {
+    /// The object for the caller.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the attributes are not.
+    pub fn into_object(self) -> Result<Object> {
+        Ok(Object {
+            version: self.version,
+            attributes: decode_attributes(&self.attributes)?,
+            value: self.value,
+        })
+    }
+}
+
+/// Reads stored attributes.
+///
+/// # Errors
+/// [`Error::Corruption`].
+pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
+    if bytes.is_empty() {
+        return Ok(Attributes::new());
+    }
+    Attributes::decode(bytes).ok_or_else(|| Error::corruption("attributes", "they do not decode"))
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What the overlay says of a key.
+enum Pending {
+    Deleted,
+    Small(Hit),
+    Large(Box<Entry>),
+}
+
+fn find_in_overlay(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
+    engine.log.overlay.find(hash, key, |record| match record.body {
+        Body::Delete => Pending::Deleted,
+        Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
+        _ => Pending::Small(hit(record)),
+    })
+}
+
+fn hit(record: &Record<'_>) -> Hit {
+    Hit {
+        version: Version(record.version()),
+        attributes: Bytes::copy_from_slice(record.attributes),
+        value: Bytes::copy_from_slice(record.body.value()),
+    }
+}
+
+fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
+    Entry {
+        version: Version(record.version()),
+        length: extent.length,
+        checksum: record.checksum,
+        home: Home::Block {
+            block: extent.block,
+            offset: extent.offset,
+            extent_bytes: extent.extent_bytes,
+        },
+        attributes: Bytes::copy_from_slice(record.attributes),
+    }
+}
+
+/// Reads an object whole.
+pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    let reads = &engine.metrics;
+    match find_in_overlay(engine, hash, key) {
+        Some(Pending::Deleted) => {
+            count(&reads.misses);
+            return Ok(None);
+        }
+        Some(Pending::Small(hit)) => {
+            count(&reads.overlay_hits);
+            return Ok(Some(hit));
+        }
+        Some(Pending::Large(entry)) => return read_home(engine, key, &entry).map(Some),
+        None => {}
+    }
+    if let Some(hit) = get_by_flash_index(engine, hash, key)? {
+        return Ok(Some(hit));
+    }
+    get_by_ordered_index(engine, key, |key| engine.index.get(key))
+}
+
+/// One look into the flash index. `None` says nothing about the key.
+fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
+    let Some(found) = engine.flash_index.lookup(hash) else {
+        return Ok(None);
+    };
+    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    let expected_bytes = found.read_bytes_max as usize;
+    read_flash(engine, key, found.address, expected_bytes, None)
+}
+
+/// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
+fn read_flash(
+    engine: &Engine,
+    key: &[u8],
+    address: Address,
+    expected_bytes: usize,
+    version: Option<Version>,
+) -> Result<Option<Hit>> {
+    let segments = &engine.log.segments;
+    let place = segments
+        .place(address.bytes())
+        .map(|(generation, offset)| Place::flash(generation, offset));
+    if let Some(cached) = place.and_then(|place| engine.cache.get(place)) {
+        if cached.key == key && version.is_none_or(|version| version.0 == cached.version) {
+            count(&engine.metrics.cache_hits);
+            return Ok(Some(Hit {
+                version: Version(cached.version),
+                attributes: cached.attributes,
+                value: cached.value,
+            }));
+        }
+    }
+    let (found, device_reads) = read_record(segments, address, expected_bytes, |record| {
+        let wanted = record.key == key && version.is_none_or(|version| version.0 == record.version());
+        wanted.then(|| hit(record))
+    })?;
+    engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
+    let Found::Record(Some(hit)) = found else {
+        engine
+            .metrics
+            .false_flash_reads
+            .fetch_add(device_reads, Ordering::Relaxed);
+        return Ok(None);
+    };
+    count(&engine.metrics.flash_hits);
+    keep(engine, place, key, &hit);
+    Ok(Some(hit))
+}
+
+fn keep(engine: &Engine, place: Option<Place>, key: &[u8], hit: &Hit) {
+    if let Some(place) = place {
+        let cached = || CachedValue {
+            key: Bytes::copy_from_slice(key),
+            version: hit.version.0,
+            attributes: hit.attributes.clone(),
+            value: hit.value.clone(),
+        };
+        engine.cache.insert(place, cached, hit.value.len() as u64);
+    }
+}
+
+/// Looks a key up in the ordered index and reads its home, again if that has moved meanwhile.
+pub fn get_by_ordered_index(
+    engine: &Engine,
+    key: &[u8],
+    lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+) -> Result<Option<Hit>> {
+    let mut previous: Option<Entry> = None;
+    for _ in 0..ATTEMPTS {
+        let Some(entry) = lookup(key)? else {
+            count(&engine.metrics.misses);
+            return Ok(None);
+        };
+        match read_home(engine, key, &entry) {
+            Ok(hit) => return Ok(Some(hit)),
+            // The same entry again: nothing moved, so it is damage.
+            Err(error) if previous.as_ref() == Some(&entry) => return Err(error),
+            Err(error @ Error::Corruption { .. }) => {
+                tracing::debug!(%error, "looking up again");
+                previous = Some(entry);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::corruption(
+        String::from_utf8_lossy(key).into_owned(),
+        "its entry keeps changing and never leads to its value",
+    ))
+}
+
+/// Reads the value an entry points to.
+pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    match &entry.home {
+        Home::Inline(value) => {
+            if crc32c::crc32c(value) != entry.checksum {
+                return Err(Error::corruption(
+                    String::from_utf8_lossy(key).into_owned(),
+                    "its inline value does not match its checksum",
+                ));
+            }
+            count(&engine.metrics.inline_hits);
+            Ok(Hit {
+                version: entry.version,
+                attributes: entry.attributes.clone(),
+                value: value.clone(),
+            })
+        }
+        Home::Flash { address } => {
+            let expected = flash_record_bytes(key, entry);
+            let hit = match Address::new(*address) {
+                Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
+                None => None,
+            };
+            hit.ok_or_else(|| {
+                let segment = engine.log.segments.segment_bytes();
+                Error::corruption(
+                    format!(
+                        "segment {:08x} at {} (key {:?})",
+                        address / segment,
+                        address % segment,
+                        String::from_utf8_lossy(key)
+                    ),
+                    "the record there is damaged or another's",
+                )
+            })
+        }
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            let place = Place::block(*block, *offset);
+            if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
+                count(&engine.metrics.cache_hits);
+                return Ok(Hit {
+                    version: entry.version,
+                    attributes: entry.attributes.clone(),
+                    value: cached.value,
+                });
+            }
+            let value = engine
+                .large
+                .read_all(key, *block, *offset, *extent_bytes, entry.length)?;
+            count(&engine.metrics.block_hits);
+            let hit = Hit {
+                version: entry.version,
+                attributes: entry.attributes.clone(),
+                value,
+            };
+            keep(engine, Some(place), key, &hit);
+            Ok(hit)
+        }
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+fn flash_record_bytes(key: &[u8], entry: &Entry) -> usize {
+    use crate::flash::format::{MOVE_EXTENSION_BYTES, RECORD_HEADER_BYTES, RECORD_UNIT_BYTES};
+    (RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len() + entry.length as usize)
+        .next_multiple_of(RECORD_UNIT_BYTES)
+}
+
+/// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.
+pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
+    check_key(key)?;
+    match find_in_overlay(engine, key_hash(key), key) {
+        Some(Pending::Deleted) => Ok(None),
+        Some(Pending::Large(entry)) => Ok(Some(*entry)),
+        Some(Pending::Small(hit)) => Ok(Some(Entry {
+            version: hit.version,
+            length: hit.value.len() as u64,
+            checksum: crc32c::crc32c(&hit.value),
+            home: Home::Inline(hit.value),
+            attributes: hit.attributes,
+        })),
+        None => engine.index.get(key),
+    }
+}
+
+/// What is known of an object without reading its value.
+pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
+    let Some(entry) = find_entry(engine, key)? else {
+        return Ok(None);
+    };
+    let mut info = object_info(&entry)?;
+    if info.home == HomeKind::Inline && info.length > engine.options.inline_bytes_max {
+        info.home = HomeKind::Flash;
+    }
+    Ok(Some(info))
+}
+
+/// An entry as the interface shows it.
+///
+/// # Errors
+/// [`Error::Corruption`] if the attributes do not decode.
+pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
+    Ok(ObjectInfo {
+        version: entry.version,
+        length: entry.length,
+        checksum: entry.checksum,
+        home: entry.home.kind(),
+        attributes: decode_attributes(&entry.attributes)?,
+    })
+}
+
+/// Reads several objects in parallel.
+pub fn multi_get<K: AsRef<[u8]> + Sync>(engine: &Engine, keys: &[K]) -> Vec<Result<Option<Object>>> {
+    parallel(keys, |key| {
+        get(engine, key.as_ref()).and_then(|hit| hit.map(Hit::into_object).transpose())
+    })
+}
+
+/// Threads that read for one call at most. Reads wait for a device, so more than cores are of use.
+const PARALLEL_READS_MAX: usize = 16;
+
+/// Runs `work` on every item, on several threads, keeping the order.
+pub fn parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = items.len().min(PARALLEL_READS_MAX);
+    if threads <= 1 {
+        return items.iter().map(work).collect();
+    }
+    let part = items.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = items
+            .chunks(part)
+            .map(|chunk| scope.spawn(|| chunk.iter().map(&work).collect::<Vec<_>>()))
+            .collect();
+        let mut results = Vec::with_capacity(items.len());
+        for worker in workers {
+            match worker.join() {
+                Ok(part) => results.extend(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    })
+}

@@ -1,0 +1,149 @@
+//! A stream over one value, verified as it goes; and reading a part of a value.
+
+use super::{find_entry, object_info, read_home};
+use crate::{
+    Error, ObjectInfo, Result,
+    engine::Engine,
+    index::{Entry, Home},
+    large::ValueReader,
+};
+use bytes::Bytes;
+use std::{io, ops::Range, sync::Arc};
+
+/// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one version to the end however
+/// the object changes meanwhile.
+#[derive(Debug)]
+pub struct Reader {
+    info: ObjectInfo,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Small values are read at once.
+    Memory {
+        value: Bytes,
+        position: usize,
+    },
+    Block(Box<ValueReader>),
+}
+
+impl Reader {
+    /// Opens a stream over what `lookup` finds.
+    pub(crate) fn open(
+        engine: &Arc<Engine>,
+        key: &[u8],
+        lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+    ) -> Result<Option<Self>> {
+        // The home may move between lookup and reading; once more then.
+        let mut last_error = None;
+        for _ in 0..super::ATTEMPTS {
+            let Some(entry) = lookup(key)? else { return Ok(None) };
+            match Self::of_entry(engine, key, &entry) {
+                Ok(reader) => return Ok(Some(reader)),
+                Err(error @ Error::Corruption { .. }) => last_error = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last_error.unwrap_or(Error::Unavailable("the value could not be opened")))
+    }
+
+    /// Opens the newest version.
+    pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Self>> {
+        Self::open(engine, key, |key| find_entry(engine, key))
+    }
+
+    fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry) -> Result<Self> {
+        let info = object_info(entry)?;
+        let source = match &entry.home {
+            Home::Block {
+                block,
+                offset,
+                extent_bytes,
+            } => {
+                let reader = engine.large.open_value(*block, *offset, *extent_bytes, entry.length)?;
+                if reader.header()?.key != key {
+                    return Err(Error::corruption(
+                        format!("block {block:x} at {offset}"),
+                        "the value there is another key's",
+                    ));
+                }
+                engine
+                    .metrics
+                    .block_hits
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Source::Block(Box::new(reader))
+            }
+            _ => Source::Memory {
+                value: read_home(engine, key, entry)?.into_object()?.value,
+                position: 0,
+            },
+        };
+        Ok(Self { info, source })
+    }
+
+    /// The object.
+    #[must_use]
+    pub const fn info(&self) -> &ObjectInfo {
+        &self.info
+    }
+
+    /// Continues at `offset` of the value.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] beyond the value's end.
+    pub fn seek_to(&mut self, offset: u64) -> Result<()> {
+        if offset > self.info.length {
+            return Err(Error::invalid(format!(
+                "offset {offset} is beyond the value's {} bytes",
+                self.info.length
+            )));
+        }
+        match &mut self.source {
+            #[allow(clippy::cast_possible_truncation)] // within a value in memory
+            Source::Memory { position, .. } => *position = offset as usize,
+            Source::Block(reader) => reader.seek(offset),
+        }
+        Ok(())
+    }
+
+    /// Reads on; 0 only at the end, or for an empty `out`.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`], the device's.
+    pub fn read_some(&mut self, out: &mut [u8]) -> Result<usize> {
+        match &mut self.source {
+            Source::Memory { value, position } => {
+                let count = out.len().min(value.len() - *position);
+                out[..count].copy_from_slice(&value[*position..*position + count]);
+                *position += count;
+                Ok(count)
+            }
+            Source::Block(reader) => reader.read(out),
+        }
+    }
+
+    /// Reads a range, cut to the value's length, wherever the stream is.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`], the device's.
+    pub fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
+        let end = range.end.min(self.info.length);
+        let start = range.start.min(end);
+        match &self.source {
+            #[allow(clippy::cast_possible_truncation)] // within a value in memory
+            Source::Memory { value, .. } => Ok(value.slice(start as usize..end as usize)),
+            Source::Block(reader) => {
+                let mut out = Vec::new();
+                reader.read_range(start..end, &mut out)?;
+                Ok(out.into())
+            }
+        }
+    }
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.read_some(out).map_err(io::Error::other)
+    }
+}

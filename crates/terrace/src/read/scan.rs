@@ -1,0 +1,153 @@
+//! Scans: objects in key order as of one moment, values read when asked for.
+
+use super::{Hit, object_info, parallel, read_home, snapshot::Snapshot};
+use crate::{
+    ObjectInfo, Result,
+    index::{Entry, IndexScan},
+};
+use bytes::Bytes;
+use std::ops::{Bound, RangeBounds};
+
+/// Which keys a scan covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanRange {
+    /// From here.
+    pub start: Bound<Vec<u8>>,
+    /// Up to here.
+    pub end: Bound<Vec<u8>>,
+}
+
+impl ScanRange {
+    /// Every key.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self {
+            start: Bound::Unbounded,
+            end: Bound::Unbounded,
+        }
+    }
+
+    /// Keys that start with `prefix`.
+    #[must_use]
+    pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
+        let prefix = prefix.as_ref();
+        // The end is the next key of the same length; a prefix of 0xff bytes has none.
+        let mut end = prefix.to_vec();
+        while end.pop_if(|byte| *byte == 0xff).is_some() {}
+        let end = match end.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+            None => Bound::Unbounded,
+        };
+        Self {
+            start: Bound::Included(prefix.to_vec()),
+            end,
+        }
+    }
+
+    /// Keys in `range`.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Self {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        Self {
+            start: owned(range.start_bound()),
+            end: owned(range.end_bound()),
+        }
+    }
+
+    /// The same range, from after `key` on: for going on with a page.
+    #[must_use]
+    pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
+        let key = key.as_ref();
+        let already_later = match &self.start {
+            Bound::Included(start) => start.as_slice() > key,
+            Bound::Excluded(start) => start.as_slice() >= key,
+            Bound::Unbounded => false,
+        };
+        if !already_later {
+            self.start = Bound::Excluded(key.to_vec());
+        }
+        self
+    }
+}
+
+/// An iterator over objects in key order, from both ends. It sees the store as it was when it began, and holds a snapshot
+/// until it is dropped.
+#[derive(Debug)]
+pub struct Scan {
+    inner: IndexScan,
+    snapshot: Snapshot,
+}
+
+impl Scan {
+    pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
+        let inner = snapshot
+            .engine()
+            .index
+            .scan((range.start, range.end), snapshot.version().0)?;
+        Ok(Self {
+            inner,
+            snapshot: snapshot.clone(),
+        })
+    }
+
+    fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
+        let (key, entry) = found?;
+        let info = object_info(&entry)?;
+        Ok(ScanItem {
+            key,
+            info,
+            entry,
+            snapshot: self.snapshot.clone(),
+        })
+    }
+
+    /// The next `count` objects (fewer at the end) with their values, read in parallel.
+    ///
+    /// # Errors
+    /// The first error of the scan; a value's error is in its place.
+    pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScanItem, Result<Bytes>)>> {
+        let items: Vec<ScanItem> = self.by_ref().take(count).collect::<Result<_>>()?;
+        let values = parallel(&items, ScanItem::value);
+        Ok(items.into_iter().zip(values).collect())
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<ScanItem>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.inner.next().map(|found| self.item(found))
+    }
+}
+
+impl DoubleEndedIterator for Scan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.inner.next_back().map(|found| self.item(found))
+    }
+}
+
+/// One object of a scan.
+#[derive(Debug, Clone)]
+pub struct ScanItem {
+    /// The key.
+    pub key: Bytes,
+    /// What is known of it.
+    pub info: ObjectInfo,
+    entry: Entry,
+    snapshot: Snapshot,
+}
+
+impl ScanItem {
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// [`crate::Error::Corruption`], the device's.
+    pub fn value(&self) -> Result<Bytes> {
+        // The snapshot keeps the entry's home where it was, so there is nothing to look up again.
+        read_home(self.snapshot.engine(), &self.key, &self.entry)
+            .map(Hit::into_object)?
+            .map(|object| object.value)
+    }
+}

@@ -1,0 +1,76 @@
+//! The store at one moment.
+
+use super::{Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan, snapshots::SnapshotSeq};
+use crate::{Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, write::check_key};
+use std::sync::Arc;
+
+/// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
+/// seen. Until it is dropped, space freed since cannot be reused; its age and what it holds back show in the statistics.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    engine: Arc<Engine>,
+    seq: Arc<SnapshotSeq>,
+}
+
+impl Snapshot {
+    /// Takes a snapshot of everything committed before the call.
+    pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
+        engine.log.wait_applied()?;
+        let seq = engine.snapshots.register(|| engine.log.applied_seq());
+        Ok(Self {
+            engine: Arc::clone(engine),
+            seq: Arc::new(seq),
+        })
+    }
+
+    /// The version of the last commit it sees.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version(self.seq.seq)
+    }
+
+    /// Reads an object whole.
+    ///
+    /// # Errors
+    /// As [`crate::Store::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
+        let key = key.as_ref();
+        check_key(key)?;
+        let seq = self.seq.seq;
+        let hit = get_by_ordered_index(&self.engine, key, |key| self.engine.index.get_at(key, seq))?;
+        hit.map(Hit::into_object).transpose()
+    }
+
+    /// What is known of an object.
+    ///
+    /// # Errors
+    /// As [`crate::Store::head`].
+    pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
+        check_key(key.as_ref())?;
+        let entry = self.engine.index.get_at(key.as_ref(), self.seq.seq)?;
+        entry.as_ref().map(object_info).transpose()
+    }
+
+    /// A stream over a value.
+    ///
+    /// # Errors
+    /// As [`crate::Store::reader`].
+    pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
+        check_key(key.as_ref())?;
+        Reader::open(&self.engine, key.as_ref(), |key| {
+            self.engine.index.get_at(key, self.seq.seq)
+        })
+    }
+
+    /// Objects in a range, in key order.
+    ///
+    /// # Errors
+    /// As [`crate::Store::scan`].
+    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+        Scan::at(self, range)
+    }
+
+    pub(super) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}

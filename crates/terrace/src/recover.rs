@@ -1,0 +1,116 @@
+//! Opening a store: index, large space, log, in this order, each by its own recovery; then the parts together.
+//!
+//! The ordered index says up to which seq it has persisted everything. The log's frames after that become the
+//! overlay, as if they had just been committed, and the applier works them off in the background: so the store serves
+//! at once.
+
+use crate::{
+    Error, Options, Result,
+    accounting::Accounting,
+    engine::{Engine, Parts},
+    flash::{self, frame::FramePool, segments::Segments},
+    index::{IndexOptions, OrderedIndex},
+    io::{Disk, FileDisk},
+    large::{LargeOptions, LargeSpace},
+    manifest::Manifest,
+    write::{log::CommitLog, stream::UnsyncedLarge},
+};
+use std::{path::Path, sync::Arc};
+
+fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Arc<dyn Disk>> {
+    if let Some(disk) = given {
+        return Ok(Arc::clone(disk));
+    }
+    if read_only && !dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: dir.to_owned(),
+            reason: "there is no such directory; check the path".to_owned(),
+        });
+    }
+    let disk = FileDisk::new(dir).map_err(|error| Error::io(format!("open {}", dir.display()), &error))?;
+    Ok(Arc::new(disk))
+}
+
+/// The disks under both tiers.
+///
+/// # Errors
+/// The operating system's.
+pub fn disks(options: &Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
+    Ok((
+        disk(options.flash_disk.as_ref(), &options.flash_dir, options.read_only)?,
+        disk(options.large_disk.as_ref(), &options.large_dir, options.read_only)?,
+    ))
+}
+
+/// Opens everything. No thread runs yet.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Corruption`], the devices'.
+pub fn open(mut options: Options) -> Result<Engine> {
+    let (flash_disk, large_disk) = disks(&options)?;
+    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk)?;
+    options.segment_bytes = manifest.segment_bytes;
+    options.validate()?;
+    let index_options = IndexOptions {
+        cache_bytes: options.index_cache_bytes,
+        memtable_bytes: options.memtable_bytes,
+        ..IndexOptions::default()
+    };
+    let (index, mark) = OrderedIndex::open(&options.flash_dir.join("index"), index_options)?;
+    let (large, report) = LargeSpace::open(
+        Arc::clone(&large_disk),
+        LargeOptions {
+            store_id: manifest.store_id,
+            split_threshold_bytes: options.split_threshold_bytes,
+            direct_io: options.direct_io,
+            read_only: options.read_only,
+        },
+    )?;
+    let mut damage = Vec::new();
+    for block in &report.missing {
+        damage.push(format!("block {block:016x} is gone; the values in it are lost"));
+    }
+    let accounting = Accounting::default();
+    let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
+    if let Some(mark) = &mark {
+        let large_part = accounting.restore(&mark.payload).ok_or_else(|| {
+            Error::corruption("the index's mark", "its accounting is too short; run `terrace repair`")
+        })?;
+        large.restore_accounting(large_part)?;
+    }
+    let segments = Segments::open(
+        Arc::clone(&flash_disk),
+        manifest.store_id,
+        manifest.segment_bytes,
+        options.flash_capacity_bytes,
+        options.direct_io,
+        options.read_only,
+    )?;
+    let pool = Arc::new(FramePool::default());
+    let mut recovered = flash::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
+    damage.append(&mut recovered.damage);
+    let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
+    let large_sync = {
+        let unsynced = Arc::clone(&unsynced);
+        Box::new(move || unsynced.sync())
+    };
+    let log = CommitLog::new(
+        segments,
+        pool,
+        options.overlay_bytes,
+        recovered,
+        persisted_seq,
+        large_sync,
+    );
+    Engine::new(Parts {
+        options,
+        flash_disk,
+        log,
+        index: Arc::new(index),
+        large,
+        unsynced,
+        accounting,
+        persisted_seq,
+        damage,
+    })
+}

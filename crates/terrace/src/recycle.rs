@@ -1,0 +1,380 @@
+//! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead blocks.
+//!
+//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately) or destaged to
+//! the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
+//! still has that version. A segment is free again when (a) the index has persisted everything up to the last move out of
+//! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
+
+use crate::{
+    Error, Result, Tier,
+    engine::Engine,
+    flash::{
+        address::Address,
+        format::{Body, Extent, FRAME_HEADER_BYTES, Record, records},
+        scan::SegmentImage,
+        segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    },
+    index::Home,
+    io::PAGE_BYTES,
+    key_hash,
+    large::DestageItem,
+    write::log::Committer,
+};
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans above 80 %).
+const FREE_SHARE_MIN_PERCENT: u32 = 20;
+/// At most this share of a segment is reinserted, so that a log full of hot values still shrinks.
+const REINSERTED_SHARE_MAX_PERCENT: usize = 50;
+/// Record bytes of one commit of moves.
+const MOVES_BYTES: usize = 256 << 10;
+/// Segments drained before their freeing is pushed on: one index flush then serves them all.
+const DRAINED_BATCH: usize = 4;
+/// At most this often the index is asked to persist what freeing waits for.
+const MARK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The recycling thread's state.
+pub struct Recycler {
+    engine: Arc<Engine>,
+    marked_at: Instant,
+    /// Dead blocks, with what was applied when they were seen to be.
+    dead_blocks: BTreeMap<u64, u64>,
+}
+
+/// A live value found in a segment.
+struct Live<'a> {
+    hash: u64,
+    record: Record<'a>,
+    recent: bool,
+}
+
+impl Recycler {
+    /// A recycler for a store.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            marked_at: Instant::now(),
+            dead_blocks: BTreeMap::new(),
+        }
+    }
+
+    /// Does the next thing there is to do. `false` if there was nothing.
+    ///
+    /// # Errors
+    /// The devices'; it can be tried again.
+    pub fn turn(&mut self) -> Result<bool> {
+        let freed = self.free_drained();
+        self.engine.large_result(self.engine.large.seal_ready())?;
+        self.delete_dead_blocks()?;
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        let drained = segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+            .count();
+        if drained > 0 || !self.dead_blocks.is_empty() {
+            self.ask_for_mark();
+        }
+        let wanted = (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        #[allow(clippy::cast_possible_truncation)] // a few segments
+        let soon = segments.available() + drained as u32;
+        if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
+            return Ok(freed);
+        }
+        let Some(segment) = segments.oldest_sealed(self.engine.log.applied_seq()) else {
+            return Ok(freed);
+        };
+        segments.start_draining(segment);
+        let outcome = self.drain(segment);
+        if outcome.is_err() && segment.state() == SegmentState::Draining {
+            segments.stop_draining(segment);
+        }
+        outcome.map(|()| true)
+    }
+
+    fn ask_for_mark(&mut self) {
+        let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
+        if urgent || self.marked_at.elapsed() >= MARK_INTERVAL {
+            self.marked_at = Instant::now();
+            self.engine.mark_wanted.store(true, Ordering::Release);
+            self.engine.log.wake_applier();
+        }
+    }
+
+    fn may_reuse(&self, drained_seq: u64) -> bool {
+        self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq && self.engine.watermark_seq() >= drained_seq
+    }
+
+    fn free_drained(&self) -> bool {
+        let segments = &self.engine.log.segments;
+        let mut freed = false;
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+        {
+            if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
+                self.engine.metrics.segments_recycled.fetch_add(1, Ordering::Relaxed);
+                freed = true;
+            }
+        }
+        if freed {
+            self.engine.log.notify_progress();
+        }
+        freed
+    }
+
+    /// Moves everything alive out of a segment.
+    fn drain(&self, segment: &Segment) -> Result<()> {
+        let engine = &self.engine;
+        let image = SegmentImage::read(segment, engine.log.segments.segment_bytes())?;
+        if self.refuses_damage(segment, &image)? {
+            return Ok(());
+        }
+        let live = self.live_records(segment, &image)?;
+        let limit = image.len_bytes() * REINSERTED_SHARE_MAX_PERCENT / 100;
+        let mut reinserted_bytes = 0;
+        let (hot, cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let take = live.recent && reinserted_bytes + live.record.record_bytes() <= limit;
+            if take {
+                reinserted_bytes += live.record.record_bytes();
+            }
+            take
+        });
+        self.reinsert(&hot)?;
+        match self.destage(&cold) {
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
+                self.reinsert(&cold)?
+            }
+            outcome => outcome?,
+        }
+        // Also what was overwritten in this segment may still be read by a snapshot taken before now.
+        let seq = engine.log.committed_seq();
+        engine.log.seal();
+        engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+        engine.log.segments.drained(segment, engine.log.applied_seq());
+        tracing::debug!(
+            segment = segment.number,
+            hot = hot.len(),
+            cold = cold.len(),
+            "drained a segment"
+        );
+        Ok(())
+    }
+
+    /// With the large tier full, writing live values again only helps if enough of the segment is dead.
+    fn reinserting_helps(&self, cold: &[Live<'_>], image: &SegmentImage) -> bool {
+        let live_bytes: usize = cold.iter().map(|live| live.record.record_bytes()).sum();
+        live_bytes < image.len_bytes() * 8 / 10
+    }
+
+    fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
+        let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
+        let mut live = Vec::new();
+        for frame in image.frames() {
+            let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
+            for (at, record) in records(payload) {
+                if !matches!(record.body, Body::Put { .. } | Body::MoveToFlash { .. }) {
+                    continue;
+                }
+                let hash = key_hash(record.key);
+                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+                let Some(address) = Address::new(position) else {
+                    continue;
+                };
+                // The flash index never lies about a slot it has; if it has none, the ordered index must say.
+                let recent = engine.flash_index.recency(hash, address);
+                if recent.is_some() || self.is_home(&record, address)? {
+                    live.push(Live {
+                        hash,
+                        record,
+                        recent: recent.is_some_and(|uses| uses > 0),
+                    });
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    fn is_home(&self, record: &Record<'_>, address: Address) -> Result<bool> {
+        let entry = self.engine.index.get(record.key)?;
+        Ok(entry.is_some_and(|entry| {
+            entry.version.0 == record.version()
+                && entry.home
+                    == Home::Flash {
+                        address: address.bytes(),
+                    }
+        }))
+    }
+
+    fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
+        let moves = values.iter().map(|live| {
+            let body = Body::MoveToFlash {
+                version: live.record.version(),
+                value: live.record.body.value(),
+            };
+            (live.hash, Record { body, ..live.record })
+        });
+        let bytes = self.commit_moves(moves)?;
+        self.engine
+            .metrics
+            .reinserted_bytes
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn destage(&self, values: &[Live<'_>]) -> Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let large = &self.engine.large;
+        let items: Vec<_> = values
+            .iter()
+            .map(|live| DestageItem {
+                key: live.record.key,
+                attributes: live.record.attributes,
+                value: live.record.body.value(),
+                version: live.record.version(),
+            })
+            .collect();
+        let written = self.engine.large_result(large.write_batch(&items))?;
+        if let Err(error) = self.engine.large_result(large.sync_all(&written)) {
+            written.iter().for_each(|value| large.abandoned(value));
+            return Err(error);
+        }
+        let moves = values.iter().zip(&written).map(|(live, value)| {
+            let extent = Extent {
+                block: value.block,
+                offset: value.offset,
+                extent_bytes: value.extent_bytes,
+                length: value.length,
+            };
+            let body = Body::MoveToBlock {
+                version: live.record.version(),
+                extent,
+            };
+            (live.hash, Record { body, ..live.record })
+        });
+        // If this fails some moves may be committed, so none may be abandoned; what is not pointed to is orphaned space.
+        self.commit_moves(moves)?;
+        for (live, value) in values.iter().zip(&written) {
+            large.committed(value, live.record.version());
+        }
+        Ok(())
+    }
+
+    /// Commits moves in parts; returns their bytes in the log.
+    fn commit_moves<'a>(&self, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Result<usize> {
+        let mut part = Vec::new();
+        let (mut part_bytes, mut total) = (0, 0);
+        for item in moves {
+            let bytes = item.1.record_bytes();
+            if part_bytes + bytes > MOVES_BYTES && !part.is_empty() {
+                self.engine.log.commit(Committer::Recycler, &part, false, || Ok(()))?;
+                part.clear();
+                part_bytes = 0;
+            }
+            part_bytes += bytes;
+            total += bytes;
+            part.push(item);
+        }
+        if !part.is_empty() {
+            self.engine.log.commit(Committer::Recycler, &part, false, || Ok(()))?;
+        }
+        Ok(total)
+    }
+
+    /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
+    fn refuses_damage(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let mut damaged = image.damaged();
+        let end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
+        if !self.tail_is_whole(segment, image)? {
+            damaged.push((end, image.len_bytes()));
+        }
+        if damaged.is_empty() {
+            return Ok(false);
+        }
+        let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
+        for item in engine
+            .index
+            .scan((Bound::Unbounded, Bound::Unbounded), engine.log.applied_seq())?
+        {
+            let (key, entry) = item?;
+            let Home::Flash { address } = entry.home else { continue };
+            let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
+            if damaged.iter().any(hit) {
+                let key = String::from_utf8_lossy(&key).into_owned();
+                tracing::error!(
+                    segment = segment.number,
+                    key,
+                    "the segment is damaged and still needed: quarantined"
+                );
+                engine.log.segments.quarantine(segment);
+                return Ok(true);
+            }
+        }
+        tracing::warn!(
+            segment = segment.number,
+            "the segment has damaged frames, but nothing points into them"
+        );
+        Ok(false)
+    }
+
+    /// Whether the segment's last frame is followed, in seq, by the first frame of the next segment.
+    fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let segments = &self.engine.log.segments;
+        let last_seq = image
+            .frames()
+            .last()
+            .map_or_else(|| segment.first_seq().saturating_sub(1), |frame| frame.header.last_seq);
+        let next = segments
+            .iter()
+            .filter(|other| other.generation() > segment.generation() && other.state() != SegmentState::Free)
+            .min_by_key(|other| other.generation());
+        let Some(next) = next else { return Ok(true) };
+        let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
+        next.file
+            .read_exact_at(&mut page, PAGE_BYTES as u64)
+            .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
+        let first =
+            crate::flash::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
+        Ok(first.is_none_or(|header| header.first_seq == last_seq + 1))
+    }
+
+    /// Deletes blocks in which nothing lives and nobody can look any more.
+    fn delete_dead_blocks(&mut self) -> Result<()> {
+        let applied = self.engine.log.applied_seq();
+        let dead = self.engine.large.dead_blocks();
+        self.dead_blocks.retain(|block, _| dead.contains(block));
+        for block in dead {
+            let seen = *self.dead_blocks.entry(block).or_insert(applied);
+            if self.may_reuse(seen) && self.nothing_points_to(block)? {
+                if self.engine.large_result(self.engine.large.delete(block, seen))? {
+                    tracing::debug!(block, "deleted a dead block");
+                }
+                self.dead_blocks.remove(&block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the index before a block is deleted: a miscount must cost space, never data.
+    fn nothing_points_to(&self, block: u64) -> Result<bool> {
+        for extent in self.engine.large.scan_block(block)? {
+            // What is damaged was read by nobody, or `verify` has told of it.
+            let Ok(extent) = extent else { continue };
+            let entry = self.engine.index.get(&extent.header.key)?;
+            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
+                tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,117 @@
+//! Reads everything and checks it: each entry's value, each segment's frames; and what nobody points to.
+
+use crate::{
+    Result,
+    engine::Engine,
+    flash::{scan::SegmentImage, segments::SegmentState},
+    index::Home,
+    read::read_home,
+};
+use std::{ops::Bound, sync::Arc};
+
+/// What `verify` found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Objects whose values were read and matched.
+    pub objects: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Findings that mean loss or damage: corrupt values, entries that lead nowhere, bad frames.
+    pub errors: Vec<String>,
+    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning reclaims them.
+    pub orphaned_bytes: u64,
+}
+
+/// Verifies a store as of now.
+///
+/// # Errors
+/// If the index cannot be walked.
+pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
+    let mut report = VerifyReport {
+        errors: engine.damage.clone(),
+        ..VerifyReport::default()
+    };
+    engine.log.wait_applied()?;
+    let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
+    let mut live_block_bytes = 0;
+    for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
+        let (key, entry) = match item {
+            Ok(item) => item,
+            Err(error) => {
+                report.errors.push(format!("the ordered index: {error}"));
+                break;
+            }
+        };
+        if let Home::Block { extent_bytes, .. } = entry.home {
+            live_block_bytes += extent_bytes;
+        }
+        match check_value(engine, &key, &entry) {
+            Ok(()) => {
+                report.objects += 1;
+                report.bytes += entry.length;
+            }
+            Err(reason) => report
+                .errors
+                .push(format!("key {:?}: {reason}", String::from_utf8_lossy(&key))),
+        }
+    }
+    check_segments(engine, &mut report);
+    let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
+    report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
+    Ok(report)
+}
+
+fn check_value(engine: &Engine, key: &[u8], entry: &crate::index::Entry) -> std::result::Result<(), String> {
+    let checksum = match &entry.home {
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            let reader = engine
+                .large
+                .open_value(*block, *offset, *extent_bytes, entry.length)
+                .map_err(|error| error.to_string())?;
+            if reader.header().map_err(|error| error.to_string())?.key != key {
+                return Err("its entry leads to another key's value".to_owned());
+            }
+            reader.verify().map_err(|error| error.to_string())?
+        }
+        _ => {
+            let hit = read_home(engine, key, entry).map_err(|error| error.to_string())?;
+            let object = hit.into_object().map_err(|error| error.to_string())?;
+            if object.value.len() as u64 != entry.length {
+                return Err(format!(
+                    "its value has {} bytes, its entry says {}",
+                    object.value.len(),
+                    entry.length
+                ));
+            }
+            crc32c::crc32c(&object.value)
+        }
+    };
+    if checksum == entry.checksum {
+        Ok(())
+    } else {
+        Err("its value does not match the checksum in its entry".to_owned())
+    }
+}
+
+fn check_segments(engine: &Engine, report: &mut VerifyReport) {
+    for segment in engine.log.segments.iter() {
+        if !matches!(segment.state(), SegmentState::Sealed | SegmentState::Quarantined) {
+            continue;
+        }
+        match SegmentImage::read(segment, engine.log.segments.segment_bytes()) {
+            Ok(image) => {
+                for (from, to) in image.damaged() {
+                    report.errors.push(format!(
+                        "segment {:08x}: bytes {from} to {to} hold no sound frame",
+                        segment.number
+                    ));
+                }
+            }
+            Err(error) => report.errors.push(format!("segment {:08x}: {error}", segment.number)),
+        }
+    }
+}

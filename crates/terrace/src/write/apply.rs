@@ -1,0 +1,386 @@
+//! The applier: folds frames into the indexes, in seq order. One thread, the only one that changes them.
+//!
+//! For each record: the ordered index's entry, the flash index's slot, the accounting. A move counts only if the entry
+//! still has the version that moved, so it never loses to or beats a concurrent overwrite.
+//!
+//! Between frames it seals the memtable when it is full (with a mark that says how far it got) and, after an open,
+//! refills the flash index from the ordered index a little at a time.
+
+use crate::{
+    HomeKind, Result, Version,
+    accounting::KeyFilter,
+    engine::Engine,
+    flash::{
+        address::Address,
+        format::{Body, Extent, Record},
+        frame::Frame,
+    },
+    index::{Applier as IndexApplier, Entry, Home, IndexMark},
+    key_hash,
+};
+use bytes::Bytes;
+use std::{
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// The memtable is also sealed after this much log, so that replay after a crash stays short.
+const LOG_BYTES_PER_MARK: u64 = 256 << 20;
+/// Entries refilled between two looks at the queue.
+const REFILL_STEP: usize = 2_000;
+/// The applier waits while this many memtables are unflushed,
+const SEALED_MEMTABLES_MAX: usize = 3;
+/// or the index has this many runs in its first level: reads would get slow.
+const FIRST_LEVEL_RUNS_MAX: usize = 30;
+/// The filter is built anew when it holds this many times the keys that can be in it.
+const STALE_FILTER_FACTOR: u64 = 4;
+
+/// State of the applying thread.
+pub struct Applier {
+    engine: Arc<Engine>,
+    index: IndexApplier,
+    /// Keys whose home may be inline or a block. Trusted once `refill` is over.
+    elsewhere: KeyFilter,
+    refill: Option<Refill>,
+    log_bytes_since_mark: u64,
+    /// The live bytes of blocks are known: everything recovery found is applied.
+    accounted: bool,
+    no_bytes: Bytes,
+}
+
+/// How far the refill of the flash index after an open has got.
+struct Refill {
+    after: Bound<Vec<u8>>,
+}
+
+/// What a put or delete replaced.
+enum Replaced {
+    /// Nothing, for all we know.
+    Nothing,
+    /// An object in the flash log, of unknown length.
+    Flash,
+    /// This.
+    Entry(Entry),
+}
+
+impl Applier {
+    /// Takes the applying side of the store.
+    ///
+    /// # Errors
+    /// If it is taken.
+    pub fn new(engine: Arc<Engine>) -> Result<Self> {
+        let index = engine.index.applier()?;
+        engine.refilling.store(true, Ordering::Release);
+        Ok(Self {
+            engine,
+            index,
+            elsewhere: KeyFilter::default(),
+            refill: Some(Refill {
+                after: Bound::Unbounded,
+            }),
+            log_bytes_since_mark: 0,
+            accounted: false,
+            no_bytes: Bytes::new(),
+        })
+    }
+
+    /// Runs until the log is closed and everything is applied.
+    pub fn run(mut self) {
+        loop {
+            let wait = if self.refill.is_some() {
+                Duration::ZERO
+            } else {
+                Duration::from_millis(100)
+            };
+            match self.engine.log.next_to_apply(wait) {
+                Some(frame) => self.apply_frame(&frame),
+                None if self.engine.log.is_closed() => break,
+                None => {}
+            }
+            if let Err(error) = self.between_frames() {
+                self.engine.log.writer.fail(&format!("the index cannot go on: {error}"));
+            }
+        }
+        self.engine.log.notify_progress();
+    }
+
+    fn between_frames(&mut self) -> Result<()> {
+        if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
+            self.engine.large.accounting_complete();
+            self.accounted = true;
+        }
+        let asked = self.engine.mark_wanted.swap(false, Ordering::AcqRel);
+        if self.engine.options.read_only {
+            // Nothing is persisted: what was replayed stays in memory.
+        } else if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
+            self.rotate()?;
+        }
+        if self.refill.is_some() {
+            self.refill_step()?;
+        } else if self.filter_is_stale() {
+            self.elsewhere.clear();
+            self.refill = Some(Refill {
+                after: Bound::Unbounded,
+            });
+        }
+        Ok(())
+    }
+
+    /// Seals the memtable with its mark and has it flushed.
+    fn rotate(&mut self) -> Result<()> {
+        let engine = &self.engine;
+        while engine.index.sealed_count() >= SEALED_MEMTABLES_MAX || engine.index.l0_runs() >= FIRST_LEVEL_RUNS_MAX {
+            if engine.log.writer.failure().is_some() || engine.log.is_closed() {
+                break;
+            }
+            engine.wake_index_threads();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut payload = engine.accounting.encode().to_vec();
+        payload.extend_from_slice(&engine.large.accounting());
+        let mark = IndexMark {
+            applied_seq: self.index.applied_seq(),
+            payload: payload.into(),
+        };
+        self.index.rotate(mark)?;
+        self.log_bytes_since_mark = 0;
+        engine.wake_index_threads();
+        Ok(())
+    }
+
+    fn filter_is_stale(&self) -> bool {
+        let accounting = &self.engine.accounting;
+        let live = accounting.stats(HomeKind::Inline).objects + accounting.stats(HomeKind::Block).objects;
+        self.elsewhere.len() as u64 > (live + 100_000) * STALE_FILTER_FACTOR
+    }
+
+    fn apply_frame(&mut self, frame: &Frame) {
+        let view = frame.view();
+        let after = self.index.applied_seq();
+        // In key order, since the memtable takes it up to twice as fast; the sort is stable, so records of one key stay
+        // in the order of their seqs. A frame that recovery found may begin with commits the index has persisted.
+        let mut records: Vec<_> = view
+            .records()
+            .filter(|(_, record)| record.seq > after)
+            .map(|(address, record)| (key_prefix(record.key), address, record))
+            .collect();
+        records.sort_by(|one, other| one.0.cmp(&other.0).then_with(|| one.2.key.cmp(other.2.key)));
+        for (_, address, record) in &records {
+            self.apply_record(*address, record);
+        }
+        drop(records);
+        let last_seq = view.last_seq().max(after);
+        self.log_bytes_since_mark += view.bytes().len() as u64;
+        drop(view);
+        self.index.applied(last_seq);
+        self.engine.log.applied(frame, last_seq);
+    }
+
+    fn apply_record(&mut self, address: Address, record: &Record<'_>) {
+        let hash = key_hash(record.key);
+        match record.body {
+            Body::Put { value } => self.put_flash(hash, address, record, value.len() as u64),
+            Body::PutInline { value } => {
+                self.replace(hash, record.key);
+                let home = Home::Inline(Bytes::copy_from_slice(value));
+                self.put_elsewhere(hash, record, home, value.len() as u64);
+            }
+            Body::PutLarge { extent } => {
+                self.replace(hash, record.key);
+                self.put_elsewhere(hash, record, block_home(extent), extent.length);
+                self.engine.large.account_live(extent.block, extent.extent_bytes);
+            }
+            Body::Delete => {
+                self.replace(hash, record.key);
+                self.index.remove(record.key, record.seq);
+            }
+            Body::MoveToFlash { version, value } => {
+                self.move_to_flash(hash, address, record, version, value.len() as u64)
+            }
+            Body::MoveToBlock { version, extent } => self.move_to_block(hash, record, version, extent),
+        }
+    }
+
+    fn put_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, length: u64) {
+        let old = self.old_elsewhere(hash, record.key);
+        let replaced = self
+            .engine
+            .flash_index
+            .insert(hash, address, record.record_bytes() as u64);
+        let replaced = match old {
+            Some(entry) => Replaced::Entry(entry),
+            None if replaced.is_some() => Replaced::Flash,
+            None => Replaced::Nothing,
+        };
+        self.account_replaced(&replaced);
+        let entry = self.entry(
+            record,
+            Home::Flash {
+                address: address.bytes(),
+            },
+            length,
+        );
+        self.index.insert(record.key, &entry, record.seq);
+        self.engine.accounting.add(HomeKind::Flash, length);
+    }
+
+    fn put_elsewhere(&mut self, hash: u64, record: &Record<'_>, home: Home, length: u64) {
+        self.elsewhere.insert(hash);
+        self.engine.accounting.add(home.kind(), length);
+        let entry = self.entry(record, home, length);
+        self.index.insert(record.key, &entry, record.seq);
+    }
+
+    fn entry(&self, record: &Record<'_>, home: Home, length: u64) -> Entry {
+        let attributes = if record.attributes.is_empty() {
+            self.no_bytes.clone()
+        } else {
+            Bytes::copy_from_slice(record.attributes)
+        };
+        Entry {
+            version: Version(record.version()),
+            length,
+            checksum: record.checksum,
+            home,
+            attributes,
+        }
+    }
+
+    /// Takes the key's object out of the flash index and the accounting.
+    fn replace(&mut self, hash: u64, key: &[u8]) {
+        let old = self.old_elsewhere(hash, key);
+        let removed = self.engine.flash_index.remove(hash);
+        let replaced = match old {
+            Some(entry) => Replaced::Entry(entry),
+            None if removed.is_some() => Replaced::Flash,
+            None => Replaced::Nothing,
+        };
+        self.account_replaced(&replaced);
+    }
+
+    /// The key's entry, where the flash index cannot tell what it is.
+    fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        if self.refill.is_none() && !self.elsewhere.may_contain(hash) {
+            return None;
+        }
+        self.current_entry(key)
+    }
+
+    /// The key's entry as it is now.
+    fn current_entry(&self, key: &[u8]) -> Option<Entry> {
+        self.engine.index.get(key).unwrap_or_else(|error| {
+            // What it replaces is then accounted as alive until `repair` counts again: space is lost, no data.
+            tracing::error!(%error, "the index cannot say what a commit replaces");
+            None
+        })
+    }
+
+    fn account_replaced(&self, replaced: &Replaced) {
+        match replaced {
+            Replaced::Nothing => {}
+            Replaced::Flash => self.engine.accounting.remove_average_flash(),
+            Replaced::Entry(entry) => {
+                self.engine.accounting.remove(entry.home.kind(), entry.length);
+                if let Home::Block {
+                    block, extent_bytes, ..
+                } = entry.home
+                {
+                    self.engine.large.account_dead(block, extent_bytes);
+                }
+            }
+        }
+    }
+
+    fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
+        let Some(entry) = self
+            .current_entry(record.key)
+            .filter(|entry| entry.version.0 == version)
+        else {
+            return;
+        };
+        self.account_replaced(&Replaced::Entry(entry));
+        self.engine
+            .flash_index
+            .insert(hash, address, record.record_bytes() as u64);
+        self.engine.accounting.add(HomeKind::Flash, length);
+        let entry = self.entry(
+            record,
+            Home::Flash {
+                address: address.bytes(),
+            },
+            length,
+        );
+        self.index.insert(record.key, &entry, record.seq);
+    }
+
+    fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
+        let current = self
+            .current_entry(record.key)
+            .filter(|entry| entry.version.0 == version);
+        // Alive first, then dead if the move comes too late: so the block never looks unused in between.
+        self.engine.large.account_live(extent.block, extent.extent_bytes);
+        let Some(entry) = current else {
+            self.engine.large.account_dead(extent.block, extent.extent_bytes);
+            return;
+        };
+        if entry.home.kind() == HomeKind::Flash {
+            self.engine.flash_index.remove(hash);
+        }
+        self.account_replaced(&Replaced::Entry(entry));
+        self.put_elsewhere(hash, record, block_home(extent), extent.length);
+    }
+
+    /// Puts the next entries of the ordered index into the flash index and the filter.
+    fn refill_step(&mut self) -> Result<()> {
+        let Some(refill) = &mut self.refill else { return Ok(()) };
+        let seq = self.index.applied_seq();
+        let scan = self.engine.index.scan((refill.after.clone(), Bound::Unbounded), seq)?;
+        let mut seen = 0;
+        for item in scan.take(REFILL_STEP) {
+            let (key, entry) = item?;
+            let hash = key_hash(&key);
+            match entry.home {
+                Home::Flash { address } => {
+                    let record_bytes = record_bytes(&key, &entry);
+                    if let Some(address) = Address::new(address) {
+                        self.engine.flash_index.insert(hash, address, record_bytes);
+                    }
+                }
+                Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
+            }
+            seen += 1;
+            refill.after = Bound::Excluded(key.to_vec());
+        }
+        if seen < REFILL_STEP {
+            self.refill = None;
+            self.engine.refilling.store(false, Ordering::Release);
+            tracing::debug!("the flash index is filled");
+        }
+        Ok(())
+    }
+}
+
+fn block_home(extent: Extent) -> Home {
+    Home::Block {
+        block: extent.block,
+        offset: extent.offset,
+        extent_bytes: extent.extent_bytes,
+    }
+}
+
+/// The first bytes of a key as a number that sorts like them.
+fn key_prefix(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let bytes = key.len().min(8);
+    prefix[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(prefix)
+}
+
+/// Length in the log of the record an entry points to. A moved record is a little longer.
+#[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+fn record_bytes(key: &[u8], entry: &Entry) -> u64 {
+    use crate::flash::format::{MOVE_EXTENSION_BYTES, RECORD_HEADER_BYTES, RECORD_UNIT_BYTES};
+    let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len();
+    (head_bytes as u64 + entry.length).next_multiple_of(RECORD_UNIT_BYTES as u64)
+}

@@ -1,0 +1,456 @@
+//! The commit log: gives every commit its seq and its place in the flash log, and makes it visible.
+//!
+//! Order of events for one commit: (1) under the tail's lock its condition is decided, it gets the next seq and its
+//! records are appended to the open frame, where readers find them at once; (2) the frame is sealed when full, when
+//! somebody needs it durable, or after the coalescing interval; (3) it is written (`flash::writer`) and applied
+//! (`write::apply`), in either order; (4) it leaves the overlay.
+//!
+//! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
+//! at commit.
+
+use super::overlay::Overlay;
+use crate::{
+    Error, Result, Tier,
+    flash::{
+        format::{FRAME_HEADER_BYTES, Record},
+        frame::{Frame, FramePool},
+        recover::RecoveredLog,
+        segments::{RESERVED_SEGMENTS, Segments},
+        writer::{FrameWriter, LargeSync},
+    },
+    io::PAGE_BYTES,
+};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
+const FRAME_BYTES_TARGET: usize = 1 << 20;
+/// How long a commit waits for recycling before it reports that the tier is full.
+const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Who commits, and so what it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committer {
+    /// A caller: waits for the applier and for free segments.
+    User,
+    /// Recycling: may use the reserved segments and never waits for itself.
+    Recycler,
+}
+
+/// The log's tail, frames in memory, and the threads' meeting points.
+#[derive(Debug)]
+pub struct CommitLog {
+    /// The ring of segments.
+    pub segments: Segments,
+    /// Writes frames and makes them durable.
+    pub writer: FrameWriter,
+    /// Commits the index does not know yet.
+    pub overlay: Overlay,
+    tail: Mutex<Tail>,
+    pool: Arc<FramePool>,
+    overlay_bytes_max: u64,
+    committed_seq: AtomicU64,
+    applied_seq: AtomicU64,
+    closed: AtomicBool,
+    /// Why the index cannot take more, while its device is full.
+    index_full: Mutex<Option<String>>,
+    to_apply: Mutex<VecDeque<Arc<Frame>>>,
+    apply_signal: Condvar,
+    /// For the flusher: something was opened or sealed.
+    flush_needed: Mutex<bool>,
+    flush_signal: Condvar,
+    /// For those who wait until a seq is applied, or for free segments.
+    progress: Mutex<u64>,
+    progress_signal: Condvar,
+}
+
+#[derive(Debug)]
+struct Tail {
+    /// Number and generation of the segment that is written.
+    segment: Option<(u32, u64)>,
+    /// Where in it the next frame starts.
+    offset: u64,
+    open: Option<(Arc<Frame>, Instant)>,
+    next_seq: u64,
+    /// A segment made ready ahead of need.
+    spare: Option<(u32, u64)>,
+}
+
+impl CommitLog {
+    /// Starts a log behind what recovery found.
+    pub fn new(
+        segments: Segments,
+        pool: Arc<FramePool>,
+        overlay_bytes_max: u64,
+        recovered: RecoveredLog,
+        persisted_seq: u64,
+        large_sync: LargeSync,
+    ) -> Self {
+        let RecoveredLog {
+            frames: recovered,
+            last_seq,
+            tail,
+            ..
+        } = recovered;
+        let segment = tail.and_then(|(number, end)| {
+            let segment = segments.get(number)?;
+            let room = end + (2 * PAGE_BYTES) as u64 <= segments.segment_bytes();
+            room.then(|| {
+                segments.reopen(segment);
+                (number, segment.generation())
+            })
+        });
+        let overlay = Overlay::default();
+        for frame in &recovered {
+            overlay.sealed(frame.view().bytes().len());
+            overlay.push(Arc::clone(frame));
+        }
+        Self {
+            tail: Mutex::new(Tail {
+                segment,
+                offset: tail.map_or(0, |tail| tail.1),
+                open: None,
+                next_seq: last_seq + 1,
+                spare: None,
+            }),
+            segments,
+            writer: FrameWriter::starting_at(last_seq, large_sync),
+            overlay,
+            pool,
+            overlay_bytes_max,
+            committed_seq: AtomicU64::new(last_seq),
+            applied_seq: AtomicU64::new(persisted_seq),
+            closed: AtomicBool::new(false),
+            index_full: Mutex::new(None),
+            to_apply: Mutex::new(recovered.into()),
+            apply_signal: Condvar::new(),
+            flush_needed: Mutex::new(false),
+            flush_signal: Condvar::new(),
+            progress: Mutex::new(0),
+            progress_signal: Condvar::new(),
+        }
+    }
+
+    /// Seq of the last commit.
+    pub fn committed_seq(&self) -> u64 {
+        self.committed_seq.load(Ordering::Acquire)
+    }
+
+    /// Everything up to this seq is in the index.
+    pub fn applied_seq(&self) -> u64 {
+        self.applied_seq.load(Ordering::Acquire)
+    }
+
+    /// Commits records as one: all get the same seq. `decide` runs inside the commit, where no other commit can come
+    /// between it and this one; its error becomes the commit's and nothing is written.
+    ///
+    /// # Errors
+    /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records are longer than a segment.
+    pub fn commit(
+        &self,
+        who: Committer,
+        records: &[(u64, Record<'_>)],
+        needs_large_sync: bool,
+        decide: impl FnOnce() -> Result<()>,
+    ) -> Result<u64> {
+        let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
+        let longest = self.segments.segment_bytes() as usize - PAGE_BYTES - FRAME_HEADER_BYTES;
+        if bytes > longest {
+            return Err(Error::invalid(format!(
+                "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
+            )));
+        }
+        self.wait_until_allowed(who)?;
+        let mut tail = self.tail.lock();
+        if let Some(reason) = self.writer.failure() {
+            return Err(Error::Failed(reason));
+        }
+        self.check_open()?;
+        decide()?;
+        let frame = self.frame_with_room(&mut tail, bytes)?;
+        let seq = tail.next_seq;
+        if needs_large_sync {
+            frame.set_needs_large_sync();
+        }
+        frame.append(seq, records);
+        tail.next_seq += 1;
+        self.committed_seq.store(seq, Ordering::Release);
+        if frame.len_bytes() >= FRAME_BYTES_TARGET {
+            self.seal_open(&mut tail);
+        }
+        Ok(seq)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Unavailable("the store is closed"));
+        }
+        Ok(())
+    }
+
+    /// Back-pressure: waits for the applier and for free segments.
+    fn wait_until_allowed(&self, who: Committer) -> Result<()> {
+        if who == Committer::Recycler {
+            return Ok(());
+        }
+        let stopped = || self.closed.load(Ordering::Acquire) || self.writer.failure().is_some();
+        if self.overlay.bytes() > self.overlay_bytes_max {
+            let index_full = || self.index_full.lock().clone();
+            self.overlay
+                .wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
+            if let Some(reason) = index_full().filter(|_| self.overlay.bytes() > self.overlay_bytes_max) {
+                return Err(Error::OutOfSpace {
+                    tier: Tier::Flash,
+                    reason,
+                });
+            }
+        }
+        if self.segments.available() >= RESERVED_SEGMENTS {
+            return Ok(());
+        }
+        let deadline = Instant::now() + SPACE_WAIT_MAX;
+        self.wake_flusher();
+        let mut progress = self.progress.lock();
+        while self.segments.available() < RESERVED_SEGMENTS && !stopped() {
+            if self.progress_signal.wait_until(&mut progress, deadline).timed_out() {
+                self.segments.retry_device();
+                return Err(Error::OutOfSpace {
+                    tier: Tier::Flash,
+                    reason: format!(
+                        "the flash log has no free segment among {} and recycling cannot free one (large tier full, or an old snapshot holds them)",
+                        self.segments.capacity()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize) -> Result<Arc<Frame>> {
+        if let Some((frame, _)) = &tail.open {
+            let fits =
+                frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
+            if fits {
+                return Ok(Arc::clone(frame));
+            }
+            self.seal_open(tail);
+        }
+        let needed = (FRAME_HEADER_BYTES + bytes).next_multiple_of(PAGE_BYTES) as u64;
+        if tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
+            self.next_segment(tail)?;
+        }
+        let Some((number, generation)) = tail.segment else {
+            return Err(Error::Unavailable("the log has no segment to write"));
+        };
+        let frame = Arc::new(Frame::open(
+            number,
+            generation,
+            self.segments.segment_bytes(),
+            tail.offset,
+            Arc::clone(&self.pool),
+        ));
+        self.overlay.push(Arc::clone(&frame));
+        tail.open = Some((Arc::clone(&frame), Instant::now()));
+        self.wake_flusher();
+        Ok(frame)
+    }
+
+    fn next_segment(&self, tail: &mut MutexGuard<'_, Tail>) -> Result<()> {
+        let next = match tail.spare.take() {
+            Some(spare) => spare,
+            None => {
+                let segment = self.segments.take(tail.next_seq)?;
+                (segment.number, segment.generation())
+            }
+        };
+        if let Some(full) = tail.segment.and_then(|(number, _)| self.segments.get(number)) {
+            self.segments.seal(full, tail.next_seq - 1, tail.offset);
+        }
+        tail.segment = Some(next);
+        tail.offset = PAGE_BYTES as u64;
+        Ok(())
+    }
+
+    /// Seals the open frame and hands it to the writer and the applier.
+    fn seal_open(&self, tail: &mut MutexGuard<'_, Tail>) {
+        let Some((frame, _)) = tail.open.take() else { return };
+        tail.offset = frame.seal(self.writer.durable_seq());
+        self.overlay.sealed(frame.len_bytes());
+        self.writer.push(Arc::clone(&frame));
+        self.to_apply.lock().push_back(frame);
+        self.apply_signal.notify_one();
+        self.wake_flusher();
+    }
+
+    /// Seals whatever is open.
+    pub fn seal(&self) {
+        self.seal_open(&mut self.tail.lock());
+    }
+
+    /// Returns when everything up to `seq` is durable.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the device failed.
+    pub fn make_durable(&self, seq: u64) -> Result<()> {
+        let outcome = self.writer.make_durable(&self.segments, seq, || self.seal());
+        self.overlay.release_finished();
+        outcome
+    }
+
+    fn wake_flusher(&self) {
+        let mut needed = self.flush_needed.lock();
+        if !*needed {
+            *needed = true;
+            self.flush_signal.notify_one();
+        }
+    }
+
+    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than `interval`, writes,
+    /// and keeps a segment ready. Returns whether it did something.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the device failed.
+    pub fn flush_turn(&self, interval: Duration, idle: Duration) -> Result<bool> {
+        {
+            let mut needed = self.flush_needed.lock();
+            if !*needed {
+                self.flush_signal.wait_for(&mut needed, idle);
+            }
+            if !std::mem::take(&mut *needed) {
+                return Ok(false);
+            }
+        }
+        self.writer.write_sealed(&self.segments)?;
+        let wait = {
+            let mut tail = self.tail.lock();
+            // When the applier is behind, sealing early only makes more and smaller frames.
+            let behind = self.to_apply.lock().len() > 4;
+            match &tail.open {
+                Some((_, since)) if since.elapsed() >= interval && !behind => {
+                    self.seal_open(&mut tail);
+                    None
+                }
+                Some((_, since)) => Some(interval.saturating_sub(since.elapsed()).max(Duration::from_micros(300))),
+                None => None,
+            }
+        };
+        self.writer.write_sealed(&self.segments)?;
+        self.overlay.release_finished();
+        self.prepare_spare();
+        if let Some(wait) = wait {
+            let mut needed = self.flush_needed.lock();
+            if !*needed {
+                self.flush_signal.wait_for(&mut needed, wait);
+            }
+            *needed = true;
+        }
+        Ok(true)
+    }
+
+    /// Makes the next segment ready, so that no commit waits for a file to be made.
+    fn prepare_spare(&self) {
+        let wanted = {
+            let tail = self.tail.lock();
+            let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
+            // Not before there is need: every opening of a store would else cost a segment.
+            (tail.spare.is_none() && used > self.segments.segment_bytes() / 4).then_some(tail.next_seq)
+        };
+        let Some(next_seq) = wanted else { return };
+        if self.segments.available() <= RESERVED_SEGMENTS {
+            return;
+        }
+        if let Ok(segment) = self.segments.take(next_seq) {
+            let mut tail = self.tail.lock();
+            if tail.spare.is_none() {
+                tail.spare = Some((segment.number, segment.generation()));
+            } else {
+                self.segments.free_unused(segment);
+            }
+        }
+    }
+
+    /// The applier's next frame; waits at most `wait`.
+    pub fn next_to_apply(&self, wait: Duration) -> Option<Arc<Frame>> {
+        let mut queue = self.to_apply.lock();
+        if queue.is_empty() {
+            self.apply_signal.wait_for(&mut queue, wait);
+        }
+        queue.pop_front()
+    }
+
+    /// Wakes the applier for something other than a frame.
+    pub fn wake_applier(&self) {
+        let _guard = self.to_apply.lock();
+        self.apply_signal.notify_one();
+    }
+
+    /// The applier has put everything up to `seq` into the index.
+    pub fn applied(&self, frame: &Frame, seq: u64) {
+        self.applied_seq.store(seq, Ordering::Release);
+        frame.set_applied();
+        self.overlay.release_finished();
+        self.notify_progress();
+    }
+
+    /// Wakes those who wait for seqs to be applied or segments to be freed.
+    pub fn notify_progress(&self) {
+        *self.progress.lock() += 1;
+        self.progress_signal.notify_all();
+    }
+
+    /// Returns when `done` holds; looks again at every progress.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
+    pub fn wait_for(&self, done: impl Fn() -> bool) -> Result<()> {
+        if done() {
+            return Ok(());
+        }
+        let mut progress = self.progress.lock();
+        while !done() {
+            if let Some(reason) = self.writer.failure() {
+                return Err(Error::Failed(reason));
+            }
+            self.progress_signal.wait_for(&mut progress, Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Returns when everything committed so far is applied, and gives that seq.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the store stops first.
+    pub fn wait_applied(&self) -> Result<u64> {
+        let seq = self.committed_seq();
+        if self.applied_seq() < seq {
+            self.seal();
+            self.wait_for(|| self.applied_seq() >= seq)?;
+        }
+        Ok(self.applied_seq())
+    }
+
+    /// Says that the index cannot be flushed because its device is full, or that it can again.
+    pub fn set_index_full(&self, reason: Option<String>) {
+        *self.index_full.lock() = reason;
+    }
+
+    /// No commit after this. Those under way finish or fail.
+    pub fn close(&self) {
+        let _tail = self.tail.lock();
+        self.closed.store(true, Ordering::Release);
+        self.wake_flusher();
+        self.wake_applier();
+    }
+
+    /// Whether the log was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}

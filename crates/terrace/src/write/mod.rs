@@ -1,0 +1,279 @@
+//! The way of a write: check → place (by size) → commit → publish → apply.
+//!
+//! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`), everything else into the
+//!    log with its record.
+//! 2. *Commit* (`log`): the records get their seq, their place in the open frame, and are visible.
+//! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with others.
+//! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
+//!
+//! A value is durable before the record that points to it is written: a `Sync` write syncs its value before it commits,
+//! a `Buffered` one marks the frame, which syncs the large space before it is written.
+
+pub mod apply;
+pub mod condition;
+pub mod log;
+pub mod overlay;
+pub mod stream;
+
+use crate::{
+    Attributes, Batch, Condition, Durability, Error, KEY_BYTES_MAX, PutOptions, Result, VALUE_BYTES_MAX, Version,
+    batch::{Change, Operation},
+    engine::Engine,
+    flash::format::{Body, Record},
+    key_hash,
+};
+use condition::Precheck;
+use log::Committer;
+use std::{collections::HashMap, sync::atomic::Ordering};
+use stream::PendingLarge;
+
+/// Checks a key's length.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0 => Err(Error::invalid("the key is empty; a key has 1 byte to 4 KiB")),
+        1..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(Error::invalid(format!(
+            "the key has {bytes} bytes; a key has 1 byte to 4 KiB"
+        ))),
+    }
+}
+
+/// Checks a value's length.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub fn check_length(bytes: u64) -> Result<()> {
+    if bytes > VALUE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "the value has {bytes} bytes; a value has at most 5 GiB ({VALUE_BYTES_MAX} bytes)"
+        )));
+    }
+    Ok(())
+}
+
+/// Puts one object.
+pub fn put(engine: &Engine, key: &[u8], value: &[u8], options: &PutOptions) -> Result<Version> {
+    engine.check_writable()?;
+    check_key(key)?;
+    check_length(value.len() as u64)?;
+    let attributes = options.attributes.encode()?;
+    if value.len() as u64 >= engine.options.size_threshold_bytes {
+        let pending = PendingLarge::write(engine, key, &attributes, value)?;
+        return commit_large(engine, key, &attributes, pending, options.condition, options.durability);
+    }
+    let body = small_body(engine, value);
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes: &attributes,
+        checksum: crc32c::crc32c(value),
+        body,
+    };
+    commit_one(engine, record, false, options.condition, options.durability)
+}
+
+/// Where a small value's home is.
+const fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
+    if value.len() as u64 <= engine.options.inline_bytes_max {
+        Body::PutInline { value }
+    } else {
+        Body::Put { value }
+    }
+}
+
+/// Deletes one key.
+pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Durability) -> Result<Version> {
+    engine.check_writable()?;
+    check_key(key)?;
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes: &[],
+        checksum: 0,
+        body: Body::Delete,
+    };
+    commit_one(engine, record, false, condition, durability)
+}
+
+/// Commits the record of a value that is in the large space.
+pub fn commit_large(
+    engine: &Engine,
+    key: &[u8],
+    attributes: &[u8],
+    pending: PendingLarge<'_>,
+    condition: Condition,
+    durability: Durability,
+) -> Result<Version> {
+    match durability {
+        Durability::Sync => pending.sync()?,
+        Durability::Buffered => pending.sync_with_frame(),
+    }
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes,
+        checksum: pending.checksum(),
+        body: Body::PutLarge {
+            extent: pending.extent(),
+        },
+    };
+    let version = commit_one(
+        engine,
+        record,
+        durability == Durability::Buffered,
+        condition,
+        Durability::Buffered,
+    )?;
+    pending.committed(version);
+    if durability == Durability::Sync {
+        engine.log.make_durable(version.0)?;
+    }
+    Ok(version)
+}
+
+fn commit_one(
+    engine: &Engine,
+    record: Record<'_>,
+    needs_large_sync: bool,
+    condition: Condition,
+    durability: Durability,
+) -> Result<Version> {
+    let hash = key_hash(record.key);
+    let precheck = Precheck::new(engine, record.key, condition)?;
+    let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
+    let seq = engine
+        .log
+        .commit(Committer::User, &[(hash, record)], needs_large_sync, || {
+            precheck.decide(engine, record.key, hash)
+        })?;
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
+    if durability == Durability::Sync {
+        engine.log.make_durable(seq)?;
+    }
+    Ok(Version(seq))
+}
+
+/// One key's part of a batch, placed and ready to commit.
+struct Placed<'a> {
+    operation: &'a Operation,
+    attributes: Vec<u8>,
+    pending: Option<PendingLarge<'a>>,
+}
+
+/// Commits a batch, whole or not at all.
+pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Result<Version> {
+    engine.check_writable()?;
+    if batch.operations.is_empty() {
+        return Err(Error::invalid("the batch is empty"));
+    }
+    for operation in &batch.operations {
+        check_key(&operation.key)?;
+    }
+    // A later operation on a key replaces an earlier one; all conditions are decided on the state before the batch.
+    let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.operations.len());
+    for (position, operation) in batch.operations.iter().enumerate() {
+        last.insert(&operation.key, position);
+    }
+    let mut placed = Vec::with_capacity(last.len());
+    for (position, operation) in batch.operations.iter().enumerate() {
+        if last[&operation.key[..]] == position {
+            placed.push(place(engine, operation)?);
+        }
+    }
+    for pending in placed.iter().filter_map(|placed| placed.pending.as_ref()) {
+        match durability {
+            Durability::Sync => pending.sync()?,
+            Durability::Buffered => pending.sync_with_frame(),
+        }
+    }
+    let version = commit_placed(engine, batch, &placed, durability)?;
+    for pending in placed.into_iter().filter_map(|placed| placed.pending) {
+        pending.committed(version);
+    }
+    if durability == Durability::Sync {
+        engine.log.make_durable(version.0)?;
+    }
+    Ok(version)
+}
+
+fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>> {
+    let no_attributes = Attributes::new();
+    let (value, attributes) = match &operation.change {
+        Change::Put { value, attributes } => (Some(value), attributes),
+        Change::Delete => (None, &no_attributes),
+    };
+    let attributes = attributes.encode()?;
+    let mut pending = None;
+    if let Some(value) = value {
+        check_length(value.len() as u64)?;
+        if value.len() as u64 >= engine.options.size_threshold_bytes {
+            pending = Some(PendingLarge::write(engine, &operation.key, &attributes, value)?);
+        }
+    }
+    Ok(Placed {
+        operation,
+        attributes,
+        pending,
+    })
+}
+
+fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durability: Durability) -> Result<Version> {
+    let mut user_bytes = 0;
+    let records: Vec<_> = placed
+        .iter()
+        .map(|placed| {
+            let key = &placed.operation.key[..];
+            let (body, checksum) = match (&placed.operation.change, &placed.pending) {
+                (_, Some(pending)) => (
+                    Body::PutLarge {
+                        extent: pending.extent(),
+                    },
+                    pending.checksum(),
+                ),
+                (Change::Put { value, .. }, None) => (small_body(engine, value), crc32c::crc32c(value)),
+                (Change::Delete, None) => (Body::Delete, 0),
+            };
+            user_bytes += key.len() + placed.attributes.len() + body.value().len();
+            let record = Record {
+                seq: 0,
+                generation: 0,
+                key,
+                attributes: &placed.attributes,
+                checksum,
+                body,
+            };
+            (key_hash(key), record)
+        })
+        .collect();
+    let conditions = batch
+        .operations
+        .iter()
+        .filter(|operation| operation.condition != Condition::None)
+        .map(|operation| {
+            Ok((
+                &operation.key[..],
+                Precheck::new(engine, &operation.key, operation.condition)?,
+            ))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
+    let seq = engine.log.commit(Committer::User, &records, needs_large_sync, || {
+        conditions
+            .iter()
+            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
+    })?;
+    engine
+        .metrics
+        .user_bytes
+        .fetch_add(user_bytes as u64, Ordering::Relaxed);
+    Ok(Version(seq))
+}

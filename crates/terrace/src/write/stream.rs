@@ -1,0 +1,262 @@
+//! Values on their way to the large space, and the stream a caller writes one object through.
+
+use super::{check_key, check_length, commit_large, put};
+use crate::{
+    Durability, Error, PutOptions, Result, Version, WriterOptions,
+    engine::Engine,
+    flash::format::Extent,
+    large::{LargeSpace, LargeValue, LargeWriter},
+};
+use parking_lot::Mutex;
+use std::{io, sync::Arc};
+
+/// Values that buffered commits point to and that are not known to be durable. A frame with such a record syncs them
+/// before it is written.
+#[derive(Debug)]
+pub struct UnsyncedLarge {
+    large: LargeSpace,
+    values: Mutex<Vec<LargeValue>>,
+}
+
+impl UnsyncedLarge {
+    /// None yet.
+    pub const fn new(large: LargeSpace) -> Self {
+        Self {
+            large,
+            values: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Syncs all of them, with one sync per block.
+    ///
+    /// # Errors
+    /// The large space's; it then refuses writes.
+    pub fn sync(&self) -> Result<()> {
+        let values = std::mem::take(&mut *self.values.lock());
+        self.large.sync_all(&values)
+    }
+}
+
+/// A value that is in the large space but in no commit yet. Dropped uncommitted, it is abandoned.
+pub struct PendingLarge<'a> {
+    engine: &'a Engine,
+    value: Option<LargeValue>,
+    place: LargeValue,
+}
+
+impl<'a> PendingLarge<'a> {
+    /// Writes a whole value.
+    ///
+    /// # Errors
+    /// The large space's.
+    pub fn write(engine: &'a Engine, key: &[u8], attributes: &[u8], value: &[u8]) -> Result<Self> {
+        let ticket = engine.log.committed_seq() + 1;
+        let written = engine.large_result(engine.large.write(key, attributes, value, ticket))?;
+        Ok(Self::new(engine, written))
+    }
+
+    /// Takes over a value that a stream has written.
+    pub const fn new(engine: &'a Engine, value: LargeValue) -> Self {
+        Self {
+            engine,
+            value: Some(value),
+            place: value,
+        }
+    }
+
+    /// Where it is.
+    pub const fn extent(&self) -> Extent {
+        Extent {
+            block: self.place.block,
+            offset: self.place.offset,
+            extent_bytes: self.place.extent_bytes,
+            length: self.place.length,
+        }
+    }
+
+    /// CRC-32C of the value.
+    pub const fn checksum(&self) -> u32 {
+        self.place.checksum
+    }
+
+    /// Makes it durable, together with others that finish now.
+    ///
+    /// # Errors
+    /// The large space's; the store then refuses writes.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.large_result(self.engine.large.sync(&self.place))
+    }
+
+    /// Has it synced before the frame of its record is written.
+    pub fn sync_with_frame(&self) {
+        self.engine.unsynced.values.lock().push(self.place);
+    }
+
+    /// A commit points to it.
+    pub fn committed(mut self, version: Version) {
+        if let Some(value) = self.value.take() {
+            self.engine.large.committed(&value, version.0);
+            let user_bytes = value.length;
+            self.engine
+                .metrics
+                .user_bytes
+                .fetch_add(user_bytes, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for PendingLarge<'_> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.engine.unsynced.values.lock().retain(|other| *other != value);
+            self.engine.large.abandoned(&value);
+        }
+    }
+}
+
+/// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without leaves only space that
+/// cleaning reclaims.
+pub struct ValueWriter {
+    engine: Arc<Engine>,
+    key: Vec<u8>,
+    options: WriterOptions,
+    stage: Stage,
+    length: u64,
+}
+
+enum Stage {
+    /// May yet be a small value.
+    Buffered(Vec<u8>),
+    Large(LargeWriter),
+    /// A write failed; there is nothing to finish.
+    Failed,
+}
+
+impl std::fmt::Debug for ValueWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ValueWriter")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ValueWriter {
+    /// Starts a stream.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], or the large space's if the length is known and there is no room.
+    pub(crate) fn new(engine: Arc<Engine>, key: &[u8], options: WriterOptions) -> Result<Self> {
+        engine.check_writable()?;
+        check_key(key)?;
+        check_length(options.length.unwrap_or(0))?;
+        let attributes = options.put.attributes.encode()?;
+        let stage = match options.length {
+            Some(length) if length >= engine.options.size_threshold_bytes => {
+                let ticket = engine.log.committed_seq() + 1;
+                Stage::Large(engine.large_result(engine.large.writer(key, &attributes, Some(length), ticket))?)
+            }
+            _ => Stage::Buffered(Vec::new()),
+        };
+        Ok(Self {
+            engine,
+            key: key.to_vec(),
+            options,
+            stage,
+            length: 0,
+        })
+    }
+
+    /// Appends to the value.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] beyond the announced or the largest length, or the large space's. The stream is then over.
+    pub fn append(&mut self, data: &[u8]) -> Result<()> {
+        let outcome = self.try_append(data);
+        if outcome.is_err() {
+            self.stage = Stage::Failed;
+        }
+        outcome
+    }
+
+    fn try_append(&mut self, data: &[u8]) -> Result<()> {
+        self.length += data.len() as u64;
+        if let Some(announced) = self.options.length.filter(|announced| self.length > *announced) {
+            return Err(Error::invalid(format!(
+                "the stream is longer than the {announced} bytes announced"
+            )));
+        }
+        check_length(self.length)?;
+        let threshold = self.engine.options.size_threshold_bytes;
+        match &mut self.stage {
+            Stage::Buffered(buffer) if self.length < threshold => {
+                buffer.extend_from_slice(data);
+                Ok(())
+            }
+            Stage::Buffered(buffer) => {
+                let attributes = self.options.put.attributes.encode()?;
+                let ticket = self.engine.log.committed_seq() + 1;
+                let mut writer = self.engine.large.writer(&self.key, &attributes, None, ticket)?;
+                writer.write(buffer)?;
+                writer.write(data)?;
+                self.stage = Stage::Large(writer);
+                Ok(())
+            }
+            Stage::Large(writer) => {
+                let outcome = writer.write(data);
+                self.engine.large_result(outcome)
+            }
+            Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
+        }
+    }
+
+    /// Commits the object.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as for a put.
+    pub fn finish(self) -> Result<Version> {
+        if let Some(announced) = self.options.length.filter(|announced| self.length != *announced) {
+            return Err(Error::invalid(format!(
+                "the stream has {} bytes; {announced} were announced",
+                self.length
+            )));
+        }
+        let PutOptions {
+            attributes,
+            durability,
+            condition,
+        } = &self.options.put;
+        match self.stage {
+            Stage::Buffered(value) => put(&self.engine, &self.key, &value, &self.options.put),
+            Stage::Large(writer) => {
+                let value = self.engine.large_result(writer.finish())?;
+                let pending = PendingLarge::new(&self.engine, value);
+                commit_large(
+                    &self.engine,
+                    &self.key,
+                    &attributes.encode()?,
+                    pending,
+                    *condition,
+                    *durability,
+                )
+            }
+            Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
+        }
+    }
+
+    /// Whether the value is to be durable when `finish` returns.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.options.put.durability == Durability::Sync
+    }
+}
+
+impl io::Write for ValueWriter {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.append(data).map_err(io::Error::other)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

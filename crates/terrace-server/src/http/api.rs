@@ -4,7 +4,10 @@
 //! index, so no value is read. Names and numbers in attributes come from files of strangers; they leave as JSON strings
 //! and the page puts them in place as text.
 
-use super::{App, ImportWatch, refusal::Refusal};
+use super::{
+    App, ImportWatch,
+    refusal::{Checked, Refusal},
+};
 use crate::{key_text, report};
 use axum::{
     Json,
@@ -35,9 +38,8 @@ pub struct Page {
 /// `/api/images?after=ID&limit=N`
 pub async fn images(
     State(app): State<Arc<App>>,
-    page: Result<Query<Page>, axum::extract::rejection::QueryRejection>,
+    Checked(Query(page)): Checked<Query<Page>>,
 ) -> Result<Response, Refusal> {
-    let Query(page) = page.map_err(|error| Refusal::bad_request(error.body_text()))?;
     let limit = page.limit.unwrap_or(LIMIT_DEFAULT);
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(Refusal::bad_request(format!("limit must be between 1 and {LIMIT_MAX}")));
@@ -90,7 +92,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
 }
 
 /// `/api/images/ID`
-pub async fn image(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+pub async fn image(State(app): State<Arc<App>>, Checked(Path(id)): Checked<Path<String>>) -> Result<Response, Refusal> {
     let wanted = id.clone();
     let found = app.engine.call(move |store| describe(store, &wanted)).await?;
     found

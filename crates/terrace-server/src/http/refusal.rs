@@ -4,7 +4,8 @@
 
 use axum::{
     Json,
-    http::{Method, StatusCode, Uri, header},
+    extract::FromRequestParts,
+    http::{Method, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use terrace::Error;
@@ -82,4 +83,22 @@ pub async fn no_such_method(method: Method) -> Refusal {
         StatusCode::METHOD_NOT_ALLOWED,
         format!("{method} is not served here; only GET and HEAD are"),
     )
+}
+
+/// Another extractor, whose rejection is a 400 in the form of all refusals.
+#[derive(Debug)]
+pub struct Checked<E>(pub E);
+
+impl<S: Sync, E> FromRequestParts<S> for Checked<E>
+where
+    E: FromRequestParts<S, Rejection: std::fmt::Display>,
+{
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let extracted = E::from_request_parts(parts, state).await;
+        extracted
+            .map(Self)
+            .map_err(|rejection| Refusal::bad_request(rejection.to_string()))
+    }
 }

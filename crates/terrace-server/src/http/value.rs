@@ -9,7 +9,7 @@ use super::{
     App,
     conditional::{self, Answer, Requested, Validators},
     engine::Engine,
-    refusal::Refusal,
+    refusal::{Checked, Refusal},
 };
 use axum::{
     body::{Body, Bytes},
@@ -44,8 +44,8 @@ pub struct Wanted {
 /// GET
 pub async fn get(
     State(app): State<Arc<App>>,
-    Path((id, resolution)): Path<(String, String)>,
-    Query(wanted): Query<Wanted>,
+    Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
+    Checked(Query(wanted)): Checked<Query<Wanted>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = key(&id, &resolution);
@@ -95,8 +95,8 @@ pub async fn get(
 /// HEAD: the answer to a GET without its body; the value is not touched. `Range` only applies to GET.
 pub async fn head(
     State(app): State<Arc<App>>,
-    Path((id, resolution)): Path<(String, String)>,
-    Query(wanted): Query<Wanted>,
+    Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
+    Checked(Query(wanted)): Checked<Query<Wanted>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let key = key(&id, &resolution);

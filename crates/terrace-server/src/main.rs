@@ -1,2 +1,65 @@
-//! The `terrace` command.
-fn main() {}
+//! The `terrace` command: reads its arguments and settings, runs one command, ends with a documented exit code.
+//!
+//! Standard output carries results only; everything said to a person goes to standard error.
+
+mod cli;
+mod commands;
+mod failure;
+mod http;
+mod key_text;
+mod report;
+mod settings;
+mod signals;
+mod size;
+
+use clap::FromArgMatches as _;
+use failure::{Code, Outcome};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // clap prints its own errors and ends with code 2, or 0 after --help and --version.
+    let matches = cli::command().get_matches();
+    let cli = cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    start_logging(cli.verbose);
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                eprintln!("error: {failure}");
+            }
+            if failure.code == Code::Usage {
+                eprintln!("See `terrace --help`.");
+            }
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: cli::Cli) -> Outcome {
+    let mut warn = |message| eprintln!("warning: {message}");
+    let settings = settings::gather(cli.layer, cli.config, std::env::vars_os(), &mut warn)?.resolve()?;
+    commands::run(cli.command, settings)
+}
+
+/// Logs to standard error: warnings, more with `-v`, or what `TERRACE_LOG` or `RUST_LOG` asks for.
+fn start_logging(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    let asked = ["TERRACE_LOG", "RUST_LOG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|text| !text.is_empty()));
+    let filter = asked.and_then(|text| match text.parse::<tracing_subscriber::EnvFilter>() {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            eprintln!("warning: log filter `{text}` is ignored: {error}");
+            None
+        }
+    });
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default)))
+        .init();
+}

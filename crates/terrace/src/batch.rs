@@ -68,6 +68,17 @@ impl Batch {
         self
     }
 
+    /// What was added, in order: the key, and the value and attributes put there, or `None` for a delete.
+    pub fn changes(&self) -> impl Iterator<Item = (&[u8], Option<(&Bytes, &Attributes)>)> {
+        self.operations.iter().map(|operation| {
+            let put = match &operation.change {
+                Change::Put { value, attributes } => Some((value, attributes)),
+                Change::Delete => None,
+            };
+            (operation.key.as_ref(), put)
+        })
+    }
+
     /// Number of operations added.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -10,12 +10,13 @@ use terrace::{Durability, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 5] = [
+pub const ALL: [(&str, Part); 6] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
     ("get", get),
     ("open", open),
+    ("recycle", recycle),
 ];
 
 const BUFFERED: PutOptions = PutOptions {
@@ -88,6 +89,9 @@ fn amplification(stats: &Stats) -> String {
 fn put(bench: &mut Bench) {
     bench.report.heading("Buffered puts, one thread, random keys");
     for (length, full) in [(100_usize, 4_000_000_u64), (1024, 4_000_000), (8192, 500_000)] {
+        if std::env::var("TERRACE_BENCH_BYTES").is_ok_and(|only| only != length.to_string()) {
+            continue;
+        }
         let (dir, options) = fresh(bench, "put");
         let count = bench.count(full);
         let store = Store::open(options).unwrap();
@@ -251,6 +255,46 @@ fn read_for(store: &Store, threads: usize, count: u64, limit: Duration, offset: 
         gets,
         (cpu_seconds() - cpu) * 1e6 / gets as f64,
     )
+}
+
+/// Overwrites on a flash tier far smaller than the data: every segment is recycled again and again.
+fn recycle(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Buffered overwrites of 1 KiB values, flash log of 1 GiB, data of 4 GiB");
+    let (dir, options) = fresh(bench, "recycle");
+    let options = Options {
+        flash_capacity_bytes: 1 << 30,
+        ..options
+    };
+    let store = Store::open(options).unwrap();
+    let bytes = value(1024);
+    let keys = bench.count(4_000_000);
+    for round in ["first writing", "overwriting in random order"] {
+        let start = Instant::now();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for number in 0..keys {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let chosen = if round == "first writing" {
+                number
+            } else {
+                (state >> 20) % keys
+            };
+            store.put_with(key(chosen), &bytes, &BUFFERED).unwrap();
+        }
+        let rate = keys as f64 / start.elapsed().as_secs_f64();
+        let stats = store.stats();
+        let notes = format!(
+            "{} segments recycled; {}",
+            stats.log.segments_recycled,
+            amplification(&stats)
+        );
+        bench.report.figure(round, rate, "puts/s", None, &notes);
+    }
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
 }
 
 /// Loads a store and dies without closing it. Runs in a process of its own.

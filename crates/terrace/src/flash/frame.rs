@@ -26,10 +26,11 @@ pub struct FramePool {
 /// From a key's hash to the offset of its newest record in the buffer.
 type Table = HashTable<(u64, u32)>;
 
-/// Buffers kept in the pool at most; more are freed.
-const POOLED_BUFFERS_MAX: usize = 16;
+/// Buffers kept in the pool at most; more are freed. As many as a full overlay has, or every frame would be
+/// written to memory the kernel has to map and clear first.
+const POOLED_BUFFERS_MAX: usize = 64;
 /// Larger buffers are not pooled.
-const POOLED_BYTES_MAX: usize = 4 << 20;
+const POOLED_BYTES_MAX: usize = 2 << 20;
 
 impl FramePool {
     fn take(&self) -> (AlignedBuffer, Table) {

@@ -40,15 +40,17 @@ mod slot;
 mod sync;
 mod table;
 
+#[cfg(test)]
+mod modelled;
+#[cfg(test)]
+mod tests;
+
 use super::address::Address;
 use crate::{Error, Result};
 use geometry::Geometry;
 use partition::Partition;
 use slot::{SizeClass, Slot};
 use table::Table;
-
-/// RAM of a bucket and its share of the directory, in bytes.
-const BUCKET_RAM_BYTES: usize = 65;
 
 /// The shape of a flash index, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +100,8 @@ impl Config {
                 "flash index: buckets_min must be a power of two from 2 to 16384",
             ));
         }
-        let initial_bytes = self.partitions * (size_of::<Partition>() + self.buckets_min * BUCKET_RAM_BYTES);
+        let partition_bytes = size_of::<Partition>() + Table::ram_bytes_of(self.buckets_min, self.buckets_min);
+        let initial_bytes = size_of::<FlashIndex>() + self.partitions * partition_bytes;
         if self.ram_bytes_max < initial_bytes {
             return Err(Error::invalid(format!(
                 "flash index: ram_bytes_max must be at least {initial_bytes}, or give it fewer partitions"
@@ -109,8 +112,8 @@ impl Config {
 
     /// Most buckets of one partition.
     fn buckets_max(&self) -> usize {
-        let partition_bytes = self.ram_bytes_max / self.partitions - size_of::<Partition>();
-        Table::buckets_at_most(self.buckets_min, partition_bytes / BUCKET_RAM_BYTES)
+        let partition_bytes = (self.ram_bytes_max - size_of::<FlashIndex>()) / self.partitions;
+        Table::buckets_within(self.buckets_min, partition_bytes - size_of::<Partition>())
     }
 }
 

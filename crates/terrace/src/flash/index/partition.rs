@@ -19,11 +19,11 @@
 //! replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use. Nobody
 //! but the writer changes anything else in a slot.
 //!
-//! Nothing fails here except for memory: where no growth is allowed any more, an insertion overwrites the least
-//! recently used of the 16 slots it could have had, which costs the loser a detour, not its data.
+//! Nothing fails here except for memory: where no growth is allowed any more, or where it would not help since the
+//! keys were made to collide, an insertion overwrites the least used of the 16 slots it could have had, which costs the loser a detour, not its data.
 
 use super::{
-    displace::{Cell, make_room},
+    displace::{Cell, make_room, vacancy},
     geometry::{Geometry, Place},
     slot::{SizeClass, Slot},
     sync::{AtomicU64, Mutex, RwLock, pause},
@@ -34,6 +34,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Above this share of its slots in use, in per cent, a partition grows.
 pub(super) const LOAD_PERCENT_MAX: u64 = 97;
+
+/// Below it a partition does not grow only because there was no room at one place. Hashes spread evenly never
+/// come to that; keys chosen to collide must not inflate the table.
+const LOAD_PERCENT_MIN: u64 = 80;
 
 /// A partition.
 #[derive(Debug)]
@@ -83,7 +87,7 @@ impl Partition {
             buckets: AtomicU64::new(buckets_min as u64),
             geometry: Geometry::new(buckets_min),
             buckets_min,
-            buckets_max: buckets_max.min(Table::buckets_limit(buckets_min)),
+            buckets_max,
             table: Table::new(buckets_min),
             counts: Counts::default(),
             frozen: RwLock::new(None),
@@ -175,19 +179,24 @@ impl Partition {
 
     /// Adds a class that is not there yet. The caller holds the writer's mutex.
     fn add(&self, class: u64, size: SizeClass, address: Address) {
-        if (self.entries() + 1) * 100 > self.slots() * LOAD_PERCENT_MAX {
-            self.grow();
-        }
+        let full = (self.entries() + 1) * 100 > self.slots() * LOAD_PERCENT_MAX;
+        // A full table that may not grow gets no search either: it would be long, and mostly in vain.
+        let search = !full || self.grow();
         loop {
             let place = self.place(class);
             let buckets = self.buckets.load(Relaxed) as usize;
             let count_move = || self.moves.store(self.moves.load(Relaxed) + 1, Release);
-            if let Some(cell) = make_room(&self.table, &place, buckets, count_move) {
+            let room = match search {
+                true => make_room(&self.table, &place, buckets, count_move),
+                false => vacancy(&self.table, &place),
+            };
+            if let Some(cell) = room {
                 self.write(cell, &place, size, address);
                 self.counts.entries.store(self.entries() + 1, Relaxed);
                 return;
             }
-            if !self.grow() {
+            let crowded = self.entries() * 100 >= self.slots() * LOAD_PERCENT_MIN;
+            if !crowded || !self.grow() {
                 self.write(self.least_used(&place, address), &place, size, address);
                 self.counts.evicted.store(self.evicted() + 1, Relaxed);
                 return;
@@ -307,8 +316,8 @@ impl Partition {
                     .bucket(bucket)
                     .store(free, slot.with_identity(identity).word());
             } else {
-                // The table is at most 97 % full, where the search has never been seen to fail. If it
-                // does, the key is found by the longer way.
+                // Evenly spread classes always find room at this load. Of those made to collide, some are
+                // lost: their keys are found by the longer way.
                 lost += 1;
             }
         }
@@ -335,6 +344,12 @@ impl Partition {
     /// Growths so far.
     pub(super) fn growths(&self) -> u64 {
         self.counts.growths.load(Relaxed)
+    }
+
+    /// Displacements so far.
+    #[cfg(test)]
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Relaxed)
     }
 
     /// Slots.

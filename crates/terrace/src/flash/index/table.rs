@@ -66,13 +66,16 @@ impl Bucket {
     }
 }
 
+/// Buckets, once they are needed.
+type Segment = OnceLock<Box<[Bucket]>>;
+
 #[derive(Debug)]
 struct Doubling {
     /// Number of its first bucket.
     first: usize,
     /// Log2 of the buckets per segment.
     segment_log2: u32,
-    segments: Box<[OnceLock<Box<[Bucket]>>]>,
+    segments: Box<[Segment]>,
 }
 
 /// The array of buckets.
@@ -95,11 +98,6 @@ impl Table {
         table
     }
 
-    /// The most buckets a table that starts with `buckets_min` can have.
-    pub(super) fn buckets_limit(buckets_min: usize) -> usize {
-        buckets_min << DOUBLINGS_MAX
-    }
-
     /// The number of buckets after the next growth: about 7 % more, in whole segments.
     pub(super) fn next_buckets(buckets: usize) -> usize {
         let segment = segment_buckets(buckets.ilog2());
@@ -108,14 +106,27 @@ impl Table {
         next / segment_buckets(next.ilog2()) * segment_buckets(next.ilog2())
     }
 
-    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`, that is
-    /// at most `buckets`.
-    pub(super) fn buckets_at_most(buckets_min: usize, buckets: usize) -> usize {
-        let mut fitting = buckets_min;
-        while Self::next_buckets(fitting) <= buckets.min(Self::buckets_limit(buckets_min)) {
-            fitting = Self::next_buckets(fitting);
-        }
-        fitting
+    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`, with which
+    /// a table takes at most `ram_bytes`; `buckets_min` if none does.
+    pub(super) fn buckets_within(buckets_min: usize, ram_bytes: usize) -> usize {
+        let fits =
+            |buckets| buckets <= buckets_min << DOUBLINGS_MAX && Self::ram_bytes_of(buckets_min, buckets) <= ram_bytes;
+        let ladder = std::iter::successors(Some(buckets_min), |buckets| Some(Self::next_buckets(*buckets)));
+        ladder
+            .take_while(|buckets| fits(*buckets))
+            .last()
+            .unwrap_or(buckets_min)
+    }
+
+    /// Bytes on the heap of a table of `buckets` buckets.
+    pub(super) fn ram_bytes_of(buckets_min: usize, buckets: usize) -> usize {
+        let doublings = (0..)
+            .map(|doubling| buckets_min << doubling)
+            .take_while(|first| *first < buckets);
+        let segments = 1 + doublings
+            .map(|first| first / segment_buckets(first.ilog2()))
+            .sum::<usize>();
+        segments * size_of::<Segment>() + buckets * size_of::<Bucket>()
     }
 
     #[inline]
@@ -128,7 +139,7 @@ impl Table {
     /// # Panics
     ///
     /// If the table never had that many buckets.
-    #[inline]
+    #[inline(always)]
     pub(super) fn bucket(&self, bucket: usize) -> &Bucket {
         if let Some(doubling) = self.doublings[self.doubling_of(bucket)].get() {
             let inside = bucket - doubling.first;
@@ -191,38 +202,4 @@ impl Table {
 /// Buckets per segment in the doubling that starts at bucket `2^log2`.
 fn segment_buckets(log2: u32) -> usize {
     1 << log2.saturating_sub(SEGMENTS_LOG2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_bucket_has_its_own_place_and_growth_fills_whole_segments() {
-        for buckets_min in [2, 32, 64, 256] {
-            let table = Table::new(buckets_min);
-            let mut buckets = buckets_min;
-            while buckets < buckets_min * 9 {
-                let next = Table::next_buckets(buckets);
-                assert!(next > buckets);
-                assert!(buckets < 32 || next * 100 <= buckets * 107, "{buckets} -> {next}");
-                table.reserve(buckets, next);
-                buckets = next;
-                let held = table
-                    .doublings
-                    .iter()
-                    .filter_map(OnceLock::get)
-                    .flat_map(|doubling| &doubling.segments);
-                let held: usize = held.filter_map(OnceLock::get).map(|segment| segment.len()).sum();
-                assert_eq!(held, buckets, "nothing is reserved beyond what is used");
-            }
-            for bucket in 0..buckets {
-                assert_eq!(table.bucket(bucket).load(3), 0);
-                table.bucket(bucket).store(3, bucket as u64 + 1);
-            }
-            assert!((0..buckets).all(|bucket| table.bucket(bucket).load(3) == bucket as u64 + 1));
-            assert!(table.ram_bytes() >= buckets * 64);
-        }
-        assert_eq!(size_of::<Bucket>(), 64);
-    }
 }

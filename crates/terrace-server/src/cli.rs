@@ -1,0 +1,250 @@
+//! The command line, defined once: names, help, defaults.
+
+use crate::{failure::EXIT_CODES, settings::Layer};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+
+/// Keeps objects on the storage each deserves: RAM, flash, disk.
+///
+/// Small values and everything needed to list and describe objects live on flash. Large values live on disk. One
+/// command imports a directory of images in several resolutions and serves them on a page.
+#[derive(Debug, Parser)]
+#[command(name = "terrace", version, arg_required_else_help = true, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Where the store is and how it is opened.
+    #[command(flatten)]
+    pub layer: Layer,
+
+    /// Configuration file [default: ./terrace.toml if there]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "General options")]
+    pub config: Option<PathBuf>,
+
+    /// Say more on standard error; twice for debugging
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "General options")]
+    pub verbose: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the images of a store on a page, after importing some if asked
+    ///
+    /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and closes the store. A second
+    /// Ctrl-C ends at once; nothing that was acknowledged is lost.
+    Serve(ServeArgs),
+    /// Import the images of a directory in several resolutions
+    ///
+    /// Each image is committed whole: original, resolutions and attributes, or nothing. Images already there are
+    /// skipped, so an import that was interrupted is simply run again.
+    Import(ImportArgs),
+    /// Store a file, or standard input, under a key
+    Put(PutArgs),
+    /// Write an object's value to standard output or a file
+    Get(GetArgs),
+    /// Show an object's version, size, home and attributes without reading its value
+    Head(KeyArgs),
+    /// List keys in order
+    Ls(LsArgs),
+    /// Delete an object
+    Rm(RmArgs),
+    /// Show figures about the whole store, or about one object
+    Stat(StatArgs),
+    /// Read everything and check every checksum
+    ///
+    /// Changes nothing. Ends with code 5 if anything is damaged.
+    Verify(JsonArgs),
+    /// Rebuild index and block list from the segments and blocks alone
+    ///
+    /// For a store that does not open. Stop whatever uses it first. Says what it could not know.
+    Repair(JsonArgs),
+}
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Import this directory first
+    #[arg(long, value_name = "DIR")]
+    pub import: Option<PathBuf>,
+    /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// How images are imported.
+    #[command(flatten)]
+    pub tuning: ImportTuning,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// Directory to walk for JPEG, PNG, WebP, TIFF and GIF files
+    pub dir: PathBuf,
+    /// How images are imported.
+    #[command(flatten)]
+    pub tuning: ImportTuning,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How images are imported.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Import options")]
+pub struct ImportTuning {
+    /// JPEG quality of the resolutions, 1 to 100
+    #[arg(long, value_name = "1-100", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub quality: Option<u8>,
+    /// A resolution to make, NAME=WIDTHxHEIGHT, either way round; may be repeated
+    /// [default: thumbnail=100x100 small=600x800 large=2048x3072]
+    #[arg(long, value_name = "NAME=WxH")]
+    pub resolution: Vec<String>,
+    /// Refuse images with more pixels than this, in millions
+    #[arg(long, value_name = "MEGAPIXELS")]
+    pub pixel_limit: Option<u32>,
+    /// Threads that decode and resize [default: all cores]
+    #[arg(long, value_name = "NUMBER")]
+    pub threads: Option<usize>,
+}
+
+/// Arguments of `put`.
+#[derive(Debug, Args)]
+pub struct PutArgs {
+    /// Key, 1 to 4096 bytes
+    pub key: OsString,
+    /// File to store, or - for standard input
+    pub file: PathBuf,
+    /// Only if no object has this key; else end with code 4
+    #[arg(long)]
+    pub if_absent: bool,
+    /// Attribute to store with the object; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub attribute: Vec<String>,
+    /// Content type [default: guessed from the extension of FILE or KEY]
+    #[arg(long, value_name = "TYPE")]
+    pub content_type: Option<String>,
+    /// Print the new version as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    /// Key
+    pub key: OsString,
+    /// Write to this file, whole or not at all, instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Arguments of `head`.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// Key
+    pub key: OsString,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `rm`.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// Key
+    pub key: OsString,
+}
+
+/// Arguments of `ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    /// Only keys that begin with this
+    pub prefix: Option<OsString>,
+    /// Show version, size and home beside each key
+    #[arg(long, short)]
+    pub long: bool,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `stat`.
+#[derive(Debug, Args)]
+pub struct StatArgs {
+    /// Key of one object instead of the whole store
+    pub key: Option<OsString>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of commands that only differ in how they print.
+#[derive(Debug, Args)]
+pub struct JsonArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace serve --import ~/Pictures
+  terrace serve --flash /mnt/ssd/terrace --large /mnt/disk/terrace
+  terrace put notes/today today.txt
+  tar c src | terrace put backup/src.tar -
+  terrace get notes/today -o today.txt
+  terrace ls --long notes/
+  terrace stat --json
+
+Keys are any bytes. Printable text stands for itself, \\\\ for a backslash, \\xNN for any other byte;
+ls prints keys the same way.
+
+Sizes are written 64MiB, 128 KiB, 1GB or 4096: KiB and MiB count in 1024s, KB and MB in 1000s.";
+
+/// The command with the parts of its help that are built from the definitions above.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let variables: Vec<_> = command
+        .get_arguments()
+        .filter(|argument| {
+            argument
+                .get_help_heading()
+                .is_some_and(|heading| heading.starts_with("Store options"))
+        })
+        .filter_map(clap::Arg::get_long)
+        .chain(["listen", "config"])
+        .map(|name| format!("  TERRACE_{}", name.to_uppercase().replace('-', "_")))
+        .collect();
+    let help = format!(
+        "{EXAMPLES}\n\nEnvironment variables, each for the option of that name:\n{}\n  \
+         TERRACE_LOG (what to log on standard error, e.g. terrace=debug)\n\n\
+         A flag beats a variable, a variable beats terrace.toml, which has the same names:\n  \
+         store = \"/srv/terrace\"\n  size-threshold = \"128KiB\"\n\n{EXIT_CODES}",
+        variables.join("\n")
+    );
+    command
+        .after_long_help(help)
+        .after_help("See --help for examples, all options, variables and exit codes.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent_and_lists_its_variables() {
+        command().debug_assert();
+        let help = command().render_long_help().to_string();
+        for text in [
+            "TERRACE_SIZE_THRESHOLD",
+            "TERRACE_STORE",
+            "TERRACE_LISTEN",
+            "Exit codes:",
+            "5    stored bytes",
+        ] {
+            assert!(help.contains(text), "{text}");
+        }
+    }
+}

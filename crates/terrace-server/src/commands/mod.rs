@@ -1,0 +1,129 @@
+//! One function per command. Each opens the store as gently as it can: commands that only look open it read-only.
+
+mod listing;
+mod objects;
+mod serve;
+mod store;
+
+use crate::{
+    cli::Command,
+    failure::{Code, Failure, Outcome},
+    key_text,
+    settings::Settings,
+};
+use serde::Serialize;
+use std::io::{self, Write as _};
+use terrace::{ObjectInfo, Store};
+
+/// Runs a command.
+///
+/// # Errors
+/// What the command failed with; `main` prints it and ends with its code.
+pub fn run(command: Command, settings: Settings) -> Outcome {
+    match command {
+        Command::Serve(args) => serve::serve(args, settings),
+        Command::Import(args) => serve::import(&args, settings),
+        Command::Put(args) => objects::put(&args, settings),
+        Command::Get(args) => objects::get(&args, settings),
+        Command::Head(args) => objects::head(&args, settings),
+        Command::Rm(args) => objects::remove(&args, settings),
+        Command::Ls(args) => listing::list(&args, settings),
+        Command::Stat(args) => match &args.key {
+            Some(key) => objects::describe(key, args.json, settings),
+            None => store::stat(args.json, settings),
+        },
+        Command::Verify(args) => store::verify(args.json, settings),
+        Command::Repair(args) => store::repair(args.json, settings),
+    }
+}
+
+/// What a command is going to do to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// Only look.
+    Look,
+    /// Change a store that is there.
+    Change,
+    /// Change it, creating it first if need be.
+    Create,
+}
+
+fn open(settings: &Settings, access: Access) -> Outcome<Store> {
+    let mut options = settings.options.clone();
+    options.read_only = access == Access::Look;
+    options.create = access == Access::Create;
+    Ok(Store::open(options)?)
+}
+
+/// Closes a store that was written to, so that a failure on the way out is reported.
+fn close(store: &Store) -> Outcome {
+    Ok(store.close()?)
+}
+
+fn not_found(key: &[u8]) -> Failure {
+    Failure::new(
+        Code::NotFound,
+        format!("no object has the key {}", key_text::escape(key)),
+    )
+}
+
+/// Prints a line of JSON.
+fn print_json(value: &impl Serialize) -> Outcome {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::error(error.to_string()))?;
+    print(&format!("{text}\n"))
+}
+
+/// Prints to standard output.
+fn print(text: &str) -> Outcome {
+    let mut out = io::stdout().lock();
+    finish_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A reader that went away (`terrace ls | head`) is the end of the work, not an error.
+fn finish_output(result: io::Result<()>) -> Outcome {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::io("writing standard output", &error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// An object's facts as JSON.
+fn info_json(key: &[u8], info: &ObjectInfo) -> serde_json::Value {
+    let attributes: serde_json::Map<_, _> = info
+        .attributes
+        .iter()
+        .map(|(name, value)| (name.to_owned(), key_text::to_json(value)))
+        .collect();
+    serde_json::json!({
+        "key": key_text::to_json(key),
+        "version": info.version.0,
+        "bytes": info.length,
+        "home": info.home.to_string(),
+        "checksum": format!("{:08x}", info.checksum),
+        "attributes": attributes,
+    })
+}
+
+/// An object's facts for a person.
+fn info_text(key: &[u8], info: &ObjectInfo) -> String {
+    let mut text = format!(
+        "key       {}\nversion   {}\nbytes     {}\nhome      {}\nchecksum  {:08x}\n",
+        key_text::escape(key),
+        info.version,
+        info.length,
+        info.home,
+        info.checksum
+    );
+    if !info.attributes.is_empty() {
+        text.push_str("attributes\n");
+    }
+    for (name, value) in info.attributes.iter() {
+        text.push_str(&format!(
+            "  {} = {}\n",
+            key_text::escape(name.as_bytes()),
+            key_text::escape(value)
+        ));
+    }
+    text
+}

@@ -1,0 +1,221 @@
+//! Commands on one object: put, get, head, rm, stat KEY. Values stream; none is held in RAM whole.
+
+use super::{Access, close, finish_output, info_json, info_text, not_found, open, print, print_json};
+use crate::{
+    cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
+    failure::{Code, Failure, Outcome},
+    key_text,
+    settings::Settings,
+    signals,
+};
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+use terrace::{Attributes, Condition, PutOptions, Reader, WriterOptions};
+
+/// Bytes moved at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// `terrace put KEY FILE|-`
+pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
+    let key = key_text::parse(&args.key)?;
+    let attributes = attributes(args)?;
+    // The input is opened first: a mistyped file name must not create a store.
+    let (mut input, length) = open_input(&args.file)?;
+    let store = open(&settings, Access::Create)?;
+    let condition = if args.if_absent {
+        Condition::Absent
+    } else {
+        Condition::None
+    };
+    if args.if_absent && store.head(&key)?.is_some() {
+        // Saves reading the input; the commit decides for good.
+        return Err(taken(&key));
+    }
+    let put = PutOptions {
+        attributes,
+        durability: settings.durability,
+        condition,
+    };
+    let mut writer = store.writer(&key, WriterOptions { length, put })?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match input.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => writer
+                .write_all(&piece[..count])
+                .map_err(|error| Failure::io("writing the value", &error))?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Failure::io(format_args!("reading {}", args.file.display()), &error)),
+        }
+    }
+    let version = match writer.finish() {
+        Err(terrace::Error::ConditionFailed { .. }) => return Err(taken(&key)),
+        other => other?,
+    };
+    close(&store)?;
+    if args.json {
+        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
+    }
+    Ok(())
+}
+
+fn taken(key: &[u8]) -> Failure {
+    let key = key_text::escape(key);
+    Failure::new(
+        Code::Condition,
+        format!("an object has the key {key} already, nothing was written; leave out --if-absent to replace it"),
+    )
+}
+
+/// The input, and its length where it is a plain file.
+fn open_input(path: &Path) -> Outcome<(Box<dyn Read>, Option<u64>)> {
+    if path.as_os_str() == "-" {
+        return Ok((Box::new(io::stdin().lock()), None));
+    }
+    let failed = |error| Failure::io(path.display(), &error);
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is a directory; give a file, or use `terrace import`",
+            path.display()
+        )));
+    }
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok((Box::new(file), length))
+}
+
+fn attributes(args: &PutArgs) -> Outcome<Attributes> {
+    let mut attributes = Attributes::new();
+    let guessed = [args.file.as_path(), Path::new(&args.key)]
+        .into_iter()
+        .find_map(|path| mime_guess::from_path(path).first_raw())
+        .map(str::to_owned);
+    if let Some(content_type) = args.content_type.clone().or(guessed) {
+        attributes.set("content-type", content_type);
+    }
+    for pair in &args.attribute {
+        match pair.split_once('=') {
+            Some((name, value)) if !name.is_empty() => attributes.set(name, value),
+            _ => return Err(Failure::usage(format!("attribute `{pair}`: write it as NAME=VALUE"))),
+        }
+    }
+    Ok(attributes)
+}
+
+/// `terrace get KEY [-o FILE]`
+pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
+    let key = key_text::parse(&args.key)?;
+    let store = open(&settings, Access::Look)?;
+    let mut reader = store.reader(&key)?.ok_or_else(|| not_found(&key))?;
+    match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
+        Some(path) => write_file(&mut reader, path),
+        None => write_standard_output(&mut reader),
+    }
+}
+
+fn write_standard_output(reader: &mut Reader) -> Outcome {
+    let mut out = io::stdout().lock();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let count = read_piece(reader, &mut piece)?;
+        if count == 0 {
+            return finish_output(out.flush());
+        }
+        if let Err(error) = out.write_all(&piece[..count]) {
+            return finish_output(Err(error));
+        }
+    }
+}
+
+/// Writes beside `path` and renames, so that `path` is there whole or not at all.
+fn write_file(reader: &mut Reader, path: &Path) -> Outcome {
+    if path.is_dir() {
+        return Err(Failure::usage(format!(
+            "{} is a directory; name a file in it",
+            path.display()
+        )));
+    }
+    let stop = signals::install()?;
+    let part = part_path(path)?;
+    let result = copy_to(reader, &part, &stop)
+        .and_then(|()| fs::rename(&part, path).map_err(|error| Failure::io(path.display(), &error)));
+    if result.is_err() {
+        // The first failure is the one to report; a part left behind is only litter.
+        let _ = fs::remove_file(&part);
+    }
+    result
+}
+
+fn copy_to(reader: &mut Reader, part: &Path, stop: &AtomicBool) -> Outcome {
+    let failed = |error| Failure::io(part.display(), &error);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(part)
+        .map_err(failed)?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(Code::Interrupted, "interrupted; nothing was written"));
+        }
+        let count = read_piece(reader, &mut piece)?;
+        if count == 0 {
+            return file.sync_all().map_err(failed);
+        }
+        file.write_all(&piece[..count]).map_err(failed)?;
+    }
+}
+
+fn part_path(path: &Path) -> Outcome<PathBuf> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| Failure::usage(format!("{} does not name a file", path.display())))?;
+    let mut part = OsString::from(".");
+    part.push(name);
+    part.push(format!(".{}.part", std::process::id()));
+    Ok(path.with_file_name(part))
+}
+
+fn read_piece(reader: &mut Reader, piece: &mut [u8]) -> Outcome<usize> {
+    loop {
+        match reader.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map_err(|error| Failure::io("reading the value", &error)),
+        }
+    }
+}
+
+/// `terrace head KEY`
+pub fn head(args: &KeyArgs, settings: Settings) -> Outcome {
+    describe(&args.key, args.json, settings)
+}
+
+/// `terrace stat KEY`
+pub fn describe(key: &OsStr, json: bool, settings: Settings) -> Outcome {
+    let key = key_text::parse(key)?;
+    let store = open(&settings, Access::Look)?;
+    let info = store.head(&key)?.ok_or_else(|| not_found(&key))?;
+    if json {
+        print_json(&info_json(&key, &info))
+    } else {
+        print(&info_text(&key, &info))
+    }
+}
+
+/// `terrace rm KEY`
+pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
+    let key = key_text::parse(&args.key)?;
+    let store = open(&settings, Access::Change)?;
+    match store.delete_with(&key, Condition::Present, settings.durability) {
+        Err(terrace::Error::ConditionFailed { .. }) => Err(not_found(&key)),
+        Err(error) => Err(error.into()),
+        Ok(_) => close(&store),
+    }
+}

@@ -1,0 +1,246 @@
+//! `terrace serve` and `terrace import`.
+//!
+//! `serve` listens before anything else, so the page is there while an import fills it. Ending is in order: no new
+//! requests, answers under way finish, the import commits what it has in flight, the store is closed.
+
+use super::{Access, close, open, print_json};
+use crate::{
+    cli::{ImportArgs, ImportTuning, ServeArgs},
+    failure::{Code, Failure, Outcome},
+    http::{self, App, ImportWatch},
+    key_text,
+    settings::Settings,
+    signals,
+};
+use std::{
+    net::SocketAddr,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use terrace::Store;
+use terrace_server::import::{self, ImportOptions, ImportReport, Progress, Resolution, TerminalBar};
+
+/// How often the shutdown looks at the stop flag; what a person would not notice.
+const STOP_POLL: Duration = Duration::from_millis(50);
+
+/// `terrace import DIR`
+pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
+    let options = import_options(&args.tuning)?;
+    check_directory(&args.dir)?;
+    let stop = signals::install()?;
+    let store = open(&settings, Access::Create)?;
+    let progress = Arc::new(Progress::default());
+    let bar = TerminalBar::start(Arc::clone(&progress));
+    let result = import::import(&args.dir, &store, &options, &progress, &stop);
+    drop(bar);
+    let report = result?;
+    if args.json {
+        print_json(&report_json(&report))?;
+    } else {
+        eprintln!("{report}");
+    }
+    let judged = judge(&report);
+    close(&store)?;
+    judged
+}
+
+/// `terrace serve [--import DIR]`
+pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
+    let options = import_options(&args.tuning)?;
+    if let Some(dir) = &args.import {
+        check_directory(dir)?;
+    }
+    let address = args.listen.or(settings.listen).unwrap_or(http::LISTEN_DEFAULT);
+    let stop = signals::install()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::io("starting threads", &error))?;
+    // Bound first: an address in use must not cost a recovery of the store.
+    let listener = runtime.block_on(http::bind(address))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure::io("listening", &error))?;
+    let store = open(&settings, Access::Create)?;
+    announce(address);
+
+    let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
+    let app = App::new(store.clone(), watch.clone(), address.ip().is_loopback());
+    let importing = match args.import.zip(watch) {
+        Some((dir, watch)) => Some(import_beside(dir, store.clone(), options, watch, Arc::clone(&stop))?),
+        None => None,
+    };
+    runtime.block_on(http::run(app, listener, stopped(&stop)));
+    eprintln!("stopping; once more ends at once");
+    if let Some(importing) = importing {
+        // It sees the flag itself; a panic in it has been printed already.
+        let _ = importing.join();
+    }
+    // Waits for engine calls under way, so that nothing uses the store while it closes.
+    drop(runtime);
+    close(&store)
+}
+
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(STOP_POLL).await;
+    }
+}
+
+fn announce(address: SocketAddr) {
+    println!("http://{address}/");
+    if !address.ip().is_loopback() {
+        eprintln!("warning: there is no authentication yet; whoever reaches {address} can see every image");
+    }
+}
+
+/// Imports on a thread of its own, with the bar, and prints the last line.
+fn import_beside(
+    dir: PathBuf,
+    store: Store,
+    options: ImportOptions,
+    watch: Arc<ImportWatch>,
+    stop: Arc<AtomicBool>,
+) -> Outcome<JoinHandle<()>> {
+    watch.running.store(true, Ordering::Relaxed);
+    let work = move || {
+        let bar = TerminalBar::start(Arc::clone(&watch.progress));
+        let result = import::import(&dir, &store, &options, &watch.progress, &stop);
+        drop(bar);
+        let error = match result {
+            Ok(report) => {
+                eprintln!("{report}");
+                match report.outcome {
+                    import::Outcome::StoreFailed(error) => Some(error.to_string()),
+                    import::Outcome::Finished | import::Outcome::Stopped => None,
+                }
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                Some(error.to_string())
+            }
+        };
+        if let Some(error) = error {
+            // Set once, here.
+            let _ = watch.error.set(error);
+        }
+        watch.running.store(false, Ordering::Relaxed);
+    };
+    thread::Builder::new()
+        .name("import".to_owned())
+        .spawn(work)
+        .map_err(|error| Failure::io("starting the import", &error))
+}
+
+/// A mistyped directory is found before a store is created.
+fn check_directory(dir: &Path) -> Outcome {
+    match std::fs::metadata(dir) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::error(format!("cannot import from {}: {error}", dir.display()))),
+    }
+}
+
+fn import_options(tuning: &ImportTuning) -> Outcome<ImportOptions> {
+    let mut options = ImportOptions::default();
+    if let Some(quality) = tuning.quality {
+        options.quality = quality;
+    }
+    if let Some(megapixels) = tuning.pixel_limit {
+        options.pixel_limit = u64::from(megapixels) * 1_000_000;
+    }
+    if let Some(threads) = tuning.threads {
+        options.threads = threads;
+    }
+    if !tuning.resolution.is_empty() {
+        options.resolutions = tuning
+            .resolution
+            .iter()
+            .map(|text| resolution(text))
+            .collect::<Outcome<_>>()?;
+    }
+    options.validate()?;
+    Ok(options)
+}
+
+/// `small=600x800`
+fn resolution(text: &str) -> Outcome<Resolution> {
+    let parsed = text.split_once('=').and_then(|(name, sides)| {
+        let (width, height) = sides.split_once(['x', '×'])?;
+        Some(Resolution::new(
+            name,
+            width.trim().parse().ok()?,
+            height.trim().parse().ok()?,
+        ))
+    });
+    parsed.ok_or_else(|| {
+        Failure::usage(format!(
+            "resolution `{text}`: write it as NAME=WIDTHxHEIGHT, like small=600x800"
+        ))
+    })
+}
+
+/// The exit of an import, by its report.
+fn judge(report: &ImportReport) -> Outcome {
+    match &report.outcome {
+        // The report has said it.
+        import::Outcome::StoreFailed(error) => Err(Failure {
+            message: String::new(),
+            ..Failure::from(error.clone())
+        }),
+        import::Outcome::Stopped => Err(Failure::new(Code::Interrupted, "")),
+        import::Outcome::Finished if report.failed.is_empty() => Ok(()),
+        import::Outcome::Finished => Err(Failure::new(Code::Partial, "")),
+    }
+}
+
+fn report_json(report: &ImportReport) -> serde_json::Value {
+    let path = |path: &Path| key_text::to_json(path.as_os_str().as_bytes());
+    let (outcome, error) = match &report.outcome {
+        import::Outcome::Finished => ("finished", None),
+        import::Outcome::Stopped => ("stopped", None),
+        import::Outcome::StoreFailed(error) => ("store failed", Some(error.to_string())),
+    };
+    let failed: Vec<_> = report
+        .failed
+        .iter()
+        .map(|file| serde_json::json!({ "path": path(&file.path), "reason": file.reason }))
+        .collect();
+    let duplicates: Vec<_> = report
+        .duplicates
+        .iter()
+        .map(|(file, first)| serde_json::json!({ "path": path(file), "same_as": path(first) }))
+        .collect();
+    serde_json::json!({
+        "outcome": outcome,
+        "error": error,
+        "imported": report.imported,
+        "skipped": report.skipped(),
+        "already_stored": report.already_stored,
+        "duplicates": duplicates,
+        "not_images": report.not_images,
+        "failed": failed,
+        "original_bytes": report.original_bytes,
+        "resolution_bytes": report.resolution_bytes,
+        "elapsed_seconds": report.elapsed.as_secs_f64(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn resolutions_are_read() {
+        assert_eq!(resolution("small=600x800").unwrap(), Resolution::new("small", 600, 800));
+        for text in ["small", "small=600", "small=x800", "small=600x800x1", "small=-1x2"] {
+            assert!(resolution(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The JSON behind the page: the grid, one image, figures.
+//!
+//! The grid is one scan of `catalogue/` per request, however many images there are: attributes live in the ordered
+//! index, so no value is read. Names and numbers in attributes come from files of strangers; they leave as JSON strings
+//! and the page puts them in place as text.
+
+use super::{
+    App, ImportWatch,
+    refusal::{Checked, Refusal},
+};
+use crate::{key_text, report};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+    http::header,
+    response::{IntoResponse, Response},
+};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+use terrace::{Attributes, ObjectInfo, ScanRange, Store};
+use terrace_server::import::{CATALOGUE_PREFIX, IMAGES_PREFIX, attribute};
+
+/// Images per answer if the request does not say.
+const LIMIT_DEFAULT: usize = 200;
+/// Most images per answer.
+const LIMIT_MAX: usize = 1000;
+/// Most resolutions listed of one image.
+const RESOLUTIONS_MAX: usize = 1000;
+
+/// Which images to list.
+#[derive(Debug, serde::Deserialize)]
+pub struct Page {
+    /// Begin after this ID.
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `/api/images?after=ID&limit=N`
+pub async fn images(
+    State(app): State<Arc<App>>,
+    Checked(Query(page)): Checked<Query<Page>>,
+) -> Result<Response, Refusal> {
+    let limit = page.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(Refusal::bad_request(format!("limit must be between 1 and {LIMIT_MAX}")));
+    }
+    let answer = app
+        .engine
+        .call(move |store| list(store, page.after.as_deref(), limit))
+        .await?;
+    Ok(fresh(answer))
+}
+
+fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Value> {
+    let mut range = ScanRange::prefix(CATALOGUE_PREFIX);
+    if let Some(id) = after.filter(|id| !id.is_empty()) {
+        range = range.after(format!("{CATALOGUE_PREFIX}{id}"));
+    }
+    let mut images = Vec::with_capacity(limit);
+    let mut last = None;
+    for item in store.scan(range)? {
+        if images.len() == limit {
+            return Ok(json!({ "images": images, "next": last }));
+        }
+        let item = item?;
+        // An ID that is not text cannot be asked for over HTTP, nor is it ever imported.
+        let Some(id) = item
+            .key
+            .strip_prefix(CATALOGUE_PREFIX.as_bytes())
+            .and_then(|id| std::str::from_utf8(id).ok())
+        else {
+            continue;
+        };
+        let attributes = &item.info.attributes;
+        let resolutions: Vec<_> = attributes
+            .get_str(attribute::RESOLUTIONS)
+            .unwrap_or("")
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .collect();
+        images.push(json!({
+            "id": id,
+            "version": item.info.version.0,
+            "name": attributes.get(attribute::FILE_NAME).map(key_text::to_json),
+            "width": number(attributes, attribute::WIDTH),
+            "height": number(attributes, attribute::HEIGHT),
+            "resolutions": resolutions,
+        }));
+        last = Some(id.to_owned());
+    }
+    Ok(json!({ "images": images, "next": null }))
+}
+
+/// `/api/images/ID`
+pub async fn image(State(app): State<Arc<App>>, Checked(Path(id)): Checked<Path<String>>) -> Result<Response, Refusal> {
+    let wanted = id.clone();
+    let found = app.engine.call(move |store| describe(store, &wanted)).await?;
+    found
+        .map(fresh)
+        .ok_or_else(|| Refusal::not_found(format!("there is no image {id}")))
+}
+
+fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
+    // One snapshot, so that a group replaced meanwhile is not shown half and half.
+    let snapshot = store.snapshot()?;
+    let Some(entry) = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))? else {
+        return Ok(None);
+    };
+    let prefix = format!("{IMAGES_PREFIX}{id}/");
+    let mut resolutions = Vec::new();
+    for item in snapshot.scan(ScanRange::prefix(&prefix))?.take(RESOLUTIONS_MAX) {
+        let item = item?;
+        let name = item
+            .key
+            .strip_prefix(prefix.as_bytes())
+            .and_then(|name| std::str::from_utf8(name).ok());
+        if let Some(name) = name.filter(|name| !name.contains('/')) {
+            resolutions.push(resolution(name, &item.info));
+        }
+    }
+    // Smallest first: the order in which a viewer steps through them.
+    resolutions.sort_by_key(|resolution| (resolution["width"].as_u64(), resolution["bytes"].as_u64()));
+    Ok(Some(json!({
+        "id": id,
+        "version": entry.version.0,
+        "attributes": attributes_json(&entry.attributes),
+        "resolutions": resolutions,
+    })))
+}
+
+fn resolution(name: &str, info: &ObjectInfo) -> Value {
+    json!({
+        "name": name,
+        "version": info.version.0,
+        "bytes": info.length,
+        "width": number(&info.attributes, attribute::WIDTH),
+        "height": number(&info.attributes, attribute::HEIGHT),
+        "content_type": info.attributes.get(attribute::CONTENT_TYPE).map(key_text::to_json),
+        "home": info.home.to_string(),
+    })
+}
+
+fn attributes_json(attributes: &Attributes) -> Map<String, Value> {
+    attributes
+        .iter()
+        .map(|(name, value)| (name.to_owned(), key_text::to_json(value)))
+        .collect()
+}
+
+fn number(attributes: &Attributes, name: &str) -> Option<u64> {
+    attributes.get_str(name)?.parse().ok()
+}
+
+/// `/api/stats`
+pub async fn stats(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let mut answer = app
+        .engine
+        .call(|store| Ok::<_, Refusal>(report::stats_json(&store.stats())))
+        .await?;
+    answer["import"] = app.import.as_deref().map_or(Value::Null, import_json);
+    Ok(fresh(answer))
+}
+
+fn import_json(watch: &ImportWatch) -> Value {
+    let progress = &watch.progress;
+    json!({
+        "running": watch.running.load(Relaxed),
+        "counted": progress.counted.load(Relaxed),
+        "files_found": progress.files_found.load(Relaxed),
+        "files_done": progress.files_done.load(Relaxed),
+        "imported": progress.imported.load(Relaxed),
+        "failed": progress.failed.load(Relaxed),
+        "error": watch.error.get(),
+    })
+}
+
+/// `/healthz`: whether the store can be read; says so if it refuses writes.
+pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let failed = app.engine.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
+    Ok(fresh(
+        json!({ "reads": "ok", "writes": failed.as_ref().map_or("ok", |_| "refused"), "reason": failed }),
+    ))
+}
+
+/// JSON that is true now and may not be a moment later.
+fn fresh(value: Value) -> Response {
+    ([(header::CACHE_CONTROL, "no-store")], Json(value)).into_response()
+}

@@ -1,0 +1,395 @@
+//! `/metrics`: the engine's figures and the service's own, in the OpenMetrics text that Prometheus reads.
+
+use super::{App, refusal::Refusal};
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet, text},
+    metrics::{MetricType, counter::ConstCounter, counter::Counter, family::Family, gauge::ConstGauge},
+    registry::Registry,
+};
+use std::{fmt, sync::Arc};
+use terrace::{OperationStats, Stats};
+
+/// Answers given, by route and status.
+#[derive(Debug, Default)]
+pub struct Requests(Family<RequestLabels, Counter>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    status: u16,
+}
+
+impl Requests {
+    /// Counts an answer. Routes are patterns, so their number is bounded.
+    pub fn count(&self, route: String, status: StatusCode) {
+        self.0
+            .get_or_create(&RequestLabels {
+                route,
+                status: status.as_u16(),
+            })
+            .inc();
+    }
+}
+
+/// `/metrics`
+pub async fn text(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let stats = app.engine.call(|store| Ok::<_, Refusal>(store.stats())).await?;
+    let mut registry = Registry::default();
+    registry.register("terrace_http_requests", "Requests answered", app.requests.0.clone());
+    registry.register_collector(Box::new(Figures(stats)));
+    let mut body = String::new();
+    text::encode(&mut body, &registry).map_err(|_| Refusal::internal("the metrics could not be written"))?;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok((
+        [
+            (header::CONTENT_TYPE, content_type),
+            (header::CACHE_CONTROL, "no-store"),
+        ],
+        body,
+    )
+        .into_response())
+}
+
+/// The engine's figures of one moment.
+#[derive(Debug)]
+struct Figures(Stats);
+
+impl Collector for Figures {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Out(encoder);
+        self.homes(&mut out)?;
+        self.reads(&mut out)?;
+        self.written(&mut out)?;
+        self.parts(&mut out)?;
+        out.operations(&self.0.operations)
+    }
+}
+
+impl Figures {
+    fn homes(&self, out: &mut Out<'_>) -> fmt::Result {
+        let homes = [
+            ("inline", self.0.inline),
+            ("flash", self.0.flash),
+            ("block", self.0.block),
+        ];
+        out.gauges(
+            "terrace_objects",
+            "Live objects",
+            "home",
+            homes.map(|(name, home)| (name, home.objects)),
+        )?;
+        out.gauges(
+            "terrace_object_bytes",
+            "Bytes of live values",
+            "home",
+            homes.map(|(name, home)| (name, home.bytes)),
+        )
+    }
+
+    fn reads(&self, out: &mut Out<'_>) -> fmt::Result {
+        let reads = &self.0.reads;
+        let answered = [
+            ("overlay", reads.overlay_hits),
+            ("cache", reads.cache_hits),
+            ("inline", reads.inline_hits),
+            ("flash", reads.flash_hits),
+            ("block", reads.block_hits),
+            ("none", reads.misses),
+        ];
+        out.counters(
+            "terrace_reads",
+            "Reads of objects, by where they were answered",
+            "answered_by",
+            answered,
+        )?;
+        let device = [("flash", reads.flash_reads), ("large", reads.block_reads)];
+        out.counters("terrace_device_reads", "Reads of the tiers' devices", "tier", device)?;
+        out.counter(
+            "terrace_false_flash_reads",
+            "Flash reads that found another key",
+            reads.false_flash_reads,
+        )
+    }
+
+    fn written(&self, out: &mut Out<'_>) -> fmt::Result {
+        let written = &self.0.written;
+        let causes = [
+            ("flash", "user", written.flash_user_bytes),
+            ("flash", "padding", written.flash_padding_bytes),
+            ("flash", "reinsertion", written.flash_reinserted_bytes),
+            ("flash", "index", written.index_bytes),
+            ("large", "user", written.large_user_bytes),
+            ("large", "destage", written.large_destaged_bytes),
+        ];
+        let mut family = out.0.encode_descriptor(
+            "terrace_written_bytes",
+            "Bytes written, by tier and cause",
+            None,
+            MetricType::Counter,
+        )?;
+        for (tier, cause, bytes) in causes {
+            ConstCounter::new(bytes).encode(family.encode_family(&[("tier", tier), ("cause", cause)])?)?;
+        }
+        out.counter(
+            "terrace_user_bytes",
+            "Bytes of keys, attributes and values that callers wrote",
+            written.user_bytes,
+        )?;
+        out.gauge_f64(
+            "terrace_write_amplification",
+            "Device bytes per user byte since open",
+            written.write_amplification(),
+        )
+    }
+
+    /// Gauges and counters of the parts of the store.
+    fn parts(&self, out: &mut Out<'_>) -> fmt::Result {
+        let Stats {
+            log,
+            large,
+            index,
+            flash_index,
+            cache,
+            queue,
+            ..
+        } = &self.0;
+        let segments = [
+            ("used", log.segments_used),
+            ("free", log.segments_free),
+            ("quarantined", log.segments_quarantined),
+        ];
+        out.gauges("terrace_log_segments", "Segments of the flash log", "state", segments)?;
+        out.counter(
+            "terrace_log_segments_recycled",
+            "Segments recycled since open",
+            log.segments_recycled,
+        )?;
+        out.counter(
+            "terrace_index_flushes",
+            "Flushes of the ordered index since open",
+            index.flushes,
+        )?;
+        out.counter(
+            "terrace_index_block_reads",
+            "Index block reads that went to the device",
+            index.block_reads,
+        )?;
+        for (name, help, value) in [
+            (
+                "terrace_log_capacity_bytes",
+                "Most the flash log may occupy",
+                log.capacity_bytes,
+            ),
+            (
+                "terrace_log_allocated_bytes",
+                "Bytes the flash log occupies",
+                log.allocated_bytes,
+            ),
+            ("terrace_large_blocks", "Block files of the large space", large.blocks),
+            (
+                "terrace_large_allocated_bytes",
+                "Bytes of the block files",
+                large.allocated_bytes,
+            ),
+            (
+                "terrace_large_live_bytes",
+                "Bytes in blocks that hold live values",
+                large.live_bytes,
+            ),
+            ("terrace_index_tables", "Tables of the ordered index", index.tables),
+            (
+                "terrace_index_table_bytes",
+                "Bytes of the ordered index's tables",
+                index.bytes,
+            ),
+            (
+                "terrace_index_memtable_bytes",
+                "Bytes of the ordered index's memtables",
+                index.memtable_bytes,
+            ),
+            (
+                "terrace_flash_index_entries",
+                "Slots in use in the flash index",
+                flash_index.entries,
+            ),
+            (
+                "terrace_flash_index_ram_bytes",
+                "RAM of the flash index",
+                flash_index.ram_bytes,
+            ),
+            (
+                "terrace_flash_index_refilling",
+                "1 while the flash index is refilled after an open",
+                flash_index.refilling.into(),
+            ),
+            ("terrace_cache_used_bytes", "Bytes in the RAM cache", cache.bytes),
+            (
+                "terrace_cache_capacity_bytes",
+                "Most the RAM cache may hold",
+                cache.capacity_bytes,
+            ),
+            (
+                "terrace_overlay_bytes",
+                "Bytes of commits not yet applied",
+                queue.overlay_bytes,
+            ),
+            ("terrace_queue_frames", "Frames not yet applied", queue.frames),
+            ("terrace_snapshots", "Open snapshots", queue.snapshots),
+            ("terrace_committed_seq", "Last commit", queue.committed_seq),
+            ("terrace_durable_seq", "Last commit on the device", queue.durable_seq),
+            (
+                "terrace_applied_seq",
+                "Last commit applied to the index",
+                queue.applied_seq,
+            ),
+            (
+                "terrace_persisted_seq",
+                "Last commit the index has persisted",
+                index.persisted_seq,
+            ),
+            (
+                "terrace_writes_refused",
+                "1 while writes are refused after a failure",
+                self.0.failed.is_some().into(),
+            ),
+        ] {
+            out.gauge(name, help, value)?;
+        }
+        Ok(())
+    }
+}
+
+/// The encoder, with the shapes used above.
+struct Out<'a>(DescriptorEncoder<'a>);
+
+/// A gauge's value: the encoder takes signed numbers only.
+fn signed(value: u64) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+impl Out<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        signed(value).encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
+    }
+
+    fn gauge_f64(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        ConstGauge::new(value).encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        ConstCounter::new(value).encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
+    }
+
+    fn gauges<const N: usize>(&mut self, name: &str, help: &str, label: &str, values: [(&str, u64); N]) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        values
+            .iter()
+            .try_for_each(|(text, value)| signed(*value).encode(family.encode_family(&[(label, *text)])?))
+    }
+
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [(&str, u64); N],
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        values
+            .iter()
+            .try_for_each(|(text, value)| ConstCounter::new(*value).encode(family.encode_family(&[(label, *text)])?))
+    }
+
+    fn operations(&mut self, operations: &[OperationStats]) -> fmt::Result {
+        let name = "terrace_operations";
+        let mut family = self
+            .0
+            .encode_descriptor(name, "Engine calls, by outcome", None, MetricType::Counter)?;
+        for operation in operations {
+            for (outcome, count) in [("ok", operation.count), ("error", operation.errors)] {
+                let labels = [("operation", operation.name), ("outcome", outcome)];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let name = "terrace_operation_seconds";
+        let mut family = self
+            .0
+            .encode_descriptor(name, "Time engine calls took", None, MetricType::Histogram)?;
+        for operation in operations {
+            let (sum, count, buckets) = histogram(operation);
+            family
+                .encode_family(&[("operation", operation.name)])?
+                .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sum in seconds, count, and the calls per upper bound in seconds, the last bound being infinite.
+#[allow(clippy::cast_precision_loss)]
+fn histogram(operation: &OperationStats) -> (f64, u64, Vec<(f64, u64)>) {
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    let mut buckets: Vec<_> = operation
+        .buckets
+        .iter()
+        .filter(|(bound, _)| *bound < u64::MAX)
+        .map(|(bound, count)| (seconds(*bound), *count))
+        .collect();
+    let overflow = operation
+        .buckets
+        .iter()
+        .filter(|(bound, _)| *bound == u64::MAX)
+        .map(|(_, count)| count)
+        .sum();
+    buckets.push((f64::INFINITY, overflow));
+    // Counted from the buckets, so that the two agree even while calls end beside the snapshot.
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    (seconds(operation.total_ns), count, buckets)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn figures_become_openmetrics_text() {
+        let operation = OperationStats {
+            name: "get",
+            count: 6,
+            errors: 1,
+            total_ns: 3_000_000_000,
+            buckets: vec![(1_000, 4), (1_000_000_000, 2), (u64::MAX, 1)],
+        };
+        let mut stats = Stats {
+            operations: vec![operation],
+            ..Stats::default()
+        };
+        stats.block.objects = 7;
+        stats.written.flash_padding_bytes = 9;
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Figures(stats)));
+        let mut body = String::new();
+        text::encode(&mut body, &registry).unwrap();
+        for line in [
+            "# TYPE terrace_objects gauge",
+            "terrace_objects{home=\"block\"} 7",
+            "terrace_written_bytes_total{tier=\"flash\",cause=\"padding\"} 9",
+            "terrace_operations_total{operation=\"get\",outcome=\"error\"} 1",
+            "terrace_operation_seconds_bucket{le=\"0.000001\",operation=\"get\"} 4",
+            "terrace_operation_seconds_bucket{le=\"1.0\",operation=\"get\"} 6",
+            "terrace_operation_seconds_bucket{le=\"+Inf\",operation=\"get\"} 7",
+            "terrace_operation_seconds_count{operation=\"get\"} 7",
+            "terrace_operation_seconds_sum{operation=\"get\"} 3.0",
+            "# EOF",
+        ] {
+            assert!(body.lines().any(|text| text == line), "{line} is not in\n{body}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The HTTP service: a page, a small JSON interface behind it, the images, metrics.
+//!
+//! The way of one request: [`server`] accepts it, [`guard`] checks its Host and adds the headers every answer carries, a
+//! handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so [`engine`] runs each call to it on a
+//! thread for blocking work, a bounded number at a time.
+//!
+//! Nothing here writes to the store. There is no authentication yet; that is why it listens on the loopback address
+//! unless told otherwise.
+
+mod api;
+mod conditional;
+mod engine;
+mod guard;
+mod metrics;
+mod page;
+mod refusal;
+mod server;
+mod value;
+
+use axum::{Router, extract::Request, middleware, routing::get};
+use std::sync::{Arc, OnceLock, atomic::AtomicBool};
+use terrace::Store;
+use terrace_server::import::Progress;
+
+pub use server::{LISTEN_DEFAULT, bind, run};
+
+/// What handlers share.
+#[derive(Debug)]
+pub struct App {
+    engine: engine::Engine,
+    requests: metrics::Requests,
+    import: Option<Arc<ImportWatch>>,
+    /// Answer only requests addressed to this machine by a loopback name, so that no web page elsewhere can have a
+    /// browser read the store through a name it makes resolve to 127.0.0.1.
+    loopback_only: bool,
+}
+
+/// An import that runs beside the service, or ran.
+#[derive(Debug, Default)]
+pub struct ImportWatch {
+    /// Its counters.
+    pub progress: Arc<Progress>,
+    /// Whether it still runs.
+    pub running: AtomicBool,
+    /// What ended it early, if anything did.
+    pub error: OnceLock<String>,
+}
+
+impl App {
+    /// An application over `store`.
+    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, loopback_only: bool) -> Arc<Self> {
+        let requests = metrics::Requests::default();
+        Arc::new(Self {
+            engine: engine::Engine::new(store),
+            requests,
+            import,
+            loopback_only,
+        })
+    }
+}
+
+/// The routes.
+fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/", get(page::index))
+        .route("/page.css", get(page::style))
+        .route("/page.js", get(page::script))
+        .route("/favicon.svg", get(page::icon))
+        .route("/api/images", get(api::images))
+        .route("/api/images/{id}", get(api::image))
+        .route("/api/stats", get(api::stats))
+        .route("/images/{id}/{resolution}", get(value::get).head(value::head))
+        .route("/metrics", get(metrics::text))
+        .route("/healthz", get(api::health))
+        .fallback(refusal::no_such_page)
+        .method_not_allowed_fallback(refusal::no_such_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guard::guard))
+        .with_state(app)
+}
+
+/// The route a request matched, for counting.
+fn route_of(request: &Request) -> String {
+    request
+        .extensions()
+        .get::<axum::extract::MatchedPath>()
+        .map_or("none", |path| path.as_str())
+        .to_owned()
+}

@@ -1,0 +1,88 @@
+//! Accepting connections and ending well.
+//!
+//! A connection has a limited time to send its request's head, there is a limited number of connections, and on
+//! shutdown those in the middle of an answer get a limited time to take it. So no client can hold the server.
+
+use super::{App, router};
+use crate::failure::{Failure, Outcome};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// Where to listen if nothing else is said.
+pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
+/// Connections at a time; more wait in the operating system's queue.
+const CONNECTIONS_MAX: usize = 1024;
+/// Time for a request's head, and for a connection to stay idle.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time for answers under way when the server shuts down.
+const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause after a failed accept, which mostly means that file descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` resolves, then finishes answers under way.
+pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
+    let routes = router(app);
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let graceful = GracefulShutdown::new();
+    let mut http = hyper::server::conn::http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = async {
+            // Never closed, so acquiring does not fail.
+            let permit = Arc::clone(&connections).acquire_owned().await.ok();
+            (permit, listener.accept().await)
+        };
+        let (permit, stream) = tokio::select! {
+            accepted = accepted => accepted,
+            () = &mut stop => break,
+        };
+        let stream = match stream {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Small answers go out at once. Failure only costs latency.
+        let _ = stream.set_nodelay(true);
+        let service = TowerToHyperService::new(routes.clone());
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        });
+    }
+    // New connections are refused from here on.
+    drop(listener);
+    if tokio::time::timeout(SHUTDOWN_TIME_MAX, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("clients that did not take their answers in time were cut off");
+    }
+}
+
+/// Binds `address`.
+///
+/// # Errors
+/// Saying what to do if it is taken or not allowed.
+pub async fn bind(address: SocketAddr) -> Outcome<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::error(format!(
+            "cannot listen on {address}: {error}; choose another address with --listen"
+        ))
+    })
+}

@@ -1,0 +1,379 @@
+//! `/images/ID/RESOLUTION`: values, whole or in part, as streams.
+//!
+//! A value is read in pieces, each in one engine call, into a short channel that the connection drains. A client that
+//! goes away, or takes nothing for a while, closes the channel; the reader is dropped with it and unpins what it
+//! read. If the engine finds damage in the middle of a value the connection is cut, so that no client takes half a
+//! value for a whole one.
+
+use super::{
+    App,
+    conditional::{self, Answer, Requested, Validators},
+    engine::Engine,
+    refusal::{Checked, Refusal},
+};
+use axum::{
+    body::{Body, Bytes},
+    extract::{Path, Query, State},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use http_body::{Frame, SizeHint};
+use std::{
+    io::{self, Read},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::{Duration, SystemTime},
+};
+use terrace::{ObjectInfo, Reader};
+use tokio::sync::mpsc;
+
+/// Bytes read at a time.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Pieces read ahead of the client.
+const PIECES_AHEAD: usize = 2;
+/// Longest a client may leave a piece waiting.
+const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// `?v=VERSION`: names one version of the value, so that the answer may be cached for good.
+#[derive(Debug, Default, serde::Deserialize)]
+pub struct Wanted {
+    v: Option<u64>,
+}
+
+/// GET
+pub async fn get(
+    State(app): State<Arc<App>>,
+    Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
+    Checked(Query(wanted)): Checked<Query<Wanted>>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let key = key(&id, &resolution);
+    // A conditional request is usually answered without the value, so it looks at the object only.
+    if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE) {
+        let key = key.clone();
+        let info = app
+            .engine
+            .call(move |store| store.head(key))
+            .await?
+            .ok_or_else(|| missing(&id, &resolution))?;
+        let facts = Facts::of(&info);
+        if conditional::is_unchanged(&headers_of(&headers).as_requested(), &facts.validators()) {
+            return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
+        }
+    }
+    let opened = app.engine.call(move |store| open(store, &key, &headers)).await?;
+    let Opened {
+        info,
+        answer,
+        reader,
+        first,
+    } = opened.ok_or_else(|| missing(&id, &resolution))?;
+    let facts = Facts::of(&info);
+    let range = match answer {
+        Answer::Whole => 0..info.length,
+        Answer::Part(range) => range,
+        Answer::NotModified => return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty())),
+        Answer::Unsatisfiable => return Ok(unsatisfiable(&facts, info.length)),
+    };
+    let is_part = range != (0..info.length);
+    let bytes = range.end - range.start;
+    let body = if first.len() as u64 == bytes {
+        Body::from(first)
+    } else {
+        Body::new(stream(app.engine.clone(), reader, first, bytes))
+    };
+    let content_range = is_part.then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, info.length));
+    let status = if is_part {
+        StatusCode::PARTIAL_CONTENT
+    } else {
+        StatusCode::OK
+    };
+    Ok(respond(status, &facts, &wanted, Some((bytes, content_range)), body))
+}
+
+/// HEAD: the answer to a GET without its body; the value is not touched. `Range` only applies to GET.
+pub async fn head(
+    State(app): State<Arc<App>>,
+    Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
+    Checked(Query(wanted)): Checked<Query<Wanted>>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let key = key(&id, &resolution);
+    let info = app
+        .engine
+        .call(move |store| store.head(key))
+        .await?
+        .ok_or_else(|| missing(&id, &resolution))?;
+    let facts = Facts::of(&info);
+    if conditional::is_unchanged(&headers_of(&headers).as_requested(), &facts.validators()) {
+        return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
+    }
+    Ok(respond(
+        StatusCode::OK,
+        &facts,
+        &wanted,
+        Some((info.length, None)),
+        Body::empty(),
+    ))
+}
+
+fn key(id: &str, resolution: &str) -> Vec<u8> {
+    format!("{}{id}/{resolution}", terrace_server::import::IMAGES_PREFIX).into_bytes()
+}
+
+fn missing(id: &str, resolution: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "image {id} has no stored resolution {resolution}, or there is no such image"
+    ))
+}
+
+/// A value that is open at the start of what was asked for, with the first piece of it.
+struct Opened {
+    info: ObjectInfo,
+    answer: Answer,
+    reader: Reader,
+    first: Bytes,
+}
+
+fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap) -> Result<Option<Opened>, Refusal> {
+    let Some(mut reader) = store.reader(key)? else {
+        return Ok(None);
+    };
+    let info = reader.info().clone();
+    let answer = conditional::decide(
+        &headers_of(headers).as_requested(),
+        &Facts::of(&info).validators(),
+        info.length,
+    );
+    let range = match &answer {
+        Answer::Whole => 0..info.length,
+        Answer::Part(range) => range.clone(),
+        Answer::NotModified | Answer::Unsatisfiable => 0..0,
+    };
+    if range.start > 0 {
+        reader.seek_to(range.start)?;
+    }
+    let first = read_piece(&mut reader, range.end - range.start)?;
+    Ok(Some(Opened {
+        info,
+        answer,
+        reader,
+        first,
+    }))
+}
+
+/// Reads the next piece, at most `left` bytes.
+fn read_piece(reader: &mut Reader, left: u64) -> Result<Bytes, Refusal> {
+    // At most PIECE_BYTES, which fits.
+    let wanted = left.min(PIECE_BYTES);
+    let mut piece = Vec::with_capacity(wanted as usize);
+    match reader.by_ref().take(wanted).read_to_end(&mut piece) {
+        Ok(_) if piece.len() as u64 == wanted => Ok(piece.into()),
+        Ok(_) => Err(Refusal::internal("the value is shorter than the store says")),
+        Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<terrace::Error>()) {
+            Some(inner) => Err(inner.clone().into()),
+            None => {
+                tracing::error!(%error, "reading a value");
+                Err(Refusal::internal("the value could not be read; see the server's log"))
+            }
+        },
+    }
+}
+
+/// A body that is being read from the store.
+struct ValueBody {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    left: u64,
+}
+
+fn stream(engine: Engine, reader: Reader, first: Bytes, bytes: u64) -> ValueBody {
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    tokio::spawn(feed(engine, reader, first, bytes, sender));
+    ValueBody { pieces, left: bytes }
+}
+
+/// Sends the value piece by piece until it is through or nobody takes it.
+async fn feed(engine: Engine, reader: Reader, first: Bytes, bytes: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
+    let mut left = bytes - first.len() as u64;
+    let mut reader = Some(reader);
+    let mut next = Ok(first);
+    loop {
+        let failed = next.is_err();
+        let sent = tokio::time::timeout(CLIENT_TIME_MAX, sender.send(next)).await;
+        if failed || left == 0 || !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+        let Some(mut current) = reader.take() else { return };
+        let read = engine
+            .call(move |_| read_piece(&mut current, left).map(|piece| (current, piece)))
+            .await;
+        next = match read {
+            Ok((back, piece)) => {
+                reader = Some(back);
+                left -= piece.len() as u64;
+                Ok(piece)
+            }
+            Err(_) => Err(io::Error::other("the value could not be read to its end")),
+        };
+    }
+}
+
+impl http_body::Body for ValueBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.pieces.poll_recv(context) {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.left -= piece.len() as u64;
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
+            // The feeder gave up on a client that took too long.
+            Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// What the headers of an answer say about an object.
+struct Facts {
+    version: u64,
+    etag: String,
+    modified: Option<SystemTime>,
+    content_type: HeaderValue,
+}
+
+impl Facts {
+    fn of(info: &ObjectInfo) -> Self {
+        use terrace_server::import::attribute;
+        let stored = info
+            .attributes
+            .get_str(attribute::ETAG)
+            .filter(|tag| is_strong_tag(tag));
+        let etag = stored.map_or_else(
+            || format!("\"{:x}-{:08x}\"", info.version.0, info.checksum),
+            str::to_owned,
+        );
+        let content_type = info
+            .attributes
+            .get(attribute::CONTENT_TYPE)
+            .and_then(|text| HeaderValue::from_bytes(text).ok());
+        Self {
+            version: info.version.0,
+            etag,
+            modified: info
+                .attributes
+                .get_str("last-modified")
+                .and_then(|text| httpdate::parse_http_date(text).ok()),
+            content_type: content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+        }
+    }
+
+    fn validators(&self) -> Validators<'_> {
+        Validators {
+            etag: &self.etag,
+            modified: self.modified,
+        }
+    }
+}
+
+/// Whether a stored attribute is a strong entity tag that can go into a header as it is.
+fn is_strong_tag(tag: &str) -> bool {
+    let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.is_some_and(|inner| !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'))
+}
+
+/// The request's headers that matter, with several lines of a list joined.
+struct RequestHeaders<'a> {
+    if_none_match: Option<String>,
+    headers: &'a HeaderMap,
+}
+
+fn headers_of(headers: &HeaderMap) -> RequestHeaders<'_> {
+    let lines: Vec<_> = headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .collect();
+    RequestHeaders {
+        if_none_match: (!lines.is_empty()).then(|| lines.join(",")),
+        headers,
+    }
+}
+
+impl RequestHeaders<'_> {
+    fn as_requested(&self) -> Requested<'_> {
+        let one = |name: HeaderName| self.headers.get(name).and_then(|line| line.to_str().ok());
+        Requested {
+            if_none_match: self.if_none_match.as_deref(),
+            if_modified_since: one(header::IF_MODIFIED_SINCE),
+            range: one(header::RANGE),
+            if_range: one(header::IF_RANGE),
+        }
+    }
+}
+
+/// An answer about a value: its length and Content-Range where it carries one (or, to HEAD, would).
+fn respond(
+    status: StatusCode,
+    facts: &Facts,
+    wanted: &Wanted,
+    content: Option<(u64, Option<String>)>,
+    body: Body,
+) -> Response {
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    let mut set = |name: HeaderName, text: &str| {
+        if let Ok(value) = HeaderValue::from_str(text) {
+            headers.insert(name, value);
+        }
+    };
+    set(header::ETAG, &facts.etag);
+    // The version in the address changes with the value; without it, ask again each time.
+    let lasting = wanted.v == Some(facts.version);
+    set(
+        header::CACHE_CONTROL,
+        if lasting {
+            "private, max-age=31536000, immutable"
+        } else {
+            "private, no-cache"
+        },
+    );
+    if let Some(modified) = facts.modified {
+        set(header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
+    }
+    if let Some((bytes, content_range)) = content {
+        set(header::ACCEPT_RANGES, "bytes");
+        set(header::CONTENT_LENGTH, &bytes.to_string());
+        if let Some(range) = content_range {
+            set(header::CONTENT_RANGE, &range);
+        }
+        headers.insert(header::CONTENT_TYPE, facts.content_type.clone());
+    }
+    response
+}
+
+fn unsatisfiable(facts: &Facts, length: u64) -> Response {
+    let message = format!("the value has {length} bytes; the range asked for begins after them");
+    let mut response = Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, message).into_response();
+    for (name, text) in [
+        (header::CONTENT_RANGE, format!("bytes */{length}")),
+        (header::ETAG, facts.etag.clone()),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}

@@ -1,0 +1,175 @@
+//! Makes the resolutions of an image, largest first, each from a larger one.
+//!
+//! Resizing is Lanczos with a window of three lobes, in SIMD. A resolution is made from the smallest one already there
+//! that is at least twice its size in each direction, else from the largest: that costs a fraction of going back
+//! to the source each time, and is the same to the eye. The orientation is applied once, to the largest resolution.
+//!
+//! Invariants: a fitted size is within its box, keeps the aspect ratio to half a pixel, is never larger than the image
+//! and never zero.
+//!
+//! On failure: the reason in words; only a size the resizer refuses can cause one.
+
+use super::options::Resolution;
+use fast_image_resize::{
+    FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
+    images::{Image, ImageRef},
+};
+use image::{DynamicImage, GrayImage, RgbImage, RgbaImage, metadata::Orientation};
+
+/// One resolution, ready to be encoded.
+pub(super) struct Resized {
+    /// Which of the list of resolutions it is.
+    pub(super) place: usize,
+    /// Which of the made pixels are its own: resolutions of equal size share them.
+    pub(super) made: usize,
+}
+
+/// All resolutions of an image: what was made, largest first, and who uses it.
+pub(super) struct ResizedSet {
+    pub(super) made: Vec<DynamicImage>,
+    pub(super) resolutions: Vec<Resized>,
+}
+
+/// Width and height of an image once turned upright.
+pub(super) const fn upright(width: u32, height: u32, orientation: u8) -> (u32, u32) {
+    if orientation >= 5 {
+        (height, width)
+    } else {
+        (width, height)
+    }
+}
+
+/// The size at which an image fits a box, either way round, without being enlarged.
+pub(super) fn fit(width: u32, height: u32, resolution: &Resolution) -> (u32, u32) {
+    let (short, long) = (
+        resolution.width.min(resolution.height),
+        resolution.width.max(resolution.height),
+    );
+    let (box_width, box_height) = if width > height { (long, short) } else { (short, long) };
+    if width <= box_width && height <= box_height {
+        return (width, height);
+    }
+    let [w, h, bw, bh] = [width, height, box_width, box_height].map(u64::from);
+    // Rounded to the nearest pixel, which cannot leave the box, as the exact size is within it.
+    let scaled =
+        |side: u64, to: u64, from: u64| u32::try_from((side * to + from / 2) / from).unwrap_or(u32::MAX).max(1);
+    if w * bh >= h * bw {
+        (box_width, scaled(h, bw, w))
+    } else {
+        (scaled(w, bh, h), box_height)
+    }
+}
+
+/// Makes all resolutions of an image. `source` is as stored in the file, not yet turned by `orientation`.
+pub(super) fn resize_all(
+    source: DynamicImage,
+    orientation: u8,
+    resolutions: &[Resolution],
+    resizer: &mut Resizer,
+) -> Result<ResizedSet, String> {
+    let (width, height) = upright(source.width(), source.height(), orientation);
+    let mut wanted: Vec<_> = resolutions
+        .iter()
+        .map(|resolution| fit(width, height, resolution))
+        .enumerate()
+        .collect();
+    wanted.sort_by_key(|&(_, (width, height))| std::cmp::Reverse((u64::from(width) * u64::from(height), width)));
+    let mut set = ResizedSet {
+        made: Vec::new(),
+        resolutions: Vec::new(),
+    };
+    let mut source = Some(source);
+    for (place, size) in wanted {
+        if set.made.last().is_none_or(|last| (last.width(), last.height()) != size) {
+            let pixels = match source.take() {
+                Some(source) => largest(source, size, orientation, resizer)?,
+                None => scale(base_for(&set.made, size), size, resizer)?,
+            };
+            set.made.push(pixels);
+        }
+        set.resolutions.push(Resized {
+            place,
+            made: set.made.len() - 1,
+        });
+    }
+    Ok(set)
+}
+
+/// Scales the source, then turns it upright: turning fewer pixels is cheaper.
+fn largest(
+    source: DynamicImage,
+    size: (u32, u32),
+    orientation: u8,
+    resizer: &mut Resizer,
+) -> Result<DynamicImage, String> {
+    let stored_size = upright(size.0, size.1, orientation);
+    let mut pixels = if (source.width(), source.height()) == stored_size {
+        source
+    } else {
+        scale(&source, stored_size, resizer)?
+    };
+    pixels.apply_orientation(Orientation::from_exif(orientation).unwrap_or(Orientation::NoTransforms));
+    Ok(pixels)
+}
+
+/// The best of what is there to make `size` from: never upscaled from, and far enough to lose nothing visible.
+fn base_for(made: &[DynamicImage], size: (u32, u32)) -> &DynamicImage {
+    let twice = |pixels: &&DynamicImage| {
+        u64::from(pixels.width()) >= 2 * u64::from(size.0) && u64::from(pixels.height()) >= 2 * u64::from(size.1)
+    };
+    made.iter().rev().find(twice).unwrap_or(&made[0])
+}
+
+fn scale(pixels: &DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Result<DynamicImage, String> {
+    let (kind, gray) = match pixels {
+        DynamicImage::ImageLuma8(_) => (PixelType::U8, true),
+        DynamicImage::ImageRgb8(_) => (PixelType::U8x3, false),
+        DynamicImage::ImageRgba8(_) => (PixelType::U8x4, false),
+        _ => return Err("its pixels are in a form that cannot be resized".to_owned()),
+    };
+    let refused = |error: &dyn std::fmt::Display| format!("cannot be resized: {error}");
+    let from =
+        ImageRef::new(pixels.width(), pixels.height(), pixels.as_bytes(), kind).map_err(|error| refused(&error))?;
+    let mut to = Image::new(size.0, size.1, kind);
+    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::Lanczos3));
+    resizer
+        .resize(&from, &mut to, &options)
+        .map_err(|error| refused(&error))?;
+    let samples = to.into_vec();
+    let scaled = match kind {
+        _ if gray => GrayImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageLuma8),
+        PixelType::U8x3 => RgbImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageRgb8),
+        _ => RgbaImage::from_raw(size.0, size.1, samples).map(DynamicImage::ImageRgba8),
+    };
+    scaled.ok_or_else(|| "cannot be resized: sizes do not match".to_owned())
+}
+
+/// Lays transparent pixels over white, for formats without transparency.
+pub(super) fn over_white(pixels: DynamicImage) -> DynamicImage {
+    match pixels {
+        DynamicImage::ImageRgba8(pixels) => {
+            let (width, height) = pixels.dimensions();
+            let samples = pixels
+                .pixels()
+                .flat_map(|pixel| {
+                    let [red, green, blue, alpha] = pixel.0;
+                    [red, green, blue].map(|sample| blend(sample, alpha))
+                })
+                .collect();
+            RgbImage::from_raw(width, height, samples).map_or(DynamicImage::ImageRgba8(pixels), DynamicImage::ImageRgb8)
+        }
+        DynamicImage::ImageLumaA8(pixels) => {
+            let (width, height) = pixels.dimensions();
+            let samples = pixels.pixels().map(|pixel| blend(pixel.0[0], pixel.0[1])).collect();
+            GrayImage::from_raw(width, height, samples)
+                .map_or(DynamicImage::ImageLumaA8(pixels), DynamicImage::ImageLuma8)
+        }
+        opaque => opaque,
+    }
+}
+
+/// A sample over white.
+fn blend(sample: u8, alpha: u8) -> u8 {
+    let mixed = (u32::from(sample) * u32::from(alpha) + 255 * u32::from(255 - alpha) + 127) / 255;
+    u8::try_from(mixed).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,3 @@
+//! The rooms behind the `terrace` command.
+
+pub mod import;

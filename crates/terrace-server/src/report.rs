@@ -1,0 +1,109 @@
+//! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same JSON.
+
+use crate::size::Size;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use terrace::{HomeStats, Stats};
+
+/// The figures as JSON. Names end in their unit.
+pub fn stats_json(stats: &Stats) -> Value {
+    let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
+    let (log, large, index) = (&stats.log, &stats.large, &stats.index);
+    let (reads, written, queue) = (&stats.reads, &stats.written, &stats.queue);
+    json!({
+        "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
+        "log": {
+            "capacity_bytes": log.capacity_bytes,
+            "allocated_bytes": log.allocated_bytes,
+            "segments_used": log.segments_used,
+            "segments_free": log.segments_free,
+            "segments_recycled": log.segments_recycled,
+            "segments_quarantined": log.segments_quarantined,
+        },
+        "large": {
+            "blocks": large.blocks,
+            "allocated_bytes": large.allocated_bytes,
+            "live_bytes": large.live_bytes,
+            "meta_version": large.meta_version,
+        },
+        "index": {
+            "tables": index.tables,
+            "bytes": index.bytes,
+            "memtable_bytes": index.memtable_bytes,
+            "persisted_seq": index.persisted_seq,
+            "flushes": index.flushes,
+            "block_reads": index.block_reads,
+        },
+        "flash_index": {
+            "entries": stats.flash_index.entries,
+            "ram_bytes": stats.flash_index.ram_bytes,
+            "refilling": stats.flash_index.refilling,
+        },
+        "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
+        "reads": {
+            "overlay_hits": reads.overlay_hits,
+            "cache_hits": reads.cache_hits,
+            "inline_hits": reads.inline_hits,
+            "flash_hits": reads.flash_hits,
+            "block_hits": reads.block_hits,
+            "misses": reads.misses,
+            "flash_reads": reads.flash_reads,
+            "false_flash_reads": reads.false_flash_reads,
+            "block_reads": reads.block_reads,
+        },
+        "written": {
+            "user_bytes": written.user_bytes,
+            "flash_user_bytes": written.flash_user_bytes,
+            "flash_padding_bytes": written.flash_padding_bytes,
+            "flash_reinserted_bytes": written.flash_reinserted_bytes,
+            "index_bytes": written.index_bytes,
+            "large_user_bytes": written.large_user_bytes,
+            "large_destaged_bytes": written.large_destaged_bytes,
+            "write_amplification": written.write_amplification(),
+        },
+        "queue": {
+            "overlay_bytes": queue.overlay_bytes,
+            "frames": queue.frames,
+            "committed_seq": queue.committed_seq,
+            "durable_seq": queue.durable_seq,
+            "applied_seq": queue.applied_seq,
+            "snapshots": queue.snapshots,
+        },
+        "failed": stats.failed,
+    })
+}
+
+/// The figures for a person.
+pub fn stats_text(stats: &Stats) -> String {
+    let mut text = String::from("home        objects         bytes\n");
+    for (name, home) in [("inline", stats.inline), ("flash", stats.flash), ("block", stats.block)] {
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(
+            text,
+            "{name:<8} {:>10} {:>13}",
+            home.objects,
+            Size(home.bytes).to_string()
+        );
+    }
+    let (log, large, index) = (&stats.log, &stats.large, &stats.index);
+    let _ = write!(
+        text,
+        "\nflash log    {} of {} ({} segments used, {} free, {} quarantined)\n\
+         large space  {} in {} blocks, {} of it live\n\
+         index        {} in {} tables\n",
+        Size(log.allocated_bytes),
+        Size(log.capacity_bytes),
+        log.segments_used,
+        log.segments_free,
+        log.segments_quarantined,
+        Size(large.allocated_bytes),
+        large.blocks,
+        Size(large.live_bytes),
+        Size(index.bytes),
+        index.tables,
+    );
+    if let Some(reason) = &stats.failed {
+        let _ = writeln!(text, "\nwrites are refused: {reason}");
+    }
+    text
+}

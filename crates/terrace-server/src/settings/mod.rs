@@ -1,0 +1,185 @@
+//! Settings: one struct, read from four places. A flag beats a variable, a variable beats the file, the file beats the
+//! default.
+//!
+//! [`Layer`] is what one place says: the command line fills it through clap, `TERRACE_*` variables and `terrace.toml`
+//! through serde, so a setting is defined once and spelled alike everywhere (`--size-threshold`,
+//! `TERRACE_SIZE_THRESHOLD`, `size-threshold = …`). Where a store is counts as one setting: a place that names
+//! `store` hides `flash` and `large` of the places below it, and the other way round. Anything unknown or
+//! contradictory is a usage failure that names the place it stands in.
+
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    failure::{Failure, Outcome},
+    size::Size,
+};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::{net::SocketAddr, path::PathBuf};
+use terrace::{Durability, Options};
+
+pub use sources::gather;
+
+/// Heading of the global options in `--help`.
+const STORE_HEADING: &str = "Store options (also TERRACE_* variables and terrace.toml)";
+
+/// Where a store is looked for if nothing says otherwise.
+const STORE_DEFAULT: &str = "terrace-data";
+
+/// Settings as one place gives them. Nothing is set where it says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[command(next_help_heading = STORE_HEADING)]
+pub struct Layer {
+    /// Directory that holds both tiers [default: ./terrace-data]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub store: Option<PathBuf>,
+    /// Directory of the flash tier; needs --large
+    #[arg(long, global = true, value_name = "DIR")]
+    pub flash: Option<PathBuf>,
+    /// Directory of the large tier (disk); needs --flash
+    #[arg(long, global = true, value_name = "DIR")]
+    pub large: Option<PathBuf>,
+    /// Values of at least this size go to the large tier [default: 128KiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub size_threshold: Option<Size>,
+    /// A block of the large tier is sealed at this length [default: 64MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub split_threshold: Option<Size>,
+    /// Values up to this size live in the ordered index [default: 64]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub inline_limit: Option<Size>,
+    /// Size of a flash segment, fixed when the store is created [default: 64MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub segment_size: Option<Size>,
+    /// Most the flash log may occupy [default: 64GiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub flash_capacity: Option<Size>,
+    /// RAM for cached values, 0 for none [default: 256MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub cache: Option<Size>,
+    /// When a write counts as done [default: sync]
+    #[arg(long, global = true, value_name = "WHEN", hide_short_help = true)]
+    pub durability: Option<DurabilityChoice>,
+    /// Address `serve` listens on; its own flag is `serve --listen`.
+    #[arg(skip)]
+    pub listen: Option<SocketAddr>,
+}
+
+/// When a write counts as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DurabilityChoice {
+    /// Once it is on the device
+    Sync,
+    /// At once; a crash may lose the last moments
+    Buffered,
+}
+
+/// Settings as they apply.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How the store is opened.
+    pub options: Options,
+    /// When a write counts as done.
+    pub durability: Durability,
+    /// Address that was asked for, if any was.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Layer {
+    /// `self` where it says something, else `below`.
+    fn or(self, below: Self) -> Self {
+        let (flash, large) = if self.store.is_some() {
+            (self.flash, self.large)
+        } else {
+            (self.flash.or(below.flash), self.large.or(below.large))
+        };
+        // Which of the two ways to name a store is decided by the higher place.
+        let store = if flash.is_some() || large.is_some() {
+            self.store
+        } else {
+            self.store.or(below.store)
+        };
+        Self {
+            store,
+            flash,
+            large,
+            size_threshold: self.size_threshold.or(below.size_threshold),
+            split_threshold: self.split_threshold.or(below.split_threshold),
+            inline_limit: self.inline_limit.or(below.inline_limit),
+            segment_size: self.segment_size.or(below.segment_size),
+            flash_capacity: self.flash_capacity.or(below.flash_capacity),
+            cache: self.cache.or(below.cache),
+            durability: self.durability.or(below.durability),
+            listen: self.listen.or(below.listen),
+        }
+    }
+
+    /// Refuses what one place cannot mean.
+    fn check(&self, place: &str) -> Outcome {
+        if self.store.is_some() && (self.flash.is_some() || self.large.is_some()) {
+            return Err(Failure::usage(format!(
+                "{place}: `store` puts both tiers in one directory, so `flash` and `large` cannot be given with it; \
+                 drop `store`, or drop the other two"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The settings that follow, with defaults for what nothing was said about.
+    ///
+    /// # Errors
+    /// A usage failure if they contradict each other.
+    pub fn resolve(self) -> Outcome<Settings> {
+        let mut options = match (self.store, self.flash, self.large) {
+            (Some(dir), None, None) => Options::new(dir),
+            (None, None, None) => Options::new(STORE_DEFAULT),
+            (None, Some(flash), Some(large)) => Options::on_tiers(flash, large),
+            (None, Some(_), None) => {
+                return Err(Failure::usage(
+                    "`flash` is given without `large`; give both, or `store`",
+                ));
+            }
+            (None, None, Some(_)) => {
+                return Err(Failure::usage(
+                    "`large` is given without `flash`; give both, or `store`",
+                ));
+            }
+            (Some(_), ..) => {
+                return Err(Failure::usage(
+                    "`store` is given with `flash` or `large`; drop one of them",
+                ));
+            }
+        };
+        if options.flash_dir == options.large_dir {
+            return Err(Failure::usage(
+                "`flash` and `large` are the same directory; give two, or use `store` to keep both tiers in one",
+            ));
+        }
+        for (given, option) in [
+            (self.size_threshold, &mut options.size_threshold_bytes),
+            (self.split_threshold, &mut options.split_threshold_bytes),
+            (self.inline_limit, &mut options.inline_bytes_max),
+            (self.segment_size, &mut options.segment_bytes),
+            (self.flash_capacity, &mut options.flash_capacity_bytes),
+            (self.cache, &mut options.cache_bytes),
+        ] {
+            if let Some(Size(bytes)) = given {
+                *option = bytes;
+            }
+        }
+        options.validate()?;
+        let durability = match self.durability {
+            None | Some(DurabilityChoice::Sync) => Durability::Sync,
+            Some(DurabilityChoice::Buffered) => Durability::Buffered,
+        };
+        Ok(Settings {
+            options,
+            durability,
+            listen: self.listen,
+        })
+    }
+}

@@ -1,0 +1,129 @@
+//! The places settings come from besides the command line: `TERRACE_*` variables and `terrace.toml`.
+//!
+//! Variables are read by the same deserializer as the file, so both accept the same values. Relative paths in the file
+//! are relative to the file. An unknown key in the file is an error; an unknown variable only warns, because the
+//! environment belongs to more programs than this one.
+
+use super::Layer;
+use crate::failure::{Failure, Outcome};
+use serde::Deserialize as _;
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// The file that is read if it is there and no other is named.
+const FILE_DEFAULT: &str = "terrace.toml";
+/// How variables begin.
+const PREFIX: &str = "TERRACE_";
+/// The variable that names the file; not a setting itself.
+const CONFIG_VARIABLE: &str = "TERRACE_CONFIG";
+
+/// Puts the command line on top of the environment on top of the file.
+///
+/// # Errors
+/// A usage failure naming the place that is wrong.
+pub fn gather(
+    flags: Layer,
+    config: Option<PathBuf>,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+    warn: &mut dyn FnMut(String),
+) -> Outcome<Layer> {
+    let variables: Vec<_> = variables.collect();
+    let named = config.or_else(|| {
+        let found = variables
+            .iter()
+            .find(|(name, value)| name == CONFIG_VARIABLE && !value.is_empty());
+        found.map(|(_, value)| PathBuf::from(value))
+    });
+    flags.check("command line")?;
+    let environment = from_variables(&variables, warn)?;
+    environment.check("TERRACE_* variables")?;
+    let file = from_file(named)?;
+    Ok(flags.or(environment).or(file))
+}
+
+/// What the environment says.
+fn from_variables(variables: &[(OsString, OsString)], warn: &mut dyn FnMut(String)) -> Outcome<Layer> {
+    let mut layer = Layer::default();
+    for (name, value) in variables {
+        let Some(setting) = setting_of(name) else { continue };
+        if value.is_empty() {
+            continue;
+        }
+        let Some(text) = value.to_str() else {
+            return Err(Failure::usage(format!(
+                "variable {}: its value is not UTF-8",
+                name.to_string_lossy()
+            )));
+        };
+        let table = toml::Table::from_iter([(setting, toml::Value::from(text))]);
+        match Layer::deserialize(table) {
+            Ok(one) => layer = one.or_all(layer),
+            Err(error) if error.message().contains("unknown field") => {
+                warn(format!(
+                    "variable {} is not a setting and is ignored",
+                    name.to_string_lossy()
+                ));
+            }
+            Err(error) => {
+                return Err(Failure::usage(format!(
+                    "variable {}: {}",
+                    name.to_string_lossy(),
+                    error.message()
+                )));
+            }
+        }
+    }
+    Ok(layer)
+}
+
+/// `TERRACE_SIZE_THRESHOLD` → `size-threshold`.
+fn setting_of(name: &OsStr) -> Option<String> {
+    let rest = name.to_str()?.strip_prefix(PREFIX)?;
+    (name != CONFIG_VARIABLE && name != "TERRACE_LOG").then(|| rest.to_ascii_lowercase().replace('_', "-"))
+}
+
+/// What the file says; nothing if none was named and the default one is not there.
+fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
+    let path = named.clone().unwrap_or_else(|| PathBuf::from(FILE_DEFAULT));
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => return Ok(Layer::default()),
+        Err(error) => {
+            return Err(Failure::usage(format!(
+                "configuration file {}: {error}",
+                path.display()
+            )));
+        }
+    };
+    let mut layer: Layer = toml::from_str(&text)
+        .map_err(|error| Failure::usage(format!("configuration file {}: {error}", path.display()).trim_end()))?;
+    layer.check(&format!("configuration file {}", path.display()))?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    for dir in [&mut layer.store, &mut layer.flash, &mut layer.large]
+        .into_iter()
+        .flatten()
+    {
+        *dir = base.join(&dir);
+    }
+    Ok(layer)
+}
+
+impl Layer {
+    /// Joins two layers of the same place: neither hides the other, so that [`Layer::check`] sees contradictions.
+    fn or_all(self, other: Self) -> Self {
+        let (store, flash, large) = (
+            self.store.clone().or(other.store.clone()),
+            self.flash.clone().or(other.flash.clone()),
+            self.large.clone().or(other.large.clone()),
+        );
+        Self {
+            store,
+            flash,
+            large,
+            ..self.or(other)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Precedence, contradictions and the words they are reported in.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::failure::Code;
+use std::{ffi::OsString, fs, path::Path};
+
+fn from(flags: Layer, variables: &[(&str, &str)], file: Option<&str>) -> Outcome<Layer> {
+    let dir = tempfile::tempdir().unwrap();
+    let config = file.map(|text| {
+        let path = dir.path().join("terrace.toml");
+        fs::write(&path, text).unwrap();
+        path
+    });
+    let variables = variables
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    gather(flags, config, variables, &mut |_| {})
+}
+
+fn message(outcome: Outcome<Layer>) -> String {
+    let failure = outcome.and_then(|layer| layer.resolve()).unwrap_err();
+    assert_eq!(failure.code, Code::Usage, "{failure}");
+    failure.message
+}
+
+#[test]
+fn flag_beats_variable_beats_file_beats_default() {
+    let file = Some("cache = \"1MiB\"\nsplit-threshold = \"1MiB\"\nsize-threshold = 1000\n");
+    let variables = [
+        ("TERRACE_CACHE", "2MiB"),
+        ("TERRACE_SPLIT_THRESHOLD", "2MiB"),
+        ("OTHER", "x"),
+    ];
+    let flags = Layer {
+        cache: Some(Size(3 << 20)),
+        ..Layer::default()
+    };
+    let options = from(flags, &variables, file).unwrap().resolve().unwrap().options;
+    assert_eq!(options.cache_bytes, 3 << 20);
+    assert_eq!(options.split_threshold_bytes, 2 << 20);
+    assert_eq!(options.size_threshold_bytes, 1000);
+    assert_eq!(options.inline_bytes_max, Options::new("x").inline_bytes_max);
+    assert_eq!(options.flash_dir, Path::new("terrace-data/flash"));
+}
+
+#[test]
+fn every_setting_can_come_from_the_environment_and_the_file() {
+    let tiers = Layer {
+        store: None,
+        flash: Some("/f".into()),
+        large: Some("/l".into()),
+        size_threshold: Some(Size(1 << 10)),
+        split_threshold: Some(Size(1 << 20)),
+        inline_limit: Some(Size(10)),
+        segment_size: Some(Size(1 << 20)),
+        flash_capacity: Some(Size(8 << 20)),
+        cache: Some(Size(0)),
+        durability: Some(DurabilityChoice::Buffered),
+        listen: Some(([127, 0, 0, 1], 80).into()),
+    };
+    let settings = [
+        ("flash", "/f"),
+        ("large", "/l"),
+        ("size-threshold", "1KiB"),
+        ("split-threshold", "1MiB"),
+        ("inline-limit", "10"),
+        ("segment-size", "1MiB"),
+        ("flash-capacity", "8 MiB"),
+        ("cache", "0"),
+        ("durability", "buffered"),
+        ("listen", "127.0.0.1:80"),
+    ];
+    let file: String = settings
+        .iter()
+        .map(|(name, value)| format!("{name} = \"{value}\"\n"))
+        .collect();
+    assert_eq!(from(Layer::default(), &[], Some(&file)).unwrap(), tiers);
+    let names = settings.map(|(name, _)| format!("TERRACE_{}", name.to_uppercase().replace('-', "_")));
+    let variables: Vec<_> = names
+        .iter()
+        .zip(settings)
+        .map(|(name, (_, value))| (name.as_str(), value))
+        .collect();
+    assert_eq!(from(Layer::default(), &variables, None).unwrap(), tiers);
+    tiers.resolve().unwrap();
+}
+
+#[test]
+fn naming_the_store_higher_up_hides_the_other_way_below() {
+    let flags = Layer {
+        store: Some("/s".into()),
+        ..Layer::default()
+    };
+    let tiers = [("TERRACE_FLASH", "/f"), ("TERRACE_LARGE", "/l")];
+    let options = from(flags, &tiers, None).unwrap().resolve().unwrap().options;
+    assert_eq!(options.large_dir, Path::new("/s/large"));
+
+    let options = from(Layer::default(), &tiers, Some("store = \"/s\""))
+        .unwrap()
+        .resolve()
+        .unwrap()
+        .options;
+    assert_eq!(options.flash_dir, Path::new("/f"));
+    assert_eq!(options.large_dir, Path::new("/l"));
+}
+
+#[test]
+fn contradictions_say_what_to_do() {
+    let both = Layer {
+        store: Some("/s".into()),
+        flash: Some("/f".into()),
+        ..Layer::default()
+    };
+    assert!(message(from(both, &[], None)).starts_with("command line: `store`"));
+    let variables = [("TERRACE_STORE", "/s"), ("TERRACE_LARGE", "/l")];
+    assert!(message(from(Layer::default(), &variables, None)).starts_with("TERRACE_* variables: `store`"));
+    assert!(
+        message(from(Layer::default(), &[], Some("store = \"a\"\nlarge = \"b\""))).contains("terrace.toml: `store`")
+    );
+
+    let flash = Layer {
+        flash: Some("/f".into()),
+        ..Layer::default()
+    };
+    assert!(message(from(flash.clone(), &[], None)).contains("without `large`"));
+    assert!(message(from(Layer::default(), &[("TERRACE_LARGE", "/l")], None)).contains("without `flash`"));
+    let same = Layer {
+        large: Some("/f".into()),
+        ..flash
+    };
+    assert!(message(from(same, &[], None)).contains("same directory"));
+
+    let inline = Layer {
+        inline_limit: Some(Size(2048)),
+        size_threshold: Some(Size(1024)),
+        ..Layer::default()
+    };
+    assert!(message(from(inline, &[], None)).contains("below the size threshold"));
+}
+
+#[test]
+fn the_file_is_checked() {
+    let text = message(from(Layer::default(), &[], Some("cache = 1\nsize-treshold = 5\n")));
+    assert!(text.contains("size-treshold") && text.contains("line 2"), "{text}");
+    assert!(message(from(Layer::default(), &[], Some("cache = \"lots\""))).contains("`lots` is not a size"));
+    assert!(message(from(Layer::default(), &[], Some("cache = -1"))).contains("negative"));
+    assert!(message(from(Layer::default(), &[], Some("durability = \"maybe\""))).contains("maybe"));
+    let missing = gather(
+        Layer::default(),
+        Some("/no/such/file".into()),
+        std::iter::empty(),
+        &mut |_| {},
+    );
+    assert!(message(missing).contains("/no/such/file"));
+}
+
+#[test]
+fn paths_in_the_file_are_relative_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    fs::write(&path, "store = \"data\"").unwrap();
+    let variables = [(OsString::from("TERRACE_CONFIG"), path.into_os_string())];
+    let layer = gather(Layer::default(), None, variables.into_iter(), &mut |_| {}).unwrap();
+    assert_eq!(layer.store, Some(dir.path().join("data")));
+}
+
+#[test]
+fn variables_are_checked_and_unknown_ones_warn() {
+    assert!(
+        message(from(Layer::default(), &[("TERRACE_CACHE", "x")], None)).starts_with("variable TERRACE_CACHE: `x`")
+    );
+    let mut warnings = Vec::new();
+    let variables = [("TERRACE_STROE", "/s"), ("TERRACE_CACHE", ""), ("TERRACE_LOG", "debug")]
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let layer = gather(Layer::default(), None, variables.into_iter(), &mut |warning| {
+        warnings.push(warning)
+    })
+    .unwrap();
+    assert_eq!(layer, Layer::default());
+    assert_eq!(warnings, ["variable TERRACE_STROE is not a setting and is ignored"]);
+}

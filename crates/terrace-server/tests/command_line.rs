@@ -1,0 +1,328 @@
+//! The commands, driven as a person or script would: what they print, what they end with.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{Place, bytes, files, signal, wait};
+use serde_json::json;
+use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, process::Stdio};
+
+#[test]
+fn put_get_head_ls_rm() {
+    let place = Place::new();
+    place.write("tiny.txt", "hello");
+    let medium = bytes(50_000);
+    let large = bytes(3 << 20);
+    place.write("medium.bin", &medium);
+    place.write("large.jpg", &large);
+    place
+        .run(&[
+            "put",
+            "notes/tiny",
+            "tiny.txt",
+            "--attribute",
+            "author=Ada",
+            "--attribute",
+            "empty=",
+        ])
+        .code(0);
+    place.run(&["put", "notes/medium", "medium.bin"]).code(0);
+    place.run(&["put", "photos/large", "large.jpg"]).code(0);
+
+    assert_eq!(place.run(&["get", "notes/tiny"]).code(0).0.stdout, b"hello");
+    assert_eq!(place.run(&["get", "notes/medium"]).code(0).0.stdout, medium);
+    place.run(&["get", "photos/large", "-o", "out.jpg"]).code(0);
+    assert_eq!(std::fs::read(place.path("out.jpg")).unwrap(), large);
+    assert!(
+        files(place.dir.path())
+            .iter()
+            .all(|path| !path.to_string_lossy().ends_with(".part"))
+    );
+
+    let head = place.run(&["head", "notes/tiny", "--json"]).code(0).json();
+    assert_eq!(head["key"], "notes/tiny");
+    assert_eq!(head["bytes"], 5);
+    assert_eq!(head["home"], "inline");
+    assert_eq!(
+        head["attributes"],
+        json!({ "author": "Ada", "content-type": "text/plain", "empty": "" })
+    );
+    assert_eq!(place.run(&["head", "notes/medium", "--json"]).json()["home"], "flash");
+    let large_head = place.run(&["stat", "photos/large", "--json"]).code(0).json();
+    assert_eq!(
+        (&large_head["home"], &large_head["attributes"]["content-type"]),
+        (&json!("block"), &json!("image/jpeg"))
+    );
+    assert!(
+        place
+            .run(&["head", "photos/large"])
+            .code(0)
+            .text()
+            .contains("home      block")
+    );
+
+    assert_eq!(
+        place.run(&["ls"]).code(0).text(),
+        "notes/medium\nnotes/tiny\nphotos/large\n"
+    );
+    assert_eq!(
+        place.run(&["ls", "notes/"]).code(0).text(),
+        "notes/medium\nnotes/tiny\n"
+    );
+    assert_eq!(place.run(&["ls", "none/"]).code(0).text(), "");
+    let lines = place.run(&["ls", "--json", "photos/"]).code(0);
+    assert_eq!(lines.json()["bytes"], 3 << 20);
+
+    place.run(&["rm", "notes/tiny"]).code(0);
+    place.run(&["rm", "notes/tiny"]).code(3);
+    let missing = place.run(&["get", "notes/tiny"]).code(3);
+    assert_eq!(
+        (missing.text().as_str(), missing.error().as_str()),
+        ("", "error: no object has the key notes/tiny\n")
+    );
+    place.run(&["head", "notes/tiny"]).code(3);
+    place.run(&["stat", "notes/tiny", "--json"]).code(3);
+    assert_eq!(place.run(&["ls"]).text(), "notes/medium\nphotos/large\n");
+}
+
+#[test]
+fn put_from_standard_input_of_any_length() {
+    let place = Place::new();
+    for length in [0, 1, 100_000, 128 << 10, 5 << 20] {
+        let value = bytes(length);
+        place.run_with_input(&["put", "key.json", "-"], &value).code(0);
+        assert_eq!(
+            place.run(&["get", "key.json", "-o", "-"]).code(0).0.stdout,
+            value,
+            "{length} bytes"
+        );
+    }
+    let head = place.run(&["head", "key.json", "--json"]).json();
+    assert_eq!(head["attributes"]["content-type"], "application/json");
+}
+
+#[test]
+fn a_condition_that_fails_writes_nothing() {
+    let place = Place::new();
+    let version = place
+        .run_with_input(&["put", "k", "-", "--if-absent", "--json"], b"one")
+        .code(0)
+        .json()["version"]
+        .clone();
+    let refused = place.run_with_input(&["put", "k", "-", "--if-absent"], b"two").code(4);
+    assert!(refused.error().contains("--if-absent"), "{}", refused.error());
+    assert_eq!(place.run(&["get", "k"]).text(), "one");
+    let next = place
+        .run_with_input(&["put", "k", "-", "--json"], b"three")
+        .code(0)
+        .json()["version"]
+        .clone();
+    assert!(next.as_u64() > version.as_u64());
+}
+
+#[test]
+fn keys_are_any_bytes() {
+    let place = Place::new();
+    let hostile = b"a\n\x1b[31m\xff\\b".as_slice();
+    let escaped = "a\\x0a\\x1b[31m\\xff\\\\b";
+    place.run_with_input(&["put", escaped, "-"], b"v").code(0);
+    assert_eq!(place.run(&["ls"]).code(0).text(), format!("{escaped}\n"));
+    assert_eq!(place.run(&["get", escaped]).code(0).text(), "v");
+    // The raw bytes work too, apart from the backslash, which begins an escape.
+    let raw = [b"a\n\x1b[31m\xff\\\\b".as_slice()].map(OsStr::from_bytes);
+    assert_eq!(place.run(&[OsStr::new("get"), raw[0]]).code(0).text(), "v");
+    let listed = place.run(&["ls", "--json"]).code(0).json();
+    assert_eq!(listed["key"], json!({ "base64": base64_of(hostile) }));
+    place.run(&["rm", "bad\\escape"]).code(2);
+    place.run_with_input(&["put", "", "-"], b"v").code(2);
+    place.run_with_input(&["put", &"k".repeat(4097), "-"], b"v").code(2);
+}
+
+fn base64_of(bytes: &[u8]) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+#[test]
+fn settings_come_from_flag_variable_and_file() {
+    let place = Place::new();
+    place
+        .run_with_input(&["--store", "one", "put", "k", "-"], b"one")
+        .code(0);
+    place
+        .run_with_input(&["put", "k", "-", "--flash", "two-f", "--large", "two-l"], b"two")
+        .code(0);
+    assert_eq!(place.run(&["get", "k", "--store", "one"]).code(0).text(), "one");
+    let by_variable = place
+        .command(&["get", "k"])
+        .env("TERRACE_STORE", "one")
+        .output()
+        .unwrap();
+    assert_eq!(by_variable.stdout, b"one");
+    place.write("terrace.toml", "flash = \"two-f\"\nlarge = \"two-l\"\n");
+    assert_eq!(place.run(&["get", "k"]).code(0).text(), "two");
+    let both = place
+        .command(&["get", "k"])
+        .env("TERRACE_STORE", "one")
+        .output()
+        .unwrap();
+    assert_eq!(both.stdout, b"one");
+    assert_eq!(
+        place
+            .run(&["get", "k", "--flash", "two-f", "--large", "two-l"])
+            .code(0)
+            .text(),
+        "two"
+    );
+}
+
+#[test]
+fn wrong_usage_says_what_to_do_and_creates_nothing() {
+    let place = Place::new();
+    let cases: [(&[&str], &str); 11] = [
+        (&["put", "k", "-", "--store", "a", "--flash", "b"], "drop `store`"),
+        (&["put", "k", "-", "--flash", "b"], "without `large`"),
+        (&["put", "k", "-", "--large", "b"], "without `flash`"),
+        (
+            &["put", "k", "-", "--inline-limit", "4096", "--size-threshold", "2048"],
+            "below the size threshold",
+        ),
+        (&["put", "k", "-", "--cache", "lots"], "write it like 64MiB"),
+        (&["put", "k", "-", "--attribute", "x"], "NAME=VALUE"),
+        (&["put", "k", "."], "is a directory"),
+        (&["ls", "--config", "none.toml"], "none.toml"),
+        (&["frob"], "unrecognized subcommand"),
+        (&["serve", "--listen", "nowhere"], "invalid"),
+        (&["import", ".", "--resolution", "big"], "NAME=WIDTHxHEIGHT"),
+    ];
+    for (args, says) in cases {
+        let run = place.run(args).code(2);
+        assert!(run.error().contains(says), "{args:?}: {}", run.error());
+        assert_eq!(run.text(), "");
+    }
+    place.run(&["put", "k", "no-such-file"]).code(1);
+    place.run(&["import", "no-such-dir"]).code(1);
+    place.write("terrace.toml", "stoer = \"x\"\n");
+    let unknown = place.run(&["ls"]).code(2);
+    assert!(
+        unknown.error().contains("stoer") && unknown.error().contains("terrace.toml"),
+        "{}",
+        unknown.error()
+    );
+    assert_eq!(files(place.dir.path()), [place.path("terrace.toml")]);
+}
+
+#[test]
+fn commands_that_look_do_not_create_a_store() {
+    let place = Place::new();
+    for args in [&["ls"][..], &["get", "k"], &["rm", "k"], &["stat"], &["verify"]] {
+        let run = place.run(args).code(1);
+        assert!(run.error().starts_with("error: "), "{}", run.error());
+    }
+    assert!(files(place.dir.path()).is_empty());
+}
+
+#[test]
+fn help_tells_examples_variables_and_codes() {
+    let place = Place::new();
+    let help = place.run(&["--help"]).code(0).text();
+    for text in [
+        "Examples:",
+        "TERRACE_STORE",
+        "Exit codes:",
+        "terrace.toml",
+        "--size-threshold",
+    ] {
+        assert!(help.contains(text), "{text}");
+    }
+    for command in [
+        "serve", "import", "put", "get", "head", "ls", "rm", "stat", "verify", "repair",
+    ] {
+        assert!(help.contains(command));
+        place.run(&[command, "--help"]).code(0);
+    }
+    place.run::<&str>(&[]).code(2);
+    assert!(place.run(&["--version"]).code(0).text().starts_with("terrace "));
+}
+
+#[test]
+fn stat_verify_and_repair() {
+    let place = Place::new();
+    let large = bytes(1 << 20);
+    place.run_with_input(&["put", "large", "-"], &large).code(0);
+    place.run_with_input(&["put", "small", "-"], b"small").code(0);
+    let stat = place.run(&["stat", "--json"]).code(0).json();
+    assert_eq!(stat["homes"]["block"], json!({ "objects": 1, "bytes": 1 << 20 }));
+    assert_eq!(stat["homes"]["inline"]["objects"], 1);
+    assert!(place.run(&["stat"]).code(0).text().contains("block"));
+
+    let sound = place.run(&["verify", "--json"]).code(0).json();
+    assert_eq!((&sound["sound"], &sound["objects"]), (&json!(true), &json!(2)));
+
+    flip_a_byte_of(&large, &place);
+    let damaged = place.run(&["verify", "--json"]).code(5);
+    assert_eq!(damaged.json()["sound"], false);
+    assert!(!damaged.json()["errors"].as_array().unwrap().is_empty());
+    place.run(&["get", "large", "-o", "out"]).code(5);
+    assert!(!place.path("out").exists());
+    assert_eq!(place.run(&["get", "small"]).code(0).text(), "small");
+
+    flip_a_byte_of(&large, &place);
+    place.run(&["verify"]).code(0);
+    assert_eq!(place.run(&["repair", "--json"]).code(0).json()["objects"], 2);
+    assert_eq!(place.run(&["get", "large"]).code(0).0.stdout, large);
+}
+
+/// Flips a byte in the middle of where `value` is stored, or flips it back.
+fn flip_a_byte_of(value: &[u8], place: &Place) {
+    let marker = &value[1000..1100];
+    for path in files(&place.path("terrace-data/large")) {
+        let mut stored = std::fs::read(&path).unwrap();
+        if let Some(at) = stored.windows(marker.len()).position(|window| window == marker) {
+            stored[at + 5000] ^= 1;
+            std::fs::write(&path, stored).unwrap();
+            return;
+        }
+    }
+    panic!("the value is in no file");
+}
+
+#[test]
+fn a_store_in_use_says_so() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let run = place.run_with_input(&["put", "k", "-"], b"v").code(6);
+    assert!(run.error().contains("in use by another process"), "{}", run.error());
+    place.run(&["rm", "k"]).code(6);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let place = Place::new();
+    place.run_with_input(&["put", "big", "-"], &bytes(8 << 20)).code(0);
+    let mut child = place
+        .command(&["get", "big"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut some = [0; 1000];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    assert!(wait(&mut child).success());
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert_eq!(error, "");
+}
+
+#[test]
+fn an_interrupted_put_leaves_nothing_visible() {
+    let place = Place::new();
+    place.run_with_input(&["put", "other", "-"], b"v").code(0);
+    let mut child = place.command(&["put", "k", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, &bytes(2 << 20)).unwrap();
+    signal(&child, "INT");
+    assert!(!wait(&mut child).success());
+    assert_eq!(place.run(&["ls"]).code(0).text(), "other\n");
+    place.run(&["verify"]).code(0);
+}

@@ -54,7 +54,7 @@ fn flush(engine: &Arc<Engine>) {
                     let _ = log.make_durable(log.committed_seq());
                 }
             }
-            Err(_) => std::thread::sleep(RETRY),
+            Err(_) => engine.pause(RETRY),
         }
     }
 }
@@ -75,7 +75,7 @@ fn flush_index(engine: &Arc<Engine>) {
         } else {
             engine.log.writer.fail(&format!("flushing the index: {error}"));
         }
-        std::thread::sleep(RETRY);
+        engine.pause(RETRY);
     }
 }
 
@@ -105,7 +105,7 @@ fn compact_index(engine: &Arc<Engine>) {
             Ok(false) => engine.wait_for_index_work(&mut seen, Duration::from_millis(500)),
             Err(error) => {
                 tracing::warn!(%error, "compacting the index failed; trying again");
-                std::thread::sleep(RETRY);
+                engine.pause(RETRY);
             }
         }
     }
@@ -119,7 +119,7 @@ fn recycle(engine: &Arc<Engine>) {
             Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
-                engine.wait_for_recycle_work(RETRY);
+                engine.pause(RETRY);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
 use crate::{
-    Error, Options, Result, Stats,
+    Error, Options, Result, Stats, Tier,
     accounting::Accounting,
     flash::index::{Config as FlashIndexConfig, FlashIndex},
     index::OrderedIndex,
@@ -17,7 +17,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The parts of a store.
@@ -121,7 +121,7 @@ impl Engine {
         if self.options.read_only {
             return Err(Error::Unavailable("the store is open read-only"));
         }
-        if self.log.is_closed() {
+        if self.log.is_closing() {
             return Err(Error::Unavailable("the store is closed"));
         }
         Ok(())
@@ -176,14 +176,27 @@ impl Engine {
     pub fn persist_index(&self, seq: u64) -> Result<()> {
         self.log.seal();
         self.log.wait_for(|| self.log.applied_seq() >= seq)?;
-        self.log.wait_for(|| {
+        self.log.wait_until(|| {
             if self.persisted_seq.load(Ordering::Acquire) >= seq {
-                return true;
+                return Ok(true);
+            }
+            if let Some(reason) = self.log.index_full() {
+                let tier = Tier::Flash;
+                return Err(Error::OutOfSpace { tier, reason });
             }
             self.mark_wanted.store(true, Ordering::Release);
             self.log.wake_applier();
-            false
+            Ok(false)
         })
+    }
+
+    /// Waits `wait`, or until the store is closed.
+    pub fn pause(&self, wait: Duration) {
+        let deadline = Instant::now() + wait;
+        let mut guard = self.recycle_work.lock();
+        while !self.log.is_closed() && Instant::now() < deadline {
+            self.recycle_signal.wait_until(&mut guard, deadline);
+        }
     }
 
     /// A picture of the store.

@@ -327,25 +327,28 @@ impl Recycler {
         Ok(false)
     }
 
-    /// Whether the segment's last frame is followed, in seq, by the first frame of the next segment.
+    /// Whether the last sound frame of a segment is its last one.
     fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let last = image.frames().last();
+        let end = last.as_ref().map_or(PAGE_BYTES, |frame| frame.end());
+        if image.looks_used_at(end) {
+            return Ok(false);
+        }
+        // The segment written next says with what it went on, unless it has been used again since.
         let segments = &self.engine.log.segments;
-        let last_seq = image
-            .frames()
-            .last()
-            .map_or_else(|| segment.first_seq().saturating_sub(1), |frame| frame.header.last_seq);
         let next = segments
             .iter()
-            .filter(|other| other.generation() > segment.generation() && other.state() != SegmentState::Free)
-            .min_by_key(|other| other.generation());
-        let Some(next) = next else { return Ok(true) };
+            .find(|other| other.generation() == segment.generation() + 1 && other.state() != SegmentState::Free);
+        let (Some(next), Some(last)) = (next, last) else {
+            return Ok(true);
+        };
         let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
         next.file
             .read_exact_at(&mut page, PAGE_BYTES as u64)
             .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
         let first =
             crate::flash::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
-        Ok(first.is_none_or(|header| header.first_seq == last_seq + 1))
+        Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
     }
 
     /// Deletes blocks in which nothing lives and nobody can look any more.

@@ -221,6 +221,8 @@ impl Handle {
             return Ok(());
         }
         let mut outcome = Ok(());
+        // First, so that everything acknowledged is in what is made durable now.
+        engine.log.refuse_commits();
         if !engine.options.read_only {
             let seq = engine.log.committed_seq();
             outcome = engine

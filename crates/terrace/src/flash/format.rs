@@ -471,3 +471,15 @@ pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     }
     (count == header.record_count).then_some(header)
 }
+
+/// Whether bytes look like the beginning of a frame of this generation, sound or not. No single flipped bit hides both the
+/// magic and the generation.
+#[must_use]
+pub fn looks_like_a_frame(page: &[u8], generation: u64) -> bool {
+    let (Some(magic), Some(stored)) = (page.first_chunk::<4>(), page.get(8..16)) else {
+        return false;
+    };
+    // A sound header with another generation is an earlier use's.
+    stored == generation.to_le_bytes()
+        || (u32::from_le_bytes(*magic) == FRAME_MAGIC && FrameHeader::decode(page).is_none())
+}

@@ -1,24 +1,31 @@
 //! Finds the end of the log after a crash, and the frames the ordered index has not persisted.
 //!
-//! Seqs are contiguous: each commit takes the next one. So the log is sound from frame to frame exactly as long as a
-//! frame's first seq follows the last one's. Where that ends:
+//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So the log is sound from frame
+//! to frame exactly as long as a frame's first seq follows the last one's. Where that ends:
 //! - nothing sound after it: the log ends here (a torn tail);
-//! - sound frames after it, none of which says that the missing seqs were durable: they were written, never synced,
-//!   and reached the device out of order. The log ends here too; their headers are wiped, so that a later recovery does
-//!   not take them for its own;
-//! - a later frame says the missing seqs were durable: damage. What is missing is reported, the segment is kept, and
+//! - sound frames after it in the same segment, and nothing says that the missing seqs were durable: they were written, never
+//!   synced, and reached the device out of order. The log ends here too; their headers are wiped, so that a later
+//!   recovery does not take them for its own;
+//! - something says that the missing seqs were durable: damage. What is missing is reported, the segment is kept, and
 //!   the log goes on behind it. Nothing is dropped silently.
+//!
+//! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since a segment is synced
+//! before the next one gets its first frame.
+//!
+//! A log that begins after what the index holds, or lacks a whole segment, is not opened: objects would silently
+//! have values of long ago. That is what an index that is gone, or from a backup older than the log, looks like.
 
 use super::{
+    format::{FrameHeader, looks_like_a_frame},
     frame::{Frame, FramePool},
-    scan::SegmentImage,
+    scan::{FoundFrame, SegmentImage},
     segments::{Segment, SegmentState, Segments},
 };
 use crate::{
     Error, Result,
     io::{AlignedBuffer, PAGE_BYTES},
 };
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// What recovery found.
 #[derive(Debug)]
@@ -27,7 +34,7 @@ pub struct RecoveredLog {
     pub frames: Vec<Arc<Frame>>,
     /// The last seq of the log.
     pub last_seq: u64,
-    /// The segment the log ends in and where: new frames go there. `None` for an empty log.
+    /// The segment the log ends in and where: new frames go there. `None` if a new segment is to be taken.
     pub tail: Option<(u32, u64)>,
     /// Damage found, in words.
     pub damage: Vec<String>,
@@ -35,10 +42,12 @@ pub struct RecoveredLog {
 
 struct Recovery<'a> {
     segments: &'a Segments,
+    /// The segments to walk, in log order.
+    walked: Vec<&'a Segment>,
     persisted_seq: u64,
     pool: Arc<FramePool>,
     log: RecoveredLog,
-    /// Seq of the last sound frame, once one was seen.
+    /// Last seq of the last sound frame, once one was seen.
     reached: Option<u64>,
     read_only: bool,
 }
@@ -46,56 +55,34 @@ struct Recovery<'a> {
 /// Recovers the log. `persisted_seq` is what the ordered index holds for certain.
 ///
 /// # Errors
-/// The device's.
+/// [`Error::Corruption`] if the log does not reach back to what the index holds, the device's.
 pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, read_only: bool) -> Result<RecoveredLog> {
     let mut used: Vec<&Segment> = segments
         .iter()
         .filter(|segment| segment.state() == SegmentState::Sealed)
         .collect();
     used.sort_by_key(|segment| segment.generation());
-    // A header's first seq is a lower bound taken when the segment was prepared, so the segment before may still
-    // hold later commits.
-    let after = used.partition_point(|segment| segment.first_seq() <= persisted_seq + 1);
-    let start = after.saturating_sub(2);
+    let start = first_needed(&used, persisted_seq)?;
     let mut recovery = Recovery {
         segments,
+        walked: used.split_off(start),
         persisted_seq,
         pool,
         log: RecoveredLog {
             frames: Vec::new(),
             last_seq: persisted_seq,
             tail: None,
-            damage: Vec::new(),
+            damage: segments.take_damage(),
         },
         reached: None,
         read_only,
     };
-    let images_from = used.split_off(start);
-    let mut ended = false;
-    for segment in &images_from {
-        let image = SegmentImage::read(segment, segments.segment_bytes())?;
-        if ended {
-            recovery.drop_rest(segment, &image, PAGE_BYTES)?;
-            continue;
-        }
-        ended = recovery.segment(segment, &image, &images_from)?;
+    recovery.walk()?;
+    let Recovery { log, walked, .. } = recovery;
+    if !read_only {
+        sync_taken(segments, &log)?;
     }
-    let log = recovery.log;
-    // After a process crash the frames may still be on their way to the device; from here on they count as durable.
-    for number in log
-        .frames
-        .iter()
-        .map(|frame| frame.segment)
-        .collect::<std::collections::BTreeSet<_>>()
-    {
-        if let Some(segment) = segments.get(number).filter(|_| !read_only) {
-            segment
-                .file
-                .sync_data()
-                .map_err(|error| Error::io(format!("sync segment {number:08x}"), &error))?;
-        }
-    }
-    for segment in used.iter().chain(&images_from) {
+    for segment in used.into_iter().chain(walked) {
         if segment.state() == SegmentState::Sealed {
             let end = log
                 .tail
@@ -107,81 +94,166 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
     Ok(log)
 }
 
-impl Recovery<'_> {
-    /// Walks one segment. Returns whether the log ends in it.
-    fn segment(&mut self, segment: &Segment, image: &SegmentImage, all: &[&Segment]) -> Result<bool> {
-        let mut at = PAGE_BYTES;
-        let mut frames = 0;
-        loop {
-            if let Some(frame) = image.frame_at(at) {
-                let follows = self.reached.is_none_or(|reached| frame.header.first_seq == reached + 1);
-                if follows || frame.header.first_seq <= self.persisted_seq + 1 {
-                    self.take(image.number, &frame);
-                    at = frame.end();
-                    frames += 1;
-                    continue;
-                }
-            }
-            // Not a sound continuation. Is there one further on?
-            let next = image.next_frame(at);
-            let missing_from = self
-                .reached
-                .map_or(self.persisted_seq, |reached| reached.max(self.persisted_seq))
-                + 1;
-            match next {
-                Some(frame) if frame.header.first_seq <= self.persisted_seq + 1 => {
-                    self.report(image.number, at, frame.offset, "commits the index has persisted");
-                    self.take(image.number, &frame);
-                    at = frame.end();
-                    frames += 1;
-                }
-                Some(frame) if frame.header.durable_seq >= missing_from => {
-                    let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
-                    self.report(image.number, at, frame.offset, &lost);
-                    self.segments.quarantine(segment);
-                    self.take(image.number, &frame);
-                    at = frame.end();
-                    frames += 1;
-                }
-                Some(_) => {
-                    self.drop_rest(segment, image, at)?;
-                    self.end(segment, at, frames);
-                    return Ok(true);
-                }
-                None => return self.rest_is_empty(segment, at, frames, all),
-            }
+/// After a process crash the frames may still be on their way to the device; from here on they count as durable.
+fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
+    let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
+    for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
+        segment
+            .file
+            .sync_data()
+            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))?;
+    }
+    Ok(())
+}
+
+/// The last segment that begins with commits the index has: everything it has not is there or after. (A segment's header
+/// cannot tell: it is written ahead of need, and segments that were made ready before a crash and never used have one too.)
+fn first_needed(used: &[&Segment], persisted_seq: u64) -> Result<usize> {
+    for (at, segment) in used.iter().enumerate().rev() {
+        let page = read_page(segment, PAGE_BYTES)?;
+        let first = FrameHeader::decode(&page).filter(|header| header.generation == segment.generation());
+        if first.is_some_and(|header| header.first_seq <= persisted_seq + 1) {
+            return Ok(at);
         }
     }
+    Ok(0)
+}
 
-    /// Nothing sound after `at` in this segment: the log goes on in the next segment, or ends here.
-    fn rest_is_empty(&mut self, segment: &Segment, at: usize, frames: usize, all: &[&Segment]) -> Result<bool> {
-        let missing_from = self.log.last_seq + 1;
-        let position = all.iter().position(|other| other.number == segment.number).unwrap_or(0);
-        for later in &all[position + 1..] {
-            let image = SegmentImage::read(later, self.segments.segment_bytes())?;
-            if let Some(frame) = image.next_frame(PAGE_BYTES) {
-                if frame.header.first_seq <= missing_from {
-                    self.end(segment, at, frames);
-                    return Ok(false);
-                }
-                if frame.header.durable_seq >= missing_from {
+fn read_page(segment: &Segment, offset: usize) -> Result<AlignedBuffer> {
+    let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+    segment
+        .file
+        .read_exact_at(&mut page, offset as u64)
+        .map_err(|error| Error::io(format!("read segment {:08x} at {offset}", segment.number), &error))?;
+    Ok(page)
+}
+
+impl Recovery<'_> {
+    fn walk(&mut self) -> Result<()> {
+        let mut ended = false;
+        for at in 0..self.walked.len() {
+            let segment = self.walked[at];
+            let image = SegmentImage::read(segment, self.segments.segment_bytes())?;
+            if ended {
+                self.drop_rest(segment, &image, PAGE_BYTES)?;
+            } else {
+                ended = self.segment(at, &image)?;
+            }
+        }
+        let reached = self.reached.unwrap_or(self.persisted_seq);
+        if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq) {
+            // The index has more than the log: the end of the log is damaged. Not written over: records may be sound.
+            let looks_used = self
+                .segments
+                .get(number)
+                .map(|segment| read_page(segment, end as usize));
+            if let Some(page) = looks_used.transpose()?
+                && let Some(segment) = self.segments.get(number)
+                && looks_like_a_frame(&page, segment.generation())
+            {
+                let lost = format!(
+                    "commits {} to {}, which the index has persisted",
+                    reached + 1,
+                    self.persisted_seq
+                );
+                self.report(number, end as usize, &lost);
+            }
+        }
+        let goes_on = |&(number, _): &(u32, u64)| {
+            let segment = self.segments.get(number);
+            reached >= self.persisted_seq && segment.is_some_and(|segment| segment.state() == SegmentState::Sealed)
+        };
+        self.log.tail = self.log.tail.filter(goes_on);
+        Ok(())
+    }
+
+    /// Walks one segment. Returns whether the log ends in it, with more frames after its end.
+    fn segment(&mut self, position: usize, image: &SegmentImage) -> Result<bool> {
+        let segment = self.walked[position];
+        let mut at = PAGE_BYTES;
+        while let Some(frame) = image.next_frame(at) {
+            let missing_from = self.missing_from();
+            if frame.header.first_seq > missing_from {
+                if frame.offset == PAGE_BYTES {
+                    self.gap_before(position, missing_from, &frame)?;
+                } else if self.was_durable(position, image, at, missing_from)? {
                     let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
-                    self.report(segment.number, at, at, &lost);
+                    self.report(segment.number, at, &lost);
                     self.segments.quarantine(segment);
-                    self.reached = Some(frame.header.first_seq - 1);
-                    return Ok(false);
+                } else {
+                    self.drop_rest(segment, image, at)?;
+                    return Ok(true);
                 }
-                self.end(segment, at, frames);
+            } else if frame.offset > at {
+                self.report(segment.number, at, "commits the index has persisted");
+            }
+            self.take(segment.number, &frame);
+            at = frame.end();
+        }
+        if at == PAGE_BYTES && !self.read_only {
+            // Made ready and never used; or damaged, then recycling looks at it.
+            let page = read_page(segment, PAGE_BYTES)?;
+            if !looks_like_a_frame(&page, segment.generation()) {
+                self.segments.free_unused(segment);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first seq that is neither persisted nor found yet.
+    fn missing_from(&self) -> u64 {
+        self.reached.unwrap_or(0).max(self.persisted_seq) + 1
+    }
+
+    /// Whether the missing commits between `at` and the next sound frame were durable.
+    fn was_durable(&self, position: usize, image: &SegmentImage, at: usize, missing_from: u64) -> Result<bool> {
+        let mut next = image.next_frame(at);
+        while let Some(frame) = next {
+            if frame.header.durable_seq >= missing_from {
+                return Ok(true);
+            }
+            next = image.next_frame(frame.end());
+        }
+        for later in &self.walked[position + 1..] {
+            let image = SegmentImage::read(later, self.segments.segment_bytes())?;
+            if image.next_frame(PAGE_BYTES).is_some() {
                 return Ok(true);
             }
         }
-        self.end(segment, at, frames);
-        Ok(true)
+        Ok(false)
     }
 
-    fn take(&mut self, number: u32, frame: &super::scan::FoundFrame<'_>) {
+    /// A segment's first frame is sound and does not follow: what is missing was before it, and durable.
+    fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
+        let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
+        let damaged = self.walked[..position].iter().rev().find_map(|before| {
+            let end = self.log.tail.filter(|tail| tail.0 == before.number);
+            let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
+            let page = (end < self.segments.segment_bytes() as usize).then(|| read_page(before, end));
+            match page {
+                Some(Ok(page)) => looks_like_a_frame(&page, before.generation()).then_some(Ok((*before, end))),
+                Some(Err(error)) => Some(Err(error)),
+                None => None,
+            }
+        });
+        let Some((before, end)) = damaged.transpose()? else {
+            return Err(Error::corruption(
+                "the flash log",
+                format!(
+                    "the index ends with commit {}, and the log lacks {lost}: a segment is missing, or the index is gone or older than the log; put back what is missing, or run `terrace repair`",
+                    self.persisted_seq
+                ),
+            ));
+        };
+        self.report(before.number, end, &lost);
+        self.segments.quarantine(before);
+        Ok(())
+    }
+
+    fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {
         self.reached = Some(frame.header.last_seq);
         self.log.last_seq = self.log.last_seq.max(frame.header.last_seq);
+        self.log.tail = Some((number, frame.end() as u64));
         if frame.header.last_seq > self.persisted_seq {
             self.log.frames.push(Arc::new(Frame::recovered(
                 number,
@@ -194,54 +266,38 @@ impl Recovery<'_> {
         }
     }
 
-    fn end(&mut self, segment: &Segment, at: usize, frames: usize) {
-        if frames > 0 && segment.state() == SegmentState::Sealed {
-            self.log.tail = Some((segment.number, at as u64));
-        } else if frames == 0 && segment.state() == SegmentState::Sealed && !self.read_only {
-            self.segments.free_unused(segment);
-        }
-    }
-
     /// Wipes the headers of frames that were never durable.
-    fn drop_rest(&mut self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
-        let mut at = from;
-        let mut wiped = 0;
+    fn drop_rest(&self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        let context = |error| Error::io(format!("wipe frames in segment {:08x}", segment.number), &error);
         let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
-        while let Some(frame) = image.next_frame(at) {
+        let mut next = image.next_frame(from);
+        let wiped = next.is_some();
+        while let Some(frame) = next {
             tracing::info!(
                 segment = segment.number,
                 offset = frame.offset,
                 "dropping a frame that was never durable"
             );
-            at = frame.end();
-            wiped += 1;
-            if !self.read_only {
-                self.wipe(segment, &zeros, frame.offset as u64)?;
-            }
-        }
-        if wiped > 0 && !self.read_only {
             segment
                 .file
-                .sync_data()
-                .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))?;
+                .write_all_at(&zeros, frame.offset as u64)
+                .map_err(context)?;
+            next = image.next_frame(frame.end());
         }
-        if from == PAGE_BYTES && segment.state() == SegmentState::Sealed && !self.read_only {
+        if wiped {
+            segment.file.sync_data().map_err(context)?;
+        }
+        if from == PAGE_BYTES && segment.state() == SegmentState::Sealed {
             self.segments.free_unused(segment);
         }
         Ok(())
     }
 
-    fn wipe(&self, segment: &Segment, zeros: &AlignedBuffer, offset: u64) -> Result<()> {
-        segment.file.write_all_at(zeros, offset).map_err(|error| {
-            Error::io(
-                format!("wipe a frame in segment {:08x} at {offset}", segment.number),
-                &error,
-            )
-        })
-    }
-
-    fn report(&mut self, number: u32, from: usize, to: usize, lost: &str) {
-        let message = format!("segment {number:08x}: bytes {from} to {to} are damaged: {lost}");
+    fn report(&mut self, number: u32, from: usize, lost: &str) {
+        let message = format!("segment {number:08x}: damaged from byte {from} on: {lost}");
         tracing::error!("{message}");
         self.log.damage.push(message);
     }

@@ -1,7 +1,7 @@
 //! Walks the frames of one segment, for recovery, recycling, verifying and repair.
 
 use super::{
-    format::{FrameHeader, check_frame},
+    format::{FrameHeader, check_frame, looks_like_a_frame},
     segments::Segment,
 };
 use crate::{
@@ -77,6 +77,14 @@ impl SegmentImage {
             header,
             bytes: bytes.get(..header.frame_bytes())?,
         })
+    }
+
+    /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides both the magic and the
+    /// generation.
+    pub fn looks_used_at(&self, offset: usize) -> bool {
+        self.bytes
+            .get(offset..)
+            .is_some_and(|bytes| looks_like_a_frame(bytes, self.generation))
     }
 
     /// The first sound frame at or after `offset`.

@@ -7,7 +7,7 @@
 //! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own word and then
 //! read the other's (both sequentially consistent), so at least one of the two sees the other and backs off.
 
-use super::format::SegmentHeader;
+use super::format::{FrameHeader, SegmentHeader};
 use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -150,6 +150,19 @@ pub struct Segments {
     creating: Mutex<()>,
     next_generation: AtomicU64,
     device_full: AtomicBool,
+    /// What opening found damaged, in words.
+    damage: Mutex<Vec<String>>,
+}
+
+/// What a file in the ring turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// A segment in this use.
+    Used { generation: u64, first_seq: u64 },
+    /// Never written, or its header never was durable: nothing in it was acknowledged.
+    Unused,
+    /// Not to be touched.
+    Unknown,
 }
 
 /// Segments kept back for recycling, so that it can always make progress.
@@ -189,6 +202,7 @@ impl Segments {
             creating: Mutex::new(()),
             next_generation: AtomicU64::new(1),
             device_full: AtomicBool::new(false),
+            damage: Mutex::default(),
         };
         if !read_only {
             ring.disk
@@ -213,49 +227,95 @@ impl Segments {
             direct: self.direct_io,
             create_new: false,
         };
-        let file = self
-            .disk
-            .open(&path, mode)
-            .map_err(|error| Error::io(context(), &error))?;
-        let length = file.len().map_err(|error| Error::io(context(), &error))?;
+        let io = |error| Error::io(context(), &error);
+        let file = self.disk.open(&path, mode).map_err(io)?;
+        let length = file.len().map_err(io)?;
         let segment = Segment::new(number, file);
-        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
-        let header = if length >= self.segment_bytes {
-            segment
-                .file
-                .read_exact_at(&mut page, 0)
-                .map_err(|error| Error::io(context(), &error))?;
-            SegmentHeader::decode(&page)
-        } else {
-            None
+        let found = match self.identify(&segment, length) {
+            Ok(found) => found,
+            // Who only looks shall see the rest.
+            Err(error) if read_only => {
+                self.note_damage(number, &format!("it cannot be read: {error}"));
+                Found::Unknown
+            }
+            Err(error) => return Err(io(error)),
         };
-        match header {
-            Some(header)
-                if header.store_id == self.store_id
-                    && header.number == number
-                    && header.segment_bytes == self.segment_bytes =>
-            {
-                segment.generation.store(header.generation, Ordering::Release);
-                segment.first_seq.store(header.first_seq, Ordering::Release);
+        match found {
+            Found::Used { generation, first_seq } => {
+                segment.generation.store(generation, Ordering::Release);
+                segment.first_seq.store(first_seq, Ordering::Release);
                 segment.set_state(SegmentState::Sealed);
-                self.next_generation.fetch_max(header.generation + 1, Ordering::AcqRel);
+                self.next_generation.fetch_max(generation + 1, Ordering::AcqRel);
             }
-            // A header that was never durable, or a file whose allocation was cut short: nothing was ever acknowledged
-            // in it, since the header is synced before the first frame.
-            _ if !read_only => {
-                if length < self.segment_bytes {
-                    segment
-                        .file
-                        .allocate(self.segment_bytes)
-                        .map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
-                }
-                self.push_free(number);
-            }
-            _ => {}
+            Found::Unknown => segment.set_state(SegmentState::Quarantined),
+            Found::Unused => {}
+        }
+        if length < self.segment_bytes && found != Found::Unknown && !read_only {
+            let full = |error| Error::io_on(Tier::Flash, context(), &error);
+            segment.file.allocate(self.segment_bytes).map_err(full)?;
+        }
+        if found == Found::Unused && !read_only {
+            self.push_free(number);
         }
         let _ = self.slots[number as usize].set(segment);
         self.created.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash leaves it old or new and
+    /// never torn; a new file is all zeros.
+    fn identify(&self, segment: &Segment, length: u64) -> std::io::Result<Found> {
+        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+        segment.file.read_up_to_at(&mut page, 0)?;
+        if let Some(header) = SegmentHeader::decode(&page) {
+            if header.store_id != self.store_id
+                || header.number != segment.number
+                || header.segment_bytes != self.segment_bytes
+            {
+                self.note_damage(
+                    segment.number,
+                    "it belongs to another store or is another segment; it is left alone",
+                );
+                return Ok(Found::Unknown);
+            }
+            if length < self.segment_bytes {
+                self.note_damage(segment.number, &format!("its file is cut short to {length} bytes"));
+            }
+            return Ok(Found::Used {
+                generation: header.generation,
+                first_seq: header.first_seq,
+            });
+        }
+        let header_is_zero = page.iter().all(|&byte| byte == 0);
+        page.fill(0);
+        segment.file.read_up_to_at(&mut page, PAGE_BYTES as u64)?;
+        match FrameHeader::decode(&page) {
+            Some(frame) => {
+                self.note_damage(segment.number, "its header is damaged; its frames are used");
+                Ok(Found::Used {
+                    generation: frame.generation,
+                    first_seq: frame.first_seq,
+                })
+            }
+            None if header_is_zero => Ok(Found::Unused),
+            None => {
+                self.note_damage(
+                    segment.number,
+                    "its header and its first frame are damaged; it is left alone",
+                );
+                Ok(Found::Unknown)
+            }
+        }
+    }
+
+    fn note_damage(&self, number: u32, what: &str) {
+        tracing::error!(segment = number, what, "a segment is damaged");
+        self.damage.lock().push(format!("segment {number:08x}: {what}"));
+    }
+
+    /// Damage found in headers since the last call, in words.
+    pub fn take_damage(&self) -> Vec<String> {
+        std::mem::take(&mut *self.damage.lock())
     }
 
     fn push_free(&self, number: u32) {

@@ -35,6 +35,9 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 /// How long a commit waits for recycling before it reports that the tier is full.
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// How often those who wait look whether the store stops.
+const WAIT_STEP: Duration = Duration::from_millis(20);
+
 /// Who commits, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committer {
@@ -58,6 +61,9 @@ pub struct CommitLog {
     overlay_bytes_max: u64,
     committed_seq: AtomicU64,
     applied_seq: AtomicU64,
+    /// No commit any more; what there is goes its way.
+    closing: AtomicBool,
+    /// Threads end.
     closed: AtomicBool,
     /// Why the index cannot take more, while its device is full.
     index_full: Mutex<Option<String>>,
@@ -127,6 +133,7 @@ impl CommitLog {
             overlay_bytes_max,
             committed_seq: AtomicU64::new(last_seq),
             applied_seq: AtomicU64::new(persisted_seq),
+            closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             index_full: Mutex::new(None),
             to_apply: Mutex::new(recovered.into()),
@@ -189,7 +196,7 @@ impl CommitLog {
     }
 
     fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closing() {
             return Err(Error::Unavailable("the store is closed"));
         }
         Ok(())
@@ -200,9 +207,9 @@ impl CommitLog {
         if who == Committer::Recycler {
             return Ok(());
         }
-        let stopped = || self.closed.load(Ordering::Acquire) || self.writer.failure().is_some();
+        let stopped = || self.is_closing() || self.writer.failure().is_some();
         if self.overlay.bytes() > self.overlay_bytes_max {
-            let index_full = || self.index_full.lock().clone();
+            let index_full = || self.index_full();
             self.overlay
                 .wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
             if let Some(reason) = index_full().filter(|_| self.overlay.bytes() > self.overlay_bytes_max) {
@@ -219,7 +226,7 @@ impl CommitLog {
         self.wake_flusher();
         let mut progress = self.progress.lock();
         while self.segments.available() < RESERVED_SEGMENTS && !stopped() {
-            if self.progress_signal.wait_until(&mut progress, deadline).timed_out() {
+            if Instant::now() >= deadline {
                 self.segments.retry_device();
                 return Err(Error::OutOfSpace {
                     tier: Tier::Flash,
@@ -229,6 +236,7 @@ impl CommitLog {
                     ),
                 });
             }
+            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
         }
         Ok(())
     }
@@ -415,15 +423,27 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
     pub fn wait_for(&self, done: impl Fn() -> bool) -> Result<()> {
-        if done() {
+        self.wait_until(|| Ok(done()))
+    }
+
+    /// Like [`CommitLog::wait_for`]; an error of `done` ends the wait, too.
+    ///
+    /// # Errors
+    /// Those, and `done`'s.
+    pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
+        if done()? {
             return Ok(());
         }
         let mut progress = self.progress.lock();
-        while !done() {
+        while !done()? {
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
             }
-            self.progress_signal.wait_for(&mut progress, Duration::from_millis(20));
+            // Nothing makes progress any more.
+            if self.is_closed() {
+                return Err(Error::Unavailable("the store is closed"));
+            }
+            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
         }
         Ok(())
     }
@@ -446,12 +466,29 @@ impl CommitLog {
         *self.index_full.lock() = reason;
     }
 
-    /// No commit after this. Those under way finish or fail.
-    pub fn close(&self) {
+    /// Why the index cannot be flushed, if its device is full.
+    pub fn index_full(&self) -> Option<String> {
+        self.index_full.lock().clone()
+    }
+
+    /// No commit after this. What was committed is still written and applied.
+    pub fn refuse_commits(&self) {
         let _tail = self.tail.lock();
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Ends the threads.
+    pub fn close(&self) {
+        self.refuse_commits();
         self.closed.store(true, Ordering::Release);
         self.wake_flusher();
         self.wake_applier();
+        self.notify_progress();
+    }
+
+    /// Whether commits are refused because the store is closed or being closed.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     /// Whether the log was closed.

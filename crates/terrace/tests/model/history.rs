@@ -434,8 +434,10 @@ impl<'a> History<'a> {
         let snapshot = self.store.snapshot();
         let snapshot = self.survive(snapshot)?;
         assert!(snapshot.version().0 >= self.last_version);
+        if self.snapshots.is_empty() {
+            self.bytes_since_snapshot = 0;
+        }
         self.snapshots.push((snapshot, self.now.clone()));
-        self.bytes_since_snapshot = 0;
         Ok(())
     }
 

@@ -146,7 +146,7 @@ impl Partition {
 
     /// The class in its primary bucket, else in its alternate one: the order readers and the writer
     /// both go by.
-    #[inline]
+    #[inline(always)]
     fn find(&self, place: &Place) -> Option<(Cell, Slot)> {
         let sides = [
             (place.primary, place.in_primary()),

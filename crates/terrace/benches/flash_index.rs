@@ -156,6 +156,10 @@ fn main() {
         .next()
         .unwrap_or(10_000_000);
     println!(
+        "Dependent random reads of an array of 88 MB: {:.1} M/s",
+        dependent_reads()
+    );
+    println!(
         "Insertions with room (load 0 to 0.48): {:.1} M/s\n",
         inserts_with_room()
     );

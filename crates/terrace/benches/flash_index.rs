@@ -1,8 +1,8 @@
 //! Measures the flash index and prints a Markdown table: `cargo bench -p terrace --bench flash_index`.
 //!
 //! Times are the thread's processor time, so that a busy machine spoils them less.
-//! An argument that is a number limits the largest table (entries). Every figure is of one run; lookups go to random keys, so
-//! in tables larger than the processor's caches nearly every lookup misses them.
+//! An argument that is a number limits the largest table (entries). Every figure is of one run; lookups go to random
+//! keys, so in tables larger than the processor's caches nearly every lookup misses them.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::{hint::black_box, thread, time::Duration};
@@ -71,8 +71,8 @@ fn lookups(index: &FlashIndex, entries: u64, threads: u64, first: u64) -> f64 {
     millions_per_second(LOOKUPS * threads, time)
 }
 
-/// Random reads of a plain array as large as the largest table, each waiting for the one before, in millions per second:
-/// what memory does without any index.
+/// Random reads of a plain array as large as the largest table, each waiting for the one before, in millions per
+/// second: what memory does without any index.
 fn dependent_reads() -> f64 {
     let words: Vec<u64> = (0..11_000_000).collect();
     let start = Watch::start();
@@ -139,7 +139,8 @@ fn inserts_with_room() -> f64 {
     millions_per_second(inserted, time)
 }
 
-/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs per second in millions.
+/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs per second in
+/// millions.
 fn replacements(index: &FlashIndex, entries: u64) -> f64 {
     let pairs = entries.min(1_000_000);
     let start = Watch::start();

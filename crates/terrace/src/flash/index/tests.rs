@@ -334,7 +334,8 @@ fn impossible_shapes_are_refused() {
     assert_eq!(FlashIndex::new(widest).unwrap().insert(u64::MAX, address(1), 1), None);
 }
 
-/// What is known of one key: the number of its last change, begun and finished, times two, plus 1 if it is present after it.
+/// What is known of one key: the number of its last change, begun and finished, times two, plus 1 if it is
+/// present after it.
 #[derive(Default)]
 struct Watched {
     begun: AtomicU64,

@@ -226,6 +226,12 @@ const LOCK_FILE: &str = "LOCK";
 pub fn lock(options: &Options) -> Result<Option<File>> {
     let path = options.flash_dir.join(LOCK_FILE);
     let context = || format!("lock {}", path.display());
+    if !options.create && !options.flash_dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: options.flash_dir.clone(),
+            reason: "there is no store here; check the path".to_owned(),
+        });
+    }
     if !options.read_only {
         std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
     }

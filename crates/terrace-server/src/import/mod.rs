@@ -1,8 +1,8 @@
 //! Importing images: every image file under a directory becomes one group in the store.
 //!
-//! The way of one file: [`walk`] finds it, [`source`] reads and recognises it by content, [`decode`] turns it into
-//! pixels, [`resize`] makes the resolutions, [`encode`] writes them, [`group`] puts everything into one batch and
-//! [`pipeline`] commits it, many files at a time. [`catalogue`] names the keys and attributes.
+//! The way of one file: `walk` finds it, `source` reads and recognises it by content, `decode` turns it into
+//! pixels, `resize` makes the resolutions, `encode` writes them, `group` puts everything into one batch and
+//! `pipeline` commits it, many files at a time. `catalogue` names the keys and attributes.
 //!
 //! # What is stored
 //!
@@ -22,7 +22,7 @@
 //! - `catalogue/ID` is there if and only if the whole group is: they are committed together. Its presence is the
 //!   test by which a second import of the same content does nothing.
 //! - Nothing is allocated for pixels before the header's dimensions were checked against the pixel limit.
-//! - Images in flight are bounded by a budget of memory, whatever the number of threads (see [`gate`]).
+//! - Images in flight are bounded by a budget of memory, whatever the number of threads (see `gate`).
 //!
 //! # On failure
 //!

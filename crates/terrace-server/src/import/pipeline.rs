@@ -211,7 +211,10 @@ impl Run<'_> {
                 Ok(Err(ended)) => self.end(path, ended),
                 Err(panic) => {
                     resizer = Resizer::new();
-                    self.end(path, Ended::Failed(panic_reason(panic.as_ref())));
+                    self.end(
+                        path,
+                        Ended::Failed(format!("its decoder gave up ({})", panic_message(panic.as_ref()))),
+                    );
                 }
             }
         }
@@ -252,7 +255,10 @@ impl Run<'_> {
                 continue;
             }
             let InFlight { path, group, _permit } = in_flight;
-            match self.sink.commit(group.batch) {
+            // Were a panic to end this thread, the decoding ones would wait for it forever.
+            let committed = catch_unwind(AssertUnwindSafe(|| self.sink.commit(group.batch)));
+            let committed = committed.unwrap_or_else(|panic| Err(Error::Failed(panic_message(panic.as_ref()))));
+            match committed {
                 Ok(()) => {
                     let mut report = self.report.lock();
                     report.imported += 1;
@@ -293,11 +299,11 @@ impl Run<'_> {
     }
 }
 
-fn panic_reason(panic: &(dyn std::any::Any + Send)) -> String {
-    let message = panic
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    format!("its decoder gave up ({message})")
+        .unwrap_or("a panic without a message")
+        .to_owned()
 }

@@ -96,8 +96,8 @@ fn tiff_bomb() -> Vec<u8> {
     let entries = usize::from(u16::from_le_bytes(bytes[directory..directory + 2].try_into().unwrap()));
     for entry in 0..entries {
         let at = directory + 2 + entry * 12;
-        // ImageWidth and ImageLength.
-        if [[0, 1], [1, 1]].contains(&[bytes[at], bytes[at + 1]]) {
+        // ImageWidth, ImageLength, RowsPerStrip.
+        if [[0, 1], [1, 1], [0x16, 1]].contains(&[bytes[at], bytes[at + 1]]) {
             bytes[at + 2..at + 4].copy_from_slice(&4_u16.to_le_bytes());
             bytes[at + 8..at + 12].copy_from_slice(&60_000_u32.to_le_bytes());
         }
@@ -282,7 +282,7 @@ fn unreadable_files_and_directories_are_named() {
     let secret = directory.path().join("secret.jpg");
     fs::write(&secret, jpeg(&picture(9, 9))).unwrap();
     for path in [&closed, &secret] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
     }
     let report = import_all(directory.path(), &MemorySink::new());
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();

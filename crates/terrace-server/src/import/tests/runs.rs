@@ -199,6 +199,24 @@ fn a_group_the_store_refuses_is_that_files_failure() {
 }
 
 #[test]
+fn a_store_that_panics_ends_the_import() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path(), 40);
+    let meddle = |commit| {
+        if commit < 2 {
+            Ok(())
+        } else {
+            panic!("a bug in the store")
+        }
+    };
+    let sink = meddling(&meddle);
+    let (progress, stop) = (Progress::default(), AtomicBool::new(false));
+    let report = import(directory.path(), &sink, &ImportOptions::default(), &progress, &stop).unwrap();
+    assert_eq!(report.imported, 2);
+    assert!(report.to_string().contains("a bug in the store"), "{report}");
+}
+
+#[test]
 fn every_catalogue_entry_comes_with_its_whole_group() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path(), 9);

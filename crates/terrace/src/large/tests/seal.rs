@@ -265,3 +265,25 @@ fn a_block_never_used_is_taken_back() {
     drop(space);
     open(&disk, 1 << 20);
 }
+
+#[test]
+fn numbers_of_deleted_blocks_are_not_reused_even_if_all_meta_is_damaged() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let found = fill(&space, 3);
+    space.close().unwrap();
+    found
+        .iter()
+        .for_each(|value| space.account_live(value.block, value.extent_bytes));
+    space.account_dead(3, found[2].extent_bytes);
+    space.accounting_complete();
+    assert!(space.delete(3, 9).unwrap());
+    drop(space);
+    let files = disk.files.lock();
+    let metas = files.iter().filter(|(path, _)| path.starts_with("meta"));
+    metas.for_each(|(_, file)| file.bytes.lock()[9] ^= 1);
+    drop(files);
+    let (space, report) = reopen(&disk);
+    assert!(report.rebuilt && report.damaged_meta.len() == 4, "{report:?}");
+    assert!(space.write(b"key", b"", b"1", 1).unwrap().block > 3);
+}

@@ -176,6 +176,7 @@ pub fn stats(engine: &Engine) -> Stats {
             frames: engine.log.overlay.len() as u64,
             committed_seq: engine.log.committed_seq(),
             durable_seq: engine.log.writer.durable_seq(),
+            syncs: load(&written.syncs),
             applied_seq: engine.log.applied_seq(),
             snapshots: engine.snapshots.count(),
         },

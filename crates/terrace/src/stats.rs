@@ -183,6 +183,8 @@ pub struct QueueStats {
     pub committed_seq: u64,
     /// Everything up to this seq is on the device.
     pub durable_seq: u64,
+    /// Group commits: fdatasyncs of the log since open.
+    pub syncs: u64,
     /// Everything up to this seq is applied to the index.
     pub applied_seq: u64,
     /// Open snapshots.

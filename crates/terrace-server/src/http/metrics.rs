@@ -67,6 +67,8 @@ impl Collector for Figures {
         self.reads(&mut out)?;
         self.written(&mut out)?;
         self.parts(&mut out)?;
+        self.under_way(&mut out)?;
+        self.under_way(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -155,7 +157,6 @@ impl Figures {
             large,
             index,
             flash_index,
-            cache,
             queue,
             ..
         } = &self.0;
@@ -169,6 +170,11 @@ impl Figures {
             "terrace_log_segments_recycled",
             "Segments recycled since open",
             log.segments_recycled,
+        )?;
+        out.counter(
+            "terrace_log_syncs",
+            "Group commits: fdatasyncs of the log since open",
+            queue.syncs,
         )?;
         out.counter(
             "terrace_index_flushes",
@@ -228,6 +234,18 @@ impl Figures {
                 "1 while the flash index is refilled after an open",
                 flash_index.refilling.into(),
             ),
+        ] {
+            out.gauge(name, help, value)?;
+        }
+        Ok(())
+    }
+
+    /// Gauges of what is on its way, and of the RAM cache.
+    fn under_way(&self, out: &mut Out<'_>) -> fmt::Result {
+        let Stats {
+            index, cache, queue, ..
+        } = &self.0;
+        for (name, help, value) in [
             ("terrace_cache_used_bytes", "Bytes in the RAM cache", cache.bytes),
             (
                 "terrace_cache_capacity_bytes",

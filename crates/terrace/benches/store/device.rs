@@ -69,7 +69,7 @@ pub fn sequential_writes(dir: &Path) -> Option<f64> {
         "--ioengine=psync",
         "--end_fsync=1",
     ];
-    let figure = fio(dir, &arguments, 46);
+    let figure = fio(dir, &arguments, 47);
     let _ = std::fs::remove_file(dir.join("fio.write"));
     figure.map(|kib| kib * 1024.0)
 }

@@ -142,7 +142,12 @@ fn sync(bench: &mut Bench) {
             }
         });
         let rate = done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64();
-        let notes = format!("fdatasync {:.0}/s", device.unwrap_or(0.0));
+        let syncs = store.stats().queue.syncs as f64 / start.elapsed().as_secs_f64();
+        let group = rate / syncs;
+        let of_device = device.map_or(0.0, |device| rate / (device * group));
+        let notes = format!(
+            "{syncs:.0} syncs/s of {group:.1} writers each: {of_device:.2} of the device's rate times the group"
+        );
         bench.report.figure(
             &format!("{threads} threads"),
             rate,
@@ -158,7 +163,11 @@ fn sync(bench: &mut Bench) {
 /// Values of 128 KiB into the large space.
 fn large(bench: &mut Bench) {
     bench.report.heading("Values of 128 KiB into the large space, MiB/s");
-    for (threads, durability) in [(1_u64, Durability::Buffered), (8, Durability::Sync)] {
+    for (threads, durability) in [
+        (1_u64, Durability::Buffered),
+        (4, Durability::Buffered),
+        (32, Durability::Sync),
+    ] {
         let device = device::sequential_writes(&bench.dir);
         let (dir, options) = fresh(bench, "large");
         let store = Store::open(options).unwrap();

@@ -27,7 +27,9 @@ pub type LargeSync = Box<dyn Fn() -> Result<()> + Send + Sync>;
 /// Group commit.
 pub struct FrameWriter {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it served, and one of the
+    /// others to lead the next.
+    rounds: [Condvar; 2],
     durable_seq: AtomicU64,
     written: WrittenBytes,
     large_sync: LargeSync,
@@ -44,6 +46,12 @@ impl std::fmt::Debug for FrameWriter {
 #[derive(Debug, Default)]
 struct State {
     pen_taken: bool,
+    /// Number of the round that is written, or was last.
+    round: u64,
+    /// The round makes everything up to this seq durable.
+    round_seq: u64,
+    /// Somebody came between a round's beginning and its sealing: they wait for the next one, though it may serve them.
+    unsure: bool,
     sealed: VecDeque<Arc<Frame>>,
     written_seq: u64,
     /// Segment with unsynced frames, if any.
@@ -59,6 +67,8 @@ pub struct WrittenBytes {
     pub records: AtomicU64,
     /// Frame headers and padding.
     pub padding: AtomicU64,
+    /// Rounds that ended with an fdatasync.
+    pub syncs: AtomicU64,
 }
 
 impl FrameWriter {
@@ -69,7 +79,7 @@ impl FrameWriter {
                 written_seq: seq,
                 ..State::default()
             }),
-            changed: Condvar::new(),
+            rounds: [Condvar::new(), Condvar::new()],
             durable_seq: AtomicU64::new(seq),
             written: WrittenBytes::default(),
             large_sync,
@@ -103,7 +113,13 @@ impl FrameWriter {
             tracing::error!(reason, "the store refuses writes from now on");
             state.failed = Some(reason.to_owned());
         }
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for round in &self.rounds {
+            round.notify_all();
+        }
     }
 
     /// Whether frames wait to be written, or written ones to be synced: `(frames, unsynced bytes)`.
@@ -123,14 +139,20 @@ impl FrameWriter {
             return Ok(());
         }
         state.pen_taken = true;
-        self.write_with_pen(segments, state, false).map(drop)
+        state.round += 1;
+        state.round_seq = 0;
+        let outcome = self.write_with_pen(segments, state, false).map(drop);
+        // Nobody was served; those who wait for this round or the next must choose a leader.
+        self.wake_all();
+        outcome
     }
 
-    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand, to push the open frame.
+    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it pushes the open frame and
+    /// gives the last seq sealed.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is then unknown.
-    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn()) -> Result<()> {
+    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn() -> u64) -> Result<()> {
         if self.durable_seq() >= seq {
             return Ok(());
         }
@@ -141,13 +163,34 @@ impl FrameWriter {
             }
             Self::check(&state)?;
             if state.pen_taken {
-                self.changed.wait(&mut state);
+                // What the round under way has sealed it makes durable; everything later is the next round's.
+                let round = if seq <= state.round_seq {
+                    state.round
+                } else {
+                    state.round + 1
+                };
+                state.unsure |= state.round_seq == 0;
+                self.rounds[(round % 2) as usize].wait(&mut state);
                 continue;
             }
             state.pen_taken = true;
+            state.round += 1;
+            // Until it has sealed, a round promises nothing.
+            state.round_seq = 0;
             drop(state);
-            seal();
-            state = self.write_with_pen(segments, self.state.lock(), true)?;
+            let sealed_seq = seal();
+            state = self.state.lock();
+            state.round_seq = sealed_seq;
+            let round = state.round;
+            let outcome = self.write_with_pen(segments, state, true);
+            self.rounds[(round % 2) as usize].notify_all();
+            state = outcome?;
+            let next = &self.rounds[((round + 1) % 2) as usize];
+            if std::mem::take(&mut state.unsure) {
+                next.notify_all();
+            } else {
+                next.notify_one();
+            }
         }
     }
 
@@ -195,6 +238,7 @@ impl FrameWriter {
         if sync && outcome.is_ok() {
             outcome = Self::sync(segments, unsynced.take());
             if outcome.is_ok() {
+                self.written.syncs.fetch_add(1, Ordering::Relaxed);
                 durable_seq = u64::MAX;
             }
         }
@@ -213,8 +257,10 @@ impl FrameWriter {
             tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
             state.failed.get_or_insert_with(|| error.to_string());
         }
-        self.changed.notify_all();
-        Self::check(&state)?;
+        if let Err(error) = Self::check(&state) {
+            self.wake_all();
+            return Err(error);
+        }
         Ok(state)
     }
 

@@ -297,9 +297,11 @@ impl CommitLog {
         self.wake_flusher();
     }
 
-    /// Seals whatever is open.
-    pub fn seal(&self) {
-        self.seal_open(&mut self.tail.lock());
+    /// Seals whatever is open. Returns the last seq that is in a sealed frame.
+    pub fn seal(&self) -> u64 {
+        let mut tail = self.tail.lock();
+        self.seal_open(&mut tail);
+        tail.next_seq - 1
     }
 
     /// Returns when everything up to `seq` is durable.

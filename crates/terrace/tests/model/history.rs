@@ -18,7 +18,7 @@ pub struct PowerLost;
 type Step<T = ()> = std::result::Result<T, PowerLost>;
 
 /// Snapshots are let go of after this much was written: they keep segments from being reused.
-const SNAPSHOT_BYTES_MAX: usize = 300 << 10;
+const SNAPSHOT_BYTES_MAX: usize = 600 << 10;
 
 pub struct History<'a> {
     machine: &'a Machine,
@@ -140,10 +140,9 @@ impl<'a> History<'a> {
                 assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
                 self.last_version = version.0;
                 apply(&mut self.now, version.0, &changes);
-                self.bytes_since_snapshot += changes
-                    .iter()
-                    .map(|change| 200 + change.put.as_ref().map_or(0, |(value, _)| value.len().min(25_000)))
-                    .sum::<usize>();
+                // A frame takes a page at least, and values of the large space take their records only.
+                let bytes_of = |change: &Change| change.put.as_ref().map_or(0, |(value, _)| value.len().min(25_000));
+                self.bytes_since_snapshot += 8_000 + changes.iter().map(bytes_of).sum::<usize>();
                 let before = self.journal.commits.insert(version.0, changes);
                 assert!(before.is_none(), "version {version} was given out twice");
                 if durability == Durability::Sync {

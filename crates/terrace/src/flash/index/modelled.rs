@@ -125,7 +125,7 @@ impl Watched {
         let right = match found {
             Some(found) => (from..=to).any(|state| state % 2 == 1 && found == address(number, state)),
             // In between, it may have been absent only if there was a change in between.
-            None => from % 2 == 0 || to % 2 == 0 || to / 2 - from / 2 >= 2,
+            None => from.is_multiple_of(2) || to.is_multiple_of(2) || to / 2 - from / 2 >= 2,
         };
         assert!(right, "class {number}: {found:?} was not true in states {from} to {to}");
     }

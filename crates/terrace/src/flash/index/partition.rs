@@ -20,7 +20,8 @@
 //! but the writer changes anything else in a slot.
 //!
 //! Nothing fails here except for memory: where no growth is allowed any more, or where it would not help since the
-//! keys were made to collide, an insertion overwrites the least used of the 16 slots it could have had, which costs the loser a detour, not its data.
+//! keys were made to collide, an insertion overwrites the least used of the 16 slots it could have had, which
+//! costs the loser a detour, not its data.
 
 use super::{
     displace::{Cell, make_room, vacancy},
@@ -146,7 +147,7 @@ impl Partition {
 
     /// The class in its primary bucket, else in its alternate one: the order readers and the writer
     /// both go by.
-    #[inline]
+    #[inline(always)]
     fn find(&self, place: &Place) -> Option<(Cell, Slot)> {
         let sides = [
             (place.primary, place.in_primary()),

@@ -112,8 +112,9 @@ impl Identity {
     }
 
     /// Whether `word` is a slot of this identity. An empty slot is of none.
+    #[inline]
     pub(super) fn matches(self, word: u64) -> bool {
-        word >> IDENTITY_SHIFT == self.0 && word != 0
+        word ^ (self.0 << IDENTITY_SHIFT) <= PAYLOAD_MASK && word != 0
     }
 }
 

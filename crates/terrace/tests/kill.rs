@@ -1,0 +1,298 @@
+//! A process killed with SIGKILL in the midst of writing, again and again, on the real file system.
+//!
+//! The test runs its own executable as the writer: several threads put, delete and batch small and large values, each in its
+//! own range of keys, and print a line for every acknowledged durable commit. The parent kills it at a random moment, opens
+//! the store and checks that nothing acknowledged is missing, that every value is one that was written, and that batches
+//! are whole.
+//!
+//! A killed process leaves what it wrote in the page cache, so this says nothing of power cuts (`model` does). What it has
+//! and `model` has not: the real file system under both tiers and the index, direct I/O, and an index directory
+//! left in the midst of a flush or a compaction.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store, WriterOptions};
+
+const ROLE: &str = "TERRACE_KILL_WRITER";
+const CYCLES: u64 = 16;
+const WRITERS: u64 = 4;
+const KEYS: u64 = 60;
+
+fn options(dir: &Path) -> Options {
+    Options {
+        segment_bytes: 256 << 10,
+        flash_capacity_bytes: 6 << 20,
+        size_threshold_bytes: 16 << 10,
+        split_threshold_bytes: 256 << 10,
+        memtable_bytes: 64 << 10,
+        overlay_bytes: 1 << 20,
+        cache_bytes: 1 << 20,
+        ..Options::new(dir)
+    }
+}
+
+fn key(writer: u64, number: u64) -> String {
+    format!("{writer}/{number:03}")
+}
+
+/// The value of a writer's `round`: says which it is, and every byte follows from that.
+fn value(writer: u64, number: u64, round: u64) -> Vec<u8> {
+    let length = match round % 10 {
+        0 => 24 + round as usize % 40,
+        1..7 => 100 + (round * 37 % 5_000) as usize,
+        7..9 => 17_000 + (round * 91 % 30_000) as usize,
+        _ => 200_000,
+    };
+    let mut bytes = vec![0; length];
+    StdRng::seed_from_u64(writer << 48 | number << 32 | round).fill(&mut bytes[..]);
+    bytes[..8].copy_from_slice(&writer.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    bytes[16..24].copy_from_slice(&round.to_le_bytes());
+    bytes
+}
+
+/// The round a value is of; panics if it is not exactly what was written.
+fn round_of(writer: u64, number: u64, bytes: &[u8]) -> u64 {
+    let round = u64::from_le_bytes(bytes[16..24].try_into().unwrap());
+    assert!(
+        bytes == value(writer, number, round),
+        "{}: not what round {round} wrote",
+        key(writer, number)
+    );
+    round
+}
+
+/// What the killed process does. Rounds go on from where the parent says.
+fn write_for_ever(dir: &Path, first_round: u64) {
+    let store = Store::open(options(dir)).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let store = &store;
+            scope.spawn(move || {
+                for round in first_round.. {
+                    write_round(store, writer, round);
+                }
+            });
+        }
+    });
+}
+
+fn write_round(store: &Store, writer: u64, round: u64) {
+    let number = (round * 7) % KEYS;
+    let say = |text: String| {
+        // One write per line, so that the kill cuts no line of another thread.
+        std::io::stdout().write_all(text.as_bytes()).unwrap();
+    };
+    let durability = if round % 3 == 0 {
+        Durability::Buffered
+    } else {
+        Durability::Sync
+    };
+    let bytes = value(writer, number, round);
+    let acknowledged = durability == Durability::Sync;
+    match round % 8 {
+        5 => {
+            store
+                .delete_with(key(writer, number), Condition::None, durability)
+                .unwrap();
+            if acknowledged {
+                say(format!("{writer} {number} {round} gone\n"));
+            }
+        }
+        6 => {
+            let numbers = [number, (number + 1) % KEYS, (number + 2) % KEYS];
+            let mut batch = Batch::new();
+            for number in numbers {
+                batch.put(key(writer, number), value(writer, number, round));
+            }
+            store.write(batch, durability).unwrap();
+            if acknowledged {
+                let lines: String = numbers
+                    .iter()
+                    .map(|number| format!("{writer} {number} {round} there\n"))
+                    .collect();
+                say(lines);
+            }
+        }
+        7 => {
+            let put = PutOptions {
+                durability,
+                ..PutOptions::default()
+            };
+            let length = (round % 16 == 7).then_some(bytes.len() as u64);
+            let mut stream = store
+                .writer(key(writer, number), WriterOptions { length, put })
+                .unwrap();
+            bytes.chunks(10_000).for_each(|part| stream.append(part).unwrap());
+            stream.finish().unwrap();
+            if acknowledged {
+                say(format!("{writer} {number} {round} there\n"));
+            }
+        }
+        _ => {
+            let put = PutOptions {
+                durability,
+                ..PutOptions::default()
+            };
+            store.put_with(key(writer, number), &bytes, &put).unwrap();
+            if acknowledged {
+                say(format!("{writer} {number} {round} there\n"));
+            }
+        }
+    }
+}
+
+/// Whether a round's commit touches a key, and whether it leaves it there.
+fn touches(number: u64, round: u64) -> Option<bool> {
+    let first = (round * 7) % KEYS;
+    let reach = if round % 8 == 6 { 3 } else { 1 };
+    ((number + KEYS - first) % KEYS < reach).then_some(round % 8 != 5)
+}
+
+/// What the writers said, over all their lives.
+#[derive(Default)]
+struct Acknowledged {
+    /// Last acknowledged round of each key, and whether it left it there.
+    keys: BTreeMap<(u64, u64), (u64, bool)>,
+    /// Of each life its first round, and each writer's last acknowledged one.
+    lives: Vec<(u64, BTreeMap<u64, u64>)>,
+}
+
+impl Acknowledged {
+    /// Whether a writer may have come to this round: of three rounds one is not acknowledged, and one was under way.
+    fn may_have_been(&self, writer: u64, round: u64) -> bool {
+        self.lives.iter().any(|(first, last)| {
+            let last = last.get(&writer).copied().unwrap_or(*first);
+            (*first..=last + 2).contains(&round)
+        })
+    }
+
+    /// Whether a writer may have done something to a key in a later round.
+    fn touched_after(&self, writer: u64, number: u64, round: u64, what: impl Fn(bool) -> bool) -> bool {
+        let ends = self
+            .lives
+            .iter()
+            .map(|(first, last)| last.get(&writer).unwrap_or(first) + 2);
+        (round + 1..=ends.max().unwrap_or(0))
+            .any(|later| touches(number, later).is_some_and(&what) && self.may_have_been(writer, later))
+    }
+}
+
+fn run_and_kill(dir: &Path, first_round: u64, after: Duration, acknowledged: &mut Acknowledged) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["writer", "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, format!("{first_round} {}", dir.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || lines.lines().map_while(Result::ok).collect::<Vec<_>>());
+    std::thread::sleep(after);
+    assert!(child.try_wait().unwrap().is_none(), "the writer ended by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut last = BTreeMap::new();
+    for line in reader.join().unwrap() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let &[writer, number, round, what @ ("there" | "gone")] = &words[..] else {
+            continue;
+        };
+        let at: (u64, u64) = (writer.parse().unwrap(), number.parse().unwrap());
+        let round = round.parse().unwrap();
+        acknowledged.keys.insert(at, (round, what == "there"));
+        last.insert(at.0, round);
+    }
+    acknowledged.lives.push((first_round, last));
+}
+
+/// Checks the store against what was acknowledged; returns the last round of anybody found in it.
+fn check(dir: &Path, acknowledged: &Acknowledged) -> u64 {
+    let store = Store::open(options(dir)).unwrap();
+    let mut found = BTreeMap::new();
+    for (item, bytes) in store.scan(ScanRange::all()).unwrap().next_values(usize::MAX).unwrap() {
+        let text = std::str::from_utf8(&item.key).unwrap();
+        let (writer, number) = text.split_once('/').unwrap();
+        let at: (u64, u64) = (writer.parse().unwrap(), number.parse().unwrap());
+        let round = round_of(at.0, at.1, &bytes.unwrap());
+        found.insert(at, (round, item.info.version));
+    }
+    for (&(writer, number), &(round, there)) in &acknowledged.keys {
+        match found.get(&(writer, number)) {
+            Some(&(other, _)) => assert!(
+                other > round || (other == round && there),
+                "{}: round {other} is there, round {round} was acknowledged",
+                key(writer, number)
+            ),
+            None => assert!(
+                !there || acknowledged.touched_after(writer, number, round, |leaves| !leaves),
+                "{}: round {round} was acknowledged and is gone; lives of this writer {:?}",
+                key(writer, number),
+                acknowledged
+                    .lives
+                    .iter()
+                    .map(|(first, last)| (first, last.get(&writer)))
+                    .collect::<Vec<_>>()
+            ),
+        }
+    }
+    // A batch is whole: of its keys that nothing later touched, all or none are of its version.
+    for (&(writer, number), &(round, version)) in &found {
+        if round % 8 != 6 {
+            continue;
+        }
+        for other in (0..3).map(|step| ((round * 7) % KEYS + step) % KEYS) {
+            let replaced = acknowledged.touched_after(writer, other, round, |_| true);
+            let held = found.get(&(writer, other));
+            assert!(
+                replaced || held == Some(&(round, version)),
+                "the batch of {} is not whole: {} holds {held:?}",
+                key(writer, number),
+                key(writer, other)
+            );
+        }
+    }
+    let report = store.verify().unwrap();
+    assert!(report.errors.is_empty(), "{:#?}", report.errors);
+    store.close().unwrap();
+    found.values().map(|held| held.0).max().unwrap_or(0)
+}
+
+/// Not a test: what the killed process runs.
+#[test]
+fn writer() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (first_round, dir) = role.split_once(' ').unwrap();
+    write_for_ever(Path::new(dir), first_round.parse().unwrap());
+}
+
+#[test]
+fn a_killed_process_loses_nothing_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut acknowledged = Acknowledged::default();
+    let mut first_round = 1;
+    let start = Instant::now();
+    for cycle in 0..CYCLES {
+        let after = Duration::from_millis(rng.random_range(30..900));
+        run_and_kill(dir.path(), first_round, after, &mut acknowledged);
+        let last = check(dir.path(), &acknowledged);
+        let said = acknowledged.keys.values().map(|held| held.0).max().unwrap_or(0);
+        first_round = last.max(said) + 3;
+        println!("cycle {cycle}: killed after {after:?}, last round {last}");
+    }
+    assert!(
+        acknowledged.keys.len() as u64 > WRITERS * KEYS / 2,
+        "hardly anything was acknowledged"
+    );
+    println!("{:?} in all", start.elapsed());
+}

@@ -73,6 +73,10 @@ fn put_get_head_ls_rm() {
     let lines = place.run(&["ls", "--json", "photos/"]).code(0);
     assert_eq!(lines.json()["bytes"], 3 << 20);
 
+    lists_and_removes(&place);
+}
+
+fn lists_and_removes(place: &Place) {
     place.run(&["rm", "notes/tiny"]).code(0);
     place.run(&["rm", "notes/tiny"]).code(3);
     let missing = place.run(&["get", "notes/tiny"]).code(3);

@@ -129,10 +129,10 @@ impl Engine {
 
     /// Passes a result of the large space on; where the space refuses all writes from now on, so does the store.
     pub fn large_result<T>(&self, result: Result<T>) -> Result<T> {
-        if result.is_err() {
-            if let Some(reason) = self.large.failure() {
-                self.log.writer.fail(&reason);
-            }
+        if result.is_err()
+            && let Some(reason) = self.large.failure()
+        {
+            self.log.writer.fail(&reason);
         }
         result
     }

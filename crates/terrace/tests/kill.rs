@@ -90,7 +90,7 @@ fn write_round(store: &Store, writer: u64, round: u64) {
         // One write per line, so that the kill cuts no line of another thread.
         std::io::stdout().write_all(text.as_bytes()).unwrap();
     };
-    let durability = if round % 3 == 0 {
+    let durability = if round.is_multiple_of(3) {
         Durability::Buffered
     } else {
         Durability::Sync

@@ -30,10 +30,10 @@ fn main() {
         .skip(1)
         .filter(|argument| argument != "--bench")
         .collect();
-    if let [part, dir, count] = &arguments[..] {
-        if part == "load-and-die" {
-            parts::load_and_die(dir.as_ref(), count.parse().unwrap());
-        }
+    if let [part, dir, count] = &arguments[..]
+        && part == "load-and-die"
+    {
+        parts::load_and_die(dir.as_ref(), count.parse().unwrap());
     }
     let dir =
         std::env::var_os("TERRACE_BENCH_DIR").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);

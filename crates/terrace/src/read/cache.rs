@@ -72,10 +72,10 @@ impl ValueCache {
 
     /// Keeps a value, unless it would take more than an eighth of the cache.
     pub fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
-        if let Some(cache) = &self.cache {
-            if value_bytes <= self.capacity_bytes / 8 {
-                cache.insert(place, value());
-            }
+        if let Some(cache) = &self.cache
+            && value_bytes <= self.capacity_bytes / 8
+        {
+            cache.insert(place, value());
         }
     }
 

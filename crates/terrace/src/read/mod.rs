@@ -162,15 +162,16 @@ fn read_flash(
     let place = segments
         .place(address.bytes())
         .map(|(generation, offset)| Place::flash(generation, offset));
-    if let Some(cached) = place.and_then(|place| engine.cache.get(place)) {
-        if cached.key == key && version.is_none_or(|version| version.0 == cached.version) {
-            count(&engine.metrics.cache_hits);
-            return Ok(Some(Hit {
-                version: Version(cached.version),
-                attributes: cached.attributes,
-                value: cached.value,
-            }));
-        }
+    if let Some(cached) = place.and_then(|place| engine.cache.get(place))
+        && cached.key == key
+        && version.is_none_or(|version| version.0 == cached.version)
+    {
+        count(&engine.metrics.cache_hits);
+        return Ok(Some(Hit {
+            version: Version(cached.version),
+            attributes: cached.attributes,
+            value: cached.value,
+        }));
     }
     let (found, device_reads) = read_record(segments, address, expected_bytes, |record| {
         wanted(record).then(|| hit(record))

@@ -1,3 +1,5 @@
+//! What a caller expects of a store: every home, every kind of write, snapshots, scans, recycling, refusals.
+
 use super::{bytes, open, small_options};
 use crate::{
     Attributes, Batch, Condition, Durability, Error, HomeKind, Options, PutOptions, ScanRange, Store, WriterOptions,
@@ -110,7 +112,7 @@ fn overwrites_deletes_and_scans_agree() {
     );
     for (item, value) in store.scan(ScanRange::all()).unwrap().next_values(1000).unwrap() {
         let n: u64 = String::from_utf8_lossy(&item.key).parse().unwrap();
-        let expected = if n % 5 == 0 {
+        let expected = if n.is_multiple_of(5) {
             bytes(n + 9, 30_000)
         } else {
             bytes(n, 200)

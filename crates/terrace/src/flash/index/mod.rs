@@ -41,7 +41,7 @@ mod sync;
 mod table;
 
 #[cfg(test)]
-mod modelled;
+mod model_tests;
 #[cfg(test)]
 mod tests;
 

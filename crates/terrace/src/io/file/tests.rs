@@ -1,3 +1,4 @@
+//! Tests of the operating system's file system as a disk.
 #![allow(clippy::unwrap_used)]
 
 use super::*;

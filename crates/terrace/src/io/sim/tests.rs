@@ -1,3 +1,4 @@
+//! Tests of the simulated disk: what survives a power cut, what faults do.
 #![allow(clippy::unwrap_used)]
 
 use super::{super::AlignedBuffer, inode::SECTOR_BYTES, random::Random, *};

@@ -1,7 +1,8 @@
 //! What a directory says of itself: that it holds a tier of a store, of which store, in which format.
 //!
-//! A manifest is written once, when the store is created, the large tier's first: a flash tier without one beside an
-//! empty large tier is a creation that a crash cut short, and is finished with the same identity.
+//! A manifest is written once, when the store is created, the flash tier's first: a flash tier without segments, so
+//! that nothing was ever committed, beside a large tier without a manifest is a creation that a crash cut short, and is
+//! finished with the same identity. The other way around it would be a store whose flash tier is missing.
 
 use crate::{
     Error, Options, Result, Tier,
@@ -156,13 +157,14 @@ impl Manifest {
                 &options.large_dir,
                 "it belongs to another store than the flash tier; give the two directories of one store",
             ),
+            (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
+                on_flash.write_large(large)?;
+                Ok(on_flash)
+            }
             (Some(_), None) => refuse(
                 &options.large_dir,
                 "the store's large tier is not here; give the directory it was created with",
             ),
-            (None, Some(on_large)) if blocks_are_absent(large) && options.create && !options.read_only => {
-                Self::create(options, flash, large, on_large.store_id)
-            }
             (None, Some(_)) => refuse(
                 &options.flash_dir,
                 "the store's flash tier is not here; give the directory it was created with, or run `terrace repair`",
@@ -194,13 +196,15 @@ impl Manifest {
             tier: Self::number(Tier::Flash),
             segment_bytes: options.segment_bytes,
         };
-        Self {
-            tier: Self::number(Tier::Large),
-            ..manifest
-        }
-        .write(large, Tier::Large)?;
         manifest.write(flash, Tier::Flash)?;
+        manifest.write_large(large)?;
         Ok(manifest)
+    }
+
+    /// Writes the large tier's manifest of the same store.
+    fn write_large(&self, large: &dyn Disk) -> Result<()> {
+        let tier = Self::number(Tier::Large);
+        Self { tier, ..*self }.write(large, Tier::Large)
     }
 }
 
@@ -208,8 +212,8 @@ fn is_ours(name: &str) -> bool {
     name == LOCK_FILE || name.starts_with(FILE)
 }
 
-fn blocks_are_absent(large: &dyn Disk) -> bool {
-    large.list(Path::new("blocks")).is_ok_and(|names| names.is_empty())
+fn is_empty(disk: &dyn Disk, directory: &str) -> bool {
+    disk.list(Path::new(directory)).is_ok_and(|names| names.is_empty())
 }
 
 fn new_store_id() -> u64 {
@@ -226,6 +230,12 @@ const LOCK_FILE: &str = "LOCK";
 pub fn lock(options: &Options) -> Result<Option<File>> {
     let path = options.flash_dir.join(LOCK_FILE);
     let context = || format!("lock {}", path.display());
+    if !options.create && !options.flash_dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: options.flash_dir.clone(),
+            reason: "there is no store here; check the path".to_owned(),
+        });
+    }
     if !options.read_only {
         std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
     }

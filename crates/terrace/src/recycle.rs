@@ -46,6 +46,17 @@ pub struct Recycler {
     dead_blocks: BTreeMap<u64, u64>,
 }
 
+/// Passes a result on, except that a full device is only told of.
+fn unless_full(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error @ Error::OutOfSpace { .. }) => {
+            tracing::debug!(%error, "recycling goes on without");
+            Ok(())
+        }
+        result => result,
+    }
+}
+
 /// A live value found in a segment.
 struct Live<'a> {
     hash: u64,
@@ -69,8 +80,9 @@ impl Recycler {
     /// The devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
-        self.engine.large_result(self.engine.large.seal_ready())?;
-        self.delete_dead_blocks()?;
+        // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
+        unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
+        unless_full(self.delete_dead_blocks())?;
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
         let drained = segments

@@ -10,12 +10,22 @@ use parking_lot::Mutex;
 use std::{fs::File, ops::Range, sync::Arc, thread::JoinHandle};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
 }
 
-#[derive(Debug)]
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the engine: its tables may be gigabytes.
+        let options = &self.handle.engine.options;
+        f.debug_struct("Store")
+            .field("flash_dir", &options.flash_dir)
+            .field("large_dir", &options.large_dir)
+            .finish_non_exhaustive()
+    }
+}
+
 struct Handle {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,

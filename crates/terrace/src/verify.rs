@@ -102,6 +102,10 @@ fn check_segments(engine: &Engine, report: &mut VerifyReport) {
         if !matches!(segment.state(), SegmentState::Sealed | SegmentState::Quarantined) {
             continue;
         }
+        // Pinned, so that it is not recycled and written anew while it is read.
+        let Some(_pin) = engine.log.segments.pin(segment.number) else {
+            continue;
+        };
         match SegmentImage::read(segment, engine.log.segments.segment_bytes()) {
             Ok(image) => {
                 for (from, to) in image.damaged() {

@@ -141,23 +141,17 @@ impl Recovery<'_> {
             }
         }
         let reached = self.reached.unwrap_or(self.persisted_seq);
-        if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq) {
+        if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq)
+            && let Some(segment) = self.segments.get(number)
+            && self.is_used_at(segment, end as usize)?
+        {
             // The index has more than the log: the end of the log is damaged. Not written over: records may be sound.
-            let looks_used = self
-                .segments
-                .get(number)
-                .map(|segment| read_page(segment, end as usize));
-            if let Some(page) = looks_used.transpose()?
-                && let Some(segment) = self.segments.get(number)
-                && looks_like_a_frame(&page, segment.generation())
-            {
-                let lost = format!(
-                    "commits {} to {}, which the index has persisted",
-                    reached + 1,
-                    self.persisted_seq
-                );
-                self.report(number, end as usize, &lost);
-            }
+            let lost = format!(
+                "commits {} to {}, which the index has persisted",
+                reached + 1,
+                self.persisted_seq
+            );
+            self.report(number, end as usize, &lost);
         }
         let goes_on = |&(number, _): &(u32, u64)| {
             let segment = self.segments.get(number);
@@ -192,8 +186,7 @@ impl Recovery<'_> {
         }
         if at == PAGE_BYTES && !self.read_only {
             // Made ready and never used; or damaged, then recycling looks at it.
-            let page = read_page(segment, PAGE_BYTES)?;
-            if !looks_like_a_frame(&page, segment.generation()) {
+            if !self.is_used_at(segment, PAGE_BYTES)? {
                 self.segments.free_unused(segment);
             }
         }
@@ -226,17 +219,16 @@ impl Recovery<'_> {
     /// A segment's first frame is sound and does not follow: what is missing was before it, and durable.
     fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
         let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
-        let damaged = self.walked[..position].iter().rev().find_map(|before| {
+        let mut damaged = None;
+        for before in self.walked[..position].iter().rev() {
             let end = self.log.tail.filter(|tail| tail.0 == before.number);
             let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
-            let page = (end < self.segments.segment_bytes() as usize).then(|| read_page(before, end));
-            match page {
-                Some(Ok(page)) => looks_like_a_frame(&page, before.generation()).then_some(Ok((*before, end))),
-                Some(Err(error)) => Some(Err(error)),
-                None => None,
+            if self.is_used_at(before, end)? {
+                damaged = Some((*before, end));
+                break;
             }
-        });
-        let Some((before, end)) = damaged.transpose()? else {
+        }
+        let Some((before, end)) = damaged else {
             return Err(Error::corruption(
                 "the flash log",
                 format!(
@@ -248,6 +240,14 @@ impl Recovery<'_> {
         self.report(before.number, end, &lost);
         self.segments.quarantine(before);
         Ok(())
+    }
+
+    /// Whether a frame of the segment's present use begins at `offset`, sound or not.
+    fn is_used_at(&self, segment: &Segment, offset: usize) -> Result<bool> {
+        if offset as u64 >= self.segments.segment_bytes() {
+            return Ok(false);
+        }
+        Ok(looks_like_a_frame(&read_page(segment, offset)?, segment.generation()))
     }
 
     fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {

@@ -389,18 +389,24 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on return.
+    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on return. Leaves
+    /// `keep_free` other free ones, as files: what a device could still hold when it was asked may be gone when needed.
     ///
     /// # Errors
     /// [`Error::OutOfSpace`] if there is none and none can be made.
-    pub fn take(&self, first_seq: u64) -> Result<&Segment> {
-        let taken = self.free.lock().pop();
-        let number = match taken {
-            Some(number) => {
-                self.free_count.fetch_sub(1, Ordering::AcqRel);
-                number
+    pub fn take(&self, first_seq: u64, keep_free: u32) -> Result<&Segment> {
+        let number = loop {
+            {
+                let mut free = self.free.lock();
+                if free.len() > keep_free as usize
+                    && let Some(number) = free.pop()
+                {
+                    self.free_count.fetch_sub(1, Ordering::AcqRel);
+                    break number;
+                }
             }
-            None => self.create()?,
+            let made = self.create()?;
+            self.push_free(made);
         };
         let segment = self
             .get(number)

@@ -88,9 +88,12 @@ impl Block {
     }
 
     pub fn is_dead(&self) -> bool {
-        self.live_bytes.load(Ordering::Acquire) == 0
-            && self.unapplied_bytes.load(Ordering::Acquire) == 0
-            && self.writing.lock().is_none()
+        self.has_nothing_live() && self.writing.lock().is_none()
+    }
+
+    /// No entry points into it, nor will one that is on its way.
+    pub fn has_nothing_live(&self) -> bool {
+        self.live_bytes.load(Ordering::Acquire) == 0 && self.unapplied_bytes.load(Ordering::Acquire) == 0
     }
 }
 

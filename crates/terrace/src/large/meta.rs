@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Each change writes the next number, syncs the file and then its directory; nothing is changed in place.
-//! - The newest [`KEPT`] files stay. The blocks alone suffice to write it anew.
+//! - The newest [`KEPT`] files stay, fewer on a full device. The blocks alone suffice to write it anew.
 //!
 //! On failure: a file that could not be written is removed again, the table in RAM stays as it was, and the
 //! caller gets the error. After a failed sync it is unknown whether the version counts, and the space stops
@@ -211,14 +211,22 @@ pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Resul
     let path = meta_path(meta.number);
     let bytes = encode_meta(meta);
     let context = || format!("writing {}", path.display());
-    let file = disk
-        .open(&path, OpenMode::CREATE)
-        .and_then(|file| file.write_all_at(&bytes, 0).map(|()| file));
-    let file = file.map_err(|error| {
+    let file = loop {
+        let written = disk
+            .open(&path, OpenMode::CREATE)
+            .and_then(|file| file.write_all_at(&bytes, 0).map(|()| file));
+        let error = match written {
+            Ok(file) => break file,
+            Err(error) => Error::io_on(Tier::Large, context(), &error),
+        };
         // If it cannot be removed either, it is passed over: the next change takes a higher number.
-        let _ = disk.remove(&path);
-        Error::io_on(Tier::Large, context(), &error)
-    })?;
+        let removed = disk.remove(&path).is_ok();
+        // A full device must not keep blocks from being deleted: the oldest versions make room.
+        if !matches!(error, Error::OutOfSpace { .. }) || !removed || files.len() < 2 {
+            return Err(error);
+        }
+        let _ = disk.remove(&meta_path(files.remove(0)));
+    };
     // From here on the file may come to be the newest version or not; even "no space" is a failed sync.
     let synced = file.sync_data().and_then(|()| disk.sync_dir(Path::new(META_DIR)));
     synced.map_err(|error| Error::io(context(), &error))?;

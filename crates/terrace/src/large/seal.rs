@@ -170,7 +170,12 @@ impl Space {
         for block in ready {
             let sealed = self.seal(&block);
             if matches!(sealed, Err(Error::OutOfSpace { .. })) {
-                self.full.lock().push(block);
+                if block.has_nothing_live() {
+                    // Deleting it makes room, and it needs no footer for that.
+                    *block.writing.lock() = None;
+                } else {
+                    self.full.lock().push(block);
+                }
             }
             result = result.and(sealed);
         }

@@ -119,7 +119,8 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
             count(&reads.overlay_hits);
             return Ok(Some(hit));
         }
-        Some(Pending::Large(entry)) => return read_home(engine, key, &entry).map(Some),
+        // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
+        Some(Pending::Large(_)) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
         None => {}
     }
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {

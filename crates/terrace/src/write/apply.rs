@@ -52,6 +52,8 @@ pub struct Applier {
 /// How far the refill of the flash index after an open has got.
 struct Refill {
     after: Bound<Vec<u8>>,
+    /// The index is damaged behind this: lookups fall through to it for good.
+    given_up: bool,
 }
 
 /// What a put or delete replaced.
@@ -78,6 +80,7 @@ impl Applier {
             elsewhere: KeyFilter::default(),
             refill: Some(Refill {
                 after: Bound::Unbounded,
+                given_up: false,
             }),
             log_bytes_since_mark: 0,
             accounted: false,
@@ -88,7 +91,7 @@ impl Applier {
     /// Runs until the log is closed and everything is applied.
     pub fn run(mut self) {
         loop {
-            let wait = if self.refill.is_some() {
+            let wait = if self.refill.as_ref().is_some_and(|refill| !refill.given_up) {
                 Duration::ZERO
             } else {
                 Duration::from_millis(100)
@@ -116,12 +119,19 @@ impl Applier {
         } else if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
             self.rotate()?;
         }
-        if self.refill.is_some() {
-            self.refill_step()?;
+        if let Some(refill) = &self.refill {
+            if !refill.given_up
+                && let Err(error) = self.refill_step()
+            {
+                // Damage to some entries, not to the store: without a filled flash index all is asked of the ordered one.
+                tracing::error!(%error, "the flash index cannot be filled");
+                self.refill.iter_mut().for_each(|refill| refill.given_up = true);
+            }
         } else if self.filter_is_stale() {
             self.elsewhere.clear();
             self.refill = Some(Refill {
                 after: Bound::Unbounded,
+                given_up: false,
             });
         }
         Ok(())

@@ -43,7 +43,7 @@ const WAIT_STEP: Duration = Duration::from_millis(20);
 pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
-    /// Recycling: may use the reserved segments and never waits for itself.
+    /// Recycling: uses the reserved segments and never waits for itself.
     Recycler,
 }
 
@@ -165,7 +165,7 @@ impl CommitLog {
         who: Committer,
         records: &[(u64, Record<'_>)],
         needs_large_sync: bool,
-        decide: impl FnOnce() -> Result<()>,
+        decide: impl Fn() -> Result<()>,
     ) -> Result<u64> {
         let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
         let longest = self.segments.segment_bytes() as usize - PAGE_BYTES - FRAME_HEADER_BYTES;
@@ -174,14 +174,26 @@ impl CommitLog {
                 "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
             )));
         }
-        self.wait_until_allowed(who)?;
-        let mut tail = self.tail.lock();
-        if let Some(reason) = self.writer.failure() {
-            return Err(Error::Failed(reason));
+        if who == Committer::User {
+            self.wait_for_applier()?;
         }
-        self.check_open()?;
-        decide()?;
-        let frame = self.frame_with_room(&mut tail, bytes)?;
+        let deadline = Instant::now() + SPACE_WAIT_MAX;
+        let (mut tail, frame) = loop {
+            let mut tail = self.tail.lock();
+            if let Some(reason) = self.writer.failure() {
+                return Err(Error::Failed(reason));
+            }
+            self.check_open()?;
+            decide()?;
+            match self.frame_with_room(&mut tail, bytes, who) {
+                Ok(frame) => break (tail, frame),
+                Err(Error::OutOfSpace { .. }) if who == Committer::User => {
+                    drop(tail);
+                    self.wait_for_segment(deadline)?;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let seq = tail.next_seq;
         if needs_large_sync {
             frame.set_needs_large_sync();
@@ -202,37 +214,37 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Back-pressure: waits for the applier and for free segments.
-    fn wait_until_allowed(&self, who: Committer) -> Result<()> {
-        if who == Committer::Recycler {
+    /// Back-pressure: waits until not too much is unapplied.
+    fn wait_for_applier(&self) -> Result<()> {
+        if self.overlay.bytes() <= self.overlay_bytes_max {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
-        if self.overlay.bytes() > self.overlay_bytes_max {
-            let index_full = || self.index_full();
-            self.overlay
-                .wait_for_room(self.overlay_bytes_max, || stopped() || index_full().is_some());
-            if let Some(reason) = index_full().filter(|_| self.overlay.bytes() > self.overlay_bytes_max) {
-                return Err(Error::OutOfSpace {
-                    tier: Tier::Flash,
-                    reason,
-                });
+        self.overlay
+            .wait_for_room(self.overlay_bytes_max, || stopped() || self.index_full().is_some());
+        match self.index_full() {
+            Some(reason) if self.overlay.bytes() > self.overlay_bytes_max => {
+                let tier = Tier::Flash;
+                Err(Error::OutOfSpace { tier, reason })
             }
+            _ => Ok(()),
         }
-        if self.segments.available() >= RESERVED_SEGMENTS {
-            return Ok(());
-        }
-        let deadline = Instant::now() + SPACE_WAIT_MAX;
+    }
+
+    /// Waits until recycling has freed a segment that a caller may have.
+    fn wait_for_segment(&self, deadline: Instant) -> Result<()> {
+        let stopped = || self.is_closing() || self.writer.failure().is_some();
+        // Recycling only takes what is written.
         self.wake_flusher();
         let mut progress = self.progress.lock();
-        while self.segments.available() < RESERVED_SEGMENTS && !stopped() {
+        while self.segments.available() <= RESERVED_SEGMENTS && !stopped() {
             if Instant::now() >= deadline {
                 self.segments.retry_device();
                 return Err(Error::OutOfSpace {
                     tier: Tier::Flash,
                     reason: format!(
                         "the flash log has no free segment among {} and recycling cannot free one (large tier full, or an old snapshot holds them)",
-                        self.segments.capacity()
+                        self.segments.created()
                     ),
                 });
             }
@@ -241,7 +253,7 @@ impl CommitLog {
         Ok(())
     }
 
-    fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize) -> Result<Arc<Frame>> {
+    fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize, who: Committer) -> Result<Arc<Frame>> {
         if let Some((frame, _)) = &tail.open {
             let fits =
                 frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
@@ -252,7 +264,7 @@ impl CommitLog {
         }
         let needed = (FRAME_HEADER_BYTES + bytes).next_multiple_of(PAGE_BYTES) as u64;
         if tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
-            self.next_segment(tail)?;
+            self.next_segment(tail, who)?;
         }
         let Some((number, generation)) = tail.segment else {
             return Err(Error::Unavailable("the log has no segment to write"));
@@ -270,11 +282,12 @@ impl CommitLog {
         Ok(frame)
     }
 
-    fn next_segment(&self, tail: &mut MutexGuard<'_, Tail>) -> Result<()> {
+    fn next_segment(&self, tail: &mut MutexGuard<'_, Tail>, who: Committer) -> Result<()> {
         let next = match tail.spare.take() {
             Some(spare) => spare,
             None => {
-                let segment = self.segments.take(tail.next_seq)?;
+                let keep_free = if who == Committer::User { RESERVED_SEGMENTS } else { 0 };
+                let segment = self.segments.take(tail.next_seq, keep_free)?;
                 (segment.number, segment.generation())
             }
         };
@@ -376,7 +389,7 @@ impl CommitLog {
         if self.segments.available() <= RESERVED_SEGMENTS {
             return;
         }
-        if let Ok(segment) = self.segments.take(next_seq) {
+        if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
             let mut tail = self.tail.lock();
             // A commit that could not wait may have taken a segment meanwhile. Generations must rise in log order, which is
             // how recovery sorts segments, so this one is too old to be written after that.

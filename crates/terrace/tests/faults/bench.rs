@@ -1,0 +1,116 @@
+//! A store on simulated disks for these tests.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use terrace::{Durability, Options, PutOptions, Result, Store, io::SimDisk};
+
+/// Bytes that look random and are the same for the same seed.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(next).collect()
+}
+
+pub const BUFFERED: PutOptions = PutOptions {
+    attributes: terrace::Attributes::new(),
+    durability: Durability::Buffered,
+    condition: terrace::Condition::None,
+};
+
+pub struct Bench {
+    pub flash: SimDisk,
+    pub large: SimDisk,
+    pub dir: tempfile::TempDir,
+}
+
+impl Bench {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            flash: SimDisk::new(seed),
+            large: SimDisk::new(seed + 1),
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A copy of all of it as it is now, index included. Nobody may be flushing the index.
+    pub fn fork(&self) -> Self {
+        let copy = Self {
+            flash: self.flash.fork(1),
+            large: self.large.fork(2),
+            dir: tempfile::tempdir().unwrap(),
+        };
+        copy_directory(&self.index_dir(), &copy.index_dir());
+        copy
+    }
+
+    pub fn index_dir(&self) -> PathBuf {
+        self.dir.path().join("flash/index")
+    }
+
+    pub fn options(&self) -> Options {
+        Options {
+            segment_bytes: 256 << 10,
+            flash_capacity_bytes: 2 << 20,
+            size_threshold_bytes: 8 << 10,
+            split_threshold_bytes: 64 << 10,
+            memtable_bytes: 1 << 20,
+            overlay_bytes: 1 << 20,
+            cache_bytes: 0,
+            flash_disk: Some(Arc::new(self.flash.clone())),
+            large_disk: Some(Arc::new(self.large.clone())),
+            ..Options::new(self.dir.path())
+        }
+    }
+
+    pub fn open(&self) -> Result<Store> {
+        Store::open(self.options())
+    }
+}
+
+pub fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for item in fs::read_dir(dir).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap() {
+        let item = item.unwrap();
+        let target = to.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            copy_directory(&item.path(), &target);
+        } else {
+            fs::copy(item.path(), target).unwrap();
+        }
+    }
+}
+
+/// What was acknowledged: all values each key ever had, the last being what it has.
+pub type Values = BTreeMap<String, Vec<Vec<u8>>>;
+
+/// Asserts that everything acknowledged is there.
+pub fn assert_all(store: &Store, values: &Values) {
+    for (key, versions) in values {
+        let object = store.get(key).unwrap_or_else(|error| panic!("{key}: {error}"));
+        let object = object.unwrap_or_else(|| panic!("{key} is gone"));
+        assert!(&object.value == versions.last().unwrap(), "{key} has other bytes");
+    }
+}

@@ -1,0 +1,134 @@
+//! Devices that fail requests.
+
+use crate::bench::{Bench, Values, assert_all, bytes};
+use std::time::{Duration, Instant};
+use terrace::{
+    Durability, Error, PutOptions, Store,
+    io::{Fault, FaultKind, SimDisk, Survival},
+};
+
+fn fill(store: &Store, values: &mut Values, count: u64) {
+    for n in 0..count {
+        let length = [40, 2_000, 20_000][n as usize % 3];
+        put(
+            store,
+            values,
+            &format!("{:03}", n % 70),
+            bytes(n, length),
+            Durability::Sync,
+        )
+        .unwrap();
+    }
+}
+
+fn put(store: &Store, values: &mut Values, key: &str, value: Vec<u8>, durability: Durability) -> Result<(), Error> {
+    let options = PutOptions {
+        durability,
+        ..PutOptions::default()
+    };
+    store.put_with(key, &value, &options)?;
+    values.entry(key.to_owned()).or_default().push(value);
+    Ok(())
+}
+
+#[test]
+fn a_read_error_concerns_what_was_read() {
+    let bench = Bench::new(1);
+    let store = bench.open().unwrap();
+    let mut values = Values::new();
+    fill(&store, &mut values, 60);
+    store.flush().unwrap();
+    let block = bench
+        .large
+        .files()
+        .into_iter()
+        .find(|file| file.ends_with(".blk"))
+        .unwrap();
+    bench.large.set_fault(Some(Fault::new(FaultKind::Read).on(block)));
+    let failed = values.keys().filter(|key| store.get(key).is_err()).count();
+    assert!(failed > 0 && failed < 20, "{failed} of 20 large objects fail");
+    assert!(!store.verify().unwrap().errors.is_empty());
+    put(&store, &mut values, "still written", bytes(1, 30_000), Durability::Sync).unwrap();
+    bench.large.set_fault(None);
+    assert_all(&store, &values);
+    bench.flash.set_fault(Some(Fault::new(FaultKind::Read).on("segments")));
+    assert!(store.get("001").is_err(), "its value is on the failing device");
+    assert!(store.get("000").unwrap().is_some(), "its value is in the index");
+    bench.flash.set_fault(None);
+    assert_all(&store, &values);
+}
+
+/// Breaks a disk after some more requests of a kind, writes until that shows, and opens the store again.
+fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, survival: Survival) {
+    let what = format!("seed {seed}, flash {is_flash}, {kind:?} after {after}, {survival:?}");
+    let bench = Bench::new(seed);
+    let store = bench.open().unwrap();
+    let mut values = Values::new();
+    fill(&store, &mut values, 30);
+    let disk: &SimDisk = if is_flash { &bench.flash } else { &bench.large };
+    disk.set_fault(Some(Fault::new(kind).after(after)));
+    let mut unknown: Option<(String, Vec<u8>)> = None;
+    for n in 0..400_u64 {
+        let key = format!("{:03}", n % 70);
+        let value = bytes(n + 5_000, [40, 2_000, 20_000][n as usize % 3]);
+        if put(&store, &mut values, &key, value.clone(), Durability::Sync).is_err() {
+            unknown = Some((key, value));
+            break;
+        }
+    }
+    let (key, value) = unknown.unwrap_or_else(|| panic!("{what}: nothing failed"));
+    if is_flash {
+        // The log failed, so nothing is written any more, even with the device well again.
+        disk.set_fault(None);
+        for durability in [Durability::Sync, Durability::Buffered] {
+            let refused = put(&store, &mut values, "after", bytes(1, 100), durability);
+            assert!(matches!(refused, Err(Error::Failed(_))), "{what}: {refused:?}");
+        }
+        assert!(store.stats().failed.is_some());
+        assert!(store.flush().is_err(), "{what}");
+    }
+    // Reads go on; of the write that failed either is right.
+    for (other, versions) in &values {
+        let found = store
+            .get(other)
+            .unwrap_or_else(|error| panic!("{what}: {other}: {error}"));
+        let found = found.unwrap_or_else(|| panic!("{what}: {other} is gone"));
+        assert!(
+            &found.value == versions.last().unwrap() || (*other == key && found.value == value),
+            "{what}: {other}"
+        );
+    }
+    let start = Instant::now();
+    let _ = store.close();
+    drop(store);
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{what}: closing took {:?}",
+        start.elapsed()
+    );
+    disk.set_fault(None);
+    bench.flash.power_cycle(survival);
+    bench.large.power_cycle(survival);
+    let store = bench.open().unwrap_or_else(|error| panic!("{what}: {error}"));
+    if store.get(&key).unwrap().is_some_and(|object| object.value == value) {
+        values.entry(key).or_default().push(value);
+    }
+    assert_all(&store, &values);
+    let report = store.verify().unwrap();
+    assert!(report.errors.is_empty(), "{what}: {:#?}", report.errors);
+    fill(&store, &mut values, 20);
+    assert_all(&store, &values);
+}
+
+#[test]
+fn failed_writes_and_syncs_lose_nothing_acknowledged() {
+    let mut seed = 100;
+    for is_flash in [true, false] {
+        for kind in [FaultKind::Write, FaultKind::Sync] {
+            for after in [0, 1, 2, 5, 11] {
+                seed += 1;
+                break_and_reopen(seed, is_flash, kind, after, Survival::ALL[seed as usize % 4]);
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Full devices, failing devices, damaged files: what is acknowledged stays readable or is an error, never other bytes,
+//! and never a panic.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod bench;
+mod damage;
+mod device;
+mod space;
+mod wrong;

@@ -39,6 +39,13 @@ pub enum NotAManifest {
     Newer(u32),
 }
 
+/// What a directory has for a manifest.
+enum Found {
+    Absent,
+    Damaged,
+    Sound(Manifest),
+}
+
 impl Manifest {
     fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
@@ -96,6 +103,17 @@ impl Manifest {
     }
 
     fn read(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Option<Self>> {
+        match Self::find(disk, tier, dir)? {
+            Found::Absent => Ok(None),
+            Found::Sound(manifest) => Ok(Some(manifest)),
+            Found::Damaged => Err(Error::NotAStore {
+                path: dir.to_owned(),
+                reason: format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`"),
+            }),
+        }
+    }
+
+    fn find(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Found> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
             reason,
@@ -103,25 +121,86 @@ impl Manifest {
         let context = || format!("read {}", dir.join(FILE).display());
         let file = match disk.open(Path::new(FILE), OpenMode::READ) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Absent),
             Err(error) => return Err(Error::io(context(), &error)),
         };
         let mut bytes = [0; MANIFEST_BYTES];
         let length = file
             .read_up_to_at(&mut bytes, 0)
             .map_err(|error| Error::io(context(), &error))?;
-        let manifest = Self::decode(&bytes[..length]).map_err(|problem| match problem {
-            NotAManifest::Unreadable => not_a_store(format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`")),
-            NotAManifest::Newer(version) => not_a_store(format!(
-                "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
-            )),
-        })?;
+        let manifest = match Self::decode(&bytes[..length]) {
+            Ok(manifest) => manifest,
+            Err(NotAManifest::Unreadable) => return Ok(Found::Damaged),
+            Err(NotAManifest::Newer(version)) => {
+                return Err(not_a_store(format!(
+                    "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
+                )));
+            }
+        };
         if manifest.tier != Self::number(tier) {
             return Err(not_a_store(format!(
                 "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
             )));
         }
-        Ok(Some(manifest))
+        Ok(Found::Sound(manifest))
+    }
+
+    /// The store's manifest, for repair: a tier without a sound one gets it from the other tier, or from `otherwise`
+    /// (store id and segment length). Returns the tiers whose manifests were written, too.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`] if nothing says which store this is, or the tiers are of two.
+    pub fn mend(
+        options: &Options,
+        flash: &dyn Disk,
+        large: &dyn Disk,
+        otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
+    ) -> Result<(Self, Vec<Tier>)> {
+        let tiers = [
+            (Tier::Flash, flash, &options.flash_dir),
+            (Tier::Large, large, &options.large_dir),
+        ];
+        let mut sound: Option<Self> = None;
+        let mut missing = Vec::new();
+        for (tier, disk, dir) in tiers {
+            match Self::find(disk, tier, dir)? {
+                Found::Sound(manifest) if sound.is_some_and(|other| other.store_id != manifest.store_id) => {
+                    return Err(Error::NotAStore {
+                        path: dir.clone(),
+                        reason:
+                            "it belongs to another store than the flash tier; give the two directories of one store"
+                                .to_owned(),
+                    });
+                }
+                Found::Sound(manifest) => {
+                    sound.get_or_insert(manifest);
+                }
+                Found::Absent | Found::Damaged => missing.push((tier, disk)),
+            }
+        }
+        let manifest = match sound {
+            Some(manifest) => manifest,
+            None => {
+                let (store_id, segment_bytes) = otherwise()?.ok_or_else(|| Error::NotAStore {
+                    path: options.flash_dir.clone(),
+                    reason: "no manifest, segment or block of a store is here; check the paths".to_owned(),
+                })?;
+                Self {
+                    store_id,
+                    tier: Self::number(Tier::Flash),
+                    segment_bytes,
+                }
+            }
+        };
+        for &(tier, disk) in &missing {
+            let tier_number = Self::number(tier);
+            Self {
+                tier: tier_number,
+                ..manifest
+            }
+            .write(disk, tier)?;
+        }
+        Ok((manifest, missing.into_iter().map(|(tier, _)| tier).collect()))
     }
 
     fn write(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {

@@ -56,7 +56,14 @@ pub fn open(mut options: Options) -> Result<Engine> {
         memtable_bytes: options.memtable_bytes,
         ..IndexOptions::default()
     };
-    let (index, mark) = OrderedIndex::open(&options.flash_dir.join("index"), index_options)?;
+    let (index, mark) =
+        OrderedIndex::open(&options.flash_dir.join("index"), index_options).map_err(|error| match error {
+            Error::Corruption { place, reason } => Error::Corruption {
+                place,
+                reason: format!("{reason}; run `terrace repair` to build the index anew from segments and blocks"),
+            },
+            other => other,
+        })?;
     let (large, report) = LargeSpace::open(
         Arc::clone(&large_disk),
         LargeOptions {

@@ -368,7 +368,12 @@ impl CommitLog {
         }
         if let Ok(segment) = self.segments.take(next_seq) {
             let mut tail = self.tail.lock();
-            if tail.spare.is_none() {
+            // A commit may have taken a segment meanwhile, of a later generation. Used after that one, this would break
+            // what recovery relies on: that generations rise along the log.
+            let is_latest = tail
+                .segment
+                .is_none_or(|(_, generation)| generation < segment.generation());
+            if tail.spare.is_none() && is_latest {
                 tail.spare = Some((segment.number, segment.generation()));
             } else {
                 self.segments.free_unused(segment);

@@ -251,7 +251,17 @@ impl Manifest {
                 "there is no store here; check the path, or create one by putting or importing something",
             ),
             (None, None) => {
-                for (disk, dir) in [(flash, &options.flash_dir), (large, &options.large_dir)] {
+                for (disk, dir, directory) in [
+                    (flash, &options.flash_dir, "segments"),
+                    (large, &options.large_dir, "blocks"),
+                ] {
+                    // A new store's identity would make them all foreign, and so free to be written over.
+                    if disk.list(Path::new(directory)).is_ok_and(|names| !names.is_empty()) {
+                        let reason = format!(
+                            "its {directory} are here, but its manifest is not on either tier; run `terrace repair`"
+                        );
+                        return refuse(dir, &reason);
+                    }
                     if disk
                         .list(Path::new(""))
                         .is_ok_and(|names| names.iter().any(|name| !is_ours(name)))

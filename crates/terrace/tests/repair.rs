@@ -87,7 +87,7 @@ impl Bench {
     fn fill(&mut self, store: &Store) {
         let sizes = [10, 700, 5_000, 20_000, 90_000];
         for (n, size) in (0..60_u64).zip(sizes.into_iter().cycle()) {
-            self.put(store, &format!("plain/{n:03}"), bytes(n, size));
+            self.put(store, &format!("plain/{n:03}"), bytes(n + 1000, size));
         }
         for (n, old) in (0_u64..).zip(sizes) {
             for (m, new) in (0_u64..).zip(sizes) {
@@ -180,8 +180,9 @@ fn copy(from: &Path, to: &Path) {
         let target = to.join(item.file_name());
         if item.file_type().unwrap().is_dir() {
             copy(&item.path(), &target);
-        } else {
-            fs::copy(item.path(), target).unwrap();
+        } else if let Err(error) = fs::copy(item.path(), target) {
+            // The store is open, and may remove a file it needs no more.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
         }
     }
 }
@@ -198,12 +199,7 @@ fn without_its_index_everything_comes_back() {
 #[test]
 fn a_corrupt_index_says_what_to_do_and_is_replaced() {
     let bench = Bench::filled();
-    let state = fs::read_dir(bench.path("flash/index"))
-        .unwrap()
-        .map(|item| item.unwrap().path())
-        .find(|path| path.file_name().unwrap().to_string_lossy().starts_with('v'))
-        .unwrap();
-    edit(&state, |content| content[20] ^= 1);
+    edit(&bench.path("flash/index/current"), |content| content[10] ^= 1);
     let error = Store::open(options(bench.dir.path())).unwrap_err();
     assert!(error.to_string().contains("run `terrace repair`"), "{error}");
     bench.repair_and_check();
@@ -375,7 +371,10 @@ fn a_segment_without_its_header_or_its_end_keeps_the_rest() {
     let report = bench.repair();
     assert!(report.notes[0].contains("cut short at byte 100000"), "{report:?}");
     assert!(
-        report.notes.iter().any(|note| note.contains("are missing between")),
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("is damaged or was never whole")),
         "{report:?}"
     );
     assert!(report.objects < 200 && report.objects > 100, "{report:?}");

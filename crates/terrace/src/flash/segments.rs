@@ -236,11 +236,15 @@ impl Segments {
         let segment = Segment::new(number, file);
         let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
         let header = if length >= self.segment_bytes {
-            segment
-                .file
-                .read_exact_at(&mut page, 0)
-                .map_err(|error| Error::io(context(), &error))?;
-            SegmentHeader::decode(&page)
+            match segment.file.read_exact_at(&mut page, 0) {
+                Ok(()) => SegmentHeader::decode(&page),
+                // Who only looks shall see the rest.
+                Err(error) if read_only => {
+                    tracing::error!(segment = number, %error, "the segment cannot be read");
+                    None
+                }
+                Err(error) => return Err(Error::io(context(), &error)),
+            }
         } else {
             None
         };

@@ -4,7 +4,7 @@ use super::*;
 use crate::io::{FaultKind, SimDisk, Survival};
 use std::collections::BTreeSet;
 
-const SPLIT_BYTES: u64 = 256 << 10;
+const SPLIT_BYTES: u64 = 128 << 10;
 
 /// What must be there after a cut.
 #[derive(Default)]
@@ -34,19 +34,19 @@ impl History {
         space.accounting_complete();
         for round in 1..=6_u64 {
             let key = format!("key/{round}").into_bytes();
-            let value = pattern(50_000 * round as usize, round);
+            let value = pattern(20_000 * round as usize, round);
             let found = space.write(&key, b"attributes", &value, round)?;
             self.keep(space, &key, &value, found, round * 10)?;
             if round % 3 == 0 {
-                let value = pattern(1_200_000, round + 50);
+                let value = vec![round as u8; 1_200_000];
                 let found = stream(space, b"stream", &value, 300_000)?;
                 self.keep(space, b"stream", &value, found, round * 10 + 1)?;
             }
-            let given_up = space.write(b"abandoned", b"", &value[..40_000], round)?;
+            let given_up = space.write(b"abandoned", b"", &value[..15_000], round)?;
             space.abandoned(&given_up);
             let mut dropped = space.writer(b"dropped", b"", None, round)?;
             if round % 2 == 0 {
-                dropped.write(&pattern(1_100_000, 7))?;
+                dropped.write(&[7; 1_100_000])?;
             }
             drop(dropped);
             let small: Vec<Vec<u8>> = (0..20)

@@ -47,7 +47,8 @@ enum Found {
 }
 
 impl Manifest {
-    fn encode(&self) -> [u8; MANIFEST_BYTES] {
+    /// A manifest's bytes.
+    pub(crate) fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -79,11 +80,14 @@ impl Manifest {
         let (Some(checksum), Some(version)) = (word(8), word(12)) else {
             return Err(NotAManifest::Unreadable);
         };
-        if bytes.len() < MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
+        if bytes.len() != MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
             return Err(NotAManifest::Unreadable);
         }
         if version > FORMAT_VERSION {
             return Err(NotAManifest::Newer(version));
+        }
+        if version == 0 || !matches!(bytes[32], 1 | 2) || bytes[33..].iter().any(|&byte| byte != 0) {
+            return Err(NotAManifest::Unreadable);
         }
         match (long(16), long(24)) {
             (Some(store_id), Some(segment_bytes)) => Ok(Self {
@@ -338,5 +342,54 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(options.flash_dir.clone())),
         Err(TryLockError::Error(error)) => Err(Error::io(context(), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: Manifest = Manifest {
+        store_id: 0x1122_3344_5566_7788,
+        tier: 1,
+        segment_bytes: 0x4_0000,
+    };
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = MANIFEST.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "5445525241434531536a86d40100000088776655443322110000040000000000",
+                "0100000000000000000000000000000000000000000000000000000000000000",
+            )
+        );
+        assert_eq!(Manifest::decode(&bytes), Ok(MANIFEST));
+    }
+
+    #[test]
+    fn a_flipped_bit_or_another_length_is_refused() {
+        let bytes = MANIFEST.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Manifest::decode(&flipped), Err(NotAManifest::Unreadable), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(Manifest::decode(&bytes[..length]), Err(NotAManifest::Unreadable));
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let mut bytes = MANIFEST.encode();
+        for (version, expected) in [(0, NotAManifest::Unreadable), (2, NotAManifest::Newer(2))] {
+            bytes[12] = version;
+            let checksum = crc32c::crc32c(&bytes[12..]);
+            bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(Manifest::decode(&bytes), Err(expected));
+        }
     }
 }

@@ -152,15 +152,14 @@ fn a_pinned_segment_is_not_freed() {
 #[test]
 fn nobody_reads_a_segment_while_it_is_used_anew() {
     let segments = ring(&SimDisk::new(9), 1);
-    let rounds = 300_u64;
+    let mut rounds = 0_u64;
     let done = AtomicBool::new(false);
-    let (pinned, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let pinned = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !done.load(Ordering::Acquire) {
                     let Some(pin) = segments.pin(0) else {
-                        refused.fetch_add(1, Ordering::Relaxed);
                         std::thread::yield_now();
                         continue;
                     };
@@ -176,9 +175,10 @@ fn nobody_reads_a_segment_while_it_is_used_anew() {
                 }
             });
         }
-        for seq in 1..=rounds {
-            let segment = segments.take(seq).unwrap();
-            drain(&segments, segment, seq);
+        while rounds < 300 || pinned.load(Ordering::Relaxed) < 50 {
+            rounds += 1;
+            let segment = segments.take(rounds).unwrap();
+            drain(&segments, segment, rounds);
             while !segments.free_drained(segment) {
                 std::thread::yield_now();
             }
@@ -186,9 +186,4 @@ fn nobody_reads_a_segment_while_it_is_used_anew() {
         done.store(true, Ordering::Release);
     });
     assert_eq!(segments.take(1).unwrap().generation(), rounds + 1);
-    assert!(
-        pinned.into_inner() > 0,
-        "no reader ever got in; {} refused",
-        refused.into_inner()
-    );
 }

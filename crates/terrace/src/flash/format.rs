@@ -426,7 +426,9 @@ impl RecordLayout {
             return None;
         }
         let value_bytes = u32_at(header, 20) as usize;
-        if value_bytes > 0 && !holds_value(kind) {
+        let has_too_much = (value_bytes > 0 && !holds_value(kind))
+            || (kind == Body::Delete.kind() && (attributes_bytes > 0 || u32_at(header, 24) != 0));
+        if has_too_much {
             return None;
         }
         let key_at = RECORD_HEADER_BYTES + extension_bytes(kind)?;

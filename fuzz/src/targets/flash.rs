@@ -3,7 +3,9 @@
 use super::{as_is_and_signed, sign_at};
 use terrace::{
     KEY_BYTES_MAX,
-    flash::format::{FRAME_HEADER_BYTES, FrameHeader, Record, RecordLayout, SegmentHeader, check_frame, records},
+    flash::format::{
+        FRAME_HEADER_BYTES, FrameHeader, RECORD_UNIT_BYTES, Record, RecordLayout, SegmentHeader, check_frame, records,
+    },
     fuzzing,
     io::PAGE_BYTES,
 };
@@ -52,7 +54,8 @@ pub fn record(data: &[u8]) -> bool {
 }
 
 fn check_record(bytes: &[u8]) -> bool {
-    let _ = records(bytes).map(|(at, record)| (at, record.value_matches())).count();
+    let whole = records(bytes).filter(|(_, record)| record.value_matches()).count();
+    assert!(whole <= bytes.len() / RECORD_UNIT_BYTES, "records overlap");
     let Some(record) = Record::decode(bytes) else {
         return false;
     };

@@ -397,10 +397,11 @@ pub fn for_each_record(segments: &Segments, mut visit: impl FnMut(Address, &Reco
 pub fn for_each_inline(index: &OldIndex, mut visit: impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
     for item in index.scan((Bound::Unbounded, Bound::Unbounded), index.applied_seq())? {
         let (key, entry) = item?;
-        if let Home::Inline(value) = &entry.home {
-            if crc32c::crc32c(value) == entry.checksum && entry.version.0 < SEQ_LIMIT {
-                visit(&key, &entry)?;
-            }
+        if let Home::Inline(value) = &entry.home
+            && crc32c::crc32c(value) == entry.checksum
+            && entry.version.0 < SEQ_LIMIT
+        {
+            visit(&key, &entry)?;
         }
     }
     Ok(())

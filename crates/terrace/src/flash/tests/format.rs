@@ -198,7 +198,7 @@ fn decoders_take_any_bytes() {
         if let Some(decoded) = Record::decode(&bytes) {
             assert_eq!(encoded(&decoded), bytes[..decoded.record_bytes()], "seed {seed}");
         }
-        let _ = records(&bytes).map(|(_, record)| record.value_matches()).count();
+        assert!(records(&bytes).filter(|(_, record)| record.value_matches()).count() <= bytes.len() / 48);
         let _ = check_frame(&bytes, seed);
         let _ = FrameHeader::decode(&noise(seed, 64));
         let _ = RecordLayout::read(&noise(seed, 32)).map(|layout| layout.record_bytes());

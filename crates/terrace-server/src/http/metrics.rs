@@ -69,7 +69,6 @@ impl Collector for Figures {
         self.parts(&mut out)?;
         self.sizes(&mut out)?;
         self.under_way(&mut out)?;
-        self.under_way(&mut out)?;
         out.operations(&self.0.operations)
     }
 }

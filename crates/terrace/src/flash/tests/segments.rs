@@ -104,7 +104,7 @@ fn files_that_are_no_segments_of_this_store_are_not_used() {
     let segments = ring(&disk, 8);
     assert_eq!((segments.created(), segments.capacity()), (1, 8));
     let foreign = Segments::open(Arc::new(disk), STORE + 1, SEGMENT_BYTES, 8 * SEGMENT_BYTES, true, true).unwrap();
-    assert_eq!(foreign.get(0).unwrap().state(), SegmentState::Free);
+    assert_eq!(foreign.get(0).unwrap().state(), SegmentState::Quarantined);
 }
 
 #[test]

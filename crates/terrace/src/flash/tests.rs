@@ -3,6 +3,7 @@
 
 mod format;
 mod frame;
+mod recover;
 mod scan;
 mod segments;
 mod writer;

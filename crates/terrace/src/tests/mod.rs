@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod close;
 
 use crate::{Options, Store};
 use std::path::Path;

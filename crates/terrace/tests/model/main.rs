@@ -21,33 +21,84 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+use terrace::Store;
 
 /// Lives of one store: each ends in a crash or a close.
 const LIVES: usize = 12;
+
+/// What a run came through.
+#[derive(Debug, Default)]
+struct Tally {
+    commits: u64,
+    cuts: u64,
+    segments_recycled: u64,
+    reinserted_bytes: u64,
+    destaged_bytes: u64,
+    index_flushes: u64,
+    /// Block numbers given out, less the blocks there are in the end.
+    blocks_deleted: u64,
+}
+
+impl Tally {
+    /// Counts a life of the store that ends now.
+    fn count(&mut self, store: &Store, journal: &Journal, cut: bool) {
+        let stats = store.stats();
+        self.commits += journal.commits.len() as u64;
+        self.cuts += u64::from(cut);
+        self.segments_recycled += stats.log.segments_recycled;
+        self.reinserted_bytes += stats.written.flash_reinserted_bytes;
+        self.destaged_bytes += stats.written.large_destaged_bytes;
+        self.index_flushes += stats.index.flushes;
+    }
+
+    /// Counts the blocks a store had.
+    fn count_blocks(&mut self, machine: &Machine) {
+        let blocks: Vec<u64> = (machine.large.files().iter())
+            .filter_map(|file| u64::from_str_radix(file.strip_prefix("blocks/")?.strip_suffix(".blk")?, 16).ok())
+            .collect();
+        self.blocks_deleted += blocks.iter().max().map_or(0, |last| last - blocks.len() as u64);
+    }
+
+    /// A history that meets no mechanism proves nothing.
+    fn assert_meaningful(&self) {
+        let counts = [
+            self.cuts,
+            self.segments_recycled,
+            self.reinserted_bytes,
+            self.destaged_bytes,
+            self.index_flushes,
+            self.blocks_deleted,
+        ];
+        assert!(
+            self.commits < 5_000 || counts.iter().all(|&count| count > 0),
+            "{self:?}"
+        );
+    }
+}
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
 /// Runs `history` with one seed after the other until the time is over.
-fn for_some_time(name: &str, history: fn(&mut StdRng) -> u64) {
+fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
     let start = Instant::now();
-    let (mut seed, mut steps) = (first, 0);
+    let (mut seed, mut tally) = (first, Tally::default());
     while seed == first || start.elapsed() < Duration::from_secs(seconds) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| history(&mut StdRng::seed_from_u64(seed))));
-        match outcome {
-            Ok(done) => steps += done,
-            Err(panic) => {
-                eprintln!("{name}: failed with TERRACE_MODEL_SEED={seed}");
-                resume_unwind(panic);
-            }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            history(&mut StdRng::seed_from_u64(seed), &mut tally)
+        }));
+        if let Err(panic) = outcome {
+            eprintln!("{name}: failed with TERRACE_MODEL_SEED={seed}");
+            resume_unwind(panic);
         }
         seed += 1;
     }
-    println!("{name}: {} stores, {steps} commits, seeds from {first}", seed - first);
+    println!("{name}: {} stores, seeds from {first}, {tally:?}", seed - first);
+    tally.assert_meaningful();
 }
 
 /// How a life of the store ends.
@@ -60,10 +111,9 @@ fn ends_in_a_cut(machine: &Machine, rng: &mut StdRng) -> bool {
     cut
 }
 
-fn one_caller(rng: &mut StdRng) -> u64 {
+fn one_caller(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let mut state = State::new();
-    let mut commits = 0;
     let mut store = machine.open().unwrap();
     for _ in 0..LIVES {
         let steps = rng.random_range(10..1_200);
@@ -73,7 +123,7 @@ fn one_caller(rng: &mut StdRng) -> u64 {
             let _ = history.run(steps);
             (history.journal, history.now)
         };
-        commits += journal.commits.len() as u64;
+        tally.count(&store, &journal, cut);
         if cut {
             machine.power_cycle(Some(store), rng);
         } else {
@@ -91,14 +141,13 @@ fn one_caller(rng: &mut StdRng) -> u64 {
         }
         assert_sound(&store);
     }
-    commits
+    tally.count_blocks(&machine);
 }
 
-fn many_callers(rng: &mut StdRng) -> u64 {
+fn many_callers(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let prefixes = ["a/", "b/", "c/", "d/"];
     let mut state = State::new();
-    let mut commits = 0;
     let mut store = machine.open().unwrap();
     for _ in 0..LIVES {
         let steps = rng.random_range(10..600);
@@ -131,7 +180,7 @@ fn many_callers(rng: &mut StdRng) -> u64 {
             journal.merge(part);
             now.extend(part_now);
         }
-        commits += journal.commits.len() as u64;
+        tally.count(&store, &journal, cut);
         if cut {
             machine.power_cycle(Some(store), rng);
         } else {
@@ -149,7 +198,7 @@ fn many_callers(rng: &mut StdRng) -> u64 {
         }
         assert_sound(&store);
     }
-    commits
+    tally.count_blocks(&machine);
 }
 
 #[test]

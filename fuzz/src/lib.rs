@@ -13,7 +13,23 @@ pub use targets::*;
 pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by name. The seeds of a target are the files in `seeds/NAME/`.
-pub const TARGETS: &[(&str, Target)] = &[("attributes_decode", attributes_decode)];
+pub const TARGETS: &[(&str, Target)] = &[
+    ("accounting", accounting),
+    ("attributes_decode", attributes_decode),
+    ("block_header", block_header),
+    ("chunk", chunk),
+    ("footer", footer),
+    ("frame", frame),
+    ("index_entry", index_entry),
+    ("index_mark", index_mark),
+    ("large_accounting", large_accounting),
+    ("large_meta", large_meta),
+    ("large_record_header", large_record_header),
+    ("manifest", manifest),
+    ("record", record),
+    ("segment_header", segment_header),
+    ("trailer", trailer),
+];
 
 /// The target of that name.
 #[must_use]

@@ -1,6 +1,6 @@
 //! How a command fails: what it prints after `error:` and the exit code it ends with.
 //!
-//! The codes are part of the interface: scripts branch on them. docs/parts/cli.md lists them.
+//! The codes are part of the interface: scripts branch on them. docs/cli.md lists them.
 
 use std::{fmt, io, process::ExitCode};
 use terrace::Error;

@@ -220,6 +220,28 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes() {
+        let counts = Accounting::default();
+        for (home, bytes) in [
+            (HomeKind::Inline, 5),
+            (HomeKind::Flash, 100),
+            (HomeKind::Flash, 200),
+            (HomeKind::Block, 1 << 33),
+        ] {
+            counts.add(home, bytes);
+        }
+        let hex: String = counts.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "01000000000000000500000000000000",
+                "02000000000000002c01000000000000",
+                "01000000000000000000000002000000",
+            )
+        );
+    }
+
+    #[test]
     fn counts_survive_encoding() {
         let counts = Accounting::default();
         counts.add(HomeKind::Flash, 100);

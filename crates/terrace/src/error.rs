@@ -46,7 +46,9 @@ pub enum Error {
     },
 
     /// Another process has the store open.
-    #[error("store {0} is in use by another process; stop it, or open the store read-only")]
+    #[error(
+        "store {0} is in use by another process; stop that process first, or ask it (a running `terrace serve` answers over HTTP)"
+    )]
     Locked(PathBuf),
 
     /// The directory does not hold a store, or holds one this version cannot read.

@@ -22,6 +22,8 @@ mod store;
 mod write;
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
+pub mod fuzzing;
+#[doc(hidden)]
 pub mod index;
 pub mod io;
 

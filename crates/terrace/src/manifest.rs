@@ -40,8 +40,16 @@ pub enum NotAManifest {
     Newer(u32),
 }
 
+/// What a directory has for a manifest.
+enum Found {
+    Absent,
+    Damaged,
+    Sound(Manifest),
+}
+
 impl Manifest {
-    fn encode(&self) -> [u8; MANIFEST_BYTES] {
+    /// A manifest's bytes.
+    pub(crate) fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -73,11 +81,14 @@ impl Manifest {
         let (Some(checksum), Some(version)) = (word(8), word(12)) else {
             return Err(NotAManifest::Unreadable);
         };
-        if bytes.len() < MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
+        if bytes.len() != MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
             return Err(NotAManifest::Unreadable);
         }
         if version > FORMAT_VERSION {
             return Err(NotAManifest::Newer(version));
+        }
+        if version == 0 || !matches!(bytes[32], 1 | 2) || bytes[33..].iter().any(|&byte| byte != 0) {
+            return Err(NotAManifest::Unreadable);
         }
         match (long(16), long(24)) {
             (Some(store_id), Some(segment_bytes)) => Ok(Self {
@@ -97,6 +108,17 @@ impl Manifest {
     }
 
     fn read(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Option<Self>> {
+        match Self::find(disk, tier, dir)? {
+            Found::Absent => Ok(None),
+            Found::Sound(manifest) => Ok(Some(manifest)),
+            Found::Damaged => Err(Error::NotAStore {
+                path: dir.to_owned(),
+                reason: format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`"),
+            }),
+        }
+    }
+
+    fn find(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Found> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
             reason,
@@ -104,25 +126,86 @@ impl Manifest {
         let context = || format!("read {}", dir.join(FILE).display());
         let file = match disk.open(Path::new(FILE), OpenMode::READ) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Absent),
             Err(error) => return Err(Error::io(context(), &error)),
         };
         let mut bytes = [0; MANIFEST_BYTES];
         let length = file
             .read_up_to_at(&mut bytes, 0)
             .map_err(|error| Error::io(context(), &error))?;
-        let manifest = Self::decode(&bytes[..length]).map_err(|problem| match problem {
-            NotAManifest::Unreadable => not_a_store(format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`")),
-            NotAManifest::Newer(version) => not_a_store(format!(
-                "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
-            )),
-        })?;
+        let manifest = match Self::decode(&bytes[..length]) {
+            Ok(manifest) => manifest,
+            Err(NotAManifest::Unreadable) => return Ok(Found::Damaged),
+            Err(NotAManifest::Newer(version)) => {
+                return Err(not_a_store(format!(
+                    "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
+                )));
+            }
+        };
         if manifest.tier != Self::number(tier) {
             return Err(not_a_store(format!(
                 "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
             )));
         }
-        Ok(Some(manifest))
+        Ok(Found::Sound(manifest))
+    }
+
+    /// The store's manifest, for repair: a tier without a sound one gets it from the other tier, or from `otherwise`
+    /// (store id and segment length). Returns the tiers whose manifests were written, too.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`] if nothing says which store this is, or the tiers are of two.
+    pub fn mend(
+        options: &Options,
+        flash: &dyn Disk,
+        large: &dyn Disk,
+        otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
+    ) -> Result<(Self, Vec<Tier>)> {
+        let tiers = [
+            (Tier::Flash, flash, &options.flash_dir),
+            (Tier::Large, large, &options.large_dir),
+        ];
+        let mut sound: Option<Self> = None;
+        let mut missing = Vec::new();
+        for (tier, disk, dir) in tiers {
+            match Self::find(disk, tier, dir)? {
+                Found::Sound(manifest) if sound.is_some_and(|other| other.store_id != manifest.store_id) => {
+                    return Err(Error::NotAStore {
+                        path: dir.clone(),
+                        reason:
+                            "it belongs to another store than the flash tier; give the two directories of one store"
+                                .to_owned(),
+                    });
+                }
+                Found::Sound(manifest) => {
+                    sound.get_or_insert(manifest);
+                }
+                Found::Absent | Found::Damaged => missing.push((tier, disk)),
+            }
+        }
+        let manifest = match sound {
+            Some(manifest) => manifest,
+            None => {
+                let (store_id, segment_bytes) = otherwise()?.ok_or_else(|| Error::NotAStore {
+                    path: options.flash_dir.clone(),
+                    reason: "no manifest, segment or block of a store is here; check the paths".to_owned(),
+                })?;
+                Self {
+                    store_id,
+                    tier: Self::number(Tier::Flash),
+                    segment_bytes,
+                }
+            }
+        };
+        for &(tier, disk) in &missing {
+            let tier_number = Self::number(tier);
+            Self {
+                tier: tier_number,
+                ..manifest
+            }
+            .write(disk, tier)?;
+        }
+        Ok((manifest, missing.into_iter().map(|(tier, _)| tier).collect()))
     }
 
     fn write(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {
@@ -174,7 +257,17 @@ impl Manifest {
                 "there is no store here; check the path, or create one by putting or importing something",
             ),
             (None, None) => {
-                for (disk, dir) in [(flash, &options.flash_dir), (large, &options.large_dir)] {
+                for (disk, dir, directory) in [
+                    (flash, &options.flash_dir, "segments"),
+                    (large, &options.large_dir, "blocks"),
+                ] {
+                    // A new store's identity would make them all foreign, and so free to be written over.
+                    if disk.list(Path::new(directory)).is_ok_and(|names| !names.is_empty()) {
+                        let reason = format!(
+                            "its {directory} are here, but its manifest is not on either tier; run `terrace repair`"
+                        );
+                        return refuse(dir, &reason);
+                    }
                     if disk
                         .list(Path::new(""))
                         .is_ok_and(|names| names.iter().any(|name| !is_ours(name)))
@@ -230,6 +323,12 @@ const LOCK_FILE: &str = "LOCK";
 pub fn lock(options: &Options) -> Result<Option<File>> {
     let path = options.flash_dir.join(LOCK_FILE);
     let context = || format!("lock {}", path.display());
+    if !options.create && !options.flash_dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: options.flash_dir.clone(),
+            reason: "there is no store here; check the path".to_owned(),
+        });
+    }
     if !options.read_only {
         std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
     }
@@ -253,5 +352,54 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Err(Error::Locked(options.flash_dir.clone())),
         Err(TryLockError::Error(error)) => Err(Error::io(context(), &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: Manifest = Manifest {
+        store_id: 0x1122_3344_5566_7788,
+        tier: 1,
+        segment_bytes: 0x4_0000,
+    };
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = MANIFEST.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "5445525241434531536a86d40100000088776655443322110000040000000000",
+                "0100000000000000000000000000000000000000000000000000000000000000",
+            )
+        );
+        assert_eq!(Manifest::decode(&bytes), Ok(MANIFEST));
+    }
+
+    #[test]
+    fn a_flipped_bit_or_another_length_is_refused() {
+        let bytes = MANIFEST.encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Manifest::decode(&flipped), Err(NotAManifest::Unreadable), "bit {bit}");
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(Manifest::decode(&bytes[..length]), Err(NotAManifest::Unreadable));
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told_from_damage() {
+        let mut bytes = MANIFEST.encode();
+        for (version, expected) in [(0, NotAManifest::Unreadable), (2, NotAManifest::Newer(2))] {
+            bytes[12] = version;
+            let checksum = crc32c::crc32c(&bytes[12..]);
+            bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(Manifest::decode(&bytes), Err(expected));
+        }
     }
 }

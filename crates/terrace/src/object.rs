@@ -176,3 +176,22 @@ impl std::ops::Deref for Object {
         &self.value
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_of_attributes() {
+        let attributes = Attributes::new().with("zz", [0, 1, 0xff]).with("a", "");
+        let bytes = attributes.encode();
+        let expected = [
+            &[1, 0, 0, 0, 0, 0, b'a'][..],
+            &[2, 0, 3, 0, 0, 0, b'z', b'z', 0, 1, 0xff],
+        ]
+        .concat();
+        assert_eq!(bytes.as_ref(), Ok(&expected));
+        assert_eq!(Attributes::decode(&expected), Some(attributes));
+        assert_eq!(Attributes::new().encode(), Ok(vec![]));
+    }
+}

@@ -36,7 +36,7 @@ pub struct Options {
     pub large_dir: PathBuf,
     /// Create the store if the directories hold none.
     pub create: bool,
-    /// Open without writing anything: for looking while nobody serves. Needs no lock.
+    /// Open to look only: no commit, no flush. Several may look at once, but not beside a process that writes.
     pub read_only: bool,
     /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB.
     pub size_threshold_bytes: u64,

@@ -9,7 +9,7 @@ use crate::{
     accounting::Accounting,
     engine::{Engine, Parts},
     flash::{self, frame::FramePool, segments::Segments},
-    index::{IndexOptions, OrderedIndex},
+    index::{IndexMark, IndexOptions, OrderedIndex},
     io::{Disk, FileDisk},
     large::{LargeOptions, LargeSpace},
     manifest::Manifest,
@@ -42,6 +42,21 @@ pub fn disks(options: &Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
     ))
 }
 
+fn open_index(options: &Options) -> Result<(OrderedIndex, Option<IndexMark>)> {
+    let index_options = IndexOptions {
+        cache_bytes: options.index_cache_bytes,
+        memtable_bytes: options.memtable_bytes,
+        ..IndexOptions::default()
+    };
+    OrderedIndex::open(&options.flash_dir.join("index"), index_options).map_err(|error| match error {
+        Error::Corruption { place, reason } => Error::Corruption {
+            place,
+            reason: format!("{reason}; run `terrace repair` to build the index anew from segments and blocks"),
+        },
+        other => other,
+    })
+}
+
 /// Opens everything. No thread runs yet.
 ///
 /// # Errors
@@ -51,12 +66,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let manifest = Manifest::open(&options, &*flash_disk, &*large_disk)?;
     options.segment_bytes = manifest.segment_bytes;
     options.validate()?;
-    let index_options = IndexOptions {
-        cache_bytes: options.index_cache_bytes,
-        memtable_bytes: options.memtable_bytes,
-        ..IndexOptions::default()
-    };
-    let (index, mark) = OrderedIndex::open(&options.flash_dir.join("index"), index_options)?;
+    let (index, mark) = open_index(&options)?;
     let (large, report) = LargeSpace::open(
         Arc::clone(&large_disk),
         LargeOptions {

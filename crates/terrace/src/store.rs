@@ -215,7 +215,8 @@ impl Store {
         verify::verify(self.engine())
     }
 
-    /// Rebuilds the index and LargeMeta from segments and blocks alone. The store must not be open anywhere.
+    /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open anywhere. Takes some 100 bytes
+    /// of RAM and the key for each key, deleted ones included.
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotAStore`], the devices'.

@@ -67,7 +67,7 @@ impl Collector for Figures {
         self.reads(&mut out)?;
         self.written(&mut out)?;
         self.parts(&mut out)?;
-        self.under_way(&mut out)?;
+        self.sizes(&mut out)?;
         self.under_way(&mut out)?;
         out.operations(&self.0.operations)
     }
@@ -152,14 +152,7 @@ impl Figures {
 
     /// Gauges and counters of the parts of the store.
     fn parts(&self, out: &mut Out<'_>) -> fmt::Result {
-        let Stats {
-            log,
-            large,
-            index,
-            flash_index,
-            queue,
-            ..
-        } = &self.0;
+        let Stats { log, index, queue, .. } = &self.0;
         let segments = [
             ("used", log.segments_used),
             ("free", log.segments_free),
@@ -186,6 +179,18 @@ impl Figures {
             "Index block reads that went to the device",
             index.block_reads,
         )?;
+        Ok(())
+    }
+
+    /// Gauges of how large the parts are.
+    fn sizes(&self, out: &mut Out<'_>) -> fmt::Result {
+        let Stats {
+            log,
+            large,
+            index,
+            flash_index,
+            ..
+        } = &self.0;
         for (name, help, value) in [
             (
                 "terrace_log_capacity_bytes",

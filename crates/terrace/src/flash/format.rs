@@ -40,6 +40,10 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
 /// The header page of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
@@ -79,6 +83,8 @@ impl SegmentHeader {
             || page[..8] != SEGMENT_MAGIC
             || u32_at(page, 8) != crc32c::crc32c(&page[12..])
             || u32_at(page, 12) != FORMAT_VERSION
+            || !is_zero(&page[28..32])
+            || !is_zero(&page[56..])
         {
             return None;
         }
@@ -142,7 +148,7 @@ impl FrameHeader {
             record_count: u32_at(bytes, 36),
             durable_seq: u64_at(bytes, 40),
         };
-        (header.first_seq <= header.last_seq && header.record_count > 0).then_some(header)
+        (header.first_seq <= header.last_seq && header.record_count > 0 && is_zero(&bytes[48..])).then_some(header)
     }
 
     /// Bytes of the frame on the device, header and padding included.
@@ -246,6 +252,11 @@ const fn extension_bytes(kind: u8) -> Option<usize> {
     }
 }
 
+/// Whether records of this kind hold a value.
+const fn holds_value(kind: u8) -> bool {
+    matches!(kind, 1 | 2 | 5)
+}
+
 /// A record as it is handed to the log and as it is read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -328,7 +339,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::parse(bytes)?;
-        let covered = record.value_offset();
+        let covered = RecordLayout::read(bytes)?.value_at;
         (u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..covered])).then_some(record)
     }
 
@@ -337,7 +348,10 @@ impl<'a> Record<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let layout = RecordLayout::read(bytes)?;
         let end = layout.value_at.checked_add(layout.value_bytes)?;
-        if bytes.len() < end.next_multiple_of(RECORD_UNIT_BYTES) {
+        let padding = bytes.get(end..layout.record_bytes())?;
+        // Moves have a reserved word after the version.
+        let is_reserved_zero = !matches!(layout.kind, 5 | 6) || u64_at(bytes, RECORD_HEADER_BYTES + 8) == 0;
+        if !is_zero(padding) || !is_reserved_zero {
             return None;
         }
         let value = &bytes[layout.value_at..end];
@@ -384,10 +398,6 @@ impl<'a> Record<'a> {
             _ => true,
         }
     }
-
-    fn value_offset(&self) -> usize {
-        RECORD_HEADER_BYTES + extension_bytes(self.body.kind()).unwrap_or(0) + self.key.len() + self.attributes.len()
-    }
 }
 
 /// Where the parts of a record lie; enough to know how much must be read.
@@ -415,6 +425,12 @@ impl RecordLayout {
         {
             return None;
         }
+        let value_bytes = u32_at(header, 20) as usize;
+        let has_too_much = (value_bytes > 0 && !holds_value(kind))
+            || (kind == Body::Delete.kind() && (attributes_bytes > 0 || u32_at(header, 24) != 0));
+        if has_too_much {
+            return None;
+        }
         let key_at = RECORD_HEADER_BYTES + extension_bytes(kind)?;
         let attributes_at = key_at + key_bytes;
         Some(Self {
@@ -422,8 +438,14 @@ impl RecordLayout {
             key_at,
             attributes_at,
             value_at: attributes_at + attributes_bytes,
-            value_bytes: u32_at(header, 20) as usize,
+            value_bytes,
         })
+    }
+
+    /// Where the value starts; the header's checksum covers what is before.
+    #[must_use]
+    pub const fn value_at(&self) -> usize {
+        self.value_at
     }
 
     /// Bytes of the whole record, padding included.

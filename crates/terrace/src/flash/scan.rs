@@ -87,6 +87,11 @@ impl SegmentImage {
             .is_some_and(|bytes| looks_like_a_frame(bytes, self.generation))
     }
 
+    /// The frame header at `offset`, if it is one of this use of the segment, whether or not its frame is sound.
+    pub fn header_at(&self, offset: usize) -> Option<FrameHeader> {
+        FrameHeader::decode(self.bytes.get(offset..)?).filter(|header| header.generation == self.generation)
+    }
+
     /// The first sound frame at or after `offset`.
     pub fn next_frame(&self, offset: usize) -> Option<FoundFrame<'_>> {
         (offset..self.bytes.len())

@@ -165,6 +165,9 @@ enum Found {
     Unknown,
 }
 
+/// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot be.
+const SEGMENTS_MAX: u32 = 1 << 22;
+
 /// Segments kept back for recycling, so that it can always make progress.
 pub const RESERVED_SEGMENTS: u32 = 2;
 
@@ -179,14 +182,7 @@ impl Segments {
         read_only: bool,
     ) -> Result<Self> {
         let directory = Path::new(DIRECTORY);
-        let mut names = disk
-            .list(directory)
-            .map_err(|error| Error::io("list segments", &error))?;
-        names.sort();
-        let numbers: Vec<u32> = names
-            .iter()
-            .filter_map(|name| u32::from_str_radix(name.strip_suffix(".seg")?, 16).ok())
-            .collect();
+        let numbers = Self::numbers(&*disk)?;
         #[allow(clippy::cast_possible_truncation)] // at most 1 TiB / 256 KiB
         let capacity = (capacity_bytes / segment_bytes) as u32;
         let slot_count = numbers.iter().max().map_or(0, |number| number + 1).max(capacity);
@@ -215,7 +211,26 @@ impl Segments {
         Ok(ring)
     }
 
-    fn path(number: u32) -> PathBuf {
+    /// Numbers of the segment files that are there, ascending.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn numbers(disk: &dyn Disk) -> Result<Vec<u32>> {
+        let mut names = disk
+            .list(Path::new(DIRECTORY))
+            .map_err(|error| Error::io("list segments", &error))?;
+        names.sort();
+        // Other names are not the ring's; a number beyond the largest ring would only make the table huge.
+        Ok(names
+            .iter()
+            .filter(|name| name.len() == "00000000.seg".len())
+            .filter_map(|name| u32::from_str_radix(name.strip_suffix(".seg")?, 16).ok())
+            .filter(|number| *number < SEGMENTS_MAX)
+            .collect())
+    }
+
+    /// The path of a segment's file.
+    pub fn path(number: u32) -> PathBuf {
         Path::new(DIRECTORY).join(format!("{number:08x}.seg"))
     }
 

@@ -185,6 +185,9 @@ impl FrameWriter {
             let outcome = self.write_with_pen(segments, state, true);
             self.rounds[(round % 2) as usize].notify_all();
             state = outcome?;
+            // A frame that was pushed after the sealing has been written too, so the round served some who wait for the
+            // next; were one of them chosen to lead, it would return and the others sleep on.
+            state.unsure |= state.written_seq > sealed_seq;
             let next = &self.rounds[((round + 1) % 2) as usize];
             if std::mem::take(&mut state.unsure) {
                 next.notify_all();

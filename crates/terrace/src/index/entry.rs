@@ -2,7 +2,7 @@
 //!
 //! Invariants: one entry has one encoding (`decode` accepts nothing that `encode_into` does not write), and
 //! the common entry, a value in the flash log without attributes, takes exactly 20 bytes, the most that
-//! `lsm_tree::Slice` holds without a heap allocation. The layout is normative in docs/parts/format-index.md.
+//! `lsm_tree::Slice` holds without a heap allocation. The layout is normative in docs/format.md.
 //!
 //! On failure: `decode` returns `None` for any bytes that are no entry; it never panics and allocates no more
 //! than the bytes it was given. `encode_into` asserts that the numbers fit, because a number cut short would

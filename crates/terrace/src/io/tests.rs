@@ -214,7 +214,8 @@ enum Answer {
     Names(Vec<String>),
 }
 
-const FILES: [&str; 6] = ["a", "b", "d/x", "d/y", "absent/z", "a/below"];
+/// Mostly names that can be.
+const FILES: [&str; 10] = ["a", "a", "a", "b", "b", "d/x", "d/x", "d/y", "absent/z", "a/below"];
 const DIRECTORIES: [&str; 4] = ["", "d", "absent", "a"];
 const HANDLES: usize = 4;
 
@@ -226,19 +227,20 @@ impl<'a> Player<'a> {
     }
 
     fn step(&mut self, random: &mut TestRandom) -> Result<Answer> {
-        let mut file = || path(FILES[random.below(6) as usize]);
+        let mut file = || path(FILES[random.below(FILES.len() as u64) as usize]);
         let (one, other) = (file(), file());
         let directory = path(DIRECTORIES[random.below(4) as usize]);
         let handle = random.below(HANDLES as u64) as usize;
         let action = random.below(24);
         match action {
-            0..=5 => {
-                self.files[handle] = None;
-                let mode = [OpenMode::CREATE, OpenMode::WRITE, OpenMode::READ][random.below(3) as usize];
+            0..=4 => {
+                let mode =
+                    [OpenMode::CREATE, OpenMode::WRITE, OpenMode::WRITE, OpenMode::READ][random.below(4) as usize];
                 let opened = self.disk.open(one, mode.with_direct(random.coin()))?;
                 self.files[handle] = Some(opened);
             }
-            6 => self.disk.remove(one)?,
+            5 if random.below(4) == 0 => self.disk.remove(one)?,
+            6 => self.files[handle] = None,
             7 => self.disk.rename(one, other)?,
             8 => {
                 let mut names = self.disk.list(directory)?;
@@ -306,7 +308,7 @@ fn random_histories_agree() {
             let (mut one, mut other) = (Player::new(real), Player::new(&simulated));
             let mut random = TestRandom::new(seed);
             let mut bytes_read = 0;
-            for step in 0..200 {
+            for step in 0..300 {
                 let mut same = random.clone();
                 let answers = (one.step(&mut random), other.step(&mut same));
                 let (real, simulated) = (

@@ -1,4 +1,4 @@
-//! The bytes of a block: block header, record header, chunks, footer. docs/parts/format-large.md is normative;
+//! The bytes of a block: block header, record header, chunks, footer. docs/format.md is normative;
 //! golden-byte tests bind this file to it.
 //!
 //! Invariants:

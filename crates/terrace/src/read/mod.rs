@@ -129,6 +129,24 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     get_by_ordered_index(engine, key, |key| engine.index.get(key))
 }
 
+/// A key's newest value if overlay or flash index have it whole. `None` says nothing about the key.
+///
+/// # Errors
+/// As [`get`].
+pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Object>> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    let hit = match find_in_overlay(engine, hash, key) {
+        Some(Pending::Small(hit)) => {
+            count(&engine.metrics.overlay_hits);
+            Some(hit)
+        }
+        Some(Pending::Deleted | Pending::Large(_)) => None,
+        None => get_by_flash_index(engine, hash, key)?,
+    };
+    hit.map(Hit::into_object).transpose()
+}
+
 /// One look into the flash index. `None` says nothing about the key.
 fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
     let Some(found) = engine.flash_index.lookup(hash) else {

@@ -5,7 +5,7 @@ use crate::{Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, writ
 use std::sync::Arc;
 
 /// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
-/// seen. Until it is dropped, space freed since cannot be reused; its age and what it holds back show in the statistics.
+/// seen. Until it is dropped, space freed since cannot be reused; how many are open shows in the statistics.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     engine: Arc<Engine>,

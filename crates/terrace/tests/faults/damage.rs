@@ -115,10 +115,10 @@ fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &
     let (mut errors, mut lost) = (Vec::new(), Vec::new());
     for (key, versions) in values {
         match store.get(key) {
-            Ok(Some(object)) if object.value == versions.last().unwrap() => {}
+            Ok(Some(object)) if object.value == *versions.last().unwrap() => {}
             Ok(Some(object)) => {
                 assert!(
-                    versions.iter().any(|value| object.value == value),
+                    versions.iter().any(|value| object.value == *value),
                     "{what}: {key} has bytes nobody wrote"
                 );
                 lost.push(key);

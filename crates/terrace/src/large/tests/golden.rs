@@ -1,4 +1,4 @@
-//! The bytes that docs/parts/format-large.md promises.
+//! The bytes that docs/format.md promises.
 
 use super::{
     format::{

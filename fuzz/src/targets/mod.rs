@@ -1,6 +1,32 @@
 //! The properties each decoder must keep, whatever the bytes. Each function is listed in [`crate::TARGETS`].
 
+mod flash;
+mod index;
+mod large;
+
+pub use flash::*;
+pub use index::*;
+pub use large::*;
+
 use terrace::{ATTRIBUTES_BYTES_MAX, Attributes};
+
+/// Runs a target's check on the bytes as they are, and on a copy in which `sign` put the checksums right.
+fn as_is_and_signed(data: &[u8], check: impl Fn(&[u8]) -> bool, sign: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let as_is = check(data);
+    let mut signed = data.to_vec();
+    sign(&mut signed);
+    check(&signed) || as_is
+}
+
+/// Puts the CRC-32C of `bytes[covered]` at `at`, if the bytes are there.
+fn sign_at(bytes: &mut [u8], at: usize, covered: std::ops::Range<usize>) {
+    let Some(checksum) = bytes.get(covered).map(crc32c::crc32c) else {
+        return;
+    };
+    if let Some(field) = bytes.get_mut(at..at + 4) {
+        field.copy_from_slice(&checksum.to_le_bytes());
+    }
+}
 
 /// [`Attributes::decode`] never panics. What it reads and [`Attributes::encode`] writes reads back the same, in one
 /// canonical form that is never longer than what was read.

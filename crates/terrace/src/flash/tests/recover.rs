@@ -1,0 +1,213 @@
+//! Recovery of the log, frame by frame: where it starts, where it ends, and what it calls damage.
+
+use super::{SEGMENT_BYTES, ring as shared_ring};
+use crate::{
+    Error, Result,
+    flash::{
+        format::{Body, Record},
+        frame::{Frame, FramePool},
+        recover::{RecoveredLog, recover},
+        segments::{Segment, SegmentState, Segments},
+    },
+    io::{PAGE_BYTES, SimDisk},
+    key_hash,
+};
+use std::sync::Arc;
+
+struct Log {
+    disk: SimDisk,
+    ring: Segments,
+    pool: Arc<FramePool>,
+}
+
+impl Log {
+    fn new() -> Self {
+        let disk = SimDisk::new(1);
+        Self {
+            ring: shared_ring(&disk, 8),
+            disk,
+            pool: Arc::default(),
+        }
+    }
+
+    fn segment(&self, first_seq: u64) -> &Segment {
+        self.ring.take(first_seq, 0).unwrap()
+    }
+
+    /// Writes a frame of one page per seq in `seqs`; returns where it ends. It says that all up to `durable_seq` was durable.
+    fn frame(&self, segment: &Segment, at: u64, seqs: std::ops::RangeInclusive<u64>, durable_seq: u64) -> u64 {
+        let frame = Frame::open(
+            segment.number,
+            segment.generation(),
+            SEGMENT_BYTES,
+            at,
+            Arc::clone(&self.pool),
+        );
+        for seq in seqs {
+            let key = seq.to_le_bytes();
+            let value = vec![3; PAGE_BYTES - 200];
+            let record = Record {
+                seq: 0,
+                generation: 0,
+                key: &key,
+                attributes: &[],
+                checksum: crc32c::crc32c(&value),
+                body: Body::Put { value: &value },
+            };
+            frame.append(seq, &[(key_hash(&key), record)]);
+        }
+        let end = frame.seal(durable_seq);
+        segment.file.write_all_at(frame.view().bytes(), at).unwrap();
+        segment.file.sync_data().unwrap();
+        end
+    }
+
+    fn path(segment: &Segment) -> String {
+        format!("segments/{:08x}.seg", segment.number)
+    }
+
+    fn damage(&self, segment: &Segment, at: u64) {
+        self.disk.flip_bit(&Self::path(segment), (at + 100) * 8).unwrap();
+    }
+
+    fn recover(&self, persisted_seq: u64) -> (Segments, Result<RecoveredLog>) {
+        let ring = shared_ring(&self.disk, 8);
+        let log = recover(&ring, persisted_seq, Arc::clone(&self.pool), false);
+        (ring, log)
+    }
+}
+
+const START: u64 = PAGE_BYTES as u64;
+
+fn seqs(log: &RecoveredLog) -> Vec<(u64, u64)> {
+    let seqs = |frame: &Arc<Frame>| (frame.view().first_seq(), frame.view().last_seq());
+    log.frames.iter().map(seqs).collect()
+}
+
+/// Found by the model test: a segment was made ready, the power went, another one was made ready and used. The headers of
+/// both said "5 or later", so recovery began with the later one and took its first frame for the log's first.
+#[test]
+fn segments_made_ready_and_never_used_hide_nothing() {
+    let log = Log::new();
+    let first = log.segment(1);
+    let end = log.frame(first, START, 1..=6, 0);
+    log.segment(5);
+    let third = log.segment(5);
+    log.frame(first, end, 7..=9, 6);
+    log.frame(third, START, 10..=12, 9);
+    let (_, recovered) = log.recover(6);
+    let recovered = recovered.unwrap();
+    assert_eq!(seqs(&recovered), [(7, 9), (10, 12)]);
+    assert_eq!((recovered.last_seq, recovered.damage.len()), (12, 0));
+    assert_eq!(recovered.tail.unwrap().0, third.number);
+}
+
+#[test]
+fn what_was_never_synced_is_cut_off_and_wiped() {
+    let log = Log::new();
+    let segment = log.segment(1);
+    let second = log.frame(segment, START, 1..=2, 0);
+    let third = log.frame(segment, second, 3..=4, 2);
+    log.frame(segment, third, 5..=6, 2);
+    log.damage(segment, second);
+    let (_, recovered) = log.recover(0);
+    let recovered = recovered.unwrap();
+    assert_eq!(seqs(&recovered), [(1, 2)]);
+    assert_eq!(recovered.tail, Some((segment.number, second)));
+    assert!(recovered.damage.is_empty());
+    // Were it not wiped it would follow on what is written now.
+    log.frame(segment, second, 3..=4, 2);
+    let (_, recovered) = log.recover(0);
+    assert_eq!(seqs(&recovered.unwrap()), [(1, 2), (3, 4)]);
+}
+
+/// It was taken for a torn tail if the very next frame had been sealed before it was durable, and everything behind it wiped.
+#[test]
+fn a_bad_frame_that_any_later_one_calls_durable_is_damage() {
+    let log = Log::new();
+    let segment = log.segment(1);
+    let second = log.frame(segment, START, 1..=2, 0);
+    let third = log.frame(segment, second, 3..=4, 0);
+    let fourth = log.frame(segment, third, 5..=6, 0);
+    log.frame(segment, fourth, 7..=8, 6);
+    log.damage(segment, second);
+    let (ring, recovered) = log.recover(0);
+    let recovered = recovered.unwrap();
+    assert_eq!(seqs(&recovered), [(1, 2), (5, 6), (7, 8)]);
+    assert!(recovered.damage[0].contains("commits 3 to 4"), "{:?}", recovered.damage);
+    assert_eq!(ring.get(segment.number).unwrap().state(), SegmentState::Quarantined);
+    assert_eq!(recovered.tail, None);
+}
+
+#[test]
+fn a_segment_was_durable_once_the_next_one_has_a_frame() {
+    for last in [false, true] {
+        let log = Log::new();
+        let (first, second) = (log.segment(1), log.segment(5));
+        let end = log.frame(first, START, 1..=2, 0);
+        let end = if last { end } else { log.frame(first, end, 3..=4, 0) };
+        log.frame(first, end, 5..=6, 0);
+        log.frame(second, START, 7..=8, 0);
+        // The first frame, or the last one.
+        log.damage(first, if last { end } else { START });
+        let (_, recovered) = log.recover(0);
+        let recovered = recovered.unwrap();
+        let expected: &[(u64, u64)] = if last {
+            &[(1, 2), (7, 8)]
+        } else {
+            &[(3, 4), (5, 6), (7, 8)]
+        };
+        assert_eq!(seqs(&recovered), expected);
+        assert_eq!(recovered.damage.len(), 1, "{:?}", recovered.damage);
+    }
+}
+
+/// The tail went over the other records of such a frame.
+#[test]
+fn a_damaged_last_frame_that_the_index_has_is_not_written_over() {
+    let log = Log::new();
+    let segment = log.segment(1);
+    let second = log.frame(segment, START, 1..=2, 0);
+    log.frame(segment, second, 3..=4, 2);
+    log.damage(segment, second);
+    let (_, recovered) = log.recover(4);
+    let recovered = recovered.unwrap();
+    assert_eq!((recovered.tail, recovered.last_seq), (None, 4));
+    assert!(recovered.damage[0].contains("commits 3 to 4"), "{:?}", recovered.damage);
+}
+
+#[test]
+fn a_log_that_begins_after_the_index_ends_is_refused() {
+    let log = Log::new();
+    let (first, second) = (log.segment(1), log.segment(3));
+    log.frame(first, START, 1..=4, 0);
+    log.frame(second, START, 5..=6, 4);
+    log.disk.put_file(&Log::path(first), &[]).unwrap();
+    for (persisted_seq, is_sound) in [(0, false), (3, false), (4, true), (6, true)] {
+        let (_, recovered) = log.recover(persisted_seq);
+        assert_eq!(recovered.is_ok(), is_sound, "{persisted_seq}");
+        if let Err(error) = recovered {
+            assert!(matches!(error, Error::Corruption { .. }), "{error}");
+        }
+    }
+}
+
+/// Such a segment was taken for a free one, and written over.
+#[test]
+fn a_damaged_header_costs_the_segment_nothing() {
+    let log = Log::new();
+    let (first, second) = (log.segment(1), log.segment(3));
+    log.frame(first, START, 1..=4, 0);
+    log.frame(second, START, 5..=6, 4);
+    log.disk.flip_bit(&Log::path(first), 300).unwrap();
+    let (ring, recovered) = log.recover(0);
+    let recovered = recovered.unwrap();
+    assert_eq!(seqs(&recovered), [(1, 4), (5, 6)]);
+    assert!(recovered.damage[0].contains("header"), "{:?}", recovered.damage);
+    assert_eq!(ring.get(first.number).unwrap().state(), SegmentState::Sealed);
+    // With nothing to go by it is at least left alone.
+    log.damage(first, START - 60);
+    log.disk.flip_bit(&Log::path(first), (START + 10) * 8).unwrap();
+    let ring = shared_ring(&log.disk, 8);
+    assert_eq!(ring.get(first.number).unwrap().state(), SegmentState::Quarantined);
+}

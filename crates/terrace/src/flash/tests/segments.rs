@@ -1,0 +1,189 @@
+//! The ring: states, what survives a power cut, and pinning against freeing.
+
+use super::{
+    super::segments::{Segment, SegmentState},
+    *,
+};
+use crate::{Error, io::Survival};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+
+fn drain(segments: &Segments, segment: &Segment, seq: u64) {
+    segments.seal(segment, seq, SEGMENT_BYTES);
+    segments.start_draining(segment);
+    segments.drained(segment, seq);
+}
+
+#[test]
+fn a_segment_goes_round() {
+    let segments = ring(&SimDisk::new(1), 8);
+    assert_eq!(
+        (segments.created(), segments.available(), segments.capacity()),
+        (0, 8, 8)
+    );
+    let segment = segments.take(100, 0).unwrap();
+    assert_eq!((segment.state(), segment.first_seq()), (SegmentState::Open, 100));
+    assert_eq!((segments.created(), segments.available(), segments.free()), (1, 7, 0));
+    assert!(segments.oldest_sealed(u64::MAX).is_none());
+    segments.seal(segment, 120, 50_000);
+    assert_eq!(
+        (segment.state(), segment.last_seq(), segment.end_bytes()),
+        (SegmentState::Sealed, 120, 50_000)
+    );
+    assert!(segments.oldest_sealed(119).is_none(), "not everything in it is applied");
+    assert_eq!(segments.oldest_sealed(120).unwrap().number, segment.number);
+    segments.start_draining(segment);
+    assert!(segments.oldest_sealed(u64::MAX).is_none());
+    segments.stop_draining(segment);
+    assert_eq!(segment.state(), SegmentState::Sealed);
+    segments.start_draining(segment);
+    segments.drained(segment, 130);
+    assert_eq!((segment.state(), segment.drained_seq()), (SegmentState::Drained, 130));
+    let generation = segment.generation();
+    assert!(segments.free_drained(segment));
+    assert_eq!(
+        (segment.state(), segments.free(), segments.available()),
+        (SegmentState::Free, 1, 8)
+    );
+    let again = segments.take(131, 0).unwrap();
+    assert_eq!((again.number, again.generation()), (segment.number, generation + 1));
+    assert_eq!(
+        segments.place(u64::from(again.number) * SEGMENT_BYTES + 77),
+        Some((generation + 1, 77))
+    );
+    segments.quarantine(again);
+    assert!(segments.oldest_sealed(u64::MAX).is_none());
+}
+
+#[test]
+fn the_oldest_use_is_recycled_first() {
+    let segments = ring(&SimDisk::new(1), 8);
+    for seq in 1..=3 {
+        let segment = segments.take(seq, 0).unwrap();
+        segments.seal(segment, seq, SEGMENT_BYTES);
+    }
+    let first = segments.oldest_sealed(9).unwrap();
+    drain(&segments, first, 1);
+    assert!(segments.free_drained(first));
+    let reused = segments.take(4, 0).unwrap();
+    segments.seal(reused, 4, SEGMENT_BYTES);
+    assert_eq!(reused.number, first.number);
+    assert_eq!(segments.oldest_sealed(9).unwrap().number, 1);
+}
+
+#[test]
+fn a_header_survives_a_power_cut_before_anything_is_written_behind_it() {
+    for survival in Survival::ALL {
+        let disk = SimDisk::new(5);
+        let segments = ring(&disk, 8);
+        let generations: Vec<_> = (1..=3).map(|seq| segments.take(seq, 0).unwrap().generation()).collect();
+        disk.power_cycle(survival);
+        let segments = ring(&disk, 8);
+        for (number, generation) in (0..).zip(generations) {
+            let segment = segments.get(number).unwrap();
+            assert_eq!(
+                (segment.state(), segment.generation()),
+                (SegmentState::Sealed, generation)
+            );
+            assert_eq!(segment.first_seq(), u64::from(number) + 1);
+        }
+        let next = segments.take(9, 0).unwrap();
+        assert_eq!((next.number, next.generation()), (3, 4), "no generation is given twice");
+    }
+}
+
+#[test]
+fn files_that_are_no_segments_of_this_store_are_not_used() {
+    let disk = SimDisk::new(6);
+    ring(&disk, 8).take(1, 0).unwrap();
+    for name in ["ffffffff.seg", "1.seg", "00000002.tmp", "notes.txt"] {
+        disk.put_file(&format!("segments/{name}"), b"x").unwrap();
+    }
+    let segments = ring(&disk, 8);
+    assert_eq!((segments.created(), segments.capacity()), (1, 8));
+    let foreign = Segments::open(Arc::new(disk), STORE + 1, SEGMENT_BYTES, 8 * SEGMENT_BYTES, true, true).unwrap();
+    assert_eq!(foreign.get(0).unwrap().state(), SegmentState::Quarantined);
+}
+
+#[test]
+fn a_full_ring_and_a_full_device_say_so() {
+    let disk = SimDisk::new(7);
+    let segments = ring(&disk, 2);
+    segments.take(1, 0).unwrap();
+    segments.take(2, 0).unwrap();
+    assert!(matches!(segments.take(3, 0), Err(Error::OutOfSpace { .. })));
+    assert_eq!(segments.available(), 0);
+
+    let disk = SimDisk::new(7);
+    let segments = ring(&disk, 8);
+    segments.take(1, 0).unwrap();
+    disk.set_capacity(Some(SEGMENT_BYTES * 3 / 2));
+    assert!(matches!(segments.take(2, 0), Err(Error::OutOfSpace { .. })));
+    assert_eq!((segments.available(), segments.created()), (0, 1));
+    disk.set_capacity(None);
+    segments.retry_device();
+    assert_eq!(segments.available(), 7);
+    assert_eq!(segments.take(2, 0).unwrap().number, 1);
+}
+
+#[test]
+fn a_pinned_segment_is_not_freed() {
+    let segments = ring(&SimDisk::new(8), 8);
+    let segment = segments.take(1, 0).unwrap();
+    let pin = segments.pin(segment.number).unwrap();
+    let second = segments.pin(segment.number).unwrap();
+    drain(&segments, segment, 1);
+    assert!(!segments.free_drained(segment));
+    assert_eq!((segment.state(), segments.free()), (SegmentState::Drained, 0));
+    drop(pin);
+    assert!(!segments.free_drained(segment));
+    drop(second);
+    assert!(segments.free_drained(segment));
+    assert!(segments.pin(segment.number).is_none() && segments.pin(77).is_none());
+    assert_eq!(
+        segments.take(2, 0).unwrap().number,
+        segment.number,
+        "a refused pin holds nothing back"
+    );
+}
+
+#[test]
+fn nobody_reads_a_segment_while_it_is_used_anew() {
+    let segments = ring(&SimDisk::new(9), 1);
+    let mut rounds = 0_u64;
+    let done = AtomicBool::new(false);
+    let pinned = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    let Some(pin) = segments.pin(0) else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let generation = pin.generation();
+                    for _ in 0..50 {
+                        std::hint::spin_loop();
+                        assert_eq!(pin.generation(), generation, "used anew under a pin");
+                    }
+                    pinned.fetch_add(1, Ordering::Relaxed);
+                    drop(pin);
+                    // Readers come and go; were one always there, nothing could ever be freed.
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+        }
+        while rounds < 300 || pinned.load(Ordering::Relaxed) < 50 {
+            rounds += 1;
+            let segment = segments.take(rounds, 0).unwrap();
+            drain(&segments, segment, rounds);
+            while !segments.free_drained(segment) {
+                std::thread::yield_now();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(segments.take(1, 0).unwrap().generation(), rounds + 1);
+}

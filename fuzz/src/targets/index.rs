@@ -1,0 +1,74 @@
+//! Targets of the ordered index and of the accounting kept beside it.
+
+use super::{as_is_and_signed, sign_at};
+use terrace::{
+    ATTRIBUTES_BYTES_MAX, VALUE_BYTES_MAX, fuzzing,
+    index::{Entry, IndexMark},
+    large::{decode_accounting, encode_accounting},
+};
+
+/// An entry that is read encodes to the bytes it was read from.
+///
+/// # Panics
+/// If a property is broken.
+pub fn index_entry(data: &[u8]) -> bool {
+    let Some(entry) = Entry::decode(data) else {
+        return false;
+    };
+    assert!(entry.length <= VALUE_BYTES_MAX && entry.attributes.len() <= ATTRIBUTES_BYTES_MAX);
+    let mut encoded = Vec::new();
+    entry.encode_into(&mut encoded);
+    assert_eq!(encoded, data, "not canonical");
+    true
+}
+
+/// A mark that is read encodes to the bytes it was read from.
+///
+/// # Panics
+/// If a property is broken.
+pub fn index_mark(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let mark = IndexMark::decode(bytes);
+        assert!(mark.as_ref().is_none_or(|mark| mark.encode() == bytes), "not canonical");
+        mark.is_some()
+    };
+    as_is_and_signed(data, check, |bytes| {
+        if bytes.len() >= 24 {
+            let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[24..]);
+            bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        }
+    })
+}
+
+/// The store's counts encode to the bytes they were read from, and the rest is left to the large space.
+///
+/// # Panics
+/// If a property is broken.
+pub fn accounting(data: &[u8]) -> bool {
+    let Some((encoded, rest)) = fuzzing::accounting(data) else {
+        return false;
+    };
+    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
+    true
+}
+
+/// Live bytes of blocks that are read encode to something that reads the same and is no longer.
+///
+/// # Panics
+/// If a property is broken.
+pub fn large_accounting(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let Some(live) = decode_accounting(bytes) else {
+            return false;
+        };
+        assert!(live.is_sorted_by_key(|(block, _)| *block), "blocks out of order");
+        let encoded = encode_accounting(&live);
+        assert!(encoded.len() <= bytes.len(), "the canonical form is longer");
+        assert_eq!(decode_accounting(&encoded), Some(live));
+        true
+    };
+    as_is_and_signed(data, check, |bytes| {
+        let end = bytes.len().saturating_sub(4);
+        sign_at(bytes, end, 0..end);
+    })
+}

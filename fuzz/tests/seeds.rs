@@ -1,0 +1,231 @@
+//! The seeds in `seeds/` that encoders can make: each is the same as here, and accepted by its target.
+//!
+//! After a change of format, `TERRACE_WRITE_SEEDS=1 cargo test --test seeds` writes them anew.
+
+use std::{collections::BTreeMap, fs, path::Path};
+use terrace::{
+    Attributes, Version,
+    flash::format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader},
+    index::{Entry, Home, IndexMark},
+    io::AlignedBuffer,
+    large::{
+        encode_accounting,
+        format::{
+            ChunkEncoder, ExtentKind, FooterEntry, RecordKind, encode_block_header, encode_footer, encode_record_header,
+        },
+        meta::{BlockState, Meta, MetaBlock, encode_meta},
+    },
+};
+use terrace_fuzz::{BLOCK, PLACE, target};
+
+const EXTENT: Extent = Extent {
+    block: 0x0A0B,
+    offset: 0x3000,
+    extent_bytes: 0x456,
+    length: 0x400,
+};
+
+type Seeds = BTreeMap<String, Vec<u8>>;
+
+fn attributes() -> Vec<u8> {
+    Attributes::new()
+        .with("type", "image/jpeg")
+        .encode()
+        .expect("they are short")
+}
+
+fn bodies() -> [(&'static str, Body<'static>); 6] {
+    let value = &b"a value"[..];
+    [
+        ("put", Body::Put { value }),
+        ("put-inline", Body::PutInline { value: b"" }),
+        ("put-large", Body::PutLarge { extent: EXTENT }),
+        ("delete", Body::Delete),
+        ("move-to-flash", Body::MoveToFlash { version: 3, value }),
+        (
+            "move-to-block",
+            Body::MoveToBlock {
+                version: 3,
+                extent: EXTENT,
+            },
+        ),
+    ]
+}
+
+fn record_bytes(body: Body<'_>, attributes: &[u8]) -> Vec<u8> {
+    let attributes = if body == Body::Delete { &[] } else { attributes };
+    let record = Record {
+        seq: 9,
+        generation: 2,
+        key: b"film/1",
+        attributes,
+        checksum: crc32c::crc32c(body.value()),
+        body,
+    };
+    let mut bytes = vec![0; record.record_bytes()];
+    record.encode_into(&mut bytes);
+    bytes
+}
+
+fn frame(records: &[Vec<u8>]) -> Vec<u8> {
+    let payload = records.concat();
+    let header = FrameHeader {
+        generation: 2,
+        first_seq: 9,
+        last_seq: 9,
+        payload_bytes: payload.len() as u32,
+        record_count: records.len() as u32,
+        durable_seq: 8,
+    };
+    let mut bytes = header.encode().to_vec();
+    bytes.extend(payload);
+    assert!(bytes.len() > FRAME_HEADER_BYTES);
+    bytes
+}
+
+fn flash(seeds: &mut Seeds) {
+    let header = SegmentHeader {
+        store_id: 7,
+        number: 3,
+        generation: 2,
+        first_seq: 9,
+        segment_bytes: 256 << 10,
+    };
+    seeds.insert("segment_header/valid".to_owned(), header.encode().to_vec());
+    let attributes = attributes();
+    let mut all = Vec::new();
+    for (name, body) in bodies() {
+        all.push(record_bytes(body, &attributes));
+        seeds.insert(format!("record/{name}"), record_bytes(body, &attributes));
+        seeds.insert(format!("record/{name}-plain"), record_bytes(body, &[]));
+    }
+    seeds.insert("frame/one".to_owned(), frame(&all[..1]));
+    seeds.insert("frame/all".to_owned(), frame(&all));
+}
+
+fn index(seeds: &mut Seeds) {
+    let homes = [
+        ("inline", 5, Home::Inline("tiny!".into())),
+        ("flash", 4000, Home::Flash { address: 0x1234_5600 }),
+        (
+            "block",
+            3 << 30,
+            Home::Block {
+                block: 77,
+                offset: 0x3000,
+                extent_bytes: 0x2_0010_0000,
+            },
+        ),
+    ];
+    for (name, length, home) in homes {
+        for (suffix, attributes) in [("", Vec::new()), ("-attributes", attributes())] {
+            let entry = Entry {
+                version: Version(9),
+                length,
+                checksum: 0xCAFE_F00D,
+                home: home.clone(),
+                attributes: attributes.into(),
+            };
+            let mut bytes = Vec::new();
+            entry.encode_into(&mut bytes);
+            seeds.insert(format!("index_entry/{name}{suffix}"), bytes);
+        }
+    }
+    let live = encode_accounting(&[(1, 5), (300, 1 << 33)]);
+    let counts: Vec<u8> = [1_u64, 5, 2, 300, 1, 1 << 33]
+        .into_iter()
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    seeds.insert("large_accounting/two".to_owned(), live.clone());
+    seeds.insert("large_accounting/none".to_owned(), encode_accounting(&[]));
+    seeds.insert("accounting/alone".to_owned(), counts.clone());
+    let payload = [counts, live].concat();
+    seeds.insert("accounting/with-blocks".to_owned(), payload.clone());
+    for (name, payload) in [("whole", payload), ("empty", Vec::new())] {
+        let mark = IndexMark {
+            applied_seq: 9,
+            payload: payload.into(),
+        };
+        seeds.insert(format!("index_mark/{name}"), mark.encode());
+    }
+}
+
+fn large(seeds: &mut Seeds) {
+    seeds.insert("block_header/valid".to_owned(), encode_block_header(BLOCK).to_vec());
+    for (name, kind) in [("put", RecordKind::Put), ("destaged", RecordKind::Destaged)] {
+        let mut out = AlignedBuffer::new();
+        encode_record_header(&mut out, PLACE, kind, 9, 70_000, b"film/1", &attributes());
+        seeds.insert(format!("large_record_header/{name}"), out.to_vec());
+    }
+    // The sixth chunk of a value: the target reads its chunk as that.
+    let mut chunks = ChunkEncoder::new(PLACE);
+    let mut out = AlignedBuffer::new();
+    for _ in 0..5 {
+        let full = vec![1; 65_532];
+        assert_eq!(chunks.push(&full, &mut out), full.len());
+    }
+    out.clear();
+    chunks.push(b"the end of a value", &mut out);
+    chunks.finish(&mut out);
+    seeds.insert("chunk/short".to_owned(), out.to_vec());
+    let entries = [
+        (ExtentKind::Put, 0x1000, 0x1234, 9),
+        (ExtentKind::Region, 0x3000, 0x800, 0),
+    ]
+    .map(|(kind, offset, extent_bytes, version)| FooterEntry {
+        kind,
+        offset,
+        extent_bytes,
+        version,
+    });
+    let bytes = encode_footer(BLOCK, 0x4000, &entries).to_vec();
+    seeds.insert("footer/two".to_owned(), bytes.clone());
+    seeds.insert("footer/none".to_owned(), encode_footer(BLOCK, 0x1000, &[]).to_vec());
+    seeds.insert("trailer/two".to_owned(), bytes);
+    let states = [
+        BlockState::Sealed,
+        BlockState::Draining,
+        BlockState::Drained(5),
+        BlockState::Open,
+    ];
+    let blocks = (1..)
+        .zip(states)
+        .map(|(number, state)| (number, MetaBlock { state, bytes: 0x4000 }));
+    let meta = Meta {
+        number: 8,
+        store_id: 7,
+        next_block: 9,
+        blocks: blocks.collect(),
+    };
+    seeds.insert("large_meta/every-state".to_owned(), encode_meta(&meta));
+    seeds.insert("large_meta/empty".to_owned(), encode_meta(&Meta::empty(7)));
+}
+
+#[test]
+fn seeds_are_what_encoders_write_and_are_accepted() {
+    let mut seeds = Seeds::new();
+    flash(&mut seeds);
+    index(&mut seeds);
+    large(&mut seeds);
+    // The golden bytes of the engine's own test: nothing outside can make a manifest.
+    let manifest = "5445525241434531536a86d401000000887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
+    let manifest = (0..64).map(|at| u8::from_str_radix(&manifest[at * 2..at * 2 + 2], 16).expect("hex"));
+    seeds.insert("manifest/flash".to_owned(), manifest.collect());
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
+    let write = std::env::var_os("TERRACE_WRITE_SEEDS").is_some();
+    for (name, bytes) in seeds {
+        let path = directory.join(&name);
+        if write {
+            fs::create_dir_all(path.parent().expect("a seed is in a directory")).expect("the directory can be made");
+            fs::write(&path, &bytes).expect("the seed can be written");
+        }
+        let on_disk = fs::read(&path).unwrap_or_default();
+        assert!(
+            on_disk == bytes,
+            "seeds/{name} is not what the encoder writes; see this file's header"
+        );
+        let (target_name, _) = name.split_once('/').expect("a seed belongs to a target");
+        let target = target(target_name).expect("the target is listed");
+        assert!(target(&bytes), "seeds/{name} is refused");
+    }
+}

@@ -1,21 +1,18 @@
 //! Recovery of the log, frame by frame: where it starts, where it ends, and what it calls damage.
-#![allow(clippy::unwrap_used)]
 
-use super::super::{
-    format::{Body, Record},
-    frame::{Frame, FramePool},
-    recover::{RecoveredLog, recover},
-    segments::{Segment, SegmentState, Segments},
-};
+use super::{SEGMENT_BYTES, ring as shared_ring};
 use crate::{
     Error, Result,
+    flash::{
+        format::{Body, Record},
+        frame::{Frame, FramePool},
+        recover::{RecoveredLog, recover},
+        segments::{Segment, SegmentState, Segments},
+    },
     io::{PAGE_BYTES, SimDisk},
     key_hash,
 };
 use std::sync::Arc;
-
-const SEGMENT_BYTES: u64 = 256 << 10;
-const STORE: u64 = 7;
 
 struct Log {
     disk: SimDisk,
@@ -23,23 +20,11 @@ struct Log {
     pool: Arc<FramePool>,
 }
 
-fn ring(disk: &SimDisk) -> Segments {
-    Segments::open(
-        Arc::new(disk.clone()),
-        STORE,
-        SEGMENT_BYTES,
-        8 * SEGMENT_BYTES,
-        false,
-        false,
-    )
-    .unwrap()
-}
-
 impl Log {
     fn new() -> Self {
         let disk = SimDisk::new(1);
         Self {
-            ring: ring(&disk),
+            ring: shared_ring(&disk, 8),
             disk,
             pool: Arc::default(),
         }
@@ -86,7 +71,7 @@ impl Log {
     }
 
     fn recover(&self, persisted_seq: u64) -> (Segments, Result<RecoveredLog>) {
-        let ring = ring(&self.disk);
+        let ring = shared_ring(&self.disk, 8);
         let log = recover(&ring, persisted_seq, Arc::clone(&self.pool), false);
         (ring, log)
     }
@@ -223,6 +208,6 @@ fn a_damaged_header_costs_the_segment_nothing() {
     // With nothing to go by it is at least left alone.
     log.damage(first, START - 60);
     log.disk.flip_bit(&Log::path(first), (START + 10) * 8).unwrap();
-    let ring = self::ring(&log.disk);
+    let ring = shared_ring(&log.disk, 8);
     assert_eq!(ring.get(first.number).unwrap().state(), SegmentState::Quarantined);
 }

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{fs, path::Path};
 use terrace::{Durability, Error, Store, io::Disk};
 
-/// The last commit of the log. Damage to it looks like a write that a crash cut off.
+/// The last commit of the log, in a frame of its own. Damage to that looks like a write that a crash cut off.
 const LAST: &str = "last";
 
 /// A store with objects in every home, overwritten ones, and segments that were recycled. `persisted`: closed, so that the
@@ -69,7 +69,7 @@ fn fixture(persisted: bool) -> (Bench, Values) {
             Durability::Buffered,
         );
     }
-    put(&store, "large 03".to_owned(), bytes(7, 30_000), Durability::Buffered);
+    put(&store, "large 03".to_owned(), bytes(7, 30_000), Durability::Sync);
     put(&store, LAST.to_owned(), bytes(8, 100), Durability::Sync);
     if persisted {
         store.close().unwrap();

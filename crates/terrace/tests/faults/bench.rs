@@ -111,6 +111,6 @@ pub fn assert_all(store: &Store, values: &Values) {
     for (key, versions) in values {
         let object = store.get(key).unwrap_or_else(|error| panic!("{key}: {error}"));
         let object = object.unwrap_or_else(|| panic!("{key} is gone"));
-        assert!(object.value == *versions.last().unwrap(), "{key} has other bytes");
+        assert!(object.value == versions.last().unwrap(), "{key} has other bytes");
     }
 }

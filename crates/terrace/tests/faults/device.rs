@@ -94,7 +94,7 @@ fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, surv
             .unwrap_or_else(|error| panic!("{what}: {other}: {error}"));
         let found = found.unwrap_or_else(|| panic!("{what}: {other} is gone"));
         assert!(
-            found.value == *versions.last().unwrap() || (*other == key && found.value == value),
+            found.value == versions.last().unwrap() || (*other == key && found.value == value),
             "{what}: {other}"
         );
     }

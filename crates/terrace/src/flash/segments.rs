@@ -413,11 +413,13 @@ impl Segments {
         let number = loop {
             {
                 let mut free = self.free.lock();
+                // The lowest number first, so that a young log lies in order.
+                let lowest = free.iter().enumerate().min_by_key(|(_, number)| **number);
                 if free.len() > keep_free as usize
-                    && let Some(number) = free.pop()
+                    && let Some((at, _)) = lowest
                 {
                     self.free_count.fetch_sub(1, Ordering::AcqRel);
-                    break number;
+                    break free.swap_remove(at);
                 }
             }
             let made = self.create()?;

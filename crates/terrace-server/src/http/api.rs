@@ -118,7 +118,9 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             resolutions.push(resolution(name, &item.info));
         }
     }
-    // Smallest first: the order in which a viewer steps through them.
+    // Smallest first: the order in which a viewer steps through them. An image smaller than its boxes has several of
+    // one size; of those the later name comes first, so small before large.
+    resolutions.reverse();
     resolutions.sort_by_key(|resolution| (resolution["width"].as_u64(), resolution["bytes"].as_u64()));
     Ok(Some(json!({
         "id": id,

@@ -141,9 +141,10 @@ fn a_damaged_table_fails_the_compaction_that_meets_it_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let (index, _) = open(dir.path());
     let mut applier = index.applier().unwrap();
-    for seq in 1..=4_u64 {
-        for key in 0..500_u64 {
-            applier.insert(&(key * 4 + seq).to_be_bytes(), &flash_entry(seq), seq);
+    // As many runs as start a compaction.
+    for seq in 1..=8_u64 {
+        for key in 0..250_u64 {
+            applier.insert(&(key * 8 + seq).to_be_bytes(), &flash_entry(seq), seq);
         }
         applier.applied(seq);
         applier.rotate(mark(seq)).unwrap();
@@ -155,17 +156,17 @@ fn a_damaged_table_fails_the_compaction_that_meets_it_and_nothing_else() {
     bad[5000] ^= 0x40;
     fs::write(&table, bad).unwrap();
     for _ in 0..2 {
-        let failed = index.compact(4);
+        let failed = index.compact(8);
         assert!(matches!(failed, Err(Error::Corruption { .. })), "{failed:?}");
     }
-    applier.insert(b"later", &flash_entry(5), 5);
-    applier.applied(5);
-    applier.rotate(mark(5)).unwrap();
-    assert_eq!(index.flush_sealed(5).unwrap(), Some(mark(5)), "flushes go on");
+    applier.insert(b"later", &flash_entry(9), 9);
+    applier.applied(9);
+    applier.rotate(mark(9)).unwrap();
+    assert_eq!(index.flush_sealed(9).unwrap(), Some(mark(9)), "flushes go on");
     // Nothing was dropped by the failure: once the file is well, everything is there.
     fs::write(&table, good).unwrap();
-    while index.compact(5).unwrap() {}
-    assert_eq!(index.scan(ALL, 5).unwrap().map(Result::unwrap).count(), 2001);
+    while index.compact(9).unwrap() {}
+    assert_eq!(index.scan(ALL, 9).unwrap().map(Result::unwrap).count(), 2001);
 }
 
 #[test]

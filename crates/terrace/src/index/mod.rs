@@ -230,7 +230,10 @@ impl OrderedIndex {
             memtable_bytes: sealed_bytes + self.tree.active_memtable().size(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
             flushes: self.flushes.load(Ordering::Relaxed),
-            block_reads: (metrics.data_block_load_count() - metrics.data_block_load_cached_count()) as u64,
+            // Two counters that others raise meanwhile: their difference may be off by a few, never below zero.
+            block_reads: metrics
+                .data_block_load_count()
+                .saturating_sub(metrics.data_block_load_cached_count()) as u64,
         }
     }
 }

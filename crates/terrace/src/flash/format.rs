@@ -400,6 +400,14 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Longest the record of a value in the log can be, padding included, by what its entry says: a moved record is a little
+/// longer than the one that was put.
+#[must_use]
+pub const fn record_bytes_max(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
+    let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key_bytes + attributes_bytes;
+    (head_bytes as u64 + value_bytes).next_multiple_of(RECORD_UNIT_BYTES as u64)
+}
+
 /// Where the parts of a record lie; enough to know how much must be read.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordLayout {

@@ -18,7 +18,7 @@ use crate::{
     engine::Engine,
     flash::{
         address::Address,
-        format::{Body, Extent, Record},
+        format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
     index::{Entry, Home},
@@ -267,7 +267,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
             })
         }
         Home::Flash { address } => {
-            let expected = flash_record_bytes(key, entry);
+            #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
             let hit = match Address::new(*address) {
                 Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
                 None => None,
@@ -312,13 +313,6 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
             Ok(hit)
         }
     }
-}
-
-#[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
-fn flash_record_bytes(key: &[u8], entry: &Entry) -> usize {
-    use crate::flash::format::{MOVE_EXTENSION_BYTES, RECORD_HEADER_BYTES, RECORD_UNIT_BYTES};
-    (RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len() + entry.length as usize)
-        .next_multiple_of(RECORD_UNIT_BYTES)
 }
 
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.

@@ -12,7 +12,7 @@ use crate::{
     engine::Engine,
     flash::{
         address::Address,
-        format::{Body, Extent, Record},
+        format::{Body, Extent, Record, record_bytes_max},
         frame::Frame,
     },
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
@@ -355,7 +355,7 @@ impl Applier {
             let hash = key_hash(&key);
             match entry.home {
                 Home::Flash { address } => {
-                    let record_bytes = record_bytes(&key, &entry);
+                    let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
                     if let Some(address) = Address::new(address) {
                         self.engine.flash_index.insert(hash, address, record_bytes);
                     }
@@ -388,12 +388,4 @@ fn key_prefix(key: &[u8]) -> u64 {
     let bytes = key.len().min(8);
     prefix[..bytes].copy_from_slice(&key[..bytes]);
     u64::from_be_bytes(prefix)
-}
-
-/// Length in the log of the record an entry points to. A moved record is a little longer.
-#[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
-fn record_bytes(key: &[u8], entry: &Entry) -> u64 {
-    use crate::flash::format::{MOVE_EXTENSION_BYTES, RECORD_HEADER_BYTES, RECORD_UNIT_BYTES};
-    let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key.len() + entry.attributes.len();
-    (head_bytes as u64 + entry.length).next_multiple_of(RECORD_UNIT_BYTES as u64)
 }

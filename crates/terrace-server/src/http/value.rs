@@ -51,14 +51,8 @@ pub async fn get(
     let key = key(&id, &resolution);
     // A conditional request is usually answered without the value, so it looks at the object only.
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::IF_MODIFIED_SINCE) {
-        let key = key.clone();
-        let info = app
-            .engine
-            .call(move |store| store.head(key))
-            .await?
-            .ok_or_else(|| missing(&id, &resolution))?;
-        let facts = Facts::of(&info);
-        if conditional::is_unchanged(&headers_of(&headers).as_requested(), &facts.validators()) {
+        let (facts, _, unchanged) = look(&app, &id, &resolution, &headers).await?;
+        if unchanged {
             return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
         }
     }
@@ -99,23 +93,30 @@ pub async fn head(
     Checked(Query(wanted)): Checked<Query<Wanted>>,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    let key = key(&id, &resolution);
-    let info = app
-        .engine
-        .call(move |store| store.head(key))
-        .await?
-        .ok_or_else(|| missing(&id, &resolution))?;
-    let facts = Facts::of(&info);
-    if conditional::is_unchanged(&headers_of(&headers).as_requested(), &facts.validators()) {
+    let (facts, length, unchanged) = look(&app, &id, &resolution, &headers).await?;
+    if unchanged {
         return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
     }
     Ok(respond(
         StatusCode::OK,
         &facts,
         &wanted,
-        Some((info.length, None)),
+        Some((length, None)),
         Body::empty(),
     ))
+}
+
+/// Looks at an object without reading its value: the facts, its length, and whether the client has it already.
+async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
+    let key = key(id, resolution);
+    let info = app
+        .engine
+        .call(move |store| store.head(key))
+        .await?
+        .ok_or_else(|| missing(id, resolution))?;
+    let facts = Facts::of(&info);
+    let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
+    Ok((facts, info.length, unchanged))
 }
 
 fn key(id: &str, resolution: &str) -> Vec<u8> {

@@ -124,24 +124,37 @@ fn one_caller(rng: &mut StdRng, tally: &mut Tally) {
             (history.journal, history.now)
         };
         tally.count(&store, &journal, cut);
-        if cut {
-            machine.power_cycle(Some(store), rng);
-        } else {
-            store.close().unwrap();
-            drop_promptly(Some(store));
-        }
-        store = machine.recover(rng);
-        state = contents(&store);
-        if cut {
-            journal
-                .check(&state)
-                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
-        } else {
-            assert!(state == now, "a clean close lost something");
-        }
-        assert_sound(&store);
+        (store, state) = next_life(&machine, store, cut, rng, journal, &now);
     }
     tally.count_blocks(&machine);
+}
+
+/// Ends a life by a power cut or a clean close, opens the store again and checks what is there.
+fn next_life(
+    machine: &Machine,
+    store: Store,
+    cut: bool,
+    rng: &mut StdRng,
+    journal: Journal,
+    now: &State,
+) -> (Store, State) {
+    if cut {
+        machine.power_cycle(Some(store), rng);
+    } else {
+        store.close().unwrap();
+        drop_promptly(Some(store));
+    }
+    let store = machine.recover(rng);
+    let state = contents(&store);
+    if cut {
+        journal
+            .check(&state)
+            .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+    } else {
+        assert!(state == *now, "a clean close lost something");
+    }
+    assert_sound(&store);
+    (store, state)
 }
 
 fn many_callers(rng: &mut StdRng, tally: &mut Tally) {
@@ -181,22 +194,7 @@ fn many_callers(rng: &mut StdRng, tally: &mut Tally) {
             now.extend(part_now);
         }
         tally.count(&store, &journal, cut);
-        if cut {
-            machine.power_cycle(Some(store), rng);
-        } else {
-            store.close().unwrap();
-            drop_promptly(Some(store));
-        }
-        store = machine.recover(rng);
-        state = contents(&store);
-        if cut {
-            journal
-                .check(&state)
-                .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
-        } else {
-            assert!(state == now, "a clean close lost something");
-        }
-        assert_sound(&store);
+        (store, state) = next_life(&machine, store, cut, rng, journal, &now);
     }
     tally.count_blocks(&machine);
 }

@@ -267,7 +267,7 @@ impl Segments {
         }
         if length < self.segment_bytes && found != Found::Unknown && !read_only {
             let full = |error| Error::io_on(Tier::Flash, context(), &error);
-            segment.file.allocate(self.segment_bytes).map_err(full)?;
+            self.allocate(&*segment.file).map_err(full)?;
         }
         if found == Found::Unused && !read_only {
             self.push_free(number);
@@ -461,6 +461,13 @@ impl Segments {
         Ok(())
     }
 
+    /// Gives a file its full length, durably: were the header of its first use to survive a crash and its length not, it
+    /// would look like a segment that lost its frames.
+    fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
+        file.allocate(self.segment_bytes)?;
+        file.sync_data()
+    }
+
     fn create(&self) -> Result<u32> {
         let _creating = self.creating.lock();
         let full = |reason: String| Error::OutOfSpace {
@@ -477,8 +484,8 @@ impl Segments {
             .disk
             .open(&path, OpenMode::CREATE.with_direct(self.direct_io))
             .and_then(|file| {
-                let outcome = file
-                    .allocate(self.segment_bytes)
+                let outcome = self
+                    .allocate(&*file)
                     .and_then(|()| self.disk.sync_dir(Path::new(DIRECTORY)));
                 if outcome.is_err() {
                     let _ = self.disk.remove(&path);

@@ -33,6 +33,8 @@ const REFILL_STEP: usize = 2_000;
 const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs in its first level: reads would get slow.
 const FIRST_LEVEL_RUNS_MAX: usize = 30;
+/// Records whose buckets in the flash index are fetched from memory side by side.
+const TOUCHED_TOGETHER: usize = 16;
 /// The filter is built anew when it holds this many times the keys that can be in it.
 const STALE_FILTER_FACTOR: u64 = 4;
 
@@ -54,6 +56,14 @@ struct Refill {
     after: Bound<Vec<u8>>,
     /// The index is damaged behind this: lookups fall through to it for good.
     given_up: bool,
+}
+
+/// A record to apply.
+struct Arrived<'a> {
+    key_prefix: u64,
+    hash: u64,
+    address: Address,
+    record: Record<'a>,
 }
 
 /// What a put or delete replaced.
@@ -176,11 +186,24 @@ impl Applier {
         let mut records: Vec<_> = view
             .records()
             .filter(|(_, record)| record.seq > after)
-            .map(|(address, record)| (key_prefix(record.key), address, record))
+            .map(|(address, record)| Arrived {
+                key_prefix: key_prefix(record.key),
+                hash: key_hash(record.key),
+                address,
+                record,
+            })
             .collect();
-        records.sort_by(|one, other| one.0.cmp(&other.0).then_with(|| one.2.key.cmp(other.2.key)));
-        for (_, address, record) in &records {
-            self.apply_record(*address, record);
+        records.sort_by(|one, other| {
+            let by_prefix = one.key_prefix.cmp(&other.key_prefix);
+            by_prefix.then_with(|| one.record.key.cmp(other.record.key))
+        });
+        for together in records.chunks(TOUCHED_TOGETHER) {
+            self.engine
+                .flash_index
+                .touch(together.iter().map(|arrived| arrived.hash));
+            for arrived in together {
+                self.apply_record(arrived);
+            }
         }
         drop(records);
         let last_seq = view.last_seq().max(after);
@@ -190,8 +213,11 @@ impl Applier {
         self.engine.log.applied(frame, last_seq);
     }
 
-    fn apply_record(&mut self, address: Address, record: &Record<'_>) {
-        let hash = key_hash(record.key);
+    fn apply_record(&mut self, arrived: &Arrived<'_>) {
+        let Arrived {
+            hash, address, record, ..
+        } = arrived;
+        let (hash, address) = (*hash, *address);
         match record.body {
             Body::Put { value } => self.put_flash(hash, address, record, value.len() as u64),
             Body::PutInline { value } => {

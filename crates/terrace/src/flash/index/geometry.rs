@@ -46,6 +46,11 @@ impl Place {
     pub(super) fn in_alternate(&self) -> Identity {
         Identity::new(self.tag, true)
     }
+
+    /// The class seen from `bucket`, one of its two.
+    pub(super) fn identity_in(&self, bucket: usize) -> Identity {
+        Identity::new(self.tag, bucket != self.primary)
+    }
 }
 
 impl Geometry {

@@ -179,6 +179,16 @@ impl FlashIndex {
         partition.peek(class).and_then(found)
     }
 
+    /// Brings what insertions or lookups of these hashes will read into the processor's cache, side by side: one after the
+    /// other, each would wait for memory twice. Worth it for ten to twenty at once.
+    pub fn touch(&self, hashes: impl IntoIterator<Item = u64>) {
+        let touched = hashes.into_iter().fold(0, |touched, hash| {
+            let (partition, class) = self.route(hash);
+            touched ^ partition.touch(class)
+        });
+        std::hint::black_box(touched);
+    }
+
     /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length there. Returns
     /// the address that was there before, which may be another key's. The slot starts unused.
     pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {

@@ -140,6 +140,13 @@ impl Partition {
         }
     }
 
+    /// A word of each of the two buckets of `class`, mixed.
+    #[inline]
+    pub(super) fn touch(&self, class: u64) -> u64 {
+        let place = self.place(class);
+        self.table.bucket(place.primary).load(0) ^ self.table.bucket(place.alternate).load(0)
+    }
+
     #[inline]
     fn place(&self, class: u64) -> Place {
         self.geometry.place(class, self.buckets.load(Acquire) as usize)
@@ -206,14 +213,8 @@ impl Partition {
     }
 
     fn write(&self, (bucket, slot): Cell, place: &Place, size: SizeClass, address: Address) {
-        let identity = if bucket == place.primary {
-            place.in_primary()
-        } else {
-            place.in_alternate()
-        };
-        self.table
-            .bucket(bucket)
-            .store(slot, Slot::new(identity, size, address).word());
+        let word = Slot::new(place.identity_in(bucket), size, address).word();
+        self.table.bucket(bucket).store(slot, word);
     }
 
     /// The slot at `place` that has been used least; among equals one that `address` chooses.
@@ -285,37 +286,32 @@ impl Partition {
         if next > self.buckets_max {
             return false;
         }
-        let frozen = Frozen {
-            buckets,
-            words: (0..buckets)
-                .flat_map(|bucket| self.table.bucket(bucket).words())
-                .collect(),
-        };
+        let mut words = Vec::with_capacity(buckets * SLOTS);
+        (0..buckets).for_each(|bucket| words.extend_from_slice(&self.table.bucket(bucket).words()));
+        let frozen = Frozen { buckets, words };
         self.table.reserve(buckets, next);
         self.lay_out_anew(frozen, |frozen| self.spread(frozen, next));
         self.counts.growths.store(self.growths() + 1, Relaxed);
         true
     }
 
-    /// Lays the slots of `frozen` out over `next` buckets. They come in the order of their primary buckets, nearly,
-    /// and keep it, so memory is written front to back.
+    /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes to the first of its
+    /// buckets with room at the cost of two stores; then, in the table, the few that found both full.
     fn spread(&self, frozen: &Frozen, next: usize) {
-        self.empty_buckets(frozen.buckets);
+        let (layout, homeless) = self.lay_out(frozen, next);
+        for (number, words) in layout.chunks_exact(SLOTS).enumerate() {
+            let bucket = self.table.bucket(number);
+            words
+                .iter()
+                .enumerate()
+                .for_each(|(slot, word)| bucket.store(slot, *word));
+        }
         self.buckets.store(next as u64, Release);
         let mut lost = 0;
-        for (number, word) in frozen.words.iter().enumerate() {
-            let Some(slot) = Slot::from_word(*word) else { continue };
-            let class = self.geometry.class(number / SLOTS, slot.identity(), frozen.buckets);
-            let place = self.geometry.place(class, next);
+        for (place, slot) in homeless {
             if let Some((bucket, free)) = make_room(&self.table, &place, next, || ()) {
-                let identity = if bucket == place.primary {
-                    place.in_primary()
-                } else {
-                    place.in_alternate()
-                };
-                self.table
-                    .bucket(bucket)
-                    .store(free, slot.with_identity(identity).word());
+                let word = slot.with_identity(place.identity_in(bucket)).word();
+                self.table.bucket(bucket).store(free, word);
             } else {
                 // Evenly spread classes always find room at this load. Of those made to collide, some are
                 // lost: their keys are found by the longer way.
@@ -324,6 +320,31 @@ impl Partition {
         }
         self.counts.entries.store(self.entries() - lost, Relaxed);
         self.counts.evicted.store(self.evicted() + lost, Relaxed);
+    }
+
+    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets were full. They come
+    /// in the order of their primary buckets, nearly, and keep it, so memory is written front to back.
+    fn lay_out(&self, frozen: &Frozen, next: usize) -> (Vec<u64>, Vec<(Place, Slot)>) {
+        let mut words = vec![0; next * SLOTS];
+        let mut filled = vec![0_u8; next];
+        let mut homeless = Vec::new();
+        for (number, bucket) in frozen.words.chunks_exact(SLOTS).enumerate() {
+            for slot in bucket.iter().filter_map(|word| Slot::from_word(*word)) {
+                let class = self.geometry.class(number, slot.identity(), frozen.buckets);
+                let place = self.geometry.place(class, next);
+                let room = [place.primary, place.alternate]
+                    .into_iter()
+                    .find(|bucket| usize::from(filled[*bucket]) < SLOTS);
+                let Some(bucket) = room else {
+                    homeless.push((place, slot));
+                    continue;
+                };
+                let free = usize::from(filled[bucket]);
+                words[bucket * SLOTS + free] = slot.with_identity(place.identity_in(bucket)).word();
+                filled[bucket] += 1;
+            }
+        }
+        (words, homeless)
     }
 
     fn empty_buckets(&self, buckets: usize) {

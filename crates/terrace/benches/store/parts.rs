@@ -122,7 +122,10 @@ fn sync(bench: &mut Bench) {
         .report
         .heading("Synced puts of 1 KiB; the device's figure is its rate of synced 4 KiB writes times the threads");
     let device = device::synced_writes(&bench.dir);
-    for threads in [1_u64, 8, 64] {
+    let only: Option<u64> = std::env::var("TERRACE_BENCH_THREADS")
+        .ok()
+        .map(|text| text.parse().unwrap());
+    for threads in only.map_or(vec![1, 8, 64], |threads| vec![threads]) {
         let (dir, options) = fresh(bench, "sync");
         let store = Store::open(options).unwrap();
         let bytes = value(1024);

@@ -8,6 +8,7 @@
 pub mod address;
 pub mod format;
 pub mod frame;
+mod gate;
 pub mod index;
 pub mod reader;
 pub mod recover;

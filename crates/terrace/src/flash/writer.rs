@@ -10,9 +10,9 @@
 //! - A frame with a record that points to a value in the large space is written only after that value is durable.
 //! - After a failed write or sync nothing is written any more: what the device holds is unknown.
 
-use super::{frame::Frame, segments::Segments};
+use super::{frame::Frame, gate::Gate, segments::Segments};
 use crate::{Error, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
     sync::{
@@ -29,7 +29,7 @@ pub struct FrameWriter {
     state: Mutex<State>,
     /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it served, and one of the
     /// others to lead the next.
-    rounds: [Condvar; 2],
+    rounds: [Gate; 2],
     durable_seq: AtomicU64,
     written: WrittenBytes,
     large_sync: LargeSync,
@@ -79,7 +79,7 @@ impl FrameWriter {
                 written_seq: seq,
                 ..State::default()
             }),
-            rounds: [Condvar::new(), Condvar::new()],
+            rounds: Default::default(),
             durable_seq: AtomicU64::new(seq),
             written: WrittenBytes::default(),
             large_sync,
@@ -118,7 +118,7 @@ impl FrameWriter {
 
     fn wake_all(&self) {
         for round in &self.rounds {
-            round.notify_all();
+            round.wake_all();
         }
     }
 
@@ -148,18 +148,16 @@ impl FrameWriter {
     }
 
     /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it pushes the open frame and
-    /// gives the last seq sealed.
+    /// gives the last seq sealed. Says whether this call wrote anything itself.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is then unknown.
-    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn() -> u64) -> Result<()> {
-        if self.durable_seq() >= seq {
-            return Ok(());
-        }
-        let mut state = self.state.lock();
-        loop {
+    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn() -> u64) -> Result<bool> {
+        let mut led = false;
+        while self.durable_seq() < seq {
+            let mut state = self.state.lock();
             if self.durable_seq() >= seq {
-                return Ok(());
+                break;
             }
             Self::check(&state)?;
             if state.pen_taken {
@@ -170,31 +168,52 @@ impl FrameWriter {
                     state.round + 1
                 };
                 state.unsure |= state.round_seq == 0;
-                self.rounds[(round % 2) as usize].wait(&mut state);
-                continue;
-            }
-            state.pen_taken = true;
-            state.round += 1;
-            // Until it has sealed, a round promises nothing.
-            state.round_seq = 0;
-            drop(state);
-            let sealed_seq = seal();
-            state = self.state.lock();
-            state.round_seq = sealed_seq;
-            let round = state.round;
-            let outcome = self.write_with_pen(segments, state, true);
-            self.rounds[(round % 2) as usize].notify_all();
-            state = outcome?;
-            // A frame that was pushed after the sealing has been written too, so the round served some who wait for the
-            // next; were one of them chosen to lead, it would return and the others sleep on.
-            state.unsure |= state.written_seq > sealed_seq;
-            let next = &self.rounds[((round + 1) % 2) as usize];
-            if std::mem::take(&mut state.unsure) {
-                next.notify_all();
+                let gate = self.gate(round);
+                let ticket = gate.ticket();
+                drop(state);
+                gate.wait(ticket);
             } else {
-                next.notify_one();
+                self.lead_round(segments, state, &seal)?;
+                led = true;
             }
         }
+        Ok(led)
+    }
+
+    fn gate(&self, round: u64) -> &Gate {
+        &self.rounds[(round % 2) as usize]
+    }
+
+    /// One round: takes the pen, seals, writes, syncs, and wakes those it served and who leads the next.
+    fn lead_round<'a>(
+        &'a self,
+        segments: &Segments,
+        mut state: MutexGuard<'a, State>,
+        seal: impl Fn() -> u64,
+    ) -> Result<()> {
+        state.pen_taken = true;
+        state.round += 1;
+        let round = state.round;
+        // Until it has sealed, a round promises nothing.
+        state.round_seq = 0;
+        drop(state);
+        let sealed_seq = seal();
+        state = self.state.lock();
+        state.round_seq = sealed_seq;
+        let mut state = self.write_with_pen(segments, state, true)?;
+        // A frame that was pushed after the sealing has been written too, so the round served some who wait for the
+        // next; were one of them chosen to lead, it would return and the others sleep on.
+        let unsure = std::mem::take(&mut state.unsure) || state.written_seq > sealed_seq;
+        drop(state);
+        // The next leader first: the device works while the others wake up.
+        let next = self.gate(round + 1);
+        if unsure {
+            next.wake_all();
+        } else {
+            next.wake_one();
+        }
+        self.gate(round).wake_all();
+        Ok(())
     }
 
     fn check(state: &State) -> Result<()> {
@@ -208,9 +227,9 @@ impl FrameWriter {
     fn write_with_pen<'a>(
         &'a self,
         segments: &Segments,
-        mut state: parking_lot::MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, State>,
         sync: bool,
-    ) -> Result<parking_lot::MutexGuard<'a, State>> {
+    ) -> Result<MutexGuard<'a, State>> {
         let frames: Vec<_> = state.sealed.drain(..).collect();
         let mut unsynced = state.unsynced;
         let mut written_seq = state.written_seq;

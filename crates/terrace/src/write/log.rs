@@ -322,9 +322,12 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Failed`] if the device failed.
     pub fn make_durable(&self, seq: u64) -> Result<()> {
-        let outcome = self.writer.make_durable(&self.segments, seq, || self.seal());
-        self.overlay.release_finished();
-        outcome
+        let wrote = self.writer.make_durable(&self.segments, seq, || self.seal())?;
+        // Of a round's many commits only the one that wrote looks.
+        if wrote {
+            self.overlay.release_finished();
+        }
+        Ok(())
     }
 
     fn wake_flusher(&self) {

@@ -55,7 +55,7 @@ impl Log {
     }
 
     fn make_durable(&self, seq: u64) -> crate::Result<()> {
-        self.writer.make_durable(&self.segments, seq, || self.seal())
+        self.writer.make_durable(&self.segments, seq, || self.seal()).map(drop)
     }
 }
 

@@ -5,10 +5,7 @@ use super::{
     format::{RECORD_HEADER_BYTES, Record, RecordLayout},
     segments::Segments,
 };
-use crate::{
-    Error, Result,
-    io::{AlignedBuffer, PAGE_BYTES},
-};
+use crate::{Error, Result, io::AlignedBuffer};
 use std::cell::RefCell;
 
 thread_local! {
@@ -46,14 +43,14 @@ pub fn read_record<R>(
         return Ok((Found::NotARecord, 0));
     };
     BUFFER.with_borrow_mut(|buffer| {
-        let page = PAGE_BYTES as u64;
-        let start = offset / page * page;
-        #[allow(clippy::cast_possible_truncation)] // below a page
+        let unit = segment.file.read_unit_bytes() as u64;
+        let start = offset / unit * unit;
+        #[allow(clippy::cast_possible_truncation)] // below a unit
         let within = (offset - start) as usize;
         let mut reads = 0;
         let mut wanted = within + expected_bytes.max(RECORD_HEADER_BYTES);
         loop {
-            let end = (start + wanted as u64).next_multiple_of(page).min(segment_bytes);
+            let end = (start + wanted as u64).next_multiple_of(unit).min(segment_bytes);
             #[allow(clippy::cast_possible_truncation)] // at most a segment
             buffer.set_len((end - start) as usize);
             segment

@@ -64,16 +64,16 @@ pub(super) fn check_len(path: &Path, bytes: u64) -> io::Result<()> {
     check_range(path, bytes, 0)
 }
 
-/// Whether direct I/O can take the transfer as it is.
-pub(super) fn is_aligned(buffer: &[u8], offset: u64) -> bool {
+/// Whether direct I/O in units of `unit_bytes` can take the transfer as it is.
+pub(super) fn is_aligned(buffer: &[u8], offset: u64, unit_bytes: usize) -> bool {
     buffer.as_ptr().addr().is_multiple_of(PAGE_BYTES)
-        && buffer.len().is_multiple_of(PAGE_BYTES)
-        && offset.is_multiple_of(PAGE_BYTES as u64)
+        && buffer.len().is_multiple_of(unit_bytes)
+        && offset.is_multiple_of(unit_bytes as u64)
 }
 
 /// Refuses a write that direct I/O could not take.
 pub(super) fn check_aligned(path: &Path, buffer: &[u8], offset: u64) -> io::Result<()> {
-    if is_aligned(buffer, offset) {
+    if is_aligned(buffer, offset, PAGE_BYTES) {
         return Ok(());
     }
     let message = format!(

@@ -88,8 +88,10 @@ impl Disk for FileDisk {
             })
             .map_err(|error| at(if mode.create_new { "create" } else { "open" }, &path, error))?;
         let direct = mode.direct && direct::enable(&file).map_err(|error| at("open", &path, error))?;
+        let read_unit_bytes = if direct { direct::unit_bytes(&file) } else { PAGE_BYTES };
         Ok(Arc::new(OpenFile {
             file,
+            read_unit_bytes,
             path,
             writable,
             aligned: mode.direct,
@@ -186,6 +188,7 @@ struct OpenFile {
     aligned: bool,
     /// `O_DIRECT` is set. Goes from true to false at most once.
     direct: AtomicBool,
+    read_unit_bytes: usize,
     counters: Arc<Counters>,
 }
 
@@ -250,11 +253,15 @@ impl DiskFile for OpenFile {
     fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Acquire)
     }
+
+    fn read_unit_bytes(&self) -> usize {
+        self.read_unit_bytes
+    }
 }
 
 impl OpenFile {
     fn read_any_alignment(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if !self.is_direct() || is_aligned(buffer, offset) {
+        if !self.is_direct() || is_aligned(buffer, offset, self.read_unit_bytes) {
             return self.read_fully(buffer, offset);
         }
         let page = PAGE_BYTES as u64;
@@ -289,13 +296,13 @@ impl OpenFile {
             if bytes == 0 {
                 break;
             }
-            // A direct read may only go on at a page boundary. One that stopped elsewhere stopped at the
+            // A direct read may only go on at a boundary of units. One that stopped elsewhere stopped at the
             // end of the file, or else is taken up again from the last boundary.
-            if self.is_direct() && bytes % PAGE_BYTES != 0 && filled + bytes < buffer.len() {
+            if self.is_direct() && bytes % self.read_unit_bytes != 0 && filled + bytes < buffer.len() {
                 if position + bytes as u64 >= self.file.metadata()?.len() {
                     return Ok(filled + bytes);
                 }
-                filled += whole_pages(bytes)?;
+                filled += whole_units(bytes, self.read_unit_bytes)?;
             } else {
                 filled += bytes;
             }
@@ -313,7 +320,7 @@ impl OpenFile {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             written += if self.is_direct() && written + bytes < buffer.len() {
-                whole_pages(bytes)?
+                whole_units(bytes, PAGE_BYTES)?
             } else {
                 bytes
             };
@@ -372,12 +379,12 @@ impl OpenFile {
 }
 
 /// The part of a short direct transfer that can be built on.
-fn whole_pages(bytes: usize) -> io::Result<usize> {
-    match bytes - bytes % PAGE_BYTES {
+fn whole_units(bytes: usize, unit_bytes: usize) -> io::Result<usize> {
+    match bytes - bytes % unit_bytes {
         0 => Err(io::Error::other(format!(
-            "a direct transfer stopped after {bytes} bytes, within its first page"
+            "a direct transfer stopped after {bytes} bytes, within its first {unit_bytes}"
         ))),
-        pages => Ok(pages),
+        units => Ok(units),
     }
 }
 

@@ -3,6 +3,7 @@
 //! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails with
 //! `Unsupported` where it cannot reserve; other errors are the operating system's.
 
+use crate::io::PAGE_BYTES;
 use std::{fs::File, io};
 
 /// Makes `file` bypass the page cache. False if the file system refuses.
@@ -27,6 +28,22 @@ pub(super) fn enable(file: &File) -> io::Result<bool> {
 pub(super) fn disable(file: &File) -> io::Result<()> {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     Ok(fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?)
+}
+
+/// In which units a direct `file` can be read: what the kernel says (since Linux 6.1), else a page.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn unit_bytes(file: &File) -> usize {
+    use rustix::fs::{AtFlags, StatxFlags, statx};
+    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok();
+    told.filter(|told| told.stx_mask & StatxFlags::DIOALIGN.bits() != 0)
+        .map(|told| told.stx_dio_offset_align as usize)
+        .filter(|bytes| bytes.is_power_of_two() && *bytes <= PAGE_BYTES)
+        .unwrap_or(PAGE_BYTES)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn unit_bytes(_: &File) -> usize {
+    PAGE_BYTES
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

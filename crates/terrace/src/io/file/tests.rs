@@ -34,8 +34,14 @@ fn create(disk: &FileDisk, name: &str, direct: bool) -> OpenFile {
     let path = disk.root().join(name);
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let is_direct = direct && direct::enable(&file).unwrap();
+    let read_unit_bytes = if is_direct {
+        direct::unit_bytes(&file)
+    } else {
+        PAGE_BYTES
+    };
     OpenFile {
         file,
+        read_unit_bytes,
         path,
         writable: true,
         aligned: direct,
@@ -85,6 +91,32 @@ fn direct_files_read_at_any_alignment() {
         let mut whole = AlignedBuffer::zeroed(3 * CHUNK_BYTES);
         assert_eq!(file.read_up_to_at(&mut whole, 0).unwrap(), end);
         assert_eq!(whole[..end], *data);
+    }
+}
+
+#[test]
+fn reads_in_units_stay_direct() {
+    for directory in directories() {
+        let disk = FileDisk::new(directory.path()).unwrap();
+        let file = disk
+            .open(Path::new("data"), OpenMode::CREATE.with_direct(true))
+            .unwrap();
+        let data = pattern(64 << 10);
+        file.write_all_at(&aligned(&data), 0).unwrap();
+        let was_direct = file.is_direct();
+        let unit = file.read_unit_bytes();
+        assert!(unit.is_power_of_two() && unit <= PAGE_BYTES, "{unit}");
+        for (offset, units) in (0..data.len() - 5 * unit).step_by(unit).zip((1..=5).cycle()) {
+            let mut buffer = AlignedBuffer::zeroed(units * unit);
+            file.read_exact_at(&mut buffer, offset as u64).unwrap();
+            assert_eq!(*buffer, data[offset..offset + units * unit], "{offset} {units}");
+        }
+        file.set_len(10_000).unwrap();
+        let mut buffer = AlignedBuffer::zeroed(2 * PAGE_BYTES);
+        let start = 10_000 / unit * unit - unit;
+        let bytes = file.read_up_to_at(&mut buffer, start as u64).unwrap();
+        assert_eq!((bytes, &buffer[..bytes]), (10_000 - start, &data[start..10_000]));
+        assert_eq!(file.is_direct(), was_direct);
     }
 }
 

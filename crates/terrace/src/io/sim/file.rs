@@ -1,6 +1,10 @@
 //! An open file of a simulated disk.
 
-use super::{FaultKind, Shared, inode::Inode, state::State};
+use super::{
+    FaultKind, Shared,
+    inode::{Inode, SECTOR_BYTES},
+    state::State,
+};
 use crate::io::{
     DiskFile,
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early},
@@ -132,6 +136,10 @@ impl DiskFile for SimFile {
 
     fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    fn read_unit_bytes(&self) -> usize {
+        SECTOR_BYTES
     }
 }
 

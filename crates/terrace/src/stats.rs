@@ -194,7 +194,8 @@ pub struct QueueStats {
 /// One operation's count and latencies since open.
 #[derive(Debug, Clone)]
 pub struct OperationStats {
-    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …
+    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …; `reader` and `writer` are streams, each counted when it ends
+    /// with the time spent in its calls.
     pub name: &'static str,
     /// Calls that succeeded.
     pub count: u64,

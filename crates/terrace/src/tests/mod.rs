@@ -3,6 +3,7 @@
 
 mod basics;
 mod close;
+mod figures;
 
 use crate::{Options, Store};
 use std::path::Path;

@@ -281,6 +281,11 @@ impl Figures {
                 "1 while writes are refused after a failure",
                 self.0.failed.is_some().into(),
             ),
+            (
+                "terrace_damage_findings",
+                "Damage found when the store was opened",
+                self.0.damage.len() as u64,
+            ),
         ] {
             out.gauge(name, help, value)?;
         }
@@ -396,6 +401,7 @@ mod tests {
         };
         stats.block.objects = 7;
         stats.written.flash_padding_bytes = 9;
+        stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Figures(stats)));
         let mut body = String::new();
@@ -410,6 +416,7 @@ mod tests {
             "terrace_operation_seconds_bucket{le=\"+Inf\",operation=\"get\"} 7",
             "terrace_operation_seconds_count{operation=\"get\"} 7",
             "terrace_operation_seconds_sum{operation=\"get\"} 3.0",
+            "terrace_damage_findings 2",
             "# EOF",
         ] {
             assert!(body.lines().any(|text| text == line), "{line} is not in\n{body}");

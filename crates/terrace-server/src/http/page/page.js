@@ -381,6 +381,7 @@ const tiers = {
       const stats = await ask("/api/stats");
       this.draw(stats);
       await this.follow(stats.import);
+      if (stats.damage.length) notice(`Damage was found when the store was opened: ${stats.damage[0]}${stats.damage.length > 1 ? `, and ${number.format(stats.damage.length - 1)} more` : ""}`, true);
       if (stats.failed) notice(`The store refuses writes: ${stats.failed}`, true);
     } catch (error) {
       notice(`The server does not answer (${error.message}). Trying again…`, true);

@@ -60,6 +60,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "flash_padding_bytes": written.flash_padding_bytes,
             "flash_reinserted_bytes": written.flash_reinserted_bytes,
             "index_bytes": written.index_bytes,
+            "compaction_bytes": written.compaction_bytes,
             "large_user_bytes": written.large_user_bytes,
             "large_destaged_bytes": written.large_destaged_bytes,
             "write_amplification": written.write_amplification(),

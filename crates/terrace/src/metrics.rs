@@ -163,8 +163,6 @@ pub struct Metrics {
     pub user_bytes: AtomicU64,
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,
-    /// Bytes of index tables made by flushes and compactions.
-    pub index_bytes: AtomicU64,
     /// Segments freed by recycling.
     pub segments_recycled: AtomicU64,
     /// Calls.
@@ -214,6 +212,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let blocks = engine.large.blocks();
     let written = engine.log.writer.written();
     let reinserted = load(&metrics.reinserted_bytes);
+    let index = engine.index.stats();
     Stats {
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
@@ -225,7 +224,7 @@ pub fn stats(engine: &Engine) -> Stats {
             live_bytes: engine.large.live_bytes(),
             meta_version: engine.large.meta_version(),
         },
-        index: engine.index.stats(),
+        index,
         flash_index: FlashIndexStats {
             entries: engine.flash_index.len(),
             ram_bytes: engine.flash_index.ram_bytes(),
@@ -252,7 +251,8 @@ pub fn stats(engine: &Engine) -> Stats {
             flash_user_bytes: load(&written.records).saturating_sub(reinserted),
             flash_padding_bytes: load(&written.padding),
             flash_reinserted_bytes: reinserted,
-            index_bytes: load(&metrics.index_bytes),
+            index_bytes: index.flushed_bytes,
+            compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
         },

@@ -126,6 +126,7 @@ impl Figures {
             ("flash", "padding", written.flash_padding_bytes),
             ("flash", "reinsertion", written.flash_reinserted_bytes),
             ("flash", "index", written.index_bytes),
+            ("flash", "compaction", written.compaction_bytes),
             ("large", "user", written.large_user_bytes),
             ("large", "destage", written.large_destaged_bytes),
         ];
@@ -401,6 +402,7 @@ mod tests {
         };
         stats.block.objects = 7;
         stats.written.flash_padding_bytes = 9;
+        stats.written.compaction_bytes = 11;
         stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Figures(stats)));
@@ -410,6 +412,7 @@ mod tests {
             "# TYPE terrace_objects gauge",
             "terrace_objects{home=\"block\"} 7",
             "terrace_written_bytes_total{tier=\"flash\",cause=\"padding\"} 9",
+            "terrace_written_bytes_total{tier=\"flash\",cause=\"compaction\"} 11",
             "terrace_operations_total{operation=\"get\",outcome=\"error\"} 1",
             "terrace_operation_seconds_bucket{le=\"0.000001\",operation=\"get\"} 4",
             "terrace_operation_seconds_bucket{le=\"1.0\",operation=\"get\"} 6",

@@ -4,6 +4,7 @@
 mod basics;
 mod close;
 mod figures;
+mod reopen;
 
 use crate::{Options, Store};
 use std::path::Path;

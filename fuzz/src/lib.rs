@@ -20,6 +20,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("chunk", chunk),
     ("footer", footer),
     ("frame", frame),
+    ("free_list", free_list),
     ("index_entry", index_entry),
     ("index_mark", index_mark),
     ("large_accounting", large_accounting),

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use terrace::{HomeStats, Stats};
 
+/// Findings of damage that the text lists; a lost device makes one per file.
+const FINDINGS_SHOWN: usize = 20;
+
 /// The figures as JSON. Names end in their unit.
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
@@ -57,6 +60,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "flash_padding_bytes": written.flash_padding_bytes,
             "flash_reinserted_bytes": written.flash_reinserted_bytes,
             "index_bytes": written.index_bytes,
+            "compaction_bytes": written.compaction_bytes,
             "large_user_bytes": written.large_user_bytes,
             "large_destaged_bytes": written.large_destaged_bytes,
             "write_amplification": written.write_amplification(),
@@ -66,9 +70,11 @@ pub fn stats_json(stats: &Stats) -> Value {
             "frames": queue.frames,
             "committed_seq": queue.committed_seq,
             "durable_seq": queue.durable_seq,
+            "syncs": queue.syncs,
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
+        "damage": stats.damage,
         "failed": stats.failed,
     })
 }
@@ -102,8 +108,44 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    if !stats.damage.is_empty() {
+        let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");
+        for finding in stats.damage.iter().take(FINDINGS_SHOWN) {
+            let _ = writeln!(text, "  {finding}");
+        }
+        let more = stats.damage.len().saturating_sub(FINDINGS_SHOWN);
+        if more > 0 {
+            let _ = writeln!(text, "  and {more} more, which --json lists");
+        }
+    }
     if let Some(reason) = &stats.failed {
         let _ = writeln!(text, "\nwrites are refused: {reason}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_listed_and_a_long_list_is_cut_short_in_the_text() {
+        let mut stats = Stats::default();
+        assert!(!stats_text(&stats).contains("damage"));
+        stats.damage = (0..25).map(|n| format!("block {n} is gone")).collect();
+        let text = stats_text(&stats);
+        assert!(
+            text.contains("\n  block 0 is gone\n") && text.contains("\n  block 19 is gone\n"),
+            "{text}"
+        );
+        assert!(!text.contains("block 20 ") && text.contains("and 5 more"), "{text}");
+        assert_eq!(stats_json(&stats)["damage"].as_array().map(Vec::len), Some(25));
+    }
+
+    #[test]
+    fn syncs_of_the_log_are_told() {
+        let mut stats = Stats::default();
+        stats.queue.syncs = 7;
+        assert_eq!(stats_json(&stats)["queue"]["syncs"], 7);
+    }
 }

@@ -277,6 +277,26 @@ fn stat_verify_and_repair() {
     assert_eq!(place.run(&["get", "large"]).code(0).0.stdout, large);
 }
 
+#[test]
+fn stat_tells_what_opening_found_damaged() {
+    let place = Place::new();
+    place.run_with_input(&["put", "large", "-"], &bytes(1 << 20)).code(0);
+    assert_eq!(place.run(&["stat", "--json"]).code(0).json()["damage"], json!([]));
+    for path in files(&place.path("terrace-data/large/blocks")) {
+        std::fs::remove_file(path).unwrap();
+    }
+    let stat = place.run(&["stat", "--json"]).code(0).json();
+    let findings = stat["damage"].as_array().unwrap();
+    assert!(
+        findings
+            .iter()
+            .any(|finding| finding.as_str().unwrap().contains("is gone")),
+        "{stat}"
+    );
+    let text = place.run(&["stat"]).code(0).text();
+    assert!(text.contains(findings[0].as_str().unwrap()), "{text}");
+}
+
 /// Flips a byte in the middle of where `value` is stored, or flips it back.
 fn flip_a_byte_of(value: &[u8], place: &Place) {
     let marker = &value[1000..1100];

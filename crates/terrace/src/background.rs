@@ -84,12 +84,9 @@ fn flush_index(engine: &Arc<Engine>) {
 /// # Errors
 /// The log's or the index's.
 pub fn flush_index_once(engine: &Engine) -> Result<()> {
-    let before = engine.index.stats().bytes;
     let mark = engine.index.flush_sealed(engine.watermark_seq())?;
     engine.log.set_index_full(None);
     if let Some(mark) = mark {
-        let made = engine.index.stats().bytes.saturating_sub(before);
-        engine.metrics.index_bytes.fetch_add(made, Ordering::Relaxed);
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
         engine.log.notify_progress();
         engine.wake_recycler();

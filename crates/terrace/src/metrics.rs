@@ -5,7 +5,10 @@ use crate::{
     WrittenStats, engine::Engine, flash::segments::SegmentState,
 };
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -26,18 +29,29 @@ impl Operation {
     pub fn measure<T, E>(&self, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let start = Instant::now();
         let outcome = call();
-        if outcome.is_err() {
+        self.record(elapsed_ns(start), outcome.is_err());
+        outcome
+    }
+
+    /// Runs and counts one call of several parts; it failed if any of them did.
+    pub fn measure_all<T, E>(&self, call: impl FnOnce() -> Vec<Result<T, E>>) -> Vec<Result<T, E>> {
+        let start = Instant::now();
+        let outcomes = call();
+        self.record(elapsed_ns(start), outcomes.iter().any(Result::is_err));
+        outcomes
+    }
+
+    fn record(&self, elapsed_ns: u64, failed: bool) {
+        if failed {
             self.errors.fetch_add(1, Ordering::Relaxed);
-            return outcome;
+            return;
         }
-        let elapsed_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let bucket = (elapsed_ns / FIRST_BUCKET_NS)
             .checked_ilog2()
             .map_or(0, |log| log as usize + 1)
             .min(BUCKETS - 1);
         self.total_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        outcome
     }
 
     fn stats(&self, name: &'static str) -> OperationStats {
@@ -60,6 +74,68 @@ impl Operation {
             errors: self.errors.load(Ordering::Relaxed),
             total_ns: self.total_ns.load(Ordering::Relaxed),
             buckets,
+        }
+    }
+}
+
+fn elapsed_ns(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The calls of one stream. They count as one operation when the stream ends, with the time spent in them: what the
+/// caller does in between is not the store's latency.
+#[derive(Debug)]
+pub struct StreamClock {
+    operation: Arc<Operation>,
+    spent_ns: AtomicU64,
+    failed: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl StreamClock {
+    /// For a stream to read: it ends when it is dropped, wherever it is then.
+    pub fn reading(operation: &Arc<Operation>) -> Self {
+        Self::new(operation, true)
+    }
+
+    /// For a stream to write: it ends with [`StreamClock::last`], or when a call fails. One that the caller gives up
+    /// is no operation.
+    pub fn writing(operation: &Arc<Operation>) -> Self {
+        Self::new(operation, false)
+    }
+
+    fn new(operation: &Arc<Operation>, ended: bool) -> Self {
+        Self {
+            operation: Arc::clone(operation),
+            spent_ns: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            ended: AtomicBool::new(ended),
+        }
+    }
+
+    /// Runs one call.
+    pub fn time<T, E>(&self, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let start = Instant::now();
+        let outcome = call();
+        self.spent_ns.fetch_add(elapsed_ns(start), Ordering::Relaxed);
+        if outcome.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// Runs the last call.
+    pub fn last<T, E>(&self, call: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.time(call)
+    }
+}
+
+impl Drop for StreamClock {
+    fn drop(&mut self) {
+        let failed = *self.failed.get_mut();
+        if failed || *self.ended.get_mut() {
+            self.operation.record(*self.spent_ns.get_mut(), failed);
         }
     }
 }
@@ -87,8 +163,6 @@ pub struct Metrics {
     pub user_bytes: AtomicU64,
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,
-    /// Bytes of index tables made by flushes and compactions.
-    pub index_bytes: AtomicU64,
     /// Segments freed by recycling.
     pub segments_recycled: AtomicU64,
     /// Calls.
@@ -105,6 +179,12 @@ pub struct Metrics {
     pub write: Operation,
     /// Calls.
     pub scan: Operation,
+    /// Calls.
+    pub multi_get: Operation,
+    /// Streams read.
+    pub reader: Arc<Operation>,
+    /// Streams written.
+    pub writer: Arc<Operation>,
 }
 
 impl Metrics {
@@ -117,6 +197,9 @@ impl Metrics {
             self.delete.stats("delete"),
             self.write.stats("write"),
             self.scan.stats("scan"),
+            self.multi_get.stats("multi_get"),
+            self.reader.stats("reader"),
+            self.writer.stats("writer"),
         ]
     }
 }
@@ -129,6 +212,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let blocks = engine.large.blocks();
     let written = engine.log.writer.written();
     let reinserted = load(&metrics.reinserted_bytes);
+    let index = engine.index.stats();
     Stats {
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
@@ -140,7 +224,7 @@ pub fn stats(engine: &Engine) -> Stats {
             live_bytes: engine.large.live_bytes(),
             meta_version: engine.large.meta_version(),
         },
-        index: engine.index.stats(),
+        index,
         flash_index: FlashIndexStats {
             entries: engine.flash_index.len(),
             ram_bytes: engine.flash_index.ram_bytes(),
@@ -167,7 +251,8 @@ pub fn stats(engine: &Engine) -> Stats {
             flash_user_bytes: load(&written.records).saturating_sub(reinserted),
             flash_padding_bytes: load(&written.padding),
             flash_reinserted_bytes: reinserted,
-            index_bytes: load(&metrics.index_bytes),
+            index_bytes: index.flushed_bytes,
+            compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
         },

@@ -8,7 +8,7 @@ use crate::{
     Error, Options, Result,
     accounting::Accounting,
     engine::{Engine, Parts},
-    flash::{self, frame::FramePool, segments::Segments},
+    flash::{self, frame::FramePool, free_list::decode_free_list, segments::Segments},
     index::{IndexMark, IndexOptions, OrderedIndex},
     io::{Disk, FileDisk},
     large::{LargeOptions, LargeSpace},
@@ -82,10 +82,16 @@ pub fn open(mut options: Options) -> Result<Engine> {
     }
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
+    let mut over_uses = Vec::new();
     if let Some(mark) = &mark {
-        let large_part = accounting.restore(&mark.payload).ok_or_else(|| {
-            Error::corruption("the index's mark", "its accounting is too short; run `terrace repair`")
+        let parts = accounting.restore(&mark.payload).and_then(decode_free_list);
+        let (list, large_part) = parts.ok_or_else(|| {
+            Error::corruption(
+                "the index's mark",
+                "its accounting is too short or of another format; run `terrace repair`",
+            )
         })?;
+        over_uses = list;
         large.restore_accounting(large_part)?;
     }
     let segments = Segments::open(
@@ -96,6 +102,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         options.direct_io,
         options.read_only,
     )?;
+    segments.free_over_uses(&over_uses);
     let pool = Arc::new(FramePool::default());
     let mut recovered = flash::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);

@@ -85,6 +85,10 @@ pub struct IndexStats {
     pub persisted_seq: u64,
     /// Flushes since open.
     pub flushes: u64,
+    /// Bytes of the tables flushes have written since open.
+    pub flushed_bytes: u64,
+    /// Bytes of the tables compactions have written since open: entries written again.
+    pub compacted_bytes: u64,
     /// Data block reads that went to the file since open.
     pub block_reads: u64,
 }
@@ -145,8 +149,10 @@ pub struct WrittenStats {
     pub flash_padding_bytes: u64,
     /// Live values written again by recycling.
     pub flash_reinserted_bytes: u64,
-    /// Index tables written by flushes and compactions (a lower bound from the table sizes).
+    /// Index tables written by flushes.
     pub index_bytes: u64,
+    /// Index tables written by compactions: entries written again.
+    pub compaction_bytes: u64,
     /// Values of user commits in blocks, with headers and padding.
     pub large_user_bytes: u64,
     /// Cold values moved to blocks by recycling.
@@ -162,6 +168,7 @@ impl WrittenStats {
             + self.flash_padding_bytes
             + self.flash_reinserted_bytes
             + self.index_bytes
+            + self.compaction_bytes
             + self.large_user_bytes
             + self.large_destaged_bytes;
         if self.user_bytes == 0 {
@@ -194,7 +201,8 @@ pub struct QueueStats {
 /// One operation's count and latencies since open.
 #[derive(Debug, Clone)]
 pub struct OperationStats {
-    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …
+    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …; `reader` and `writer` are streams, each counted when it ends
+    /// with the time spent in its calls.
     pub name: &'static str,
     /// Calls that succeeded.
     pub count: u64,

@@ -3,7 +3,7 @@
 use crate::{
     Batch, Condition, Durability, Error, Object, ObjectInfo, Options, PutOptions, Reader, RepairReport, Result, Scan,
     ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions, background, engine::Engine,
-    manifest, read, recover, repair, verify, write,
+    manifest, metrics::StreamClock, read, recover, repair, verify, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -115,7 +115,9 @@ impl Store {
     /// # Errors
     /// As [`Store::put_with`].
     pub fn writer(&self, key: impl AsRef<[u8]>, options: WriterOptions) -> Result<ValueWriter> {
-        ValueWriter::new(Arc::clone(self.engine()), key.as_ref(), options)
+        let engine = self.engine();
+        let clock = Arc::new(StreamClock::writing(&engine.metrics.writer));
+        clock.time(|| ValueWriter::new(Arc::clone(engine), key.as_ref(), options, Arc::clone(&clock)))
     }
 
     /// Reads an object whole.
@@ -156,13 +158,19 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
-        write::check_key(key.as_ref())?;
-        Reader::newest(self.engine(), key.as_ref())
+        let engine = self.engine();
+        let clock = StreamClock::reading(&engine.metrics.reader);
+        let reader = clock.time(|| {
+            write::check_key(key.as_ref())?;
+            Reader::newest(engine, key.as_ref())
+        })?;
+        Ok(reader.map(|reader| reader.timed_by(clock)))
     }
 
     /// Reads several objects, in parallel. The results are in the order of the keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
-        read::multi_get(self.engine(), keys)
+        let engine = self.engine();
+        engine.metrics.multi_get.measure_all(|| read::multi_get(engine, keys))
     }
 
     /// Objects in a range, in key order, as of this call.

@@ -52,6 +52,18 @@ pub fn accounting(data: &[u8]) -> bool {
     true
 }
 
+/// The list of free segments encodes to the bytes it was read from, and the rest is left to the large space.
+///
+/// # Panics
+/// If a property is broken.
+pub fn free_list(data: &[u8]) -> bool {
+    let Some((encoded, rest)) = fuzzing::free_list(data) else {
+        return false;
+    };
+    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
+    !encoded.is_empty()
+}
+
 /// Live bytes of blocks that are read encode to something that reads the same and is no longer.
 ///
 /// # Panics

@@ -126,6 +126,7 @@ impl Figures {
             ("flash", "padding", written.flash_padding_bytes),
             ("flash", "reinsertion", written.flash_reinserted_bytes),
             ("flash", "index", written.index_bytes),
+            ("flash", "compaction", written.compaction_bytes),
             ("large", "user", written.large_user_bytes),
             ("large", "destage", written.large_destaged_bytes),
         ];
@@ -281,6 +282,11 @@ impl Figures {
                 "1 while writes are refused after a failure",
                 self.0.failed.is_some().into(),
             ),
+            (
+                "terrace_damage_findings",
+                "Damage found when the store was opened",
+                self.0.damage.len() as u64,
+            ),
         ] {
             out.gauge(name, help, value)?;
         }
@@ -396,6 +402,8 @@ mod tests {
         };
         stats.block.objects = 7;
         stats.written.flash_padding_bytes = 9;
+        stats.written.compaction_bytes = 11;
+        stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Figures(stats)));
         let mut body = String::new();
@@ -404,12 +412,14 @@ mod tests {
             "# TYPE terrace_objects gauge",
             "terrace_objects{home=\"block\"} 7",
             "terrace_written_bytes_total{tier=\"flash\",cause=\"padding\"} 9",
+            "terrace_written_bytes_total{tier=\"flash\",cause=\"compaction\"} 11",
             "terrace_operations_total{operation=\"get\",outcome=\"error\"} 1",
             "terrace_operation_seconds_bucket{le=\"0.000001\",operation=\"get\"} 4",
             "terrace_operation_seconds_bucket{le=\"1.0\",operation=\"get\"} 6",
             "terrace_operation_seconds_bucket{le=\"+Inf\",operation=\"get\"} 7",
             "terrace_operation_seconds_count{operation=\"get\"} 7",
             "terrace_operation_seconds_sum{operation=\"get\"} 3.0",
+            "terrace_damage_findings 2",
             "# EOF",
         ] {
             assert!(body.lines().any(|text| text == line), "{line} is not in\n{body}");

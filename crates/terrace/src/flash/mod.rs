@@ -3,11 +3,12 @@
 //!
 //! In reading order: [`format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit in memory),
 //! [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole segment), [`recover`] (the end of the log),
-//! [`index`] (which record is a key's: the flash index in RAM).
+//! [`index`] (which record is a key's: the flash index in RAM), [`free_list`] (what the index's mark says of the ring).
 
 pub mod address;
 pub mod format;
 pub mod frame;
+pub mod free_list;
 mod gate;
 pub mod index;
 pub mod reader;

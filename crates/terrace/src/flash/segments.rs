@@ -144,11 +144,11 @@ pub struct Segments {
     direct_io: bool,
     slots: Vec<OnceLock<Segment>>,
     created: AtomicU32,
-    free: Mutex<Vec<u32>>,
+    pub(super) free: Mutex<Vec<u32>>,
     free_count: AtomicU32,
     /// One file is made at a time: a commit and the flusher may both want one.
     creating: Mutex<()>,
-    next_generation: AtomicU64,
+    pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
     /// What opening found damaged, in words.
     damage: Mutex<Vec<String>>,

@@ -3,6 +3,7 @@
 
 mod format;
 mod frame;
+mod free_list;
 mod recover;
 mod scan;
 mod segments;

@@ -39,6 +39,7 @@ impl OrderedIndex {
             return Ok(None);
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.written.look(&self.tree);
         // Sealing holds the same lock, so both lists agree here: what the library no longer has sealed is on flash.
         let mut marks = self.marks.lock();
         let sealed_now = self.tree.sealed_memtable_count();
@@ -60,12 +61,17 @@ impl OrderedIndex {
             return Ok(false);
         }
         let watermark = self.raise_watermark(watermark_seq);
+        self.written.look(&self.tree);
         let before = self.tree.current_version().id();
         let strategy = self.strategy.clone();
         let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
         self.noting_failure(compacted)?;
         // A flush in between counts as well; the next step then finds nothing to do.
-        Ok(self.tree.current_version().id() != before)
+        let changed = self.tree.current_version().id() != before;
+        if changed {
+            self.written.look(&self.tree);
+        }
+        Ok(changed)
     }
 
     fn raise_watermark(&self, watermark_seq: u64) -> SeqNo {

@@ -53,6 +53,7 @@ mod errors;
 mod mark;
 mod open;
 mod scan;
+mod written;
 
 #[cfg(test)]
 mod contract_tests;
@@ -79,6 +80,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use written::WrittenTables;
 
 /// States the library may install between two commits, as bits of the seqno below the commit's seq. With 48
 /// bits of seq this leaves the top bit clear, as the library asks.
@@ -127,6 +129,7 @@ pub struct OrderedIndex {
     /// Why flushes and compactions are refused, if they are.
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
+    written: WrittenTables,
 }
 
 /// Marks in the order of their memtables.
@@ -230,6 +233,8 @@ impl OrderedIndex {
             memtable_bytes: sealed_bytes + self.tree.active_memtable().size(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
             flushes: self.flushes.load(Ordering::Relaxed),
+            flushed_bytes: self.written.flushed_bytes(),
+            compacted_bytes: self.written.compacted_bytes(),
             // Two counters that others raise meanwhile: their difference may be off by a few, never below zero.
             block_reads: metrics
                 .data_block_load_count()

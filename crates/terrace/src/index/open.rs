@@ -3,7 +3,7 @@
 //! On failure: nothing was changed that a later open could miss. Files that no state names (leftovers of a flush
 //! or compaction cut short) are removed here and by the library.
 
-use super::{IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY};
+use super::{IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY, written::WrittenTables};
 use crate::{Error, Result, Tier};
 use lsm_tree::{
     AbstractTree as _, AnyTree, Cache, CompressionType, Config, DescriptorTable, SeqNo, SequenceNumberCounter, Tree,
@@ -61,6 +61,7 @@ impl OrderedIndex {
             ));
         }
         let index = Self {
+            written: WrittenTables::new(&tree),
             tree,
             dir: dir.to_path_buf(),
             options,

@@ -6,6 +6,7 @@ use crate::{
     engine::Engine,
     index::{Entry, Home},
     large::ValueReader,
+    metrics::StreamClock,
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc};
@@ -16,6 +17,8 @@ use std::{io, ops::Range, sync::Arc};
 pub struct Reader {
     info: ObjectInfo,
     source: Source,
+    /// Of a stream that counts as an operation of its own.
+    clock: Option<StreamClock>,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,11 @@ impl Reader {
                 value: hit.value,
                 position: 0,
             };
-            return Ok(Some(Self { info, source }));
+            return Ok(Some(Self {
+                info,
+                source,
+                clock: None,
+            }));
         }
         Self::open(engine, key, |key| find_entry(engine, key))
     }
@@ -99,7 +106,17 @@ impl Reader {
                 position: 0,
             },
         };
-        Ok(Self { info, source })
+        Ok(Self {
+            info,
+            source,
+            clock: None,
+        })
+    }
+
+    /// Counts the stream's calls.
+    pub(crate) fn timed_by(mut self, clock: StreamClock) -> Self {
+        self.clock = Some(clock);
+        self
     }
 
     /// The object.
@@ -139,7 +156,7 @@ impl Reader {
                 *position += count;
                 Ok(count)
             }
-            Source::Block(reader) => reader.read(out),
+            Source::Block(reader) => timed(self.clock.as_ref(), || reader.read(out)),
         }
     }
 
@@ -155,10 +172,17 @@ impl Reader {
             Source::Memory { value, .. } => Ok(value.slice(start as usize..end as usize)),
             Source::Block(reader) => {
                 let mut out = Vec::new();
-                reader.read_range(start..end, &mut out)?;
+                timed(self.clock.as_ref(), || reader.read_range(start..end, &mut out))?;
                 Ok(out.into())
             }
         }
+    }
+}
+
+fn timed<T>(clock: Option<&StreamClock>, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    match clock {
+        Some(clock) => clock.time(call),
+        None => call(),
     }
 }
 

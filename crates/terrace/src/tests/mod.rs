@@ -3,6 +3,8 @@
 
 mod basics;
 mod close;
+mod figures;
+mod reopen;
 
 use crate::{Options, Store};
 use std::path::Path;

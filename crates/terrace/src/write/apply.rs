@@ -14,6 +14,7 @@ use crate::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
         frame::Frame,
+        free_list::encode_free_list,
     },
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
     key_hash,
@@ -161,6 +162,9 @@ impl Applier {
         // sealed behind the flusher's back would be persisted ahead of the log.
         engine.log.make_durable(self.index.applied_seq())?;
         let mut payload = engine.accounting.encode().to_vec();
+        payload.extend_from_slice(&encode_free_list(
+            &engine.log.segments.over_uses(self.index.applied_seq()),
+        ));
         payload.extend_from_slice(&engine.large.accounting());
         let mark = IndexMark {
             applied_seq: self.index.applied_seq(),

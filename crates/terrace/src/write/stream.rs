@@ -6,6 +6,7 @@ use crate::{
     engine::Engine,
     flash::format::Extent,
     large::{LargeSpace, LargeValue, LargeWriter},
+    metrics::StreamClock,
 };
 use parking_lot::Mutex;
 use std::{io, sync::Arc};
@@ -122,6 +123,7 @@ pub struct ValueWriter {
     options: WriterOptions,
     stage: Stage,
     length: u64,
+    clock: Arc<StreamClock>,
 }
 
 enum Stage {
@@ -145,7 +147,12 @@ impl ValueWriter {
     ///
     /// # Errors
     /// [`Error::Invalid`], or the large space's if the length is known and there is no room.
-    pub(crate) fn new(engine: Arc<Engine>, key: &[u8], options: WriterOptions) -> Result<Self> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: &[u8],
+        options: WriterOptions,
+        clock: Arc<StreamClock>,
+    ) -> Result<Self> {
         engine.check_writable()?;
         check_key(key)?;
         check_length(options.length.unwrap_or(0))?;
@@ -163,6 +170,7 @@ impl ValueWriter {
             options,
             stage,
             length: 0,
+            clock,
         })
     }
 
@@ -171,7 +179,8 @@ impl ValueWriter {
     /// # Errors
     /// [`Error::Invalid`] beyond the announced or the largest length, or the large space's. The stream is then over.
     pub fn append(&mut self, data: &[u8]) -> Result<()> {
-        let outcome = self.try_append(data);
+        let clock = Arc::clone(&self.clock);
+        let outcome = clock.time(|| self.try_append(data));
         if outcome.is_err() {
             self.stage = Stage::Failed;
         }
@@ -214,6 +223,11 @@ impl ValueWriter {
     /// # Errors
     /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as for a put.
     pub fn finish(self) -> Result<Version> {
+        let clock = Arc::clone(&self.clock);
+        clock.last(|| self.commit())
+    }
+
+    fn commit(self) -> Result<Version> {
         if let Some(announced) = self.options.length.filter(|announced| self.length != *announced) {
             return Err(Error::invalid(format!(
                 "the stream has {} bytes; {announced} were announced",

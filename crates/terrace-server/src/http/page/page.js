@@ -381,6 +381,7 @@ const tiers = {
       const stats = await ask("/api/stats");
       this.draw(stats);
       await this.follow(stats.import);
+      if (stats.damage.length) notice(`Damage was found when the store was opened: ${stats.damage[0]}${stats.damage.length > 1 ? `, and ${number.format(stats.damage.length - 1)} more` : ""}`, true);
       if (stats.failed) notice(`The store refuses writes: ${stats.failed}`, true);
     } catch (error) {
       notice(`The server does not answer (${error.message}). Trying again…`, true);
@@ -409,7 +410,7 @@ const tiers = {
     const facts = [
       ["Write amplification", written.user_bytes ? `${written.write_amplification.toFixed(2)}×` : "nothing written yet"],
       ["Given to the store", size(written.user_bytes)],
-      ["Written to flash", size(written.flash_user_bytes + written.flash_padding_bytes + written.flash_reinserted_bytes + written.index_bytes)],
+      ["Written to flash", size(written.flash_user_bytes + written.flash_padding_bytes + written.flash_reinserted_bytes + written.index_bytes + written.compaction_bytes)],
       ["Written to disk", size(written.large_user_bytes + written.large_destaged_bytes)],
       ["Flash log", `${size(stats.log.allocated_bytes)} of ${size(stats.log.capacity_bytes)}`],
       ["Waiting in RAM", size(stats.queue.overlay_bytes)],

@@ -1,0 +1,107 @@
+//! Which segments may be written again, as bytes for the index's mark: without it every segment counted as used after an
+//! open, and had to be read and drained once more.
+//!
+//! Invariants: a segment is listed with the generation of the use that is over. Nothing that the index holds as of the
+//! mark's seq points into that use, and no commit after that seq is in it. A later use has a higher generation, whose
+//! header is durable before its first frame, so a list that is out of date is told by the header.
+//!
+//! On failure: a segment that is not listed counts as used, which costs time and no data.
+
+use super::segments::{Segment, SegmentState, Segments};
+use std::sync::atomic::Ordering;
+
+/// One use of a segment that is over: number and generation.
+pub type OverUse = (u32, u64);
+
+const MAGIC: [u8; 4] = *b"TRFS";
+const FORMAT_VERSION: u32 = 1;
+const HEAD_BYTES: usize = 12;
+const ITEM_BYTES: usize = 12;
+/// Most that a mark lists: there is one per memtable, so it must stay small. More count as used until they are drained.
+pub const LISTED_MAX: usize = 4096;
+
+/// The stored form of a list in order of the numbers, each there once, generations from 1.
+#[must_use]
+pub fn encode_free_list(list: &[OverUse]) -> Vec<u8> {
+    let list = &list[..list.len().min(LISTED_MAX)];
+    let mut out = Vec::with_capacity(HEAD_BYTES + list.len() * ITEM_BYTES);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    #[allow(clippy::cast_possible_truncation)] // at most LISTED_MAX
+    out.extend_from_slice(&(list.len() as u32).to_le_bytes());
+    for (number, generation) in list {
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&generation.to_le_bytes());
+    }
+    out
+}
+
+/// Reads the stored form; gives the list and what follows it. Other bytes are taken to have no list, as in marks that
+/// `repair` writes. `None` if a list is cut short, of another format, or not as it is written.
+#[must_use]
+pub fn decode_free_list(bytes: &[u8]) -> Option<(Vec<OverUse>, &[u8])> {
+    if !bytes.starts_with(&MAGIC) {
+        return Some((Vec::new(), bytes));
+    }
+    let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
+    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
+    let count = word(8)? as usize;
+    if word(4)? != FORMAT_VERSION || count > LISTED_MAX {
+        return None;
+    }
+    let (items, rest) = rest.split_at_checked(count * ITEM_BYTES)?;
+    let mut list = Vec::with_capacity(count);
+    for item in items.chunks_exact(ITEM_BYTES) {
+        let (number, generation) = item.split_first_chunk::<4>()?;
+        let (number, generation) = (
+            u32::from_le_bytes(*number),
+            u64::from_le_bytes(generation.try_into().ok()?),
+        );
+        if generation == 0 || list.last().is_some_and(|(before, _)| *before >= number) {
+            return None;
+        }
+        list.push((number, generation));
+    }
+    Some((list, rest))
+}
+
+impl Segments {
+    /// Uses of segments that are over once the index has persisted `applied_seq`: of free ones, and of those drained as of
+    /// that seq. Only a use that is still the segment's last one may be listed; so of the free, those nobody takes meanwhile,
+    /// and of the drained, those whose generation is the same after the look as before.
+    pub fn over_uses(&self, applied_seq: u64) -> Vec<OverUse> {
+        let mut list: Vec<OverUse> = self
+            .iter()
+            .filter_map(|segment| Self::drained_use(segment, applied_seq))
+            .collect();
+        let free = self.free.lock();
+        let free = free.iter().filter_map(|number| self.get(*number));
+        list.extend(free.map(|segment| (segment.number, segment.generation())));
+        // Generation 0: it was never used, which its header says as well.
+        list.retain(|(_, generation)| *generation > 0);
+        list.sort_unstable();
+        // Drained at the first look and free at the second: the same use.
+        list.dedup_by_key(|(number, _)| *number);
+        list
+    }
+
+    fn drained_use(segment: &Segment, applied_seq: u64) -> Option<OverUse> {
+        let generation = segment.generation();
+        let over = segment.state() == SegmentState::Drained && segment.drained_seq() <= applied_seq;
+        (over && segment.generation() == generation).then_some((segment.number, generation))
+    }
+
+    /// Frees the segments whose last use is listed, before recovery looks at any. Generations that are listed are not given
+    /// out again, even if the files that had them are gone.
+    pub fn free_over_uses(&self, list: &[OverUse]) {
+        for &(number, generation) in list {
+            self.next_generation
+                .fetch_max(generation.saturating_add(1), Ordering::AcqRel);
+            let same =
+                |segment: &&Segment| segment.state() == SegmentState::Sealed && segment.generation() == generation;
+            if let Some(segment) = self.get(number).filter(same) {
+                self.free_unused(segment);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The bytes counted as written, by cause, against those that the process handed to the kernel. One test in a process
+//! of its own, since the kernel counts by process.
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+use terrace::{Batch, Durability, Options, PutOptions, Stats, Store};
+
+/// Bytes given to writing calls so far.
+fn kernel_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+    line.parse().unwrap()
+}
+
+/// Bytes on both devices by all causes.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn counted_bytes(stats: &Stats) -> u64 {
+    let written = &stats.written;
+    let causes = written.flash_user_bytes
+        + written.flash_padding_bytes
+        + written.flash_reinserted_bytes
+        + written.index_bytes
+        + written.compaction_bytes
+        + written.large_user_bytes
+        + written.large_destaged_bytes;
+    let by_amplification = written.write_amplification() * written.user_bytes as f64;
+    assert!(
+        (by_amplification - causes as f64).abs() < 1.0 + causes as f64 / 1e6,
+        "a cause is left out"
+    );
+    causes
+}
+
+fn settled(store: &Store) -> Stats {
+    store.flush().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut last = store.stats();
+    // Compactions go on after the flush: until the tables have not changed for a while.
+    loop {
+        std::thread::sleep(Duration::from_millis(1500));
+        let now = store.stats();
+        if now.written.compaction_bytes == last.written.compaction_bytes && now.index.tables == last.index.tables {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "compactions go on for ever");
+        last = now;
+    }
+}
+
+#[test]
+fn every_byte_given_to_the_devices_has_a_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 64 << 20,
+        size_threshold_bytes: 64 << 10,
+        split_threshold_bytes: 4 << 20,
+        memtable_bytes: 512 << 10,
+        ..Options::new(dir.path())
+    })
+    .unwrap();
+    let before = (kernel_bytes(), counted_bytes(&store.stats()));
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    // Tiny values, which compactions write again, over and over.
+    for n in 0..200_000_u64 {
+        let key = format!("tiny/{:06}", n * 7919 % 40_000);
+        store.put_with(key, n.to_le_bytes().repeat(7), &buffered).unwrap();
+    }
+    for n in 0..8_u8 {
+        let mut batch = Batch::new();
+        batch.put(format!("large/{n}"), vec![n; 1 << 20]);
+        batch.put(format!("small/{n}"), vec![n; 10_000]);
+        store.write(batch, Durability::Sync).unwrap();
+    }
+    let stats = settled(&store);
+    let kernel = kernel_bytes() - before.0;
+    let counted = counted_bytes(&stats) - before.1;
+    let compactions = stats.written.compaction_bytes;
+    assert!(
+        compactions > kernel / 20,
+        "{compactions} of {kernel} bytes: too few compactions to tell anything"
+    );
+    // What has no cause: a page per segment, LargeMeta, the files that name the index's state.
+    assert!(counted <= kernel, "{counted} counted, {kernel} written");
+    assert!(
+        counted > kernel - kernel / 50,
+        "{counted} counted, {kernel} written: {:?}",
+        stats.written
+    );
+    eprintln!("{counted} of {kernel} bytes have a cause; {:?}", stats.written);
+}

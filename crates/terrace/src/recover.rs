@@ -109,7 +109,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
     let large_sync = {
         let unsynced = Arc::clone(&unsynced);
-        Box::new(move || unsynced.sync())
+        Box::new(move |turn| unsynced.sync(turn))
     };
     let log = CommitLog::new(
         segments,

@@ -288,7 +288,7 @@ impl Recycler {
         for item in moves {
             let bytes = item.1.record_bytes();
             if part_bytes + bytes > MOVES_BYTES && !part.is_empty() {
-                self.engine.log.commit(Committer::Recycler, &part, false, || Ok(()))?;
+                self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
                 part.clear();
                 part_bytes = 0;
             }
@@ -297,7 +297,7 @@ impl Recycler {
             part.push(item);
         }
         if !part.is_empty() {
-            self.engine.log.commit(Committer::Recycler, &part, false, || Ok(()))?;
+            self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
         }
         Ok(total)
     }

@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 /// Keeps the memory of finished frames for the next ones.
@@ -62,7 +62,7 @@ pub struct Frame {
     contents: RwLock<Contents>,
     written: AtomicBool,
     applied: AtomicBool,
-    needs_large_sync: AtomicBool,
+    large_turn: AtomicU64,
     pool: Arc<FramePool>,
 }
 
@@ -103,7 +103,7 @@ impl Frame {
             }),
             written: AtomicBool::new(false),
             applied: AtomicBool::new(false),
-            needs_large_sync: AtomicBool::new(false),
+            large_turn: AtomicU64::new(0),
             pool,
         }
     }
@@ -217,14 +217,15 @@ impl Frame {
         }
     }
 
-    /// A record in it points to a value in the large space that is written but not yet durable.
-    pub fn set_needs_large_sync(&self) {
-        self.needs_large_sync.store(true, Ordering::Release);
+    /// Its records point to values in the large space that are not known to be durable, the last of them with this
+    /// turn (above 0).
+    pub fn needs_large_sync(&self, turn: u64) {
+        self.large_turn.fetch_max(turn, Ordering::AcqRel);
     }
 
-    /// Whether the large space must be synced before this frame may be written.
-    pub fn needs_large_sync(&self) -> bool {
-        self.needs_large_sync.load(Ordering::Acquire)
+    /// Up to which turn the large space must be synced before this frame may be written; 0 if it need not be.
+    pub fn large_turn(&self) -> u64 {
+        self.large_turn.load(Ordering::Acquire)
     }
 
     /// Its bytes are in the segment file.

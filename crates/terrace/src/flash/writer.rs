@@ -21,8 +21,8 @@ use std::{
     },
 };
 
-/// Makes every finished value of the large space durable.
-pub type LargeSync = Box<dyn Fn() -> Result<()> + Send + Sync>;
+/// Makes the values of the large space up to a turn durable.
+pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
 /// Group commit.
 pub struct FrameWriter {
@@ -243,8 +243,9 @@ impl FrameWriter {
                     durable_seq = written_seq;
                 }
             }
-            if frame.needs_large_sync() {
-                outcome = outcome.and_then(|()| (self.large_sync)());
+            let large_turn = frame.large_turn();
+            if large_turn > 0 {
+                outcome = outcome.and_then(|()| (self.large_sync)(large_turn));
             }
             outcome = outcome.and_then(|()| self.write_frame(segments, frame));
             if outcome.is_err() {

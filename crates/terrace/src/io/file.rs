@@ -225,6 +225,23 @@ impl DiskFile for OpenFile {
         Ok(())
     }
 
+    fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
+        let bytes = buffers.iter().map(|buffer| buffer.len()).sum();
+        check_range(&self.path, offset, bytes)?;
+        check_writable("write", &self.path, self.writable)?;
+        if self.aligned {
+            // Each of them aligned makes their sum and every position aligned.
+            for buffer in buffers {
+                check_aligned(&self.path, buffer, offset)?;
+            }
+        }
+        self.counters.write_requested();
+        self.write_vectored_fully(buffers, offset)
+            .map_err(|error| at("write", &self.path, error))?;
+        self.counters.write_done(bytes);
+        Ok(())
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.counters.sync_requested();
         // An interrupted sync did not happen; a failed one is not retried, because the kernel may have
@@ -324,6 +341,27 @@ impl OpenFile {
             } else {
                 bytes
             };
+        }
+        Ok(())
+    }
+
+    /// Writes all of `buffers`: in one call, and what that leaves buffer by buffer.
+    fn write_vectored_fully(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
+        let mut written = self.attempt(|file| direct::write_vectored(file, buffers, offset))?;
+        let mut position = offset;
+        for buffer in buffers {
+            let done = written.min(buffer.len());
+            written -= done;
+            // A direct write goes on at a page boundary; what is before it may be written again.
+            let from = if done < buffer.len() && self.is_direct() {
+                done - done % PAGE_BYTES
+            } else {
+                done
+            };
+            if from < buffer.len() {
+                self.write_fully(&buffer[from..], position + from as u64)?;
+            }
+            position += buffer.len() as u64;
         }
         Ok(())
     }

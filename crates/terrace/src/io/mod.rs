@@ -126,6 +126,18 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's. What was written of `buffer` is then unknown.
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes all of `buffers`, one behind the other, from `offset`: as one request where the system can.
+    ///
+    /// # Errors
+    /// As [`DiskFile::write_all_at`]; what was written of any of them is then unknown.
+    fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
+        let mut position = offset;
+        for buffer in buffers {
+            self.write_all_at(buffer, position)?;
+            position += buffer.len() as u64;
+        }
+        Ok(())
+    }
     /// Makes everything written before the call durable (`fdatasync`).
     ///
     /// # Errors

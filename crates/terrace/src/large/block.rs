@@ -1,14 +1,19 @@
-//! One LargeBlock in RAM: what may still be written to it, what is live in it, and its shared syncs.
+//! One LargeBlock in RAM: what may still be written to it, what is live in it, and what waits to be written.
 //!
 //! Invariants:
 //! - Every byte of a block is given out to one writer once; an abandoned extent is never written again.
 //! - `Writing` is there only while this process may write the block; after a restart it never is again.
 //! - After a failed write or sync no further extent is reserved in the block.
+//! - An extent in the queue (`queue`) is found in `behind` from before anybody learns of it until it is written.
 
-use super::format::{ExtentKind, FooterEntry, PAGE};
-use crate::io::DiskFile;
-use parking_lot::{Condvar, Mutex};
+use super::{
+    format::{ExtentKind, FooterEntry, PAGE},
+    group::GroupSync,
+};
+use crate::io::{AlignedBuffer, DiskFile};
+use parking_lot::Mutex;
 use std::{
+    collections::BTreeMap,
     io,
     sync::{
         Arc,
@@ -16,8 +21,10 @@ use std::{
     },
 };
 
-/// Space is taken from the file system in steps of this size, so that a full disk shows at a reservation.
-const ALLOCATION_STEP_BYTES: u64 = 8 << 20;
+/// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps double, within these
+/// bounds: while one is taken nobody can write to the file.
+const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
+const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
 /// A block and what is known of it. `Arc` clones beside the one in the space's table pin it.
 #[derive(Debug)]
@@ -29,6 +36,9 @@ pub(super) struct Block {
     pub unapplied_bytes: AtomicU64,
     pub writing: Mutex<Option<Writing>>,
     pub group: GroupSync,
+    /// Extents that were handed to the queue and are not on the device, with their padding, by offset. One whose write
+    /// failed stays until it is abandoned: a commit that is visible may point to it.
+    pub behind: Mutex<BTreeMap<u64, Arc<AlignedBuffer>>>,
 }
 
 impl Block {
@@ -40,6 +50,7 @@ impl Block {
             unapplied_bytes: AtomicU64::new(0),
             writing: Mutex::new(None),
             group: GroupSync::default(),
+            behind: Mutex::default(),
         }
     }
 
@@ -73,17 +84,22 @@ impl Block {
     pub fn settle(&self, offset: u64, version: u64) {
         let mut guard = self.writing.lock();
         let Some(writing) = guard.as_mut() else { return };
-        let Ok(at) = writing
-            .extents
-            .binary_search_by_key(&offset, |extent| extent.entry.offset)
-        else {
-            return;
-        };
+        let Ok(at) = writing.find(offset) else { return };
         let extent = &mut writing.extents[at];
         if !extent.settled {
             extent.settled = true;
             extent.entry.version = version;
             writing.pending -= 1;
+        }
+    }
+
+    /// Writing the extent at `offset` failed: no footer shall name a version of it, whatever was committed.
+    pub fn forget_version(&self, offset: u64) {
+        self.settle(offset, 0);
+        if let Some(writing) = self.writing.lock().as_mut()
+            && let Ok(at) = writing.find(offset)
+        {
+            writing.extents[at].entry.version = 0;
         }
     }
 
@@ -126,6 +142,11 @@ pub(super) struct Extent {
 }
 
 impl Writing {
+    /// Which extent starts at `offset`; where it would be, if none does.
+    fn find(&self, offset: u64) -> Result<usize, usize> {
+        self.extents.binary_search_by_key(&offset, |extent| extent.entry.offset)
+    }
+
     /// Reserves an extent of `bytes`. `None`: the block is full, take another.
     pub fn reserve(&mut self, bytes: u64, split_bytes: u64) -> io::Result<Option<u64>> {
         let end = (self.tail + bytes).next_multiple_of(PAGE);
@@ -160,7 +181,8 @@ impl Writing {
         if end <= self.allocated_bytes {
             return Ok(());
         }
-        let ahead = self.allocated_bytes.max(end) + ALLOCATION_STEP_BYTES;
+        let growth = (self.allocated_bytes).clamp(ALLOCATION_STEP_BYTES_MIN, ALLOCATION_STEP_BYTES_MAX);
+        let ahead = self.allocated_bytes.max(end) + growth;
         // A block that is longer than the threshold already is one huge value's: there is no other limit.
         let limit = split_bytes.next_multiple_of(PAGE);
         let step = if end > limit { ahead } else { ahead.min(limit) };
@@ -174,149 +196,5 @@ impl Writing {
         };
         self.allocated_bytes = bytes;
         Ok(())
-    }
-}
-
-/// One `fdatasync` for everybody who finished before it started: the first who waits syncs for all.
-#[derive(Debug, Default)]
-pub(super) struct GroupSync {
-    state: Mutex<SyncState>,
-    ended: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct SyncState {
-    started: u64,
-    completed: u64,
-    running: bool,
-    failed: Option<(io::ErrorKind, String)>,
-}
-
-impl GroupSync {
-    /// A mark of now: a sync that starts later covers everything written before.
-    pub fn mark(&self) -> u64 {
-        self.state.lock().started
-    }
-
-    /// Returns once everything written before `mark` is durable. The flag says whether this call found a
-    /// failure first.
-    pub fn wait(&self, mark: u64, file: Option<&Arc<dyn DiskFile>>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        loop {
-            if let Some((kind, message)) = &state.failed {
-                return Err(io::Error::new(*kind, message.clone()));
-            }
-            if state.completed > mark {
-                return Ok(());
-            }
-            if state.running {
-                self.ended.wait(&mut state);
-                continue;
-            }
-            // A block without a file was sealed, and its seal synced it.
-            let Some(file) = file else { return Ok(()) };
-            state.running = true;
-            state.started += 1;
-            let this = state.started;
-            drop(state);
-            let result = file.sync_data();
-            state = self.state.lock();
-            state.running = false;
-            match result {
-                Ok(()) => state.completed = this,
-                Err(error) => state.failed = Some((error.kind(), error.to_string())),
-            }
-            self.ended.notify_all();
-        }
-    }
-
-    /// Whether a sync failed: what the file holds is unknown, it must not be written again.
-    pub fn failed(&self) -> bool {
-        self.state.lock().failed.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use std::sync::{Barrier, atomic::AtomicUsize};
-
-    #[derive(Debug, Default)]
-    struct SlowFile {
-        syncs: AtomicUsize,
-        fail: bool,
-    }
-
-    impl DiskFile for SlowFile {
-        fn read_exact_at(&self, _: &mut [u8], _: u64) -> io::Result<()> {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
-        fn read_up_to_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-            Ok(0)
-        }
-        fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
-            Ok(())
-        }
-        fn sync_data(&self) -> io::Result<()> {
-            self.syncs.fetch_add(1, Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            if self.fail {
-                Err(io::Error::other("lost"))
-            } else {
-                Ok(())
-            }
-        }
-        fn allocate(&self, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-        fn set_len(&self, _: u64) -> io::Result<()> {
-            Ok(())
-        }
-        fn len(&self) -> io::Result<u64> {
-            Ok(0)
-        }
-        fn is_direct(&self) -> bool {
-            false
-        }
-    }
-
-    #[test]
-    fn waiters_share_syncs() {
-        let slow = Arc::new(SlowFile::default());
-        let file: Arc<dyn DiskFile> = Arc::<SlowFile>::clone(&slow);
-        let group = GroupSync::default();
-        let barrier = Barrier::new(16);
-        std::thread::scope(|scope| {
-            for _ in 0..16 {
-                scope.spawn(|| {
-                    let mark = group.mark();
-                    barrier.wait();
-                    group.wait(mark, Some(&file)).unwrap();
-                });
-            }
-        });
-        // All marks are from before the first sync started, so that one covers them all.
-        assert_eq!(slow.syncs.load(Ordering::SeqCst), 1);
-        group.wait(group.mark(), Some(&file)).unwrap();
-        assert_eq!(slow.syncs.load(Ordering::SeqCst), 2);
-    }
-
-    #[test]
-    fn a_failed_sync_fails_all_later_ones() {
-        let slow = Arc::new(SlowFile {
-            fail: true,
-            ..SlowFile::default()
-        });
-        let file: Arc<dyn DiskFile> = Arc::<SlowFile>::clone(&slow);
-        let group = GroupSync::default();
-        assert!(group.wait(0, Some(&file)).is_err());
-        assert!(group.wait(group.mark(), Some(&file)).is_err());
-        assert_eq!(
-            slow.syncs.load(Ordering::SeqCst),
-            1,
-            "never synced again: the kernel may have dropped the pages"
-        );
-        assert!(group.failed());
     }
 }

@@ -89,9 +89,9 @@ impl Space {
         let written = self.write_records(&block, start, bytes, items, values);
         // The records carry their versions, so the footer need not wait for the moves to commit.
         block.settle(start, 0);
-        let mark = block.group.mark();
+        let ordinal = block.group.mark();
         for value in &mut values[first..] {
-            value.sync_mark = mark;
+            value.ordinal = ordinal;
             block.unapplied_bytes.fetch_add(value.extent_bytes, Ordering::AcqRel);
         }
         let device_bytes = written.map_err(|error| Self::write_error(&block, &error))?;
@@ -131,11 +131,11 @@ impl Space {
                 length,
                 checksum: chunks.checksum,
                 kind: RecordKind::Destaged,
-                sync_mark: 0,
+                ordinal: 0,
             });
         }
         let device_bytes = extent.flush_rest()?;
-        self.give_buffer_back(extent.buffer);
+        self.buffers.give_back(extent.buffer);
         Ok(device_bytes)
     }
 }

@@ -13,7 +13,10 @@ use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, DiskFile, PAGE_BYTES},
 };
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// Size of one write of a longer extent.
 const STEP_BYTES: usize = 1 << 20;
@@ -35,23 +38,45 @@ impl Space {
             let refused = || Error::Unavailable("a block closed while an extent was reserved in it; write again");
             return Ok((block, offset.ok_or_else(refused)?));
         }
+        let (block, offset, is_half_full) = self.reserve_shared(bytes)?;
+        if is_half_full {
+            self.prepare_next(block.number);
+        }
+        Ok((block, offset))
+    }
+
+    /// Reserves an extent in the shared block. Says whether that is half full now.
+    fn reserve_shared(&self, bytes: u64) -> Result<(Arc<Block>, u64, bool)> {
+        let split_bytes = self.options.split_threshold_bytes;
         let mut shared = self.shared.lock();
         loop {
             if let Some(block) = shared.as_ref().map(Arc::clone) {
                 let reserved = with_writing(&block, |writing| {
                     let offset = writing.reserve(bytes, split_bytes);
-                    offset.map(|offset| (offset, writing.closed))
+                    offset.map(|offset| (offset, writing.closed, writing.tail > split_bytes / 2))
                 });
-                let (offset, closed) = reserved.map_err(|error| out_of_space(&block, &error))?;
+                let (offset, closed, is_half_full) = reserved.map_err(|error| out_of_space(&block, &error))?;
                 if closed {
                     self.full.lock().extend(shared.take());
                 }
                 if let Some(offset) = offset {
-                    return Ok((block, offset));
+                    return Ok((block, offset, is_half_full));
                 }
             }
             let idle = self.idle.lock().pop();
             *shared = Some(idle.map_or_else(|| self.create_block(), Ok)?);
+        }
+    }
+
+    /// Makes the block that comes after the shared one, which is `number`: in good time, since making one takes several
+    /// syncs and everybody who needs it waits. Tried once; if it fails, whoever needs a block hears of it.
+    fn prepare_next(&self, number: u64) {
+        if self.prepared_for.swap(number, Ordering::AcqRel) == number || !self.idle.lock().is_empty() {
+            return;
+        }
+        match self.create_block() {
+            Ok(block) => self.idle.lock().push(block),
+            Err(error) => tracing::debug!(%error, "the next block cannot be made yet"),
         }
     }
 
@@ -92,7 +117,7 @@ pub(super) fn out_of_space(block: &Block, error: &io::Error) -> Error {
 /// The bytes of one extent on their way to the device, in aligned steps.
 #[derive(Debug)]
 pub(super) struct ExtentWriter {
-    file: Arc<dyn DiskFile>,
+    pub file: Arc<dyn DiskFile>,
     pub offset: u64,
     /// Bytes of the extent before the buffer.
     flushed: u64,
@@ -112,7 +137,7 @@ impl ExtentWriter {
         let one_write = bytes
             .filter(|&bytes| bytes <= ONE_WRITE_BYTES_MAX)
             .and_then(|bytes| bytes.try_into().ok());
-        let mut buffer = space.buffer();
+        let mut buffer = space.buffers.take();
         buffer.clear();
         // One chunk checksum may follow the last byte that fits.
         buffer.reserve(one_write.unwrap_or(STEP_BYTES) + 2 * PAGE_BYTES);
@@ -168,6 +193,15 @@ impl ExtentWriter {
         self.buffer.set_len(rest);
         self.flushed += whole as u64;
         Ok(())
+    }
+
+    /// All of the extent with its padding, if none of it was written: instead of [`ExtentWriter::flush_rest`].
+    pub fn take_whole(&mut self) -> Option<AlignedBuffer> {
+        let whole = self.flushed == 0 && self.first_page.is_none();
+        whole.then(|| {
+            self.buffer.pad_to_page();
+            std::mem::take(&mut self.buffer)
+        })
     }
 
     /// Writes what is left, padded with zeros to a page. Returns the bytes written to the device in all.

@@ -12,14 +12,17 @@
 //! closes its block. A failed sync stops all writes to the space until it is opened again; reads go on. Bytes
 //! that do not match their checksums are an `Error::Corruption` of that value alone.
 //!
-//! Reading order: `format` (bytes), `block` (one block in RAM), `writer`, `reader`, `seal`, `meta`, `recover`.
+//! Reading order: `format` (bytes), `block` (one block in RAM), `group` (what of it is durable), `writer`, `queue` (writing
+//! behind), `reader`, `seal`, `meta`, `recover`.
 
 mod account;
 mod block;
 mod destage;
 mod extent;
 pub mod format;
+mod group;
 pub mod meta;
+mod queue;
 mod reader;
 mod recover;
 mod scan;
@@ -36,12 +39,14 @@ pub use writer::LargeWriter;
 
 use crate::{
     Error, Result, Tier,
-    io::{AlignedBuffer, Disk, DiskFile, OpenMode},
+    io::{Disk, DiskFile, OpenMode},
 };
 use block::Block;
 use format::RecordKind;
+use group::NotDurable;
 use meta::{BlockState, Meta};
 use parking_lot::{Mutex, RwLock};
+use queue::{Buffers, WriteQueue};
 use std::{
     collections::BTreeMap,
     io,
@@ -56,9 +61,6 @@ use std::{
 const BLOCK_DIR: &str = "blocks";
 /// Handles of blocks at rest that are kept open.
 const READ_HANDLES_MAX: usize = 256;
-/// Buffers kept for the next write or read, and the most bytes such a buffer may have.
-const BUFFERS_KEPT: usize = 16;
-const BUFFER_BYTES_KEPT: usize = 2 << 20;
 
 /// How the space is opened.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +89,8 @@ pub struct LargeValue {
     /// CRC-32C of the value.
     pub checksum: u32,
     kind: RecordKind,
-    sync_mark: u64,
+    /// Its write's ordinal in the block's group.
+    ordinal: u64,
 }
 
 /// What [`LargeSpace::open`] found out of the ordinary. All empty after a clean close.
@@ -123,7 +126,7 @@ pub struct BlockInfo {
 /// What was read and written since the space was opened. Bytes on the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LargeCounters {
-    /// Extents of users' writes with their padding.
+    /// Extents of users' writes with their padding, those that wait to be written included.
     pub user_bytes: u64,
     /// Regions of destaged values with their padding.
     pub destaged_bytes: u64,
@@ -164,6 +167,8 @@ struct Space {
     table: Mutex<Table>,
     /// The block extents of known length go to.
     shared: Mutex<Option<Arc<Block>>>,
+    /// The number of the shared block whose successor has been made, or tried.
+    prepared_for: AtomicU64,
     /// Open blocks nobody writes at the moment.
     idle: Mutex<Vec<Arc<Block>>>,
     /// Closed blocks waiting for their last extent to be settled, and for their footer.
@@ -171,7 +176,8 @@ struct Space {
     failed: Mutex<Option<String>>,
     accounted: AtomicBool,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
-    buffers: Mutex<Vec<AlignedBuffer>>,
+    buffers: Arc<Buffers>,
+    queue: WriteQueue,
     counters: Counters,
 }
 
@@ -190,33 +196,40 @@ impl LargeSpace {
         recover::open(disk, options)
     }
 
-    /// Makes a written value durable. Values that finish together share one sync.
+    /// Makes a value durable, waiting for its write if that is not done. Values that finish together share one sync.
     ///
     /// # Errors
-    /// If the device's sync failed. The space then refuses writes until it is opened again.
+    /// If writing it failed, or the device's sync. After the latter the space refuses writes until it is opened again.
     pub fn sync(&self, value: &LargeValue) -> Result<()> {
-        let block = self.space.block(value.block)?;
-        let file = block.writing_file();
-        block.group.wait(value.sync_mark, file.as_ref()).map_err(|error| {
-            block.close();
-            self.space
-                .fail(format!("syncing {}: {error}", block_path(block.number).display()))
-        })
+        self.sync_writes(value.block, &[value.ordinal])
     }
 
     /// Makes several values durable, with one sync per block.
     ///
     /// # Errors
-    /// As [`LargeSpace::sync`].
+    /// As [`LargeSpace::sync`], if any of them is not durable.
     pub fn sync_all(&self, values: &[LargeValue]) -> Result<()> {
-        let mut latest: BTreeMap<u64, &LargeValue> = BTreeMap::new();
+        let mut ordinals: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for value in values {
-            let slot = latest.entry(value.block).or_insert(value);
-            if value.sync_mark > slot.sync_mark {
-                *slot = value;
-            }
+            ordinals.entry(value.block).or_default().push(value.ordinal);
         }
-        latest.into_values().try_for_each(|value| self.sync(value))
+        ordinals
+            .iter()
+            .try_for_each(|(&block, ordinals)| self.sync_writes(block, ordinals))
+    }
+
+    fn sync_writes(&self, block: u64, ordinals: &[u64]) -> Result<()> {
+        let block = self.space.block(block)?;
+        let file = block.writing_file();
+        let durable = block.group.wait(ordinals, file.as_ref());
+        durable.map_err(|error| match error {
+            NotDurable::Write(error) => Space::write_error(&block, &error),
+            NotDurable::Sync(error) => {
+                block.close();
+                self.space
+                    .fail(format!("syncing {}: {error}", block_path(block.number).display()))
+            }
+        })
     }
 
     /// The commit that points to `value` got `version` (above 0). Needed for every value that was not
@@ -232,6 +245,8 @@ impl LargeSpace {
         if let Ok(block) = self.space.block(value.block) {
             if value.kind == RecordKind::Put {
                 block.settle(value.offset, 0);
+                // Nobody will read it; the queue has its own reference until it is written.
+                block.behind.lock().remove(&value.offset);
             }
             block::subtract(&block.unapplied_bytes, value.extent_bytes);
         }
@@ -316,21 +331,10 @@ impl Space {
         }
     }
 
-    fn buffer(&self) -> AlignedBuffer {
-        self.buffers.lock().pop().unwrap_or_default()
-    }
-
-    fn give_buffer_back(&self, mut buffer: AlignedBuffer) {
-        let mut buffers = self.buffers.lock();
-        if buffer.capacity() > 0 && buffer.capacity() <= BUFFER_BYTES_KEPT && buffers.len() < BUFFERS_KEPT {
-            buffer.clear();
-            buffers.push(buffer);
-        }
-    }
-
     /// Stops all writes and returns the error that says so.
     fn fail(&self, reason: String) -> Error {
         tracing::error!(%reason, "the large space refuses writes");
+        self.queue.stop(&reason);
         let mut failed = self.failed.lock();
         Error::Failed(failed.get_or_insert(reason).clone())
     }

@@ -59,7 +59,7 @@ impl LargeSpace {
         Ok(ValueReader {
             file: self.space.file(&block)?,
             space: Arc::clone(&self.space),
-            _pin: block,
+            block,
             place,
             head_bytes,
             length,
@@ -90,7 +90,8 @@ fn corrupt(place: Place, reason: &str) -> Error {
 #[derive(Debug)]
 pub struct ValueReader {
     space: Arc<Space>,
-    _pin: Arc<Block>,
+    /// Pins the block.
+    block: Arc<Block>,
     file: Arc<dyn DiskFile>,
     place: Place,
     head_bytes: u64,
@@ -114,11 +115,11 @@ impl ValueReader {
     /// # Errors
     /// `Corruption`, I/O errors.
     pub fn header(&self) -> Result<RecordHeader> {
-        let mut buffer = self.space.buffer();
+        let mut buffer = self.space.buffers.take();
         let header = self
             .read_bytes(0..self.head_bytes, &mut buffer)
             .and_then(|skip| self.decode_header(&buffer[skip..]));
-        self.space.give_buffer_back(buffer);
+        self.space.buffers.give_back(buffer);
         header
     }
 
@@ -128,9 +129,9 @@ impl ValueReader {
     /// `Corruption`, I/O errors.
     pub fn read_all(&self, key: &[u8]) -> Result<Bytes> {
         if self.length <= ONE_READ_BYTES_MAX {
-            let mut buffer = self.space.buffer();
+            let mut buffer = self.space.buffers.take();
             let value = self.read_extent(key, &mut buffer);
-            self.space.give_buffer_back(buffer);
+            self.space.buffers.give_back(buffer);
             return value.map(Bytes::from);
         }
         self.check_key(&self.header()?, key)?;
@@ -156,7 +157,7 @@ impl ValueReader {
                 range.start, range.end, self.length
             )));
         }
-        let mut buffer = self.space.buffer();
+        let mut buffer = self.space.buffers.take();
         let mut start = range.start;
         let mut result = Ok(());
         while start < range.end && result.is_ok() {
@@ -164,7 +165,7 @@ impl ValueReader {
             result = self.read_chunks(start..end, &mut buffer, out);
             start = end;
         }
-        self.space.give_buffer_back(buffer);
+        self.space.buffers.give_back(buffer);
         result
     }
 
@@ -263,6 +264,9 @@ impl ValueReader {
         buffer.clear();
         buffer.reserve(self.usize(page_end - page_start)?);
         buffer.set_len(self.usize(page_end - page_start)?);
+        if self.copy_waiting(buffer, page_start)? {
+            return self.usize(start - page_start);
+        }
         self.file
             .read_exact_at(buffer, page_start)
             .map_err(|error| self.io_error(&error))?;
@@ -270,6 +274,18 @@ impl ValueReader {
         counters.reads.fetch_add(1, Ordering::Relaxed);
         counters.bytes_read.fetch_add(page_end - page_start, Ordering::Relaxed);
         self.usize(start - page_start)
+    }
+
+    /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not there it is: what was
+    /// handed over stays there until it is written.
+    fn copy_waiting(&self, buffer: &mut AlignedBuffer, page_start: u64) -> Result<bool> {
+        let waiting = self.block.behind.lock().get(&self.place.offset).map(Arc::clone);
+        let Some(bytes) = waiting else { return Ok(false) };
+        let from = self.usize(page_start - self.place.offset)?;
+        let found = bytes.get(from..).and_then(|rest| rest.get(..buffer.len()));
+        let found = found.ok_or_else(|| corrupt(self.place, "the value ends before"))?;
+        buffer.copy_from_slice(found);
+        Ok(true)
     }
 
     fn decode_header(&self, bytes: &[u8]) -> Result<RecordHeader> {

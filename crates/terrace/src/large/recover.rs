@@ -11,6 +11,7 @@ use super::{
     block_path,
     format::{PAGE, decode_block_header},
     meta::{self, BlockState, META_DIR, Meta, MetaBlock},
+    queue::{Buffers, WriteQueue},
 };
 use crate::{
     Error, Result,
@@ -21,7 +22,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64},
+    },
 };
 
 /// At most this much of the end of a block left open is looked at for space to give back.
@@ -64,6 +68,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         .keys()
         .map(|&number| (number, Arc::new(Block::at_rest(number))))
         .collect();
+    let buffers = Arc::<Buffers>::default();
+    let queue = WriteQueue::start(Arc::clone(&buffers), options.read_only)?;
     let space = Space {
         disk,
         options,
@@ -75,12 +81,14 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
             meta: listed,
         }),
         shared: Mutex::default(),
+        prepared_for: AtomicU64::new(0),
         idle: Mutex::default(),
         full: Mutex::default(),
         failed: Mutex::default(),
         accounted: AtomicBool::new(false),
         handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
-        buffers: Mutex::default(),
+        buffers,
+        queue,
         counters: Counters::default(),
     };
     if changed && !options.read_only {

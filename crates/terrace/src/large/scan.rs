@@ -58,6 +58,7 @@ impl LargeSpace {
     /// `Corruption` if there is no such block, I/O errors.
     pub fn scan_block(&self, number: u64) -> Result<BlockScan> {
         let block = self.space.block(number)?;
+        block.group.wait_written();
         let file = self.space.file(&block)?;
         let io_error = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
         let file_bytes = file.len().map_err(io_error)? / PAGE * PAGE;

@@ -183,6 +183,8 @@ impl Space {
     }
 
     fn seal(&self, block: &Block) -> Result<()> {
+        // The footer speaks of what is there; a write that fails takes its version out of it.
+        block.group.wait_written();
         let Some((file, tail, entries)) = block.writing.lock().as_ref().map(|writing| {
             let entries: Vec<FooterEntry> = writing.extents.iter().map(|extent| extent.entry).collect();
             (Arc::clone(&writing.file), writing.tail, entries)
@@ -202,12 +204,11 @@ impl Space {
         };
         let footer = encode_footer(header, tail, &entries);
         let bytes = tail + footer.len() as u64;
-        let mark = block.group.mark();
         let context = || format!("sealing {}", block_path(block.number).display());
         file.write_all_at(&footer, tail)
             .and_then(|()| file.set_len(bytes))
             .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
-        let synced = block.group.wait(mark, Some(&file));
+        let synced = block.group.wait(&[block.group.mark()], Some(&file));
         synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
         self.counters
             .overhead_bytes

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - A value of unknown length that outgrows the spool has a block of its own until it ends; its first page,
 //!   which holds its length, is written last.
+//! - A value is written here, by its caller, unless it fits one write and its caller does not wait for it (`behind`).
 //! - Nothing is written once the space has failed.
 //!
 //! On failure, or when a writer is dropped unfinished, the extent is abandoned: dead bytes, never reused.
@@ -54,6 +55,7 @@ impl LargeSpace {
             attributes: attributes.to_vec(),
             ticket,
             expected: length,
+            behind: false,
             stage: Stage::Spool(Vec::new()),
         };
         if let Some(length) = length {
@@ -81,6 +83,7 @@ pub struct LargeWriter {
     attributes: Vec<u8>,
     ticket: u64,
     expected: Option<u64>,
+    behind: bool,
     stage: Stage,
 }
 
@@ -102,6 +105,13 @@ struct Placed {
 }
 
 impl LargeWriter {
+    /// Lets [`LargeWriter::finish`] return before the value is written, if it is a short one. For values nobody waits for.
+    #[must_use]
+    pub const fn behind(mut self) -> Self {
+        self.behind = true;
+        self
+    }
+
     /// Appends to the value.
     ///
     /// # Errors
@@ -125,10 +135,12 @@ impl LargeWriter {
         }
     }
 
-    /// Ends the value: all of it is written, but not yet durable. Sync it, then commit or abandon it.
+    /// Ends the value: all of it is written (or will be, see [`LargeWriter::behind`]), but not yet durable. Commit or
+    /// abandon it; sync it before its record is written.
     ///
     /// # Errors
-    /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then abandoned.
+    /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then abandoned. Whether
+    /// writing behind failed says [`LargeSpace::sync`].
     pub fn finish(mut self) -> Result<LargeValue> {
         // On an error `drop` abandons.
         self.finish_inner()
@@ -253,7 +265,18 @@ impl LargeWriter {
         let place = self.space.place(block.number, extent.offset);
         chunks.finish(&mut extent.buffer);
         let bytes = extent_bytes(self.key.len(), self.attributes.len(), length);
-        let mut device_bytes = extent.flush_rest().map_err(|error| Space::write_error(block, &error))?;
+        let whole = if self.behind { extent.take_whole() } else { None };
+        let (ordinal, mut device_bytes) = match whole {
+            Some(buffer) => {
+                let device_bytes = buffer.len() as u64;
+                let ordinal = self.space.queue.push(block, &extent.file, place.offset, buffer);
+                (Some(ordinal), device_bytes)
+            }
+            None => {
+                let written = extent.flush_rest();
+                (None, written.map_err(|error| Space::write_error(block, &error))?)
+            }
+        };
         if *exclusive {
             let mut head = AlignedBuffer::new();
             encode_record_header(
@@ -288,10 +311,10 @@ impl LargeWriter {
             length,
             checksum: chunks.checksum,
             kind: RecordKind::Put,
-            sync_mark: block.group.mark(),
+            ordinal: ordinal.unwrap_or_else(|| block.group.mark()),
         };
         if let Stage::Placed(placed) = std::mem::replace(&mut self.stage, Stage::Ended) {
-            self.space.give_buffer_back(placed.extent.buffer);
+            self.space.buffers.give_back(placed.extent.buffer);
         }
         Ok(value)
     }
@@ -320,7 +343,7 @@ impl LargeWriter {
         } else {
             block.settle(extent.offset, 0);
         }
-        self.space.give_buffer_back(extent.buffer);
+        self.space.buffers.give_back(extent.buffer);
     }
 }
 

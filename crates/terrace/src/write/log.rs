@@ -156,7 +156,8 @@ impl CommitLog {
     }
 
     /// Commits records as one: all get the same seq. `decide` runs inside the commit, where no other commit can come
-    /// between it and this one; its error becomes the commit's and nothing is written.
+    /// between it and this one; its error becomes the commit's and nothing is written. Before the frame is written the
+    /// large space is synced up to `large_turn`, if that is not 0.
     ///
     /// # Errors
     /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records are longer than a segment.
@@ -164,7 +165,7 @@ impl CommitLog {
         &self,
         who: Committer,
         records: &[(u64, Record<'_>)],
-        needs_large_sync: bool,
+        large_turn: u64,
         decide: impl Fn() -> Result<()>,
     ) -> Result<u64> {
         let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
@@ -195,8 +196,8 @@ impl CommitLog {
             }
         };
         let seq = tail.next_seq;
-        if needs_large_sync {
-            frame.set_needs_large_sync();
+        if large_turn > 0 {
+            frame.needs_large_sync(large_turn);
         }
         frame.append(seq, records);
         tail.next_seq += 1;

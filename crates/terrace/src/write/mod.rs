@@ -6,8 +6,9 @@
 //! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with others.
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
 //!
-//! A value is durable before the record that points to it is written: a `Sync` write syncs its value before it commits,
-//! a `Buffered` one marks the frame, which syncs the large space before it is written.
+//! A value is durable before the record that points to it is written: a `Sync` write syncs its value before it commits. A
+//! `Buffered` one does not even wait for its value to be written; its frame has the large space synced before it is
+//! written itself, up to that value's turn, and the writes of later values go on meanwhile.
 
 pub mod apply;
 pub mod condition;
@@ -61,7 +62,9 @@ pub fn put(engine: &Engine, key: &[u8], value: &[u8], options: &PutOptions) -> R
     check_length(value.len() as u64)?;
     let attributes = options.attributes.encode()?;
     if value.len() as u64 >= engine.options.size_threshold_bytes {
-        let pending = PendingLarge::write(engine, key, &attributes, value)?;
+        // Who waits for the device anyway writes for himself.
+        let behind = options.durability == Durability::Buffered;
+        let pending = PendingLarge::write(engine, key, &attributes, value, behind)?;
         return commit_large(engine, key, &attributes, pending, options.condition, options.durability);
     }
     let body = small_body(engine, value);
@@ -73,7 +76,7 @@ pub fn put(engine: &Engine, key: &[u8], value: &[u8], options: &PutOptions) -> R
         checksum: crc32c::crc32c(value),
         body,
     };
-    commit_one(engine, record, false, options.condition, options.durability)
+    commit_one(engine, record, 0, options.condition, options.durability)
 }
 
 /// Where a small value's home is.
@@ -97,7 +100,7 @@ pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Dur
         checksum: 0,
         body: Body::Delete,
     };
-    commit_one(engine, record, false, condition, durability)
+    commit_one(engine, record, 0, condition, durability)
 }
 
 /// Commits the record of a value that is in the large space.
@@ -105,14 +108,11 @@ pub fn commit_large(
     engine: &Engine,
     key: &[u8],
     attributes: &[u8],
-    pending: PendingLarge<'_>,
+    mut pending: PendingLarge<'_>,
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
-    match durability {
-        Durability::Sync => pending.sync()?,
-        Durability::Buffered => pending.sync_with_frame(),
-    }
+    pending.prepare(durability)?;
     let record = Record {
         seq: 0,
         generation: 0,
@@ -123,13 +123,7 @@ pub fn commit_large(
             extent: pending.extent(),
         },
     };
-    let version = commit_one(
-        engine,
-        record,
-        durability == Durability::Buffered,
-        condition,
-        Durability::Buffered,
-    )?;
+    let version = commit_one(engine, record, pending.turn(), condition, Durability::Buffered)?;
     pending.committed(version);
     if durability == Durability::Sync {
         engine.log.make_durable(version.0)?;
@@ -140,18 +134,16 @@ pub fn commit_large(
 fn commit_one(
     engine: &Engine,
     record: Record<'_>,
-    needs_large_sync: bool,
+    large_turn: u64,
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
     let hash = key_hash(record.key);
     let precheck = Precheck::new(engine, record.key, condition)?;
     let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
-    let seq = engine
-        .log
-        .commit(Committer::User, &[(hash, record)], needs_large_sync, || {
-            precheck.decide(engine, record.key, hash)
-        })?;
+    let seq = engine.log.commit(Committer::User, &[(hash, record)], large_turn, || {
+        precheck.decide(engine, record.key, hash)
+    })?;
     engine
         .metrics
         .user_bytes
@@ -189,13 +181,10 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
             placed.push(place(engine, operation)?);
         }
     }
-    for pending in placed.iter().filter_map(|placed| placed.pending.as_ref()) {
-        match durability {
-            Durability::Sync => pending.sync()?,
-            Durability::Buffered => pending.sync_with_frame(),
-        }
+    for pending in placed.iter_mut().filter_map(|placed| placed.pending.as_mut()) {
+        pending.prepare(durability)?;
     }
-    let version = commit_placed(engine, batch, &placed, durability)?;
+    let version = commit_placed(engine, batch, &placed)?;
     for pending in placed.into_iter().filter_map(|placed| placed.pending) {
         pending.committed(version);
     }
@@ -216,7 +205,8 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
     if let Some(value) = value {
         check_length(value.len() as u64)?;
         if value.len() as u64 >= engine.options.size_threshold_bytes {
-            pending = Some(PendingLarge::write(engine, &operation.key, &attributes, value)?);
+            // Even if the batch is to be durable, its values are written while the next ones are copied.
+            pending = Some(PendingLarge::write(engine, &operation.key, &attributes, value, true)?);
         }
     }
     Ok(Placed {
@@ -226,7 +216,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
     })
 }
 
-fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durability: Durability) -> Result<Version> {
+fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Result<Version> {
     let mut user_bytes = 0;
     let records: Vec<_> = placed
         .iter()
@@ -265,8 +255,9 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
             ))
         })
         .collect::<Result<Vec<_>>>()?;
-    let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
-    let seq = engine.log.commit(Committer::User, &records, needs_large_sync, || {
+    let turns = placed.iter().filter_map(|placed| placed.pending.as_ref());
+    let large_turn = turns.map(PendingLarge::turn).max().unwrap_or(0);
+    let seq = engine.log.commit(Committer::User, &records, large_turn, || {
         conditions
             .iter()
             .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))

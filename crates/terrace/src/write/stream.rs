@@ -11,48 +11,80 @@ use crate::{
 use parking_lot::Mutex;
 use std::{io, sync::Arc};
 
-/// Values that buffered commits point to and that are not known to be durable. A frame with such a record syncs them
-/// before it is written.
+/// Values that commits point to, or will, and that are not known to be durable. Each gets a turn, rising; a frame with
+/// records of such values has them synced, up to the last of their turns, before it is written.
 #[derive(Debug)]
 pub struct UnsyncedLarge {
     large: LargeSpace,
-    values: Mutex<Vec<LargeValue>>,
+    values: Mutex<Values>,
+}
+
+#[derive(Debug, Default)]
+struct Values {
+    last_turn: u64,
+    waiting: Vec<(u64, LargeValue)>,
 }
 
 impl UnsyncedLarge {
     /// None yet.
-    pub const fn new(large: LargeSpace) -> Self {
+    pub fn new(large: LargeSpace) -> Self {
         Self {
             large,
-            values: Mutex::new(Vec::new()),
+            values: Mutex::default(),
         }
     }
 
-    /// Syncs all of them, with one sync per block.
+    /// Takes a value in. Returns its turn, above 0.
+    fn add(&self, value: LargeValue) -> u64 {
+        let mut values = self.values.lock();
+        values.last_turn += 1;
+        let turn = values.last_turn;
+        values.waiting.push((turn, value));
+        turn
+    }
+
+    /// No record will point to the value with this turn.
+    fn forget(&self, turn: u64) {
+        self.values.lock().waiting.retain(|(other, _)| *other != turn);
+    }
+
+    /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later ones are not waited
+    /// for: their writes go on meanwhile.
     ///
     /// # Errors
-    /// The large space's; it then refuses writes.
-    pub fn sync(&self) -> Result<()> {
-        let values = std::mem::take(&mut *self.values.lock());
+    /// The large space's. No frame may then be written any more: its records could point to bytes that are not there.
+    pub fn sync(&self, turn: u64) -> Result<()> {
+        let due = |(other, _): &mut (u64, LargeValue)| *other <= turn;
+        let values: Vec<LargeValue> = {
+            let mut values = self.values.lock();
+            values.waiting.extract_if(.., due).map(|(_, value)| value).collect()
+        };
         self.large.sync_all(&values)
     }
 }
 
-/// A value that is in the large space but in no commit yet. Dropped uncommitted, it is abandoned.
+/// A value that is in the large space, or on its way there, but in no commit yet. Dropped uncommitted, it is abandoned.
 pub struct PendingLarge<'a> {
     engine: &'a Engine,
     value: Option<LargeValue>,
     place: LargeValue,
+    turn: u64,
 }
 
 impl<'a> PendingLarge<'a> {
-    /// Writes a whole value.
+    /// Writes a whole value; `behind`, so that it need not be written when this returns.
     ///
     /// # Errors
     /// The large space's.
-    pub fn write(engine: &'a Engine, key: &[u8], attributes: &[u8], value: &[u8]) -> Result<Self> {
+    pub fn write(engine: &'a Engine, key: &[u8], attributes: &[u8], value: &[u8], behind: bool) -> Result<Self> {
         let ticket = engine.log.committed_seq() + 1;
-        let written = engine.large_result(engine.large.write(key, attributes, value, ticket))?;
+        let write = || {
+            let writer = engine.large.writer(key, attributes, Some(value.len() as u64), ticket)?;
+            let mut writer = if behind { writer.behind() } else { writer };
+            writer.write(value)?;
+            writer.finish()
+        };
+        let written = engine.large_result(write())?;
         Ok(Self::new(engine, written))
     }
 
@@ -62,6 +94,7 @@ impl<'a> PendingLarge<'a> {
             engine,
             value: Some(value),
             place: value,
+            turn: 0,
         }
     }
 
@@ -80,17 +113,24 @@ impl<'a> PendingLarge<'a> {
         self.place.checksum
     }
 
-    /// Makes it durable, together with others that finish now.
+    /// Before its commit: makes it durable, together with others that finish now, or has that done with the frame of its
+    /// record.
     ///
     /// # Errors
-    /// The large space's; the store then refuses writes.
-    pub fn sync(&self) -> Result<()> {
-        self.engine.large_result(self.engine.large.sync(&self.place))
+    /// The large space's; if that refuses writes from now on, so does the store.
+    pub fn prepare(&mut self, durability: Durability) -> Result<()> {
+        match durability {
+            Durability::Sync => self.engine.large_result(self.engine.large.sync(&self.place)),
+            Durability::Buffered => {
+                self.turn = self.engine.unsynced.add(self.place);
+                Ok(())
+            }
+        }
     }
 
-    /// Has it synced before the frame of its record is written.
-    pub fn sync_with_frame(&self) {
-        self.engine.unsynced.values.lock().push(self.place);
+    /// Up to which turn the frame of its record must have the large space synced; 0 if it need not.
+    pub const fn turn(&self) -> u64 {
+        self.turn
     }
 
     /// A commit points to it.
@@ -109,7 +149,7 @@ impl<'a> PendingLarge<'a> {
 impl Drop for PendingLarge<'_> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
-            self.engine.unsynced.values.lock().retain(|other| *other != value);
+            self.engine.unsynced.forget(self.turn);
             self.engine.large.abandoned(&value);
         }
     }
@@ -242,6 +282,10 @@ impl ValueWriter {
         match self.stage {
             Stage::Buffered(value) => put(&self.engine, &self.key, &value, &self.options.put),
             Stage::Large(writer) => {
+                let writer = match durability {
+                    Durability::Sync => writer,
+                    Durability::Buffered => writer.behind(),
+                };
                 let value = self.engine.large_result(writer.finish())?;
                 let pending = PendingLarge::new(&self.engine, value);
                 commit_large(

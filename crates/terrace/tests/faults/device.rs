@@ -132,3 +132,53 @@ fn failed_writes_and_syncs_lose_nothing_acknowledged() {
         }
     }
 }
+
+/// Buffered values are written behind the caller's back: when that fails, the store stops writing, goes on reading, and
+/// has a state of its past when it is opened again.
+#[test]
+fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
+    for after in [0, 1, 3, 8, 20] {
+        let bench = Bench::new(500 + after);
+        let store = bench.open().unwrap();
+        let mut values = Values::new();
+        fill(&store, &mut values, 12);
+        let durable = values.clone();
+        bench.large.set_fault(Some(Fault::new(FaultKind::Write).after(after)));
+        // In this order, so that what survives must be the first so many of them.
+        let mut buffered: Vec<(String, Vec<u8>)> = Vec::new();
+        let refused = (0..2_000_u64).find_map(|n| {
+            let (key, value) = (format!("b{n:04}"), bytes(n, [20_000, 100][n as usize % 2]));
+            match put(&store, &mut values, &key, value.clone(), Durability::Buffered) {
+                Ok(()) => {
+                    buffered.push((key, value));
+                    std::thread::sleep(Duration::from_millis(1));
+                    None
+                }
+                // Space could not be reserved: that concerns this put alone.
+                Err(Error::Io { .. }) => None,
+                Err(error) => Some(error),
+            }
+        });
+        assert!(matches!(refused, Some(Error::Failed(_))), "after {after}: {refused:?}");
+        assert!(put(&store, &mut values, "small", bytes(1, 10), Durability::Sync).is_err());
+        assert!(store.flush().is_err());
+        assert_all(&store, &values);
+        let _ = store.close();
+        drop(store);
+        bench.large.set_fault(None);
+        bench.flash.power_cycle(Survival::ALL[after as usize % 4]);
+        bench.large.power_cycle(Survival::ALL[after as usize / 2 % 4]);
+        let store = bench.open().unwrap();
+        assert_all(&store, &durable);
+        let there = |(key, _): &(String, Vec<u8>)| store.get(key).unwrap().is_some();
+        let kept = buffered.iter().take_while(|item| there(item)).count();
+        for (key, value) in &buffered[..kept] {
+            assert!(store.get(key).unwrap().unwrap().value == value, "{key} has other bytes");
+        }
+        assert!(
+            !buffered[kept..].iter().any(there),
+            "after {after}: a hole behind {kept}"
+        );
+        assert!(store.verify().unwrap().errors.is_empty());
+    }
+}

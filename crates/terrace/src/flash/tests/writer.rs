@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 fn no_large() -> FrameWriter {
-    FrameWriter::starting_at(0, Box::new(|| Ok(())))
+    FrameWriter::starting_at(0, Box::new(|_| Ok(())))
 }
 
 /// A log of one segment as the commit log keeps it: an open frame, sealed when somebody asks.
@@ -154,7 +154,8 @@ fn values_are_durable_before_the_frame_that_points_to_them_is_written() {
         let (calls, fails, disk) = (Arc::clone(&calls), Arc::clone(&fails), disk.clone());
         FrameWriter::starting_at(
             0,
-            Box::new(move || {
+            Box::new(move |turn| {
+                assert_eq!(turn, 7);
                 calls.fetch_add(1, Ordering::SeqCst);
                 let content = disk.read_file("segments/00000000.seg").unwrap();
                 let at = 4096 * calls.load(Ordering::SeqCst) as usize;
@@ -167,7 +168,7 @@ fn values_are_durable_before_the_frame_that_points_to_them_is_written() {
         )
     };
     let pointing = sealed(0, 1, 4096, 1, &[noise(1, 10)]);
-    pointing.set_needs_large_sync();
+    pointing.needs_large_sync(7);
     writer.push(pointing);
     writer.push(sealed(0, 1, 8192, 2, &[noise(2, 10)]));
     writer.make_durable(&segments, 2, || 2).unwrap();
@@ -175,7 +176,7 @@ fn values_are_durable_before_the_frame_that_points_to_them_is_written() {
     fails.store(true, Ordering::SeqCst);
     calls.store(2, Ordering::SeqCst);
     let pointing = sealed(0, 1, 12_288, 3, &[noise(3, 10)]);
-    pointing.set_needs_large_sync();
+    pointing.needs_large_sync(7);
     writer.push(pointing);
     let error = writer.make_durable(&segments, 3, || 3).unwrap_err();
     assert!(error.to_string().contains("large device is gone"), "{error}");

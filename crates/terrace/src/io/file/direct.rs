@@ -1,4 +1,4 @@
-//! The calls that differ between operating systems: direct I/O and reserving space.
+//! The calls that differ between operating systems: direct I/O, reserving space, one write of many buffers.
 //!
 //! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails with
 //! `Unsupported` where it cannot reserve; other errors are the operating system's.
@@ -77,4 +77,22 @@ pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn preallocate(_: &File, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Writes `buffers` one behind the other in one call. Returns how much of them it wrote, which may be nothing.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn write_vectored(file: &File, buffers: &[&[u8]], offset: u64) -> io::Result<usize> {
+    /// No system call takes more; what is left over the caller writes.
+    const BUFFERS_MAX: usize = 1024;
+    let slices: Vec<io::IoSlice<'_>> = buffers
+        .iter()
+        .take(BUFFERS_MAX)
+        .map(|buffer| io::IoSlice::new(buffer))
+        .collect();
+    Ok(rustix::io::pwritev(file, &slices, offset)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn write_vectored(_: &File, _: &[&[u8]], _: u64) -> io::Result<usize> {
+    Ok(0)
 }

@@ -18,6 +18,11 @@ pub struct Shared {
     pub used: AtomicU64,
     pub fail_syncs: AtomicBool,
     pub fail_writes: AtomicBool,
+    /// Held by a test, writes of two pages and more wait.
+    pub gate: Mutex<()>,
+    /// Requests of writes, several buffers in one counting once; the longest of them.
+    pub requests: AtomicU64,
+    pub longest: AtomicU64,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
 }
@@ -44,6 +49,9 @@ impl MemoryDisk {
                 used: AtomicU64::new(0),
                 fail_syncs: AtomicBool::new(false),
                 fail_writes: AtomicBool::new(false),
+                gate: Mutex::default(),
+                requests: AtomicU64::new(0),
+                longest: AtomicU64::new(0),
                 reads: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
             }),
@@ -142,7 +150,21 @@ impl DiskFile for MemoryFile {
         buffer[..count].copy_from_slice(&bytes[from..from + count]);
         Ok(count)
     }
+    fn write_all_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.shared.requests.fetch_add(1, Ordering::SeqCst);
+        self.shared.longest.fetch_max(bytes as u64, Ordering::SeqCst);
+        let mut position = offset;
+        for buffer in buffers {
+            self.write_all_at(buffer, position)?;
+            position += buffer.len() as u64;
+        }
+        Ok(())
+    }
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        if buffer.len() >= 2 * PAGE_BYTES {
+            drop(self.shared.gate.lock());
+        }
         self.shared.writes.fetch_add(1, Ordering::SeqCst);
         if self.shared.fail_writes.load(Ordering::SeqCst) {
             return Err(io::Error::other("the device does not answer"));

@@ -6,10 +6,12 @@ mod damage;
 mod faults;
 mod golden;
 mod memory;
+mod queue;
 mod round_trip;
 mod seal;
 
 use super::*;
+use crate::io::AlignedBuffer;
 use memory::MemoryDisk;
 
 pub(super) const STORE: u64 = 0x5EED_0F57_0AED_5701;
@@ -45,6 +47,13 @@ pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
 
 pub(super) fn read(space: &LargeSpace, key: &[u8], value: &LargeValue) -> Result<bytes::Bytes> {
     space.read_all(key, value.block, value.offset, value.extent_bytes, value.length)
+}
+
+/// Writes a whole value without waiting for it to be written.
+pub(super) fn write_behind(space: &LargeSpace, key: &[u8], value: &[u8]) -> Result<LargeValue> {
+    let mut writer = space.writer(key, b"", Some(value.len() as u64), 1)?.behind();
+    writer.write(value)?;
+    writer.finish()
 }
 
 /// Writes a value of unknown length in pieces.

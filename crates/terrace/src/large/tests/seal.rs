@@ -28,7 +28,9 @@ fn blocks_are_sealed_when_their_extents_are_settled() {
     let found = fill(&space, 3);
     space.seal_ready().unwrap();
     let states: Vec<BlockState> = space.blocks().iter().map(|block| block.state).collect();
-    assert_eq!(states, [BlockState::Open, BlockState::Sealed, BlockState::Open]);
+    // The last one is ready for what comes next.
+    let [open, sealed] = [BlockState::Open, BlockState::Sealed];
+    assert_eq!(states, [open, sealed, open, open]);
     pending.write(b"abc").unwrap();
     let slow = pending.finish().unwrap();
     space.committed(&slow, 50);
@@ -106,7 +108,36 @@ fn dead_blocks_are_deleted_once_nobody_reads_them() {
     drop(space);
     let space = open(&disk, 1 << 20);
     let next = space.write(b"key", b"", b"1", 1).unwrap();
-    assert_eq!(next.block, 4, "numbers are not reused");
+    assert_eq!(
+        next.block, 5,
+        "numbers are not reused, not even that of a block nothing came into"
+    );
+}
+
+#[test]
+fn the_next_block_is_made_when_one_is_half_full() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 1 << 20);
+    let value = pattern(400_000, 1);
+    let first = space.write(b"key", b"", &value, 1).unwrap();
+    assert_eq!(space.blocks().len(), 1);
+    // No room for another block: those who use this one do not mind.
+    let used = disk.shared.used.load(Ordering::SeqCst);
+    disk.shared.capacity.store(used, Ordering::SeqCst);
+    let second = space.write(b"key", b"", &value, 1).unwrap();
+    assert_eq!((first.block, second.block, space.blocks().len()), (1, 1, 1));
+    assert!(matches!(
+        space.write(b"key", b"", &value, 1),
+        Err(Error::OutOfSpace { .. })
+    ));
+    disk.shared.capacity.store(u64::MAX, Ordering::SeqCst);
+    for _ in 0..2 {
+        space.write(b"key", b"", &value, 1).unwrap();
+    }
+    let numbers: Vec<u64> = space.blocks().iter().map(|block| block.number).collect();
+    assert_eq!(numbers.len(), 3);
+    let last = (0..2).map(|_| space.write(b"key", b"", &value, 1).unwrap().block).min();
+    assert_eq!(last, numbers.last().copied(), "it is the one that is used next");
 }
 
 #[test]

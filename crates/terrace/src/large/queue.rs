@@ -1,0 +1,266 @@
+//! Writing behind: whole extents wait here, in RAM, until a thread writes them, several in one write where they
+//! lie one behind the other.
+//!
+//! A device needs long writes, and more than one under way, for its full rate; a value is one short write. So who
+//! puts a value hands its extent over and goes on. Two threads write: while both are at it, extents gather, and the
+//! next write takes all that adjoin the first one, up to 1 MiB. Nobody waits for a write to become longer.
+//!
+//! Invariants:
+//! - An extent that was handed over is written once, or its write fails; either way its ordinal ends.
+//! - From before its place is known to anybody until it is written its bytes are in its block's `behind`, so a reader
+//!   finds them there or on the device.
+//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is); who brings more waits.
+//!
+//! On failure: the extents of a write that failed fail, each with its ordinal. They can be read until they are abandoned
+//! or the space is closed, no footer gives them a version, and their block gets no further extents. Once the space is
+//! stopped, or a block's sync failed, what waits fails unwritten.
+
+use super::block::Block;
+use crate::{
+    Error, Result,
+    io::{AlignedBuffer, DiskFile},
+};
+use parking_lot::{Condvar, Mutex};
+use std::{collections::BTreeMap, io, sync::Arc, thread::JoinHandle};
+
+/// Threads that write, and so the writes under way.
+const WRITERS: usize = 2;
+/// No write gets longer by gathering.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// Room for what waits and what is being written.
+pub(super) const QUEUED_BYTES_MAX: usize = 8 << 20;
+
+/// Buffers for the next write or read.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    buffers: Vec<AlignedBuffer>,
+    bytes: usize,
+}
+
+impl Buffers {
+    /// An empty buffer, with memory if there is one.
+    pub fn take(&self) -> AlignedBuffer {
+        let mut kept = self.kept.lock();
+        let buffer = kept.buffers.pop().unwrap_or_default();
+        kept.bytes -= buffer.capacity();
+        buffer
+    }
+
+    /// Keeps a buffer, unless it is long or enough are kept.
+    pub fn give_back(&self, mut buffer: AlignedBuffer) {
+        let bytes = buffer.capacity();
+        let mut kept = self.kept.lock();
+        if bytes > 0 && bytes <= 2 * RUN_BYTES_MAX && kept.bytes + bytes <= 2 * QUEUED_BYTES_MAX {
+            buffer.clear();
+            kept.bytes += bytes;
+            kept.buffers.push(buffer);
+        }
+    }
+}
+
+/// The extents that wait, and the threads that write them.
+#[derive(Debug)]
+pub(super) struct WriteQueue {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Something waits, or the end has come.
+    work: Condvar,
+    /// Something was written.
+    room: Condvar,
+    buffers: Arc<Buffers>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By block and offset, so that neighbours are found and the oldest come first.
+    waiting: BTreeMap<(u64, u64), Extent>,
+    /// Bytes that wait or are being written.
+    bytes: usize,
+    /// Why nothing is written any more.
+    stopped: Option<String>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Extent {
+    block: Arc<Block>,
+    file: Arc<dyn DiskFile>,
+    offset: u64,
+    buffer: Arc<AlignedBuffer>,
+    ordinal: u64,
+}
+
+impl WriteQueue {
+    /// Starts the threads, if anything is to be written at all.
+    pub fn start(buffers: Arc<Buffers>, read_only: bool) -> Result<Self> {
+        let mut queue = Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                work: Condvar::new(),
+                room: Condvar::new(),
+                buffers,
+            }),
+            threads: Vec::new(),
+        };
+        for number in 0..if read_only { 0 } else { WRITERS } {
+            let shared = Arc::clone(&queue.shared);
+            let thread = std::thread::Builder::new()
+                .name(format!("terrace-large-{number}"))
+                .spawn(move || shared.write_until_closed())
+                .map_err(|error| Error::io("start a thread that writes large values", &error))?;
+            queue.threads.push(thread);
+        }
+        Ok(queue)
+    }
+
+    /// Hands an extent over; waits while too much is waiting. Returns its ordinal in the block's group.
+    pub fn push(&self, block: &Arc<Block>, file: &Arc<dyn DiskFile>, offset: u64, buffer: AlignedBuffer) -> u64 {
+        let buffer = Arc::new(buffer);
+        let mut state = self.shared.state.lock();
+        while state.bytes > 0 && state.bytes + buffer.len() > QUEUED_BYTES_MAX {
+            self.shared.room.wait(&mut state);
+        }
+        block.behind.lock().insert(offset, Arc::clone(&buffer));
+        let ordinal = block.group.begin();
+        state.bytes += buffer.len();
+        let extent = Extent {
+            block: Arc::clone(block),
+            file: Arc::clone(file),
+            offset,
+            buffer,
+            ordinal,
+        };
+        state.waiting.insert((block.number, offset), extent);
+        self.shared.work.notify_one();
+        ordinal
+    }
+
+    /// Has everything that waits fail unwritten, and everything that comes.
+    pub fn stop(&self, reason: &str) {
+        self.shared
+            .state
+            .lock()
+            .stopped
+            .get_or_insert_with(|| reason.to_owned());
+    }
+
+    /// Bytes that wait or are being written.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.shared.state.lock().bytes
+    }
+
+    /// Extents that wait.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.shared.state.lock().waiting.len()
+    }
+}
+
+impl Drop for WriteQueue {
+    /// Writes what waits, and ends the threads.
+    fn drop(&mut self) {
+        self.shared.state.lock().closed = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // It ended all the same if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn write_until_closed(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let run = state.take_run();
+            if run.is_empty() {
+                if state.closed {
+                    return;
+                }
+                self.work.wait(&mut state);
+                continue;
+            }
+            let stopped = state.stopped.clone();
+            drop(state);
+            let bytes: usize = run.iter().map(|extent| extent.buffer.len()).sum();
+            let result = match stopped {
+                Some(reason) => Err(io::Error::other(reason)),
+                None => write_run(&run),
+            };
+            for extent in run {
+                self.end(extent, result.as_ref().err());
+            }
+            state = self.state.lock();
+            state.bytes -= bytes;
+            self.room.notify_all();
+        }
+    }
+
+    fn end(&self, extent: Extent, error: Option<&io::Error>) {
+        let Extent {
+            block, offset, ordinal, ..
+        } = &extent;
+        match error {
+            None => {
+                block.behind.lock().remove(offset);
+            }
+            Some(error) => {
+                // A full device is the matter of this value; after anything else the block is not to be trusted with more.
+                if error.kind() != io::ErrorKind::StorageFull {
+                    block.close();
+                }
+                block.forget_version(*offset);
+            }
+        }
+        block.group.end(*ordinal, error.map_or(Ok(()), Err));
+        if let Some(buffer) = Arc::into_inner(extent.buffer) {
+            self.buffers.give_back(buffer);
+        }
+    }
+}
+
+impl State {
+    /// The first extent that waits, with those that lie right behind it.
+    fn take_run(&mut self) -> Vec<Extent> {
+        let mut run: Vec<Extent> = Vec::new();
+        let (mut end, mut bytes) = (None, 0);
+        while let Some(first) = self.waiting.first_entry() {
+            let (block, offset) = *first.key();
+            let length = first.get().buffer.len();
+            let adjoins =
+                end.is_none_or(|end| end == (block, offset)) && (bytes == 0 || bytes + length <= RUN_BYTES_MAX);
+            if !adjoins {
+                break;
+            }
+            end = Some((block, offset + length as u64));
+            bytes += length;
+            run.push(first.remove());
+        }
+        run
+    }
+}
+
+fn write_run(run: &[Extent]) -> io::Result<()> {
+    let Some(first) = run.first() else { return Ok(()) };
+    if first.block.group.failed() {
+        return Err(io::Error::other("a sync of the block failed; it is not written again"));
+    }
+    match run {
+        [one] => one.file.write_all_at(&one.buffer, one.offset),
+        _ => {
+            let buffers: Vec<&[u8]> = run.iter().map(|extent| &extent.buffer[..]).collect();
+            first.file.write_all_vectored_at(&buffers, first.offset)
+        }
+    }
+}

@@ -90,6 +90,34 @@ fn files_keep_what_is_written() {
 }
 
 #[test]
+fn many_buffers_are_written_one_behind_the_other() {
+    with_disks(|disk| {
+        for direct in [false, true] {
+            let name = format!("many-{direct}");
+            let file = disk.open(path(&name), OpenMode::CREATE.with_direct(direct)).unwrap();
+            // More than one system call takes, of different lengths.
+            let buffers: Vec<_> = (0..1_500_usize)
+                .map(|n| aligned(n as u8, (1 + n % 3) * PAGE_BYTES))
+                .collect();
+            let slices: Vec<&[u8]> = buffers.iter().map(|buffer| &buffer[..]).collect();
+            file.write_all_vectored_at(&slices, PAGE_BYTES as u64).unwrap();
+            let mut found = vec![0; slices.iter().map(|slice| slice.len()).sum()];
+            file.read_exact_at(&mut found, PAGE_BYTES as u64).unwrap();
+            assert!(found == slices.concat(), "{file:?}");
+            assert_eq!(file.len().unwrap(), (PAGE_BYTES + found.len()) as u64);
+            file.write_all_vectored_at(&[], 0).unwrap();
+            let misplaced = file.write_all_vectored_at(&slices, 1);
+            assert_eq!(misplaced.is_err(), direct);
+        }
+        let file = disk.open(path("many-true"), OpenMode::READ).unwrap();
+        assert!(
+            file.write_all_vectored_at(&[b"x"], 0).is_err(),
+            "it is open for reading"
+        );
+    });
+}
+
+#[test]
 fn direct_writes_must_be_aligned() {
     with_disks(|disk| {
         let file = disk.open(path("file"), OpenMode::CREATE.with_direct(true)).unwrap();

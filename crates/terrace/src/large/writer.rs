@@ -15,7 +15,10 @@ use super::{
     format::{ChunkEncoder, PAGE, RecordKind, encode_record_header, extent_bytes, stored_bytes},
 };
 use crate::{ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX, io::AlignedBuffer};
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 /// A stream of unknown length is kept in RAM up to this size.
 const SPOOL_BYTES_MAX: usize = 1 << 20;
@@ -266,44 +269,26 @@ impl LargeWriter {
         chunks.finish(&mut extent.buffer);
         let bytes = extent_bytes(self.key.len(), self.attributes.len(), length);
         let whole = if self.behind { extent.take_whole() } else { None };
-        let (ordinal, mut device_bytes) = match whole {
-            Some(buffer) => {
-                let device_bytes = buffer.len() as u64;
-                let ordinal = self.space.queue.push(block, &extent.file, place.offset, buffer);
-                (Some(ordinal), device_bytes)
-            }
-            None => {
-                let written = extent.flush_rest();
-                (None, written.map_err(|error| Space::write_error(block, &error))?)
-            }
-        };
-        if *exclusive {
-            let mut head = AlignedBuffer::new();
-            encode_record_header(
-                &mut head,
-                place,
-                RecordKind::Put,
-                self.ticket,
-                length,
-                &self.key,
-                &self.attributes,
-            );
-            device_bytes = extent
-                .flush_first(&head)
-                .map_err(|error| Space::write_error(block, &error))?;
-            let split_bytes = self.space.options.split_threshold_bytes;
-            let noted = with_writing(block, |writing| {
-                writing.push(place.offset, bytes, split_bytes);
-                Ok(())
+        let (ordinal, device_bytes) = if let Some(buffer) = whole {
+            let device_bytes = buffer.len() as u64;
+            block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
+            let ordinal = self.space.queue.push(block, &extent.file, place.offset, buffer);
+            (ordinal, device_bytes)
+        } else {
+            let head = exclusive.then(|| {
+                let (mut head, kind) = (AlignedBuffer::new(), RecordKind::Put);
+                let (key, attributes) = (&self.key, &self.attributes);
+                encode_record_header(&mut head, place, kind, self.ticket, length, key, attributes);
+                head
             });
-            noted.map_err(|error| Space::write_error(block, &error))?;
-            self.space.give_back(block);
-        }
+            let device_bytes = self.space.write_rest(block, extent, head, bytes)?;
+            block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
+            (block.group.mark(), device_bytes)
+        };
         self.space
             .counters
             .user_bytes
             .fetch_add(device_bytes, Ordering::Relaxed);
-        block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
         let value = LargeValue {
             block: block.number,
             offset: place.offset,
@@ -311,7 +296,7 @@ impl LargeWriter {
             length,
             checksum: chunks.checksum,
             kind: RecordKind::Put,
-            ordinal: ordinal.unwrap_or_else(|| block.group.mark()),
+            ordinal,
         };
         if let Stage::Placed(placed) = std::mem::replace(&mut self.stage, Stage::Ended) {
             self.space.buffers.give_back(placed.extent.buffer);
@@ -344,6 +329,31 @@ impl LargeWriter {
             block.settle(extent.offset, 0);
         }
         self.space.buffers.give_back(extent.buffer);
+    }
+}
+
+impl Space {
+    /// Ends an extent on the device: its last pages, and for one of unknown length the first, which begins with `head`.
+    /// Returns the bytes written of it in all.
+    fn write_rest(
+        &self,
+        block: &Arc<Block>,
+        extent: &mut ExtentWriter,
+        head: Option<AlignedBuffer>,
+        bytes: u64,
+    ) -> Result<u64> {
+        let failed = |error: io::Error| Self::write_error(block, &error);
+        let device_bytes = extent.flush_rest().map_err(failed)?;
+        let Some(head) = head else { return Ok(device_bytes) };
+        let device_bytes = extent.flush_first(&head).map_err(failed)?;
+        let split_bytes = self.options.split_threshold_bytes;
+        let noted = with_writing(block, |writing| {
+            writing.push(extent.offset, bytes, split_bytes);
+            Ok(())
+        });
+        noted.map_err(failed)?;
+        self.give_back(block);
+        Ok(device_bytes)
     }
 }
 

@@ -70,7 +70,11 @@ impl Drive {
         }
         let in_directory = |error| format!("{}: {error}", spec.directory.display());
         fs::create_dir_all(&spec.directory).map_err(in_directory)?;
-        let backing_file = spec.directory.canonicalize().map_err(in_directory)?.join(format!("{}.drive", spec.name));
+        let backing_file = spec
+            .directory
+            .canonicalize()
+            .map_err(in_directory)?
+            .join(format!("{}.drive", spec.name));
         fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
         fs::create_dir(place.directory()).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => format!("a drive called `{}` exists: remove it first", spec.name),
@@ -241,7 +245,10 @@ impl Drive {
             return Ok(());
         }
         if let Some(process) = self.description()?.process {
-            eprintln!("drive {}: its daemon (process {process}) has ended unasked; unflushed writes are lost", self.name);
+            eprintln!(
+                "drive {}: its daemon (process {process}) has ended unasked; unflushed writes are lost",
+                self.name
+            );
             self.end_process(process);
         }
         self.detach();
@@ -301,7 +308,11 @@ impl Drive {
             description.process = None;
             failures.extend(self.place.describe(&description).err().map(|error| error.to_string()));
         }
-        failures.extend(system::unmount_by_force(&self.place.fuse()).err().map(|error| error.to_string()));
+        failures.extend(
+            system::unmount_by_force(&self.place.fuse())
+                .err()
+                .map(|error| error.to_string()),
+        );
         failures
     }
 
@@ -344,7 +355,10 @@ impl Drive {
             }
         }
         if system::is_mounted(&self.mount_point()) || system::is_mounted(&self.place.fuse()) {
-            failures.push(format!("something is still mounted in {}", self.place.directory().display()));
+            failures.push(format!(
+                "something is still mounted in {}",
+                self.place.directory().display()
+            ));
         } else if let Err(error) = fs::remove_dir_all(self.place.directory()) {
             failures.push(format!("cannot remove {}: {error}", self.place.directory().display()));
         }

@@ -162,8 +162,11 @@ impl From<FaultArgument> for Fault {
 /// # Errors
 /// If the action fails.
 pub fn run(arguments: Arguments) -> Outcome {
-    let root = arguments.runtime.unwrap_or_else(place::root);
-    let open = |name: &str| Drive::open_in(&root, name);
+    let root = arguments.runtime.clone().unwrap_or_else(place::root);
+    let open = |name: &str| match &arguments.runtime {
+        Some(root) => Drive::open_in(root, name),
+        None => Drive::open(name),
+    };
     match arguments.action {
         Action::Create(create) => {
             let spec = DriveSpec {

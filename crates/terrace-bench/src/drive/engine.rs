@@ -256,10 +256,9 @@ impl Engine {
             }
         }
         state.events = events;
-        if state.waiting.is_empty() {
-            if let Some(since) = state.busy_since.take() {
-                state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
-            }
+        let since = state.busy_since.take_if(|_| state.waiting.is_empty());
+        if let Some(since) = since {
+            state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
         }
         let next = state
             .model

@@ -56,10 +56,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(drive) = self.drive.take() {
-            if let Err(error) = drive.remove() {
-                eprintln!("{error}");
-            }
+        if let Some(Err(error)) = self.drive.take().map(Drive::remove) {
+            eprintln!("{error}");
         }
     }
 }

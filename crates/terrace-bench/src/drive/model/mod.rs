@@ -14,6 +14,7 @@ mod flash;
 mod flat;
 mod geometry;
 mod mapping;
+pub mod rates;
 #[cfg(test)]
 mod tests;
 

@@ -104,41 +104,6 @@ impl Host {
     }
 }
 
-#[test]
-#[ignore = "prints the models' rates, for tuning a profile"]
-fn print_rates() {
-    for profile in ["maxtor-7l250s0", "intel-320", "hdd-modern", "nvme"] {
-        for (name, operation, is_random) in [
-            ("randread", Operation::Read, true),
-            ("read", Operation::Read, false),
-            ("randwrite", Operation::Write, true),
-            ("write", Operation::Write, false),
-        ] {
-            for bytes in [4096, 8192, 16384, 65536, 262_144, 1 << 20] {
-                let mut host = Host::new(profile, 4 * GIB);
-                if operation == Operation::Read {
-                    fill(&mut host, 34 * GIB / 10);
-                    host.execute(Operation::Flush, 0, 0);
-                }
-                let rate = host.rate(operation, is_random, bytes, 34 * GIB / 10, 5);
-                println!(
-                    "{profile} {name} {bytes}: {rate:.2} MB/s, {:.0} µs",
-                    bytes as f64 / rate
-                );
-            }
-        }
-    }
-}
-
-/// Writes everything once, so that reads find data, and lets the drive come to rest.
-fn fill(host: &mut Host, span: u64) {
-    for offset in (0..span).step_by(1 << 20) {
-        host.execute(Operation::Write, offset, 1 << 20);
-    }
-    host.execute(Operation::Flush, 0, 0);
-    host.rest(SECOND);
-}
-
 fn disk(profile: &str) -> DiskProfile {
     match Profile::find(profile).unwrap().kind {
         Kind::Disk(disk) => disk,
@@ -169,15 +134,9 @@ fn every_target_of_every_profile_is_met_by_its_model() {
     for name in Profile::names() {
         let profile = Profile::find(name).unwrap();
         for target in &profile.targets {
-            let is_read = target.access.ends_with("read");
-            let mut host = Host::new(name, 4 * GIB);
-            let span = 34 * GIB / 10;
-            if is_read && matches!(profile.kind, Kind::Flash(_)) {
-                fill(&mut host, span);
-            }
-            let operation = if is_read { Operation::Read } else { Operation::Write };
-            let is_random = target.access.starts_with("rand");
-            let rate = host.rate(operation, is_random, target.bytes, span, 8);
+            let access = rates::Access::parse(&target.access, target.bytes).unwrap();
+            let mut model = build(&profile, 4 * GIB, 1);
+            let rate = rates::rate(model.as_mut(), access, 34 * GIB / 10, 8, 7);
             let wanted = target.mb_per_s;
             assert!(
                 is_near(rate, wanted),

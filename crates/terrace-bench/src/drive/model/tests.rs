@@ -348,3 +348,40 @@ fn a_mapping_table_never_loses_a_page() {
     }
     mapping.check();
 }
+
+#[test]
+fn a_read_of_a_disk_does_not_wait_for_all_cached_writes() {
+    let mut host = Host::new("maxtor-7l250s0", GIB);
+    let mut random = Random::new(5);
+    for _ in 0..3_000 {
+        host.execute(Operation::Write, random.below(GIB / 4096) * 4096, 4096);
+    }
+    for _ in 0..20 {
+        let write = host.submit(Operation::Write, random.below(GIB / 4096) * 4096, 4096);
+        let read = host.submit(Operation::Read, random.below(GIB / 4096) * 4096, 4096);
+        let begun = host.now;
+        let mut waiting = HashSet::from([write, read]);
+        while waiting.contains(&read) {
+            for id in host.wait() {
+                waiting.remove(&id);
+            }
+        }
+        assert!(host.now - begun < 50_000_000, "a turn, perhaps after one write");
+        while !waiting.is_empty() {
+            for id in host.wait() {
+                waiting.remove(&id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_carries_one_transfer_at_a_time_and_fills_gaps() {
+    let mut link = Link::default();
+    assert_eq!(link.book(0, 400, 30), 430);
+    assert_eq!(link.book(1, 100, 30), 130, "before what was booked for later");
+    assert_eq!(link.book(1, 390, 30), 460, "no room before");
+    assert_eq!(link.book(1, 100, 300), 760, "the gap is too short");
+    assert_eq!(link.book(1_000, 0, 10), 1_010);
+    assert_eq!(link.booked.len(), 1);
+}

@@ -1,0 +1,52 @@
+//! `terrace-bench`: emulated drives, power cuts on the whole stack, and the evaluations of Terrace.
+//!
+//! One module per subcommand; each has its arguments, and a `run` that says what went wrong in words.
+
+mod drive;
+mod harness;
+mod mris;
+mod power_cut;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What a subcommand returns; the error is printed with its causes, and the exit code is 1.
+pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Debug, Parser)]
+#[command(name = "terrace-bench", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Emulated drives: create, mount, damage, cut and remove them.
+    Drive(drive::Arguments),
+    /// Measures the profiles of the drives with fio: figures 6 and 7 of the MRIS paper.
+    Drives(drive::MeasureArguments),
+    /// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
+    PowerCut(power_cut::Arguments),
+    /// The evaluation of the MRIS paper.
+    Mris(mris::Arguments),
+    /// Results of earlier runs as one HTML page.
+    Report(harness::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Drive(arguments) => drive::run(arguments),
+        Command::Drives(arguments) => drive::measure(arguments),
+        Command::PowerCut(arguments) => power_cut::run(arguments),
+        Command::Mris(arguments) => mris::run(arguments),
+        Command::Report(arguments) => harness::run(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -29,7 +29,9 @@ enum Command {
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
     /// Results of earlier runs as one HTML page.
-    Report(harness::Arguments),
+    Report(harness::report::Arguments),
+    /// A workload from a TOML file.
+    Run(harness::run::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -37,7 +39,8 @@ fn main() -> ExitCode {
         Command::Drive(arguments) => drive::run(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::Mris(arguments) => mris::run(arguments),
-        Command::Report(arguments) => harness::run(arguments),
+        Command::Report(arguments) => harness::report::run(arguments),
+        Command::Run(arguments) => harness::run::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

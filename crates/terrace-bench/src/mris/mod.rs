@@ -2,6 +2,18 @@
 
 use crate::Outcome;
 
+/// The report's part.
+pub mod report {
+    use crate::{
+        Outcome,
+        harness::{page::Section, results::Record},
+    };
+    /// None.
+    pub fn sections(_records: &[Record]) -> Outcome<Vec<Section>> {
+        Ok(Vec::new())
+    }
+}
+
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {}

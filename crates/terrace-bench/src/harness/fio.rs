@@ -9,12 +9,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::process::Command;
 
+/// Shortest file: it is written by whole MiB.
+const FILE_BYTES_MIN: u64 = 16 << 20;
+
 /// Random reads to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RandomReads {
     /// Bytes of one read.
     pub read_bytes: u64,
-    /// Bytes of the file.
+    /// Bytes of the file; at least 16 MiB are used.
     pub file_bytes: u64,
     /// For so long.
     pub seconds: u32,
@@ -42,7 +45,7 @@ pub struct RawReads {
 pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     let file = place.path.join("fio.data");
     let block = reads.read_bytes.max(1);
-    let file_bytes = reads.file_bytes.next_multiple_of(block);
+    let file_bytes = reads.file_bytes.max(FILE_BYTES_MIN).next_multiple_of(1 << 20);
     let base = [
         "--name=raw".to_owned(),
         format!("--filename={}", file.display()),

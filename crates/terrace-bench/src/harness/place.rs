@@ -138,6 +138,12 @@ impl Place {
         })
     }
 
+    /// The number of the device that holds it, if there is one.
+    #[must_use]
+    pub fn device_number(&self) -> Option<u64> {
+        rustix::fs::stat(&self.path).ok().map(|stat| stat.st_dev)
+    }
+
     /// The counters now, after everything the kernel holds back was written.
     ///
     /// # Errors

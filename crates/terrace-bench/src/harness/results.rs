@@ -7,6 +7,7 @@
 use super::{
     host::{Host, commit},
     progress::Progress,
+    workload::Scale,
 };
 use crate::Outcome;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -158,6 +159,20 @@ impl Results {
         });
         Ok(records)
     }
+}
+
+/// Where results go and how large the runs are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ResultArguments {
+    /// Directory for the results, one JSON file per run.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub results: PathBuf,
+    /// Skip the runs whose result is there already, with the same settings.
+    #[arg(long)]
+    pub resume: bool,
+    /// How large: small ends within 30 minutes on two cores, full is as large as the original.
+    #[arg(long, value_enum, default_value = "small")]
+    pub scale: Scale,
 }
 
 /// A run to make.

@@ -7,8 +7,8 @@ use super::{
     driver::{self, LoopOutcome},
     latency::LatencySummary,
     progress::Progress,
-    results::{Bench, Plan},
-    setup::{BothTraffic, Places, RunArguments, Setup},
+    results::{Bench, Plan, ResultArguments},
+    setup::{BothTraffic, PlaceArguments, Places, Setup},
     values::Values,
     workload::{Amount, Keys, Pace, Shares, Workload, read_toml},
 };
@@ -35,7 +35,9 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "hybrid")]
     setup: Setup,
     #[command(flatten)]
-    common: RunArguments,
+    places: PlaceArguments,
+    #[command(flatten)]
+    results: ResultArguments,
 }
 
 /// What was chosen for a run.
@@ -77,9 +79,9 @@ pub struct Measured {
 pub fn run(arguments: Arguments) -> Outcome {
     let workload: Workload = read_toml(Some(&arguments.workload), "")?;
     workload.validate()?;
-    let places = Places::open(&arguments.common)?;
-    let bench = Bench::new(&arguments.common.results, arguments.common.resume)?;
-    let amount = workload.amount(arguments.common.scale);
+    let places = Places::open(&arguments.places)?;
+    let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
+    let amount = workload.amount(arguments.results.scale);
     let plans: Vec<_> = (1..=amount.runs)
         .map(|run| Plan {
             experiment: EXPERIMENT,

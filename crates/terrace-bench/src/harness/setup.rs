@@ -6,24 +6,15 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// Where results go and on which drives runs are made.
+/// On which drives runs are made.
 #[derive(Debug, Clone, clap::Args)]
-pub struct RunArguments {
+pub struct PlaceArguments {
     /// Directory on the fast drive.
     #[arg(long, value_name = "DIR")]
-    pub ssd: PathBuf,
+    pub ssd: Option<PathBuf>,
     /// Directory on the disk.
     #[arg(long, value_name = "DIR")]
-    pub hdd: PathBuf,
-    /// Directory for the results, one JSON file per run.
-    #[arg(long, value_name = "DIR", default_value = "results")]
-    pub results: PathBuf,
-    /// Skip the runs whose result is there already, with the same settings.
-    #[arg(long)]
-    pub resume: bool,
-    /// How large: small ends within 30 minutes on two cores, full is as large as the original.
-    #[arg(long, value_enum, default_value = "small")]
-    pub scale: super::workload::Scale,
+    pub hdd: Option<PathBuf>,
 }
 
 /// The two drives.
@@ -60,15 +51,24 @@ impl Places {
     ///
     /// # Errors
     /// If a directory cannot be made, or both are the same.
-    pub fn open(arguments: &RunArguments) -> Outcome<Self> {
+    pub fn open(arguments: &PlaceArguments) -> Outcome<Self> {
+        let (Some(ssd), Some(hdd)) = (&arguments.ssd, &arguments.hdd) else {
+            return Err("give a directory on each drive: --ssd DIR --hdd DIR".into());
+        };
         let places = Self {
-            ssd: Place::directory(&arguments.ssd)?,
-            hdd: Place::directory(&arguments.hdd)?,
+            ssd: Place::directory(ssd)?,
+            hdd: Place::directory(hdd)?,
         };
         if places.ssd.path == places.hdd.path {
             return Err("--ssd and --hdd must be two directories".into());
         }
         Ok(places)
+    }
+
+    /// Whether both are on one device, so that its counters count for both.
+    #[must_use]
+    pub fn share_a_device(&self) -> bool {
+        self.ssd.device_number() == self.hdd.device_number()
     }
 
     /// The counters of both, after a sync.

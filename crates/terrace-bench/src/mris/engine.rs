@@ -1,0 +1,213 @@
+//! What the evaluation asks of a store, and Terrace's way to do it.
+//!
+//! A group is a small and a large object of one image, committed together. Objects have numbers: twice the group, plus
+//! one for the large one. A value read that is not the one written is an error.
+
+use crate::{
+    Outcome,
+    harness::{
+        driver::{LoopOutcome, closed_loop},
+        setup::{Places, Setup},
+        values::Values,
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use terrace::{Batch, Durability, Options, Store};
+
+/// Lengths of the two objects of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sizes {
+    /// Of the small one.
+    pub small_bytes: usize,
+    /// Of the large one.
+    pub large_bytes: usize,
+}
+
+impl Sizes {
+    /// Of an object.
+    #[must_use]
+    pub const fn of(self, object: u64) -> usize {
+        if is_large(object) {
+            self.large_bytes
+        } else {
+            self.small_bytes
+        }
+    }
+
+    /// Of a group.
+    #[must_use]
+    pub const fn group(self) -> u64 {
+        (self.small_bytes + self.large_bytes) as u64
+    }
+}
+
+/// Whether an object is the large one of its group.
+#[must_use]
+pub const fn is_large(object: u64) -> bool {
+    object % 2 == 1
+}
+
+/// The key of an object: in the order of the groups.
+#[must_use]
+pub fn key(object: u64) -> String {
+    let kind = if is_large(object) { "large" } else { "small" };
+    format!("image/{:012}/{kind}", object / 2)
+}
+
+/// What an engine tells of its work since it was opened. What it does not count is missing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineFigures {
+    /// Memtables written as tables.
+    pub flushes: Option<u64>,
+    /// Compactions of tables.
+    pub compactions: Option<u64>,
+    /// Bytes of tables written by both.
+    pub table_bytes: Option<u64>,
+    /// All bytes written, tables and logs, by the engine's own account.
+    pub written_bytes: Option<u64>,
+    /// Reads of the flash log.
+    pub flash_reads: Option<u64>,
+    /// Reads of the large space.
+    pub block_reads: Option<u64>,
+    /// Data blocks of the ordered index read from its files.
+    pub index_reads: Option<u64>,
+}
+
+/// An open store.
+pub trait Engine {
+    /// Puts these groups, each as one batch, without waiting for the device.
+    ///
+    /// # Errors
+    /// The store's.
+    fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome>;
+
+    /// Reads these objects; kind 0 are small ones, kind 1 large ones.
+    ///
+    /// # Errors
+    /// The store's, or a value that is not the one written.
+    fn read(&mut self, objects: &[u64]) -> Outcome<LoopOutcome>;
+
+    /// Makes everything put durable.
+    ///
+    /// # Errors
+    /// The store's.
+    fn flush(&mut self) -> Outcome;
+
+    /// Closes.
+    ///
+    /// # Errors
+    /// The store's.
+    fn close(self: Box<Self>) -> Outcome<EngineFigures>;
+}
+
+/// Terrace.
+#[derive(Debug)]
+pub struct Terrace {
+    store: Store,
+    values: Arc<Values>,
+    sizes: Sizes,
+}
+
+/// Terrace's own sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// *SizeThreshold*.
+    pub size_threshold_bytes: u64,
+    /// Of the flash log.
+    pub segment_bytes: u64,
+    /// *SplitThreshold*.
+    pub split_threshold_bytes: u64,
+}
+
+impl Terrace {
+    /// Opens a store of this name, the RAM cache for values off, and waits until its flash index is filled.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn open(
+        setup: Setup,
+        places: &Places,
+        name: &str,
+        tuning: Tuning,
+        values: &Arc<Values>,
+        sizes: Sizes,
+    ) -> Outcome<Self> {
+        let store = Store::open(Options {
+            cache_bytes: 0,
+            size_threshold_bytes: tuning.size_threshold_bytes,
+            segment_bytes: tuning.segment_bytes,
+            split_threshold_bytes: tuning.split_threshold_bytes,
+            ..setup.options(places, name)
+        })?;
+        while store.stats().flash_index.refilling {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(Self {
+            store,
+            values: Arc::clone(values),
+            sizes,
+        })
+    }
+
+    fn batch(&self, group: u64) -> Batch {
+        let mut batch = Batch::new();
+        for object in [2 * group, 2 * group + 1] {
+            batch.put(key(object), self.values.value(object, self.sizes.of(object)));
+        }
+        batch
+    }
+}
+
+impl Engine for Terrace {
+    fn insert(&mut self, groups: &[u64]) -> Outcome<LoopOutcome> {
+        // Making the values is no part of the operations.
+        let batches: Vec<Mutex<Batch>> = groups.iter().map(|&group| Mutex::new(self.batch(group))).collect();
+        closed_loop(1, groups.len() as u64, 1, |number| {
+            let batch = std::mem::take(&mut *batches[number as usize].lock().map_err(|_| "a worker panicked")?);
+            self.store.write(batch, Durability::Buffered)?;
+            Ok(0)
+        })
+    }
+
+    fn read(&mut self, objects: &[u64]) -> Outcome<LoopOutcome> {
+        closed_loop(1, objects.len() as u64, 2, |number| {
+            let object = objects[number as usize];
+            let found = self
+                .store
+                .get(key(object))?
+                .ok_or_else(|| format!("object {object} is gone"))?;
+            Values::check(object, self.sizes.of(object), &found)?;
+            Ok(usize::from(is_large(object)))
+        })
+    }
+
+    fn flush(&mut self) -> Outcome {
+        Ok(self.store.flush()?)
+    }
+
+    fn close(self: Box<Self>) -> Outcome<EngineFigures> {
+        self.store.close()?;
+        let stats = self.store.stats();
+        let written = stats.written;
+        Ok(EngineFigures {
+            flushes: Some(stats.index.flushes),
+            compactions: None,
+            table_bytes: Some(written.index_bytes),
+            written_bytes: Some(
+                written.flash_user_bytes
+                    + written.flash_padding_bytes
+                    + written.flash_reinserted_bytes
+                    + written.index_bytes
+                    + written.large_user_bytes
+                    + written.large_destaged_bytes,
+            ),
+            flash_reads: Some(stats.reads.flash_reads),
+            block_reads: Some(stats.reads.block_reads),
+            index_reads: Some(stats.index.block_reads),
+        })
+    }
+}

@@ -97,11 +97,7 @@ pub fn insert_all(engine: &mut dyn super::engine::Engine, groups: &[u64], progre
     Ok(outcome)
 }
 
-/// Makes all runs of figure 9.
-///
-/// # Errors
-/// The first run's that fails.
-pub fn run(evaluation: &Evaluation) -> Outcome {
+fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
     let mut plans = Vec::new();
     let groups = evaluation.amount.insert_groups;
     for run in 1..=evaluation.amount.runs {
@@ -123,11 +119,21 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
             }
         }
     }
-    evaluation
-        .bench
-        .progress
-        .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
-    for plan in &plans {
+    plans
+}
+
+/// How long all runs may take.
+#[must_use]
+pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
+    plans(evaluation).iter().map(|plan| plan.expected_seconds).sum()
+}
+
+/// Makes all runs of figure 9. Their time must have been announced.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run(evaluation: &Evaluation) -> Outcome {
+    for plan in &plans(evaluation) {
         evaluation.bench.run(plan, |progress| {
             measure(evaluation, &plan.settings, plan.seed, progress)
         })?;

@@ -54,11 +54,13 @@ pub fn run(arguments: Arguments) -> Outcome {
         Part::Figure8(arguments) => return figure8::run(&arguments),
         Part::Insert(common) => {
             let evaluation = Evaluation::open(&common)?;
+            evaluation.bench.progress.expect(insert::expected_seconds(&evaluation));
             insert::run(&evaluation)?;
             evaluation.finish()?
         }
         Part::Read(common) => {
             let evaluation = Evaluation::open(&common)?;
+            evaluation.bench.progress.expect(read::expected_seconds(&evaluation));
             read::run(&evaluation)?;
             evaluation.finish()?
         }
@@ -77,6 +79,8 @@ fn all(common: &Common) -> Outcome<Vec<Record>> {
         workload: common.workload.clone(),
     })?;
     let evaluation = Evaluation::open(common)?;
+    let seconds = insert::expected_seconds(&evaluation) + read::expected_seconds(&evaluation);
+    evaluation.bench.progress.expect(seconds);
     insert::run(&evaluation)?;
     read::run(&evaluation)?;
     let records = evaluation.finish()?;

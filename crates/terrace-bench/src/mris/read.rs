@@ -161,7 +161,27 @@ fn raw_plans(evaluation: &Evaluation) -> Vec<Plan<'static, RawSettings>> {
     plans
 }
 
-/// Makes all runs.
+/// How long everything may take.
+#[must_use]
+pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
+    let mut seconds: f64 = 0.0;
+    if evaluation.raw {
+        seconds += raw_plans(evaluation)
+            .iter()
+            .map(|plan| plan.expected_seconds)
+            .sum::<f64>();
+    }
+    for contender in evaluation.contenders() {
+        seconds += evaluation.insert_seconds(contender, evaluation.amount.read_groups);
+        seconds += plans(evaluation, contender)
+            .iter()
+            .map(|plan| plan.expected_seconds)
+            .sum::<f64>();
+    }
+    seconds
+}
+
+/// Makes all runs. Their time must have been announced.
 ///
 /// # Errors
 /// The first run's that fails.
@@ -172,19 +192,6 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
     } else {
         Vec::new()
     };
-    let all: Vec<_> = evaluation
-        .contenders()
-        .map(|contender| (contender, plans(evaluation, contender)))
-        .collect();
-    bench
-        .progress
-        .expect(raw.iter().map(|plan| plan.expected_seconds).sum());
-    for (contender, plans) in &all {
-        let loading = evaluation.insert_seconds(*contender, groups);
-        bench
-            .progress
-            .expect(loading + plans.iter().map(|plan| plan.expected_seconds).sum::<f64>());
-    }
     for plan in &raw {
         bench.run(plan, |_| {
             let place = plan.settings.drive.flash(&evaluation.places);
@@ -192,21 +199,22 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
             fio::random_reads(place, plan.settings.reads)
         })?;
     }
-    for (contender, plans) in &all {
+    for contender in evaluation.contenders() {
+        let plans = plans(evaluation, contender);
         let mut all_done = true;
-        for plan in plans {
+        for plan in &plans {
             all_done &= bench.is_done(plan)?;
         }
-        let loading = evaluation.insert_seconds(*contender, groups);
+        let loading = evaluation.insert_seconds(contender, groups);
         let name = format!("{}, storing {groups} groups", contender.name());
         if all_done {
             bench.progress.skipped(&name, loading);
         } else {
             bench.progress.start(&name, loading);
-            load(evaluation, *contender).map_err(|error| format!("{name}: {error}"))?;
+            load(evaluation, contender).map_err(|error| format!("{name}: {error}"))?;
             bench.progress.end();
         }
-        for plan in plans {
+        for plan in &plans {
             bench.run(plan, |progress| {
                 measure(evaluation, &plan.settings, plan.seed, progress)
             })?;

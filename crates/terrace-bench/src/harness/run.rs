@@ -79,7 +79,7 @@ pub struct Measured {
 pub fn run(arguments: Arguments) -> Outcome {
     let workload: Workload = read_toml(Some(&arguments.workload), "")?;
     workload.validate()?;
-    let places = Places::open(&arguments.places)?;
+    let places = Places::open(&arguments.places, workload.seed)?;
     let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
     let amount = workload.amount(arguments.results.scale);
     let plans: Vec<_> = (1..=amount.runs)

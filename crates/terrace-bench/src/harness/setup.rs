@@ -1,6 +1,9 @@
 //! The two drives of an evaluation and the three ways to put a store on them (MRIS, table 1).
 
-use super::place::{Place, PlaceTraffic, drop_caches};
+use super::{
+    emulated::{EmulateArguments, Emulated},
+    place::{Place, PlaceTraffic, drop_caches},
+};
 use crate::Outcome;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -15,15 +18,20 @@ pub struct PlaceArguments {
     /// Directory on the disk.
     #[arg(long, value_name = "DIR")]
     pub hdd: Option<PathBuf>,
+    /// Emulated drives instead.
+    #[command(flatten)]
+    pub emulated: EmulateArguments,
 }
 
 /// The two drives.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Places {
     /// The fast drive.
     pub ssd: Place,
     /// The disk.
     pub hdd: Place,
+    /// Keeps emulated drives; they go with it.
+    _emulated: Option<Emulated>,
 }
 
 /// What went to each drive.
@@ -51,13 +59,22 @@ impl Places {
     ///
     /// # Errors
     /// If a directory cannot be made, or both are the same.
-    pub fn open(arguments: &PlaceArguments) -> Outcome<Self> {
+    pub fn open(arguments: &PlaceArguments, seed: u64) -> Outcome<Self> {
+        if arguments.emulated.emulate {
+            let (emulated, ssd, hdd) = Emulated::create(&arguments.emulated, seed)?;
+            return Ok(Self {
+                ssd,
+                hdd,
+                _emulated: Some(emulated),
+            });
+        }
         let (Some(ssd), Some(hdd)) = (&arguments.ssd, &arguments.hdd) else {
-            return Err("give a directory on each drive: --ssd DIR --hdd DIR".into());
+            return Err("give a directory on each drive, --ssd DIR --hdd DIR, or --emulate".into());
         };
         let places = Self {
             ssd: Place::directory(ssd)?,
             hdd: Place::directory(hdd)?,
+            _emulated: None,
         };
         if places.ssd.path == places.hdd.path {
             return Err("--ssd and --hdd must be two directories".into());
@@ -174,6 +191,7 @@ mod tests {
         let places = Places {
             ssd: place("s"),
             hdd: place("h"),
+            _emulated: None,
         };
         let on = |setup: Setup| {
             let options = setup.options(&places, "store");

@@ -218,7 +218,7 @@ impl Evaluation {
     /// If one of them cannot be had.
     pub fn open(common: &Common) -> Outcome<Self> {
         let file = WorkloadFile::read(common.workload.as_deref())?;
-        let places = Places::open(&common.places)?;
+        let places = Places::open(&common.places, file.seed)?;
         let directory = TempDir::new()?;
         let leveldb = if common.no_leveldb {
             None

@@ -125,7 +125,7 @@ fn runs(records: &[Record]) -> Section {
             record.seed.to_string(),
             record.host.name.clone(),
             record.commit.clone(),
-            record.settings_hash[..record.settings_hash.len().min(16)].to_owned(),
+            record.settings_hash.chars().take(16).collect(),
         ]
     });
     let head = [

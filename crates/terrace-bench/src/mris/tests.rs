@@ -154,6 +154,44 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
     );
 }
 
+/// Each engine on its own: what was put is there after reopening, what was not is an error and no figure.
+#[test]
+fn engines_keep_groups_and_miss_absent_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("tiny.toml"), TINY).unwrap();
+    let (ssd, hdd, results, workload) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
+    let mut line = vec![
+        "mris",
+        "read",
+        "--ssd",
+        &ssd,
+        "--hdd",
+        &hdd,
+        "--results",
+        &results,
+        "--workload",
+        &workload,
+    ];
+    line.extend((!have_leveldb()).then_some("--no-leveldb"));
+    let super::Part::Read(common) = Line::try_parse_from(line).unwrap().arguments.part else {
+        panic!()
+    };
+    let evaluation = super::Evaluation::open(&common).unwrap();
+    for contender in evaluation.contenders() {
+        evaluation.places.fresh("store").unwrap();
+        let mut engine = evaluation.engine(contender, "store").unwrap();
+        assert_eq!(engine.insert(&[3, 1]).unwrap().kinds[0].summary().count, 2);
+        engine.flush().unwrap();
+        engine.close().unwrap();
+        let mut engine = evaluation.engine(contender, "store").unwrap();
+        let read = engine.read(&[2, 7, 3, 6]).unwrap();
+        let counts: Vec<u64> = read.kinds.iter().map(|kind| kind.summary().count).collect();
+        assert_eq!(counts, [2, 2], "{}", contender.name());
+        assert!(engine.read(&[4]).is_err(), "{}", contender.name());
+    }
+}
+
 #[test]
 fn hostile_pagecounts_files_are_counted_from_the_command_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -11,10 +11,11 @@ use plotters::{
 use resvg::{tiny_skia, usvg};
 use std::{ops::Range, sync::Arc};
 
-const WIDTH: u32 = 920;
-const HEIGHT: u32 = 440;
-const LEGEND_WIDTH: u32 = 230;
-const MARGIN: i32 = 4;
+/// The library places everything at whole points, so charts are drawn large: dashes stay straight.
+const WIDTH: u32 = 1840;
+const HEIGHT: u32 = 880;
+const LEGEND_WIDTH: u32 = 480;
+const MARGIN: i32 = 8;
 const TEXT: RGBColor = RGBColor(40, 40, 40);
 
 /// Colours that most people can tell apart (Okabe and Ito, 2008).
@@ -184,10 +185,10 @@ impl Chart {
         let top = marks.last().copied().unwrap_or(1.0);
         let positions: Vec<f64> = (0..self.positions.len()).map(|position| position as f64).collect();
         let mut plot = ChartBuilder::on(&left)
-            .caption(&self.title, text(19))
-            .margin(12)
-            .x_label_area_size(48)
-            .y_label_area_size(72)
+            .caption(&self.title, text(38))
+            .margin(24)
+            .x_label_area_size(96)
+            .y_label_area_size(150)
             .build_cartesian_2d(
                 Axis {
                     range: -0.5..self.positions.len() as f64 - 0.5,
@@ -198,10 +199,10 @@ impl Chart {
         plot.configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
-            .bold_line_style(RGBColor(225, 225, 225))
-            .axis_style(TEXT)
-            .label_style(text(15))
-            .axis_desc_style(text(16))
+            .bold_line_style(RGBColor(225, 225, 225).stroke_width(2))
+            .axis_style(TEXT.stroke_width(2))
+            .label_style(text(30))
+            .axis_desc_style(text(32))
             .x_desc(&self.x_label)
             .y_desc(&self.y_label)
             .x_label_formatter(&|x| self.positions.get(x.round() as usize).cloned().unwrap_or_default())
@@ -235,17 +236,17 @@ impl Chart {
             } else {
                 let line = points.iter().map(|point| (point.position as f64, point.value));
                 if series.mark == Mark::Dashed {
-                    plot.draw_series(DashedLineSeries::new(line.clone(), 6, 5, colour.stroke_width(2)))?;
+                    plot.draw_series(DashedLineSeries::new(line.clone(), 12, 10, colour.stroke_width(4)))?;
                 } else {
-                    plot.draw_series(LineSeries::new(line.clone(), colour.stroke_width(2)))?;
-                    plot.draw_series(line.map(|point| Circle::new(point, 4, colour.filled())))?;
+                    plot.draw_series(LineSeries::new(line.clone(), colour.stroke_width(4)))?;
+                    plot.draw_series(line.map(|point| Circle::new(point, 8, colour.filled())))?;
                 }
             }
             let errors = points.iter().filter(|point| point.deviation > 0.0);
             plot.draw_series(errors.map(|point| {
                 let x = point.position as f64 + shift;
                 let low = (point.value - point.deviation).max(0.0);
-                PathElement::new([(x, low), (x, point.value + point.deviation)], TEXT.stroke_width(1))
+                PathElement::new([(x, low), (x, point.value + point.deviation)], TEXT.stroke_width(2))
             }))?;
         }
         Ok(())
@@ -253,35 +254,35 @@ impl Chart {
 
     fn draw_legend(&self, area: &Area<'_>) -> Outcome {
         for (row, series) in self.series.iter().enumerate() {
-            let y = 52 + 22 * row as i32;
+            let y = 104 + 44 * row as i32;
             let colour = series.colour();
             match series.mark {
                 Mark::Bar | Mark::PaleBar => {
                     area.draw(&Rectangle::new(
-                        [(MARGIN, y - 6), (MARGIN + 22, y + 6)],
+                        [(MARGIN, y - 12), (MARGIN + 44, y + 12)],
                         colour.filled(),
                     ))?;
                 }
                 Mark::Line => {
                     area.draw(&PathElement::new(
-                        [(MARGIN, y), (MARGIN + 22, y)],
-                        colour.stroke_width(2),
+                        [(MARGIN, y), (MARGIN + 44, y)],
+                        colour.stroke_width(4),
                     ))?;
-                    area.draw(&Circle::new((MARGIN + 11, y), 4, colour.filled()))?;
+                    area.draw(&Circle::new((MARGIN + 22, y), 8, colour.filled()))?;
                 }
                 Mark::Dashed => {
-                    for start in [MARGIN, MARGIN + 8, MARGIN + 16] {
-                        area.draw(&PathElement::new([(start, y), (start + 5, y)], colour.stroke_width(2)))?;
+                    for start in [MARGIN, MARGIN + 16, MARGIN + 32] {
+                        area.draw(&PathElement::new([(start, y), (start + 10, y)], colour.stroke_width(4)))?;
                     }
                 }
             }
-            let style = text(15).pos(Pos::new(HPos::Left, VPos::Center));
-            area.draw(&Text::new(series.name.clone(), (MARGIN + 30, y), style))?;
+            let style = text(30).pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(series.name.clone(), (MARGIN + 60, y), style))?;
         }
         Ok(())
     }
 
-    /// The chart as PNG, at twice the SVG's size.
+    /// The chart as PNG.
     ///
     /// # Errors
     /// As [`Chart::svg`].
@@ -299,8 +300,8 @@ impl Chart {
             ..usvg::Options::default()
         };
         let tree = usvg::Tree::from_str(&self.svg()?, &options)?;
-        let mut pixels = tiny_skia::Pixmap::new(2 * WIDTH, 2 * HEIGHT).ok_or("no memory for the picture")?;
-        resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut pixels.as_mut());
+        let mut pixels = tiny_skia::Pixmap::new(WIDTH, HEIGHT).ok_or("no memory for the picture")?;
+        resvg::render(&tree, tiny_skia::Transform::identity(), &mut pixels.as_mut());
         Ok(pixels.encode_png()?)
     }
 }
@@ -360,7 +361,7 @@ mod tests {
     fn png_shows_the_text() {
         let dark = |chart: &Chart| {
             let pixels = tiny_skia::Pixmap::decode_png(&chart.png().unwrap()).unwrap();
-            assert_eq!((pixels.width(), pixels.height()), (2 * WIDTH, 2 * HEIGHT));
+            assert_eq!((pixels.width(), pixels.height()), (WIDTH, HEIGHT));
             pixels
                 .pixels()
                 .iter()

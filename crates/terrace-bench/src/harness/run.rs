@@ -215,7 +215,7 @@ fn measure(settings: &Settings, seed: u64, places: &Places, progress: &Progress)
     for number in 0..settings.amount.objects {
         let value = objects.values.value(number, objects.length(number));
         loading.put_with(Objects::key(number), value, &buffered)?;
-        if number % 256 == 0 {
+        if number.is_multiple_of(256) {
             progress.share(0.4 * number as f64 / settings.amount.objects as f64);
         }
     }
@@ -270,7 +270,7 @@ fn operate(
             Values::check(object, length, &found)?;
         }
         let done = done.fetch_add(1, Ordering::Relaxed);
-        if done % 256 == 0 {
+        if done.is_multiple_of(256) {
             progress.share(0.4 + 0.6 * done as f64 / amount.operations as f64);
         }
         Ok(usize::from(put))

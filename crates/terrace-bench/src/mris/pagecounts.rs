@@ -161,7 +161,8 @@ impl Counts {
     #[must_use]
     pub fn shares(&self) -> Option<Shares> {
         let sum = |bins: &[Bin], what: fn(&Bin) -> u64| bins.iter().map(|bin| what(bin) as f64).sum::<f64>();
-        let (requests, bytes): (fn(&Bin) -> u64, fn(&Bin) -> u64) = (|bin| bin.requests, |bin| bin.bytes);
+        let requests = |bin: &Bin| bin.requests;
+        let bytes = |bin: &Bin| bin.bytes;
         let percent = |part: f64, whole: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
         let all = sum(&self.bins, requests);
         (all > 0.0).then(|| Shares {

@@ -44,7 +44,7 @@ impl fmt::Display for Target {
         } = self;
         write!(
             f,
-            "{:6}  ratio {ratio:>2}: {name}: {measured:.2}, at least {wanted:.2}",
+            "{:6}  ratio {ratio:>2}: {name}: {measured:.3}, at least {wanted:.2}",
             self.verdict()
         )
     }

@@ -162,8 +162,11 @@ impl From<FaultArgument> for Fault {
 /// # Errors
 /// If the action fails.
 pub fn run(arguments: Arguments) -> Outcome {
-    let root = arguments.runtime.unwrap_or_else(place::root);
-    let open = |name: &str| Drive::open_in(&root, name);
+    let root = arguments.runtime.clone().unwrap_or_else(place::root);
+    let open = |name: &str| match &arguments.runtime {
+        Some(root) => Drive::open_in(root, name),
+        None => Drive::open(name),
+    };
     match arguments.action {
         Action::Create(create) => {
             let spec = DriveSpec {
@@ -210,7 +213,10 @@ fn run_daemon(directory: PathBuf, detach: bool) -> Outcome {
 }
 
 fn list(drives: &[Drive]) -> Outcome {
-    println!("{:<20} {:<16} {:>8} {:<8} {:<12} mounted at", "name", "profile", "GiB", "power", "device");
+    println!(
+        "{:<20} {:<16} {:>8} {:<8} {:<12} mounted at",
+        "name", "profile", "GiB", "power", "device"
+    );
     for drive in drives {
         let description = drive.description()?;
         let power = match drive.is_on() {
@@ -218,11 +224,20 @@ fn list(drives: &[Drive]) -> Outcome {
             Some(false) => "off",
             None => "stopped",
         };
-        let device = drive.device().map_or_else(|| "-".to_owned(), |device| device.display().to_string());
-        let point = if drive.is_mounted() { drive.mount_point().display().to_string() } else { "-".to_owned() };
+        let device = drive
+            .device()
+            .map_or_else(|| "-".to_owned(), |device| device.display().to_string());
+        let point = if drive.is_mounted() {
+            drive.mount_point().display().to_string()
+        } else {
+            "-".to_owned()
+        };
         let gib = description.bytes as f64 / f64::from(1 << 30);
         let profile = description.profile.name;
-        println!("{:<20} {profile:<16} {gib:>8.1} {power:<8} {device:<12} {point}", drive.name());
+        println!(
+            "{:<20} {profile:<16} {gib:>8.1} {power:<8} {device:<12} {point}",
+            drive.name()
+        );
     }
     Ok(())
 }
@@ -246,7 +261,10 @@ fn show(counters: &Counters, json: bool) -> Outcome {
     println!("failed   {:>12}", counters.failed);
     println!("cuts     {:>12}", counters.cuts);
     println!("busy     {:>12.3} s", counters.busy_nanoseconds as f64 / 1e9);
-    println!("in memory {:>11} writes {:>16} bytes", counters.pending_writes, counters.pending_bytes);
+    println!(
+        "in memory {:>11} writes {:>16} bytes",
+        counters.pending_writes, counters.pending_bytes
+    );
     let internals = &counters.internals;
     println!(
         "inside: {:.3} s at work, {} positionings, {} reads from its cache, {} pages moved, {} blocks erased",
@@ -272,7 +290,11 @@ fn profiles() -> Outcome {
 /// If it is something else, or too large.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
-    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+    let shift = match text[digits.len()..]
+        .to_ascii_uppercase()
+        .trim_end_matches("IB")
+        .trim_end_matches('B')
+    {
         "" => 0,
         "K" => 10,
         "M" => 20,
@@ -280,6 +302,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "T" => 40,
         _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
     };
-    let number: u64 = digits.parse().map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }

@@ -60,8 +60,16 @@ fn command(directory: &Path) -> Outcome<Command> {
 #[cfg(test)]
 fn command(directory: &Path) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "drive::tests::daemon_process", "--ignored", "--nocapture", "--quiet"]);
-    command.env("TERRACE_BENCH_TEST_DAEMON", directory).env("TERRACE_BENCH_TEST_DETACH", "1");
+    command.args([
+        "--exact",
+        "drive::tests::daemon_process",
+        "--ignored",
+        "--nocapture",
+        "--quiet",
+    ]);
+    command
+        .env("TERRACE_BENCH_TEST_DAEMON", directory)
+        .env("TERRACE_BENCH_TEST_DETACH", "1");
     Ok(command)
 }
 
@@ -85,12 +93,23 @@ pub fn run(directory: PathBuf) -> Outcome {
     // Memory this process asks for must not be freed by writing to the very drives it serves. Needs a capability that
     // root may lack; without it only a machine out of memory could hang.
     let _ = rustix::process::configure_io_flusher_behavior(true);
+    // A real drive does not slow down when the host's processors are busy.
+    let _ = rustix::process::setpriority_process(None, -20);
     let place = Place::at(directory);
     let description = place.description()?;
-    let file = OpenOptions::new().read(true).write(true).open(&description.backing_file)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&description.backing_file)?;
     let media = Media::new(file, description.profile.sector_bytes);
     let counters = place.counters();
-    let engine = Engine::new(description.profile, description.bytes, description.seed, media, counters);
+    let engine = Engine::new(
+        description.profile,
+        description.bytes,
+        description.seed,
+        media,
+        counters,
+    );
     let engine = Arc::new(engine);
 
     let _ = std::fs::remove_file(place.socket());
@@ -106,7 +125,9 @@ pub fn run(directory: PathBuf) -> Outcome {
         is_ending: Mutex::new(false),
     });
     let timing = engine.clone();
-    std::thread::Builder::new().name("clock".into()).spawn(move || timing.keep_time())?;
+    std::thread::Builder::new()
+        .name("clock".into())
+        .spawn(move || timing.keep_time())?;
     let by_signal = ending.clone();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if signals.forever().next().is_some() {

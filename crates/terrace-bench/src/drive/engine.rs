@@ -156,7 +156,11 @@ impl Engine {
             return; // a cut answered it
         };
         waiting.data = Some(data);
-        let due = if waiting.is_completed { state.take(id) } else { self.pass_time(&mut state) };
+        let due = if waiting.is_completed {
+            state.take(id)
+        } else {
+            self.pass_time(&mut state)
+        };
         drop(state);
         send(due);
     }
@@ -205,7 +209,10 @@ impl Engine {
         if let Some(data) = data {
             self.media.write(id, offset, data);
         }
-        let arrival = state.clock.at(now).saturating_sub(model::microseconds(self.profile.overhead_us.before));
+        let arrival = state
+            .clock
+            .at(now)
+            .saturating_sub(model::microseconds(self.profile.overhead_us.before));
         let waiting = Waiting {
             operation,
             arrival,
@@ -214,7 +221,12 @@ impl Engine {
             is_completed: false,
         };
         state.waiting.insert(id, waiting);
-        let request = Request { id, operation, offset, bytes };
+        let request = Request {
+            id,
+            operation,
+            offset,
+            bytes,
+        };
         if state.pace == Pace::Instant {
             state.events.extend(at_once(arrival, request));
         } else {
@@ -244,12 +256,14 @@ impl Engine {
             }
         }
         state.events = events;
-        if state.waiting.is_empty() {
-            if let Some(since) = state.busy_since.take() {
-                state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
-            }
+        let since = state.busy_since.take_if(|_| state.waiting.is_empty());
+        if let Some(since) = since {
+            state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
         }
-        let next = state.model.next_event().map(|at| state.clock.real(at.saturating_sub(after)));
+        let next = state
+            .model
+            .next_event()
+            .map(|at| state.clock.real(at.saturating_sub(after)));
         if next.is_some_and(|next| state.alarm.is_none_or(|alarm| next < alarm)) {
             state.alarm = next;
             self.wake.notify_one();
@@ -272,7 +286,11 @@ impl Engine {
                 }
             }
         }
-        if waiting.data.is_some() { state.take(id) } else { Vec::new() }
+        if waiting.data.is_some() {
+            state.take(id)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Answers what is due, until [`Engine::close`]. Runs in a thread of its own.
@@ -293,12 +311,18 @@ impl Engine {
                 continue;
             };
             // Nobody waits for what settles by itself.
-            let alarm = if state.waiting.is_empty() { alarm + Duration::from_millis(1) } else { alarm };
+            let alarm = if state.waiting.is_empty() {
+                alarm + Duration::from_millis(1)
+            } else {
+                alarm
+            };
             state.alarm = Some(alarm);
             let aim = alarm.checked_sub(lateness).unwrap_or(alarm);
             if Instant::now() < aim {
                 if self.wake.wait_until(&mut state, aim).timed_out() {
-                    let late = Instant::now().saturating_duration_since(aim).min(Duration::from_micros(50));
+                    let late = Instant::now()
+                        .saturating_duration_since(aim)
+                        .min(Duration::from_micros(50));
                     lateness = (lateness * 7 + late) / 8;
                 }
             } else {
@@ -396,7 +420,11 @@ impl Engine {
             counters.busy_nanoseconds += since.elapsed().as_nanos() as u64;
         }
         counters.internals = add(state.earlier, state.model.internals());
-        Counters { pending_writes, pending_bytes, ..counters }
+        Counters {
+            pending_writes,
+            pending_bytes,
+            ..counters
+        }
     }
 
     /// Ends the time thread, and puts what is in memory on the media: a clean end is not a cut.

@@ -7,9 +7,9 @@
 use super::engine::{Answer, Engine};
 use super::fault::Failure;
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
-    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    Session, WriteFlags,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, Session, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
@@ -60,7 +60,11 @@ impl DriveFile {
             mtime: SystemTime::UNIX_EPOCH,
             ctime: SystemTime::UNIX_EPOCH,
             crtime: SystemTime::UNIX_EPOCH,
-            kind: if is_directory { FileType::Directory } else { FileType::RegularFile },
+            kind: if is_directory {
+                FileType::Directory
+            } else {
+                FileType::RegularFile
+            },
             perm: if is_directory { 0o700 } else { 0o600 },
             nlink: if is_directory { 2 } else { 1 },
             uid: 0,
@@ -82,7 +86,9 @@ fn errno(failure: Failure) -> Errno {
 impl Filesystem for DriveFile {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         if config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).is_err() {
-            return Err(io::Error::other("this kernel's FUSE has no asynchronous direct I/O (FUSE_ASYNC_DIO)"));
+            return Err(io::Error::other(
+                "this kernel's FUSE has no asynchronous direct I/O (FUSE_ASYNC_DIO)",
+            ));
         }
         // The nearest possible value will do.
         let _ = config.set_max_background(UNDER_WAY);

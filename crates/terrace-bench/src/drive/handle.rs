@@ -70,7 +70,11 @@ impl Drive {
         }
         let in_directory = |error| format!("{}: {error}", spec.directory.display());
         fs::create_dir_all(&spec.directory).map_err(in_directory)?;
-        let backing_file = spec.directory.canonicalize().map_err(in_directory)?.join(format!("{}.drive", spec.name));
+        let backing_file = spec
+            .directory
+            .canonicalize()
+            .map_err(in_directory)?
+            .join(format!("{}.drive", spec.name));
         fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
         fs::create_dir(place.directory()).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => format!("a drive called `{}` exists: remove it first", spec.name),
@@ -111,13 +115,12 @@ impl Drive {
         fs::create_dir(self.place.mount_point())?;
         self.start_daemon()?;
         // Formatting at the pace of an old disk takes minutes and teaches nothing.
-        self.ask(&Command::Pace { pace: Pace::Instant })?;
+        self.set_pace(Pace::Instant)?;
         let device = self.attach()?;
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let arguments = ["-q", "-F", "-m", "0", "-E", options].map(OsStr::new);
         system::run("mkfs.ext4", arguments.into_iter().chain([device.as_ref()]))?;
-        self.ask(&Command::Pace { pace: Pace::Model })?;
-        Ok(())
+        self.set_pace(Pace::Model)
     }
 
     /// The drive of that name.
@@ -241,7 +244,10 @@ impl Drive {
             return Ok(());
         }
         if let Some(process) = self.description()?.process {
-            eprintln!("drive {}: its daemon (process {process}) has ended unasked; unflushed writes are lost", self.name);
+            eprintln!(
+                "drive {}: its daemon (process {process}) has ended unasked; unflushed writes are lost",
+                self.name
+            );
             self.end_process(process);
         }
         self.detach();
@@ -301,7 +307,11 @@ impl Drive {
             description.process = None;
             failures.extend(self.place.describe(&description).err().map(|error| error.to_string()));
         }
-        failures.extend(system::unmount_by_force(&self.place.fuse()).err().map(|error| error.to_string()));
+        failures.extend(
+            system::unmount_by_force(&self.place.fuse())
+                .err()
+                .map(|error| error.to_string()),
+        );
         failures
     }
 
@@ -344,7 +354,10 @@ impl Drive {
             }
         }
         if system::is_mounted(&self.mount_point()) || system::is_mounted(&self.place.fuse()) {
-            failures.push(format!("something is still mounted in {}", self.place.directory().display()));
+            failures.push(format!(
+                "something is still mounted in {}",
+                self.place.directory().display()
+            ));
         } else if let Err(error) = fs::remove_dir_all(self.place.directory()) {
             failures.push(format!("cannot remove {}: {error}", self.place.directory().display()));
         }
@@ -356,6 +369,7 @@ impl Drive {
     ///
     /// # Errors
     /// If the drive has no power already.
+    #[allow(dead_code, reason = "for the parts of this program that run on drives")]
     pub fn cut(&self) -> Outcome {
         self.cut_with(Survival::Any).map(drop)
     }
@@ -382,6 +396,14 @@ impl Drive {
         self.revive()?;
         self.ask(&Command::PowerOn)?;
         self.attach().map(drop)
+    }
+
+    /// Whether time passes as modelled, or everything happens at once and for good: to lay out data before a measurement.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn set_pace(&self, pace: Pace) -> Outcome {
+        self.ask(&Command::Pace { pace }).map(drop)
     }
 
     /// Adds a fault, or ends them all.

@@ -175,7 +175,13 @@ impl Media {
         let volatile = std::mem::take(&mut *volatile);
         let survival = match survival {
             Survival::Any => {
-                let modes = [Survival::None, Survival::Random, Survival::Prefix, Survival::Torn, Survival::Torn];
+                let modes = [
+                    Survival::None,
+                    Survival::Random,
+                    Survival::Prefix,
+                    Survival::Torn,
+                    Survival::Torn,
+                ];
                 modes[random.below(modes.len() as u64) as usize]
             }
             chosen => chosen,
@@ -202,13 +208,31 @@ impl Media {
     }
 
     /// The parts of a write that a cut leaves.
-    fn surviving(&self, survival: Survival, in_prefix: bool, pending: &Pending, random: &mut Random) -> Vec<Range<u64>> {
+    fn surviving(
+        &self,
+        survival: Survival,
+        in_prefix: bool,
+        pending: &Pending,
+        random: &mut Random,
+    ) -> Vec<Range<u64>> {
         let whole = pending.offset..pending.offset + pending.data.len() as u64;
         match survival {
             Survival::None | Survival::Any => Vec::new(),
             Survival::All => vec![whole],
-            Survival::Random => if random.happens(0.5) { vec![whole] } else { Vec::new() },
-            Survival::Prefix => if in_prefix { vec![whole] } else { Vec::new() },
+            Survival::Random => {
+                if random.happens(0.5) {
+                    vec![whole]
+                } else {
+                    Vec::new()
+                }
+            }
+            Survival::Prefix => {
+                if in_prefix {
+                    vec![whole]
+                } else {
+                    Vec::new()
+                }
+            }
             Survival::Torn => {
                 let sectors = split(&whole, self.sector_bytes);
                 match random.below(4) {
@@ -271,14 +295,22 @@ impl Volatile {
 
     /// Makes `id` the newest write of `start..end`.
     fn replace(&mut self, start: u64, end: u64, id: u64) {
-        let before = self.newest.range(..start).next_back().map(|(from, piece)| (*from, *piece));
+        let before = self
+            .newest
+            .range(..start)
+            .next_back()
+            .map(|(from, piece)| (*from, *piece));
         if let Some((from, (to, older))) = before.filter(|(_, (to, _))| *to > start) {
             self.newest.insert(from, (start, older));
             if to > end {
                 self.newest.insert(end, (to, older));
             }
         }
-        let inside: Vec<_> = self.newest.range(start..end).map(|(from, piece)| (*from, *piece)).collect();
+        let inside: Vec<_> = self
+            .newest
+            .range(start..end)
+            .map(|(from, piece)| (*from, *piece))
+            .collect();
         for (from, (to, older)) in inside {
             self.newest.remove(&from);
             if to > end {
@@ -291,7 +323,10 @@ impl Volatile {
 
 /// Takes `hole` out of ranges.
 fn subtract(ranges: &mut Vec<Range<u64>>, hole: &Range<u64>) {
-    if ranges.iter().all(|range| range.end <= hole.start || hole.end <= range.start) {
+    if ranges
+        .iter()
+        .all(|range| range.end <= hole.start || hole.end <= range.start)
+    {
         return;
     }
     let parts = ranges.iter().flat_map(|range| {

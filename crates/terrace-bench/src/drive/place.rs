@@ -35,7 +35,11 @@ pub struct Place {
 
 /// The directory of all drives: `TERRACE_BENCH_RUNTIME`, or one in `XDG_RUNTIME_DIR`, or one in `/run`.
 pub fn root() -> PathBuf {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     set("TERRACE_BENCH_RUNTIME")
         .or_else(|| set("XDG_RUNTIME_DIR").map(|directory| directory.join("terrace-bench")))
         .unwrap_or_else(|| PathBuf::from("/run/terrace-bench"))

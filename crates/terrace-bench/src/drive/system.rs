@@ -25,7 +25,9 @@ pub fn check_requirements() -> Outcome {
     }
     for device in ["/dev/fuse", "/dev/loop-control"] {
         if !Path::new(device).exists() {
-            missing.push(format!("{device} (load the kernel module, or pass the device into the container)"));
+            missing.push(format!(
+                "{device} (load the kernel module, or pass the device into the container)"
+            ));
         }
     }
     for (command, package) in COMMANDS {
@@ -43,7 +45,9 @@ pub fn check_requirements() -> Outcome {
 pub fn find_command(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    directories.map(|directory| directory.join(name)).find(|path| path.is_file())
+    directories
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
 }
 
 /// Runs a command and returns what it printed.
@@ -54,7 +58,9 @@ pub fn run<I: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = I>) 
     let program = find_command(name).ok_or_else(|| format!("the command {name} is not there: install it"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
-    let output = command.output().map_err(|error| format!("cannot run {name}: {error}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run {name}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
     }
@@ -67,7 +73,15 @@ pub fn run<I: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = I>) 
 /// # Errors
 /// If that fails.
 pub fn attach(file: &Path) -> Outcome<PathBuf> {
-    let device = run("losetup", [OsStr::new("--find"), OsStr::new("--show"), OsStr::new("--direct-io=on"), file.as_ref()])?;
+    let device = run(
+        "losetup",
+        [
+            OsStr::new("--find"),
+            OsStr::new("--show"),
+            OsStr::new("--direct-io=on"),
+            file.as_ref(),
+        ],
+    )?;
     if loop_attribute(Path::new(&device), "dio").as_deref() != Some("1") {
         let _ = run("losetup", ["--detach", &device]);
         return Err(format!("{device} refuses direct I/O on {}", file.display()).into());
@@ -98,7 +112,10 @@ fn loop_attribute(device: &Path, attribute: &str) -> Option<String> {
 pub fn set_rotational(device: &Path, is_rotational: bool) {
     if let Some(name) = device.file_name().and_then(OsStr::to_str) {
         // A hint only: older kernels do not let it be set.
-        let _ = std::fs::write(format!("/sys/block/{name}/queue/rotational"), if is_rotational { "1" } else { "0" });
+        let _ = std::fs::write(
+            format!("/sys/block/{name}/queue/rotational"),
+            if is_rotational { "1" } else { "0" },
+        );
     }
 }
 
@@ -106,7 +123,9 @@ pub fn set_rotational(device: &Path, is_rotational: bool) {
 pub fn is_mounted(point: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-    points.map(|found| found.replace("\\040", " ")).any(|found| Path::new(&found) == point)
+    points
+        .map(|found| found.replace("\\040", " "))
+        .any(|found| Path::new(&found) == point)
 }
 
 /// Unmounts; nothing mounted is no error.

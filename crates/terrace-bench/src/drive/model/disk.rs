@@ -41,7 +41,9 @@ struct Stream {
 #[derive(Debug)]
 enum Work {
     Read(Request),
-    WriteBack { piece: Extent },
+    WriteBack {
+        piece: Extent,
+    },
     /// Reading on, with a reader waiting for it.
     Stream,
 }
@@ -148,7 +150,9 @@ impl Disk {
     /// If a read continues what the head reads anyway: when its data is there. The head stays with it until then.
     fn follow_stream(&mut self, at: Nanoseconds, start: u64, end: u64) -> Option<Nanoseconds> {
         let is_free = matches!(self.work, None | Some((_, Work::Stream)));
-        let mut stream = self.stream.filter(|stream| stream.start <= start && start <= stream.limit && is_free)?;
+        let mut stream = self
+            .stream
+            .filter(|stream| stream.start <= start && start <= stream.limit && is_free)?;
         let rate = self.geometry.rate(start);
         let reached = stream.front + self.read_on(&stream, at);
         if reached == stream.limit {
@@ -223,9 +227,15 @@ impl Disk {
             return;
         }
         let read = self.best_read(at);
-        let write = if self.wants_write_back(at) { self.best_extent(at) } else { None };
+        let write = if self.wants_write_back(at) {
+            self.best_extent(at)
+        } else {
+            None
+        };
         match (read, write) {
-            (Some((cost, index, is_starving)), write) if is_starving || write.is_none_or(|(other, _)| cost <= other) => {
+            (Some((cost, index, is_starving)), write)
+                if is_starving || write.is_none_or(|(other, _)| cost <= other) =>
+            {
                 let (arrival, request) = self.reads.remove(index);
                 let begun = at.max(arrival + self.command());
                 self.end_stream(begun);
@@ -260,7 +270,8 @@ impl Disk {
             return Some((0, 0, true));
         }
         let seen = self.reads.iter().take(self.profile.queue).enumerate();
-        let costs = seen.map(|(index, (_, read))| (self.geometry.position(at, self.head, read.offset, 0), index, false));
+        let costs =
+            seen.map(|(index, (_, read))| (self.geometry.position(at, self.head, read.offset, 0), index, false));
         costs.min()
     }
 
@@ -268,7 +279,8 @@ impl Disk {
     fn best_extent(&self, at: Nanoseconds) -> Option<(Nanoseconds, u64)> {
         let settle = microseconds(self.profile.write_settle_ms * 1_000.0);
         let near = self.dirty.near(self.head, NEIGHBOURS);
-        near.map(|start| (self.geometry.position(at, self.head, start, settle), start)).min()
+        near.map(|start| (self.geometry.position(at, self.head, start, settle), start))
+            .min()
     }
 
     /// The media are done with something.
@@ -366,7 +378,14 @@ impl Model for Disk {
     fn power_cycle(&mut self, at: Nanoseconds) {
         let fresh = Self::new(self.profile.clone(), self.bytes);
         let (head, internals) = (self.head, self.internals);
-        *self = Self { now: at, link_free: at, last_arrival: at, head, internals, ..fresh };
+        *self = Self {
+            now: at,
+            link_free: at,
+            last_arrival: at,
+            head,
+            internals,
+            ..fresh
+        };
     }
 
     fn internals(&self) -> Internals {

@@ -52,8 +52,16 @@ impl Dirty {
     /// Adds a write.
     pub fn insert(&mut self, request: Request) {
         let (start, end) = (request.offset, request.end());
-        let mut merged = Extent { start, end, members: Vec::new() };
-        let before = self.extents.range(..=start).next_back().map(|(from, extent)| (*from, extent.end));
+        let mut merged = Extent {
+            start,
+            end,
+            members: Vec::new(),
+        };
+        let before = self
+            .extents
+            .range(..=start)
+            .next_back()
+            .map(|(from, extent)| (*from, extent.end));
         if let Some((from, _)) = before.filter(|(_, to)| *to >= start) {
             self.absorb(&mut merged, from);
         }
@@ -86,9 +94,17 @@ impl Dirty {
         self.bytes -= cut - start;
         if cut < extent.end {
             let (done, rest) = extent.members.into_iter().partition(|(_, end)| *end <= cut);
-            let left = Extent { start: cut, end: extent.end, members: rest };
+            let left = Extent {
+                start: cut,
+                end: extent.end,
+                members: rest,
+            };
             self.extents.insert(cut, left);
-            extent = Extent { start, end: cut, members: done };
+            extent = Extent {
+                start,
+                end: cut,
+                members: done,
+            };
         }
         Some(extent)
     }

@@ -104,9 +104,12 @@ impl Flash {
             let there = stream.prefetched.iter().find(|(until, _)| *until >= end);
             there.map(|(_, at)| *at)
         });
-        let is_buffered = self.buffer.iter().rev().take(64).any(|buffered| {
-            buffered.request.offset <= request.offset && end <= buffered.request.end()
-        });
+        let is_buffered = self
+            .buffer
+            .iter()
+            .rev()
+            .take(64)
+            .any(|buffered| buffered.request.offset <= request.offset && end <= buffered.request.end());
         let done = if let Some(ready) = ready.or(is_buffered.then_some(at)) {
             self.internals.cache_hits += 1;
             let begun = at + microseconds(self.profile.hit_us);
@@ -173,7 +176,9 @@ impl Flash {
         let request = *request;
         self.buffer.push_back(Buffered { request, due });
         for stream in &mut self.streams {
-            stream.prefetched.retain(|(until, _)| request.end() <= stream.next || request.offset >= *until);
+            stream
+                .prefetched
+                .retain(|(until, _)| request.end() <= stream.next || request.offset >= *until);
         }
         if self.buffered_bytes as f64 > self.profile.write_buffer_bytes as f64 * FILLED {
             self.program_all(accepted);
@@ -195,7 +200,10 @@ impl Flash {
 
     /// Puts a buffered write on flash: when that is done.
     fn program(&mut self, at: Nanoseconds, request: &Request) {
-        let (read, program) = (microseconds(self.profile.page_read_us), microseconds(self.profile.page_program_us));
+        let (read, program) = (
+            microseconds(self.profile.page_read_us),
+            microseconds(self.profile.page_program_us),
+        );
         let mut done = at;
         for page in self.pages(request) {
             let whole = request.offset <= page * self.profile.page_bytes
@@ -219,7 +227,8 @@ impl Flash {
     fn flush(&mut self, at: Nanoseconds, id: u64) {
         self.program_all(at);
         let programmed = self.leaving.iter().map(|Reverse((left, _))| *left).max().unwrap_or(at);
-        self.agenda.complete(programmed.max(at) + microseconds(self.profile.flush_us), id);
+        self.agenda
+            .complete(programmed.max(at) + microseconds(self.profile.flush_us), id);
     }
 }
 

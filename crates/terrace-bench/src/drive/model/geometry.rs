@@ -33,7 +33,10 @@ impl Geometry {
     pub fn new(profile: &DiskProfile, bytes: u64) -> Self {
         // The curve goes through the seek times at 0, a third, and all of the surface.
         let third = 1.0_f64 / 3.0;
-        let (average, full) = (profile.average_seek_ms - profile.track_seek_ms, profile.full_seek_ms - profile.track_seek_ms);
+        let (average, full) = (
+            profile.average_seek_ms - profile.track_seek_ms,
+            profile.full_seek_ms - profile.track_seek_ms,
+        );
         let root = (average - full * third) / (third.sqrt() - third);
         let rate = |zone: u64| {
             let place = (zone as f64 + 0.5) / ZONES as f64 * profile.stroke;
@@ -89,6 +92,10 @@ impl Geometry {
         let place = ((target - start) as f64 / self.track_bytes(target)).fract();
         let angle = (at as f64 / self.turn).fract();
         let wait = (place - angle).rem_euclid(1.0);
-        if wait > WHOLE_TURN { 0 } else { (wait * self.turn) as Nanoseconds }
+        if wait > WHOLE_TURN {
+            0
+        } else {
+            (wait * self.turn) as Nanoseconds
+        }
     }
 }

@@ -100,7 +100,10 @@ impl Mapping {
     /// Channel and block of a physical page.
     fn place(&self, physical: u32) -> (usize, usize) {
         let block = (physical - 1) / self.block_pages;
-        ((block / self.channel_blocks) as usize, (block % self.channel_blocks) as usize)
+        (
+            (block / self.channel_blocks) as usize,
+            (block % self.channel_blocks) as usize,
+        )
     }
 
     /// The channel to write to next: the one that is free first, in turn among equals, with room for another page.
@@ -109,7 +112,9 @@ impl Mapping {
         let limit = u64::from(self.channel_blocks - self.reserve as u32 - 1) * u64::from(self.block_pages);
         let turns = (0..count).map(|step| (self.turn + step) % count);
         let roomy = turns.filter(|channel| self.channels[*channel].valid_pages < limit);
-        let channel = roomy.min_by_key(|channel| free_at[*channel]).unwrap_or(self.turn % count);
+        let channel = roomy
+            .min_by_key(|channel| free_at[*channel])
+            .unwrap_or(self.turn % count);
         self.turn = (channel + 1) % count;
         channel
     }
@@ -153,7 +158,8 @@ impl Mapping {
         let mut moved = Moved::default();
         while self.channels[channel].free.len() <= self.reserve {
             let candidates = &self.channels[channel];
-            let is_candidate = |block: &usize| *block as u32 != candidates.open && !candidates.free.contains(&(*block as u32));
+            let is_candidate =
+                |block: &usize| *block as u32 != candidates.open && !candidates.free.contains(&(*block as u32));
             let blocks = (0..candidates.valid.len()).filter(is_candidate);
             let Some(victim) = blocks.min_by_key(|block| candidates.valid[*block]) else {
                 return moved;
@@ -173,5 +179,27 @@ impl Mapping {
             self.channels[channel].free.insert(0, victim as u32);
         }
         moved
+    }
+
+    /// Checks the invariants.
+    #[cfg(test)]
+    pub fn check(&self) {
+        for (page, physical) in self
+            .physical
+            .iter()
+            .enumerate()
+            .filter(|(_, physical)| **physical != NONE)
+        {
+            assert_eq!(self.logical[(*physical - 1) as usize] as usize, page + 1);
+        }
+        for (number, channel) in self.channels.iter().enumerate() {
+            let blocks = channel.valid.len();
+            for (block, valid) in channel.valid.iter().enumerate() {
+                let first = (number * blocks + block) * self.block_pages as usize;
+                let pages = &self.logical[first..first + self.block_pages as usize];
+                assert_eq!(pages.iter().filter(|page| **page != NONE).count(), *valid as usize);
+            }
+            assert_eq!(u64::from(channel.valid.iter().sum::<u32>()), channel.valid_pages);
+        }
     }
 }

@@ -84,16 +84,6 @@ pub enum Event {
     },
 }
 
-impl Event {
-    /// When it happens.
-    #[cfg(test)]
-    pub fn at(&self) -> Nanoseconds {
-        match self {
-            Event::Completed { at, .. } | Event::Settled { at, .. } => *at,
-        }
-    }
-}
-
 /// A drive's behaviour in time.
 pub trait Model: Send {
     /// A request arrives. Times need not grow: an arrival before the last one, or before the time the model has
@@ -155,7 +145,11 @@ impl Agenda {
 
     /// The next event somebody waits for. Settlements can wait while there is one: they come out before it.
     fn next(&self) -> Option<Nanoseconds> {
-        let heap = if self.completions.is_empty() { &self.settlements } else { &self.completions };
+        let heap = if self.completions.is_empty() {
+            &self.settlements
+        } else {
+            &self.completions
+        };
         heap.peek().map(|Reverse((at, _))| *at)
     }
 
@@ -169,9 +163,17 @@ impl Agenda {
                 return;
             }
             if settlement <= completion {
-                events.extend(self.settlements.pop().map(|Reverse((at, id))| Event::Settled { id, at }));
+                events.extend(
+                    self.settlements
+                        .pop()
+                        .map(|Reverse((at, id))| Event::Settled { id, at }),
+                );
             } else {
-                events.extend(self.completions.pop().map(|Reverse((at, id))| Event::Completed { id, at }));
+                events.extend(
+                    self.completions
+                        .pop()
+                        .map(|Reverse((at, id))| Event::Completed { id, at }),
+                );
             }
         }
     }

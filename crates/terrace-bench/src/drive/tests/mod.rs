@@ -19,3 +19,7 @@ fn daemon_process() {
     command.env_remove("TERRACE_BENCH_TEST_DETACH");
     super::daemon::detach(command).unwrap();
 }
+
+mod engine;
+mod media;
+mod whole;

@@ -27,7 +27,7 @@ pub struct EmulateArguments {
     #[arg(long, value_name = "PROFILE", default_value = "maxtor-7l250s0")]
     pub hdd_profile: String,
     /// Size of each drive in GiB; their files are sparse.
-    #[arg(long, value_name = "GIB", default_value = "32")]
+    #[arg(long, value_name = "GIB", default_value = "24")]
     pub drive_gib: u64,
     /// Directory for the drives' files: on the fastest disk at hand, with room for the data.
     #[arg(long, value_name = "DIR", default_value = ".")]

@@ -1,6 +1,6 @@
 //! Table 3, figures 11 and 13: what a read costs, and what that predicts.
 
-use super::{cell, colour, dashed, number, over_ratios, ratio_chart};
+use super::{cell, colour, dashed, number, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
     harness::{
         chart::{Mark, Series},
@@ -95,7 +95,7 @@ fn predictions(model: &Model, section: &mut Section) {
         let costs = &costs;
         move |ratio: u64| Some(costs.reads_per_second(setup, ratio as f64))
     };
-    let (mut operations, mut megabytes) = (Vec::new(), Vec::new());
+    let (mut operations, mut megabytes, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for setup in Setup::ALL {
         let contender = Contender::terrace(setup);
         let line = |points| Series {
@@ -111,12 +111,21 @@ fn predictions(model: &Model, section: &mut Section) {
             model.read_mb_per_second(contender, ratio)
         })));
         let name = format!("{} predicted", contender.name());
+        let rate = |ratio| model.reads_per_second(contender, ratio);
+        rows.push(ratio_row(model, &contender.name(), |ratio| cell(rate(ratio), 1)));
+        rows.push(ratio_row(model, &name, |ratio| number(predicted(setup)(ratio), 1)));
         operations.push(dashed(model, &name, colour(contender), predicted(setup)));
         let in_mb = |ratio| predicted(setup)(ratio).map(|rate| model.mb_of(rate, ratio));
         megabytes.push(dashed(model, &name, colour(contender), in_mb));
     }
     let title = "Figure 11: predicted (equations 1 to 3) and measured";
     section.chart("figure-11", ratio_chart(model, title, "reads/s", operations));
+    ratio_table(
+        model,
+        section,
+        "Reads per second, measured and predicted by these costs",
+        rows,
+    );
     let title = "Figure 13: predicted (equation 5) and measured";
     section.chart("figure-13", ratio_chart(model, title, "MB/s", megabytes));
 }

@@ -106,6 +106,18 @@ fn shared_device(model: &Model, section: &mut Section) {
     }
 }
 
+/// A row of a table over the ratios.
+fn ratio_row(model: &Model, name: &str, cell: impl Fn(u64) -> String) -> Vec<String> {
+    let cells = model.ratios().into_iter().map(cell);
+    std::iter::once(name.to_owned()).chain(cells).collect()
+}
+
+/// A table over the ratios.
+fn ratio_table(model: &Model, section: &mut Section, caption: &str, rows: Vec<Vec<String>>) {
+    let head = ratio_row(model, "ratio", |ratio| ratio.to_string());
+    section.table(caption, &head.iter().map(String::as_str).collect::<Vec<&str>>(), rows);
+}
+
 /// Something over the ratios.
 fn ratio_chart(model: &Model, title: &str, y_label: &str, series: Vec<Series>) -> Chart {
     Chart {

@@ -1,6 +1,6 @@
 //! Figures 10 and 12, tables 2 and 4: how fast reads are.
 
-use super::{cell, dashed, lines, number, ratio_chart, shared_device};
+use super::{cell, dashed, lines, number, ratio_chart, ratio_row, ratio_table, shared_device};
 use crate::{
     harness::{page::Section, setup::Setup},
     mris::{evaluation::Contender, model::Model, paper::Paper},
@@ -39,7 +39,7 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
         "figure-12",
         ratio_chart(model, "Figure 12: MB read per second", "MB/s", mb),
     );
-    rates_table(model, &mut section);
+    rates_table(model, paper, &mut section);
     for (name, published, unit) in [
         ("Table 2", &paper.table2, "reads/s"),
         ("Table 4", &paper.table4, "MB/s"),
@@ -48,26 +48,23 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
         for setup in [Setup::Ssd, Setup::Hybrid] {
             let ours = |ratio| {
                 let rate = |setup| {
-                    model
-                        .reads_per_second(Contender::terrace(setup), ratio)
-                        .map(|summary| summary.mean)
+                    let found = model.reads_per_second(Contender::terrace(setup), ratio);
+                    found.map(|summary| summary.mean)
                 };
                 Some(rate(setup)? / rate(Setup::Hdd)?)
             };
-            let row = |name: String, value: &dyn Fn(u64) -> Option<f64>| {
-                let cells = model.ratios().into_iter().map(|ratio| number(value(ratio), 2));
-                std::iter::once(name).chain(cells).collect::<Vec<String>>()
-            };
-            rows.push(row(format!("Terrace {}", setup.name()), &ours));
-            rows.push(row(format!("paper {}", setup.name()), &|ratio| {
-                published.at(setup, ratio)
+            let theirs = |ratio| number(published.at(setup, ratio), 2);
+            rows.push(ratio_row(model, &format!("Terrace {}", setup.name()), |ratio| {
+                number(ours(ratio), 2)
             }));
+            rows.push(ratio_row(model, &format!("paper {}", setup.name()), theirs));
         }
-        let ratios: Vec<String> = model.ratios().iter().map(u64::to_string).collect();
-        let head: Vec<&str> = std::iter::once("ratio")
-            .chain(ratios.iter().map(String::as_str))
-            .collect();
-        section.table(&format!("{name}: speed-up over HDD ({unit})"), &head, rows);
+        ratio_table(
+            model,
+            &mut section,
+            &format!("{name}: speed-up over HDD ({unit})"),
+            rows,
+        );
         section.text(format!("Paper: {}.", published.source));
     }
     section.text(
@@ -77,17 +74,27 @@ pub fn section(model: &Model, paper: &Paper) -> Section {
     section
 }
 
-fn rates_table(model: &Model, section: &mut Section) {
-    let ratios: Vec<String> = model.ratios().iter().map(u64::to_string).collect();
-    let head: Vec<&str> = std::iter::once("ratio")
-        .chain(ratios.iter().map(String::as_str))
+fn rates_table(model: &Model, paper: &Paper, section: &mut Section) {
+    let ours = |contender| move |ratio| cell(model.reads_per_second(contender, ratio), 1);
+    let contenders = model.contenders().into_iter();
+    let mut rows: Vec<_> = contenders
+        .map(|contender| ratio_row(model, &contender.name(), ours(contender)))
         .collect();
-    let rows = model.contenders().into_iter().map(|contender| {
-        let cells = model
-            .ratios()
-            .into_iter()
-            .map(|ratio| cell(model.reads_per_second(contender, ratio), 1));
-        std::iter::once(contender.name()).chain(cells).collect()
-    });
-    section.table("Reads per second", &head, rows.collect());
+    for setup in Setup::ALL {
+        let name = format!("paper {} (equations)", setup.name());
+        let theirs = |ratio| format!("{:.1}", paper.table3.reads_per_second(setup, ratio as f64));
+        rows.push(ratio_row(model, &name, theirs));
+    }
+    for setup in [Setup::Ssd, Setup::Hybrid] {
+        let name = format!("paper {} (table 2 × equation 2)", setup.name());
+        let theirs = |ratio| {
+            let hdd = paper.table3.reads_per_second(Setup::Hdd, ratio as f64);
+            number(paper.table2.at(setup, ratio).map(|speedup| speedup * hdd), 1)
+        };
+        rows.push(ratio_row(model, &name, theirs));
+    }
+    rows.push(ratio_row(model, "limit of the drives, Hybrid", |ratio| {
+        number(model.limit(ratio), 1)
+    }));
+    ratio_table(model, section, "Reads per second", rows);
 }

@@ -1,6 +1,6 @@
 //! Figure 14: what the drives had to read.
 
-use super::{HDD, SSD, colour, number, over_ratios, ratio_chart};
+use super::{HDD, SSD, colour, number, over_ratios, ratio_chart, ratio_row, ratio_table};
 use crate::{
     harness::{
         chart::{Mark, Series},
@@ -14,6 +14,10 @@ use crate::{
 #[must_use]
 pub fn section(model: &Model) -> Section {
     let mut section = Section::new("Figure 14: what the drives had to read");
+    let one_device = model
+        .surroundings
+        .as_ref()
+        .is_some_and(|surroundings| surroundings.one_device);
     let mut series = Vec::new();
     let mut rows = Vec::new();
     for contender in model.contenders() {
@@ -33,18 +37,21 @@ pub fn section(model: &Model) -> Section {
                 });
             }
         }
-        let cells = model.ratios().into_iter().map(|ratio| {
+        // On one device the other counter shows the same bytes again.
+        let counts_hdd = uses_hdd && !(one_device && uses_ssd);
+        rows.push(ratio_row(model, &contender.name(), |ratio| {
             let read = |place, used: bool| {
-                let found = model
-                    .device_mb_per_second(contender, ratio, place)
-                    .map(|summary| summary.mean);
-                if used { found } else { Some(0.0) }
+                let found = model.device_mb_per_second(contender, ratio, place);
+                if used {
+                    found.map(|summary| summary.mean)
+                } else {
+                    Some(0.0)
+                }
             };
-            let values = model.read_mb_per_second(contender, ratio).map(|summary| summary.mean);
-            let share = || Some((read(SSD, uses_ssd)? + read(HDD, uses_hdd)?) / values?);
+            let values = || Some(model.read_mb_per_second(contender, ratio)?.mean);
+            let share = || Some((read(SSD, uses_ssd)? + read(HDD, counts_hdd)?) / values()?);
             number(share(), 2)
-        });
-        rows.push(std::iter::once(contender.name()).chain(cells).collect());
+        }));
     }
     section.text(
         "As iostat shows it: bytes the kernel read from the drives while the store read values. Over 1.00 times the values' \
@@ -55,10 +62,11 @@ pub fn section(model: &Model) -> Section {
         "figure-14",
         ratio_chart(model, "Figure 14: MB per second from each drive", "MB/s", series),
     );
-    let ratios: Vec<String> = model.ratios().iter().map(u64::to_string).collect();
-    let head: Vec<&str> = std::iter::once("ratio")
-        .chain(ratios.iter().map(String::as_str))
-        .collect();
-    section.table("Bytes read from the drives over bytes of values", &head, rows);
+    ratio_table(
+        model,
+        &mut section,
+        "Bytes read from the drives over bytes of values",
+        rows,
+    );
     section
 }

@@ -14,7 +14,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use terrace::{Batch, Durability, Options, Store};
 
@@ -97,11 +97,33 @@ pub trait Engine {
     /// The store's.
     fn flush(&mut self) -> Outcome;
 
+    /// A number that stays the same while the engine's tables are neither flushed nor compacted.
+    ///
+    /// # Errors
+    /// The store's.
+    fn tables(&mut self) -> Outcome<u64>;
+
     /// Closes.
     ///
     /// # Errors
     /// The store's.
     fn close(self: Box<Self>) -> Outcome<EngineFigures>;
+}
+
+/// Waits until background work that insertion left behind is done: until the tables have stayed as they are for so long.
+///
+/// # Errors
+/// The engine's.
+pub fn settle(engine: &mut dyn Engine, quiet: Duration) -> Outcome {
+    let (mut tables, mut since) = (engine.tables()?, Instant::now());
+    while since.elapsed() < quiet {
+        std::thread::sleep(quiet / 20);
+        let now = engine.tables()?;
+        if now != tables {
+            (tables, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
 }
 
 /// Terrace.
@@ -189,6 +211,13 @@ impl Engine for Terrace {
         Ok(self.store.flush()?)
     }
 
+    fn tables(&mut self) -> Outcome<u64> {
+        let index = self.store.stats().index;
+        Ok(xxhash_rust::xxh3::xxh3_64(
+            format!("{} {} {}", index.tables, index.bytes, index.flushes).as_bytes(),
+        ))
+    }
+
     fn close(self: Box<Self>) -> Outcome<EngineFigures> {
         self.store.close()?;
         let stats = self.store.stats();
@@ -209,5 +238,56 @@ impl Engine for Terrace {
             block_reads: Some(stats.reads.block_reads),
             index_reads: Some(stats.index.block_reads),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Changes its tables a few times, then no more.
+    struct Busy(u64);
+
+    impl Engine for Busy {
+        fn insert(&mut self, _: &[u64]) -> Outcome<LoopOutcome> {
+            Err("not asked for".into())
+        }
+        fn read(&mut self, _: &[u64]) -> Outcome<LoopOutcome> {
+            Err("not asked for".into())
+        }
+        fn flush(&mut self) -> Outcome {
+            Err("not asked for".into())
+        }
+        fn tables(&mut self) -> Outcome<u64> {
+            self.0 = (self.0 + 1).min(30);
+            Ok(self.0)
+        }
+        fn close(self: Box<Self>) -> Outcome<EngineFigures> {
+            Err("not asked for".into())
+        }
+    }
+
+    #[test]
+    fn settling_waits_until_the_tables_stay() {
+        let (mut busy, start) = (Busy(0), Instant::now());
+        settle(&mut busy, Duration::from_millis(40)).unwrap();
+        assert_eq!(busy.0, 30);
+        // 29 changes, 2 ms apart, then the quiet time.
+        assert!(start.elapsed() >= Duration::from_millis(29 * 2 + 40));
+    }
+
+    #[test]
+    fn objects_of_a_group_are_neighbours_in_key_order() {
+        assert_eq!(
+            (key(6).as_str(), key(7).as_str()),
+            ("image/000000000003/small", "image/000000000003/large")
+        );
+        assert!(key(7) < key(6) && key(6) < key(9));
+        let sizes = Sizes {
+            small_bytes: 8,
+            large_bytes: 128,
+        };
+        assert_eq!((sizes.of(6), sizes.of(7), sizes.group()), (8, 128, 136));
     }
 }

@@ -9,6 +9,7 @@
 //   insert N SMALL LARGE    N group numbers follow: puts each group as one batch; answers N times
 //   read N SMALL LARGE      N numbers follow, twice the group plus one for the large object; answers N times
 //   sync                    makes everything acknowledged durable; answers its time
+//   tables                  answers a hash of which tables there are: it stays the same while nothing is compacted
 //   (end of input)          closes
 
 #include <leveldb/db.h>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -128,6 +130,12 @@ bool serve(leveldb::DB* db, const char* line) {
         const leveldb::Status status = db->Write(options, &nothing);
         if (!status.ok()) return fail(status.ToString());
         answer({now_ns() - start});
+        return true;
+    }
+    if (std::strcmp(line, "tables\n") == 0) {
+        std::string tables;
+        if (!db->GetProperty("leveldb.sstables", &tables)) return fail("no property leveldb.sstables");
+        answer({std::hash<std::string>()(tables)});
         return true;
     }
     const bool is_insert = std::sscanf(line, "insert %" SCNu64 " %" SCNu64 " %" SCNu64, &count, &small, &large) == 3;

@@ -146,6 +146,14 @@ impl Engine for LevelDb {
         self.request("sync\n", &[]).map(drop)
     }
 
+    fn tables(&mut self) -> Outcome<u64> {
+        let answer = self.request("tables\n", &[])?;
+        answer
+            .first()
+            .copied()
+            .ok_or_else(|| "the LevelDB driver answered nothing".into())
+    }
+
     fn close(mut self: Box<Self>) -> Outcome<EngineFigures> {
         drop(self.input.take());
         let status = self.child.wait()?;

@@ -5,7 +5,7 @@
 //! run are the same for every contender. Then `fio` measures what the drives themselves do (the limit).
 
 use super::{
-    engine::{Engine, EngineFigures},
+    engine::{Engine, EngineFigures, settle},
     evaluation::{Contender, EngineKind, Evaluation, Surroundings},
     insert::{Order, insert_all},
 };
@@ -23,7 +23,7 @@ use crate::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What kind of run this is, in the results.
 pub const EXPERIMENT: &str = "mris-read";
@@ -33,6 +33,8 @@ pub const RAW_EXPERIMENT: &str = "mris-raw";
 /// Reads per call of the engine.
 const CHUNK: usize = 64;
 const NAME: &str = "mris-read";
+/// After loading, tables must have stayed as they are for so long: longer than a step of a compaction on an old disk.
+const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// What was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -230,6 +232,7 @@ fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
     let groups = Order::Random.groups(evaluation.amount.read_groups, evaluation.seed);
     insert_all(engine.as_mut(), &groups, &evaluation.bench.progress)?;
     engine.flush()?;
+    settle(engine.as_mut(), QUIET)?;
     engine.close().map(drop)
 }
 

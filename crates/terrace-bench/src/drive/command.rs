@@ -257,6 +257,7 @@ fn show(counters: &Counters, json: bool) -> Outcome {
             traffic.waited_nanoseconds as f64 / 1e9
         );
     }
+    println!("late     {:>12.3} s", counters.late_nanoseconds as f64 / 1e9);
     println!("flushes  {:>12}", counters.flushes);
     println!("failed   {:>12}", counters.failed);
     println!("cuts     {:>12}", counters.cuts);

@@ -60,13 +60,7 @@ fn command(directory: &Path) -> Outcome<Command> {
 #[cfg(test)]
 fn command(directory: &Path) -> Outcome<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([
-        "--exact",
-        "drive::tests::daemon_process",
-        "--ignored",
-        "--nocapture",
-        "--quiet",
-    ]);
+    command.args(["--exact", "drive::tests::daemon_process", "--nocapture", "--quiet"]);
     command
         .env("TERRACE_BENCH_TEST_DAEMON", directory)
         .env("TERRACE_BENCH_TEST_DETACH", "1");

@@ -242,8 +242,10 @@ impl Engine {
     fn pass_time(&self, state: &mut State) -> Vec<Due> {
         let now = Instant::now();
         let after = model::microseconds(self.profile.overhead_us.after);
+        // What is answered now reaches its caller then.
+        let caller_now = state.clock.at(now) + after;
         let mut events = std::mem::take(&mut state.events);
-        state.model.advance(state.clock.at(now) + after, &mut events);
+        state.model.advance(caller_now, &mut events);
         let mut due = Vec::new();
         for event in events.drain(..) {
             match event {
@@ -252,7 +254,10 @@ impl Engine {
                         eprintln!("write {id} cannot be put on the media: {error}");
                     }
                 }
-                Event::Completed { id, at } => due.extend(self.complete(state, id, at)),
+                Event::Completed { id, at } => {
+                    state.counting.counters.late_nanoseconds += caller_now.saturating_sub(at);
+                    due.extend(self.complete(state, id, at));
+                }
             }
         }
         state.events = events;

@@ -9,6 +9,8 @@ use super::counters::Counters;
 use super::engine::Pace;
 use super::figures;
 use super::handle::{Drive, DriveSpec};
+use super::model;
+use super::model::rates::{self, Access};
 use super::profile::Profile;
 use super::system;
 use crate::Outcome;
@@ -51,6 +53,9 @@ pub struct MeasureArguments {
     /// Directory for the sparse backing files.
     #[arg(long, default_value = ".")]
     directory: PathBuf,
+    /// Ask the models alone, in virtual time: no drive, no fio, no root.
+    #[arg(long)]
+    model: bool,
     /// Write the results to this file, too.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -125,12 +130,16 @@ impl Drop for Guard {
 /// # Errors
 /// If drives cannot be emulated here, fio is missing, or a run fails.
 pub fn measure(arguments: MeasureArguments) -> Outcome {
-    system::check_requirements()?;
-    let fio = system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)"))?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
+    let fio = if arguments.model {
+        "the models alone".to_owned()
+    } else {
+        system::check_requirements()?;
+        system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)"))?
+    };
     let profiles = arguments.profiles.iter().map(|name| Profile::find(name));
     let profiles = profiles.collect::<Outcome<Vec<_>>>()?;
     let mut report = Report {
@@ -144,9 +153,11 @@ pub fn measure(arguments: MeasureArguments) -> Outcome {
         results: Vec::new(),
     };
     for profile in profiles {
-        report
-            .results
-            .extend(measure_profile(profile, &arguments, &interrupted)?);
+        report.results.extend(if arguments.model {
+            ask_model(&profile, &arguments, &interrupted)?
+        } else {
+            measure_profile(profile, &arguments, &interrupted)?
+        });
     }
     report.load[1] = load();
     figures::print(&report);
@@ -160,6 +171,31 @@ pub fn measure(arguments: MeasureArguments) -> Outcome {
 fn load() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
+/// The rates of a profile's model.
+fn ask_model(profile: &Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
+    let mut results = Vec::new();
+    for name in &arguments.accesses {
+        for bytes in &arguments.sizes {
+            let access = Access::parse(name, *bytes)
+                .ok_or_else(|| format!("no access is called `{name}`: use randread, read, randwrite or write"))?;
+            let runs = (0..arguments.runs.max(1)).map(|run| {
+                let seed = arguments.seed.wrapping_mul(1_000) + run;
+                let mut model = model::build(profile, arguments.size, seed);
+                let span = arguments.size / 100 * FILE_PERCENT;
+                let rate = rates::rate(model.as_mut(), access, span, arguments.seconds, seed);
+                (rate, *bytes as f64 / rate)
+            });
+            let result = summarise(profile, name, *bytes, runs.collect(), Counters::default());
+            eprintln!("{}", figures::line(&result));
+            results.push(result);
+            if interrupted.load(Ordering::Relaxed) {
+                return Err("interrupted".into());
+            }
+        }
+    }
+    Ok(results)
 }
 
 fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
@@ -243,6 +279,8 @@ fn fio(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcom
         "--direct=1".to_owned(),
         "--ioengine=psync".to_owned(),
         "--thread".to_owned(),
+        // The drive is measured, not what else the machine has to do.
+        "--nice=-20".to_owned(),
         "--time_based".to_owned(),
         format!("--runtime={seconds}"),
         // The cache takes the first writes whatever the media can do.

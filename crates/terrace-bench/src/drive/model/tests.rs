@@ -104,41 +104,6 @@ impl Host {
     }
 }
 
-#[test]
-#[ignore = "prints the models' rates, for tuning a profile"]
-fn print_rates() {
-    for profile in ["maxtor-7l250s0", "intel-320", "hdd-modern", "nvme"] {
-        for (name, operation, is_random) in [
-            ("randread", Operation::Read, true),
-            ("read", Operation::Read, false),
-            ("randwrite", Operation::Write, true),
-            ("write", Operation::Write, false),
-        ] {
-            for bytes in [4096, 8192, 16384, 65536, 262_144, 1 << 20] {
-                let mut host = Host::new(profile, 4 * GIB);
-                if operation == Operation::Read {
-                    fill(&mut host, 34 * GIB / 10);
-                    host.execute(Operation::Flush, 0, 0);
-                }
-                let rate = host.rate(operation, is_random, bytes, 34 * GIB / 10, 5);
-                println!(
-                    "{profile} {name} {bytes}: {rate:.2} MB/s, {:.0} µs",
-                    bytes as f64 / rate
-                );
-            }
-        }
-    }
-}
-
-/// Writes everything once, so that reads find data, and lets the drive come to rest.
-fn fill(host: &mut Host, span: u64) {
-    for offset in (0..span).step_by(1 << 20) {
-        host.execute(Operation::Write, offset, 1 << 20);
-    }
-    host.execute(Operation::Flush, 0, 0);
-    host.rest(SECOND);
-}
-
 fn disk(profile: &str) -> DiskProfile {
     match Profile::find(profile).unwrap().kind {
         Kind::Disk(disk) => disk,
@@ -169,15 +134,9 @@ fn every_target_of_every_profile_is_met_by_its_model() {
     for name in Profile::names() {
         let profile = Profile::find(name).unwrap();
         for target in &profile.targets {
-            let is_read = target.access.ends_with("read");
-            let mut host = Host::new(name, 4 * GIB);
-            let span = 34 * GIB / 10;
-            if is_read && matches!(profile.kind, Kind::Flash(_)) {
-                fill(&mut host, span);
-            }
-            let operation = if is_read { Operation::Read } else { Operation::Write };
-            let is_random = target.access.starts_with("rand");
-            let rate = host.rate(operation, is_random, target.bytes, span, 8);
+            let access = rates::Access::parse(&target.access, target.bytes).unwrap();
+            let mut model = build(&profile, 4 * GIB, 1);
+            let rate = rates::rate(model.as_mut(), access, 34 * GIB / 10, 8, 7);
             let wanted = target.mb_per_s;
             assert!(
                 is_near(rate, wanted),
@@ -388,4 +347,41 @@ fn a_mapping_table_never_loses_a_page() {
         mapping.write(random.below(pages), channel);
     }
     mapping.check();
+}
+
+#[test]
+fn a_read_of_a_disk_does_not_wait_for_all_cached_writes() {
+    let mut host = Host::new("maxtor-7l250s0", GIB);
+    let mut random = Random::new(5);
+    for _ in 0..3_000 {
+        host.execute(Operation::Write, random.below(GIB / 4096) * 4096, 4096);
+    }
+    for _ in 0..20 {
+        let write = host.submit(Operation::Write, random.below(GIB / 4096) * 4096, 4096);
+        let read = host.submit(Operation::Read, random.below(GIB / 4096) * 4096, 4096);
+        let begun = host.now;
+        let mut waiting = HashSet::from([write, read]);
+        while waiting.contains(&read) {
+            for id in host.wait() {
+                waiting.remove(&id);
+            }
+        }
+        assert!(host.now - begun < 50_000_000, "a turn, perhaps after one write");
+        while !waiting.is_empty() {
+            for id in host.wait() {
+                waiting.remove(&id);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_carries_one_transfer_at_a_time_and_fills_gaps() {
+    let mut link = Link::default();
+    assert_eq!(link.book(0, 400, 30), 430);
+    assert_eq!(link.book(1, 100, 30), 130, "before what was booked for later");
+    assert_eq!(link.book(1, 390, 30), 460, "no room before");
+    assert_eq!(link.book(1, 100, 300), 760, "the gap is too short");
+    assert_eq!(link.book(1_000, 0, 10), 1_010);
+    assert_eq!(link.booked.len(), 1);
 }

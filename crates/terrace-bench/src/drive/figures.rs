@@ -48,19 +48,20 @@ fn is_met(ratio: f64) -> bool {
 
 fn table(report: &Report, title: &str, accesses: [(&str, &str); 2]) {
     println!("\n{title}\n");
-    println!("| profile | access | request | measured | per request | target | measured / target |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| profile | access | request | measured | per request | in the model | target | measured / target |");
+    println!("|---|---|---|---|---|---|---|---|");
     for result in &report.results {
         let Some((_, access)) = accesses.iter().find(|(name, _)| *name == result.access) else {
             continue;
         };
         println!(
-            "| {} | {access} | {} | {:.2} ± {:.2} | {:.0} µs | {} | {} |",
+            "| {} | {access} | {} | {:.2} ± {:.2} | {:.0} µs | {:.0} µs | {} | {} |",
             result.profile,
             size(result.bytes),
             result.median_mb_per_s,
             result.deviation_mb_per_s,
             result.request_us,
+            result.model_us,
             result
                 .target_mb_per_s
                 .map_or_else(|| "–".to_owned(), |target| format!("{target:.1}")),

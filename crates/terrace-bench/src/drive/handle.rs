@@ -63,7 +63,6 @@ impl Drive {
     /// As there.
     pub fn create_in(root: &Path, spec: DriveSpec) -> Outcome<Self> {
         system::check_requirements()?;
-        let place = Place::of(root, &spec.name)?;
         let bytes = spec.bytes / 4096 * 4096;
         if bytes < SMALLEST_BYTES {
             return Err(format!("a drive of {bytes} bytes is too small: use at least {SMALLEST_BYTES}").into());
@@ -76,6 +75,7 @@ impl Drive {
             .map_err(in_directory)?
             .join(format!("{}.drive", spec.name));
         fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
+        let place = Place::of(root, &spec.name)?;
         fs::create_dir(place.directory()).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => format!("a drive called `{}` exists: remove it first", spec.name),
             _ => format!("cannot create {}: {error}", place.directory().display()),

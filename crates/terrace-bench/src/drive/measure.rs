@@ -99,6 +99,8 @@ pub struct Measured {
     pub deviation_mb_per_s: f64,
     /// Mean time of a request as fio saw it, in the middle of the runs, in microseconds.
     pub request_us: f64,
+    /// Mean time of a request as the model had it, over all runs: the difference is what a busy machine adds.
+    pub model_us: f64,
     /// What it should be, if anybody said so.
     pub target_mb_per_s: Option<f64>,
     /// Who said so.
@@ -332,6 +334,15 @@ fn summarise(profile: &Profile, access: &str, bytes: u64, runs: Vec<(f64, f64)>,
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
     let deviation = (squares / (rates.len() as f64 - 1.0).max(1.0)).sqrt();
+    let traffic = if access.ends_with("read") {
+        counters.reads
+    } else {
+        counters.writes
+    };
+    let model_us = match traffic.requests {
+        0 => median(&times),
+        requests => traffic.waited_nanoseconds as f64 / requests as f64 / 1e3,
+    };
     let target = profile
         .targets
         .iter()
@@ -343,6 +354,7 @@ fn summarise(profile: &Profile, access: &str, bytes: u64, runs: Vec<(f64, f64)>,
         median_mb_per_s: median(&rates),
         deviation_mb_per_s: deviation,
         request_us: median(&times),
+        model_us,
         runs_mb_per_s: rates,
         target_mb_per_s: target.map(|target| target.mb_per_s),
         source: target.map(|target| target.source.clone()),

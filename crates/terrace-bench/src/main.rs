@@ -31,7 +31,9 @@ enum Command {
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
     /// Results of earlier runs as one HTML page.
-    Report(harness::Arguments),
+    Report(harness::report::Arguments),
+    /// A workload from a TOML file.
+    Run(harness::run::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -40,7 +42,8 @@ fn main() -> ExitCode {
         Command::Drives(arguments) => drive::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::Mris(arguments) => mris::run(arguments),
-        Command::Report(arguments) => harness::run(arguments),
+        Command::Report(arguments) => harness::report::run(arguments),
+        Command::Run(arguments) => harness::run::run(arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

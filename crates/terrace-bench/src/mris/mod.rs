@@ -1,15 +1,92 @@
-//! Not built yet.
+//! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace and LevelDB.
+//!
+//! [`figure8`] counts image requests ([`pagecounts`], [`synthetic`]); [`insert`] makes figure 9; [`read`] makes figures 10
+//! to 14. [`engine`] and [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
+//! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the evaluation and leaves
+//! no result; `--resume` goes on from there.
 
-use crate::Outcome;
+mod engine;
+mod evaluation;
+mod figure8;
+mod insert;
+mod leveldb;
+mod model;
+mod pagecounts;
+mod paper;
+mod read;
+pub mod report;
+mod synthetic;
+mod targets;
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    Outcome,
+    harness::{self, results::Record},
+};
+use evaluation::{Common, Evaluation};
 
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    #[command(subcommand)]
+    part: Part,
+}
 
-/// Runs it.
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Image requests by size, from pagecounts files or synthetic.
+    Figure8(figure8::Arguments),
+    /// Figure 9: insertion.
+    Insert(Common),
+    /// Figures 10 to 14, tables 2 to 4: reads.
+    Read(Common),
+    /// Everything, with a report.
+    All(Common),
+}
+
+/// Runs a part.
 ///
 /// # Errors
-/// Always, until it is built.
-pub fn run(_arguments: Arguments) -> Outcome {
-    Err("not built yet".into())
+/// If a run fails or a result cannot be kept.
+pub fn run(arguments: Arguments) -> Outcome {
+    let records = match arguments.part {
+        Part::Figure8(arguments) => return figure8::run(&arguments),
+        Part::Insert(common) => {
+            let evaluation = Evaluation::open(&common)?;
+            evaluation.bench.progress.expect(insert::expected_seconds(&evaluation));
+            insert::run(&evaluation)?;
+            evaluation.finish()?
+        }
+        Part::Read(common) => {
+            let evaluation = Evaluation::open(&common)?;
+            evaluation.bench.progress.expect(read::expected_seconds(&evaluation));
+            read::run(&evaluation)?;
+            evaluation.finish()?
+        }
+        Part::All(common) => all(&common)?,
+    };
+    for target in targets::targets(&model::Model::of(&records)?, &paper::Paper::published()?) {
+        println!("{target}");
+    }
+    Ok(())
+}
+
+fn all(common: &Common) -> Outcome<Vec<Record>> {
+    figure8::run(&figure8::Arguments {
+        files: Vec::new(),
+        results: common.results.clone(),
+        workload: common.workload.clone(),
+    })?;
+    let evaluation = Evaluation::open(common)?;
+    let seconds = insert::expected_seconds(&evaluation) + read::expected_seconds(&evaluation);
+    evaluation.bench.progress.expect(seconds);
+    insert::run(&evaluation)?;
+    read::run(&evaluation)?;
+    let records = evaluation.finish()?;
+    let results = &common.results.results;
+    let page = results.join("report.html");
+    harness::report::write(results, &page, Some(&results.join("charts")))?;
+    println!("{}", page.display());
+    Ok(records)
 }

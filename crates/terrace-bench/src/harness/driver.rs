@@ -1,0 +1,289 @@
+//! Loops that make operations and measure them.
+//!
+//! - *Closed*: each thread starts its next operation when the one before is done. A latency is the operation's own time.
+//! - *Open*: operations arrive on a schedule, whatever the store does. A latency counts from the intended start, so
+//!   operations that had to wait behind a slow one show their waiting (no coordinated omission).
+//!
+//! The first error ends the loop and is returned.
+
+use super::latency::Latencies;
+use crate::Outcome;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// What a loop measured.
+#[derive(Debug, Clone)]
+pub struct LoopOutcome {
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Latencies by kind of operation.
+    pub kinds: Vec<Latencies>,
+}
+
+impl LoopOutcome {
+    /// Nothing yet, of this many kinds.
+    #[must_use]
+    pub fn empty(kinds: usize) -> Self {
+        Self {
+            seconds: 0.0,
+            kinds: vec![Latencies::default(); kinds],
+        }
+    }
+
+    /// Adds a loop that ran after this one.
+    pub fn add(&mut self, later: &Self) {
+        self.seconds += later.seconds;
+        for (mine, theirs) in self.kinds.iter_mut().zip(&later.kinds) {
+            mine.add(theirs);
+        }
+    }
+}
+
+/// How operations arrive in an open loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// Evenly.
+    Uniform,
+    /// At random, as from many independent users.
+    Poisson,
+}
+
+/// Numbers and starts of the operations still to come.
+struct Schedule {
+    next: u64,
+    count: u64,
+    at: Duration,
+    gap: Duration,
+    arrivals: Arrivals,
+    random: ChaCha8Rng,
+}
+
+impl Schedule {
+    fn next(&mut self) -> Option<(u64, Duration)> {
+        if self.next == self.count {
+            return None;
+        }
+        let (number, at) = (self.next, self.at);
+        self.next += 1;
+        self.at += match self.arrivals {
+            Arrivals::Uniform => self.gap,
+            // The time between events of a Poisson process is exponential.
+            Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.random::<f64>()).ln()),
+        };
+        Some((number, at))
+    }
+}
+
+/// Runs `threads` workers; each gets its latencies and a flag that says whether to stop.
+fn workers(
+    threads: usize,
+    kinds: usize,
+    work: impl Fn(&mut [Latencies], &AtomicBool) -> Outcome + Sync,
+) -> Outcome<LoopOutcome> {
+    let (stop, start) = (AtomicBool::new(false), Instant::now());
+    let done: Vec<Outcome<Vec<Latencies>>> = std::thread::scope(|scope| {
+        let worker = || {
+            let mut latencies = vec![Latencies::default(); kinds];
+            let outcome = work(&mut latencies, &stop);
+            if outcome.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            outcome.map(|()| latencies)
+        };
+        let handles: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, _>| {
+            handle
+                .join()
+                .unwrap_or_else(|_| Err("a worker of the loop panicked".into()))
+        };
+        handles.into_iter().map(join).collect()
+    });
+    let mut outcome = LoopOutcome::empty(kinds);
+    outcome.seconds = start.elapsed().as_secs_f64();
+    for latencies in done {
+        for (sum, part) in outcome.kinds.iter_mut().zip(latencies?) {
+            sum.add(&part);
+        }
+    }
+    Ok(outcome)
+}
+
+fn record(latencies: &mut [Latencies], kind: usize, latency: Duration) {
+    if let Some(latencies) = latencies.get_mut(kind) {
+        latencies.record(latency);
+    }
+}
+
+/// Makes operations 0 to `count`, each thread one after the other. The operation returns its kind, below `kinds`.
+///
+/// # Errors
+/// The first operation's that failed.
+pub fn closed_loop(
+    threads: usize,
+    count: u64,
+    kinds: usize,
+    operation: impl Fn(u64) -> Outcome<usize> + Sync,
+) -> Outcome<LoopOutcome> {
+    let next = AtomicU64::new(0);
+    workers(threads, kinds, |latencies, stop| {
+        while !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                break;
+            }
+            let start = Instant::now();
+            let kind = operation(number)?;
+            record(latencies, kind, start.elapsed());
+        }
+        Ok(())
+    })
+}
+
+/// How an open loop is paced.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Arrivals per second.
+    pub per_second: f64,
+    /// Spread.
+    pub arrivals: Arrivals,
+    /// Seed of a random spread.
+    pub seed: u64,
+}
+
+/// Makes operations 0 to `count` when they are due, by as many threads as may be at work at once.
+///
+/// # Errors
+/// A rate that is not positive, or the first operation's that failed.
+pub fn open_loop(
+    threads: usize,
+    count: u64,
+    pace: Pace,
+    kinds: usize,
+    operation: impl Fn(u64) -> Outcome<usize> + Sync,
+) -> Outcome<LoopOutcome> {
+    if !(pace.per_second > 1e-6 && pace.per_second < 1e9) {
+        return Err(format!(
+            "{} arrivals per second: choose between 0.000001 and 1e9",
+            pace.per_second
+        )
+        .into());
+    }
+    let schedule = Mutex::new(Schedule {
+        next: 0,
+        count,
+        at: Duration::ZERO,
+        gap: Duration::from_secs_f64(1.0 / pace.per_second),
+        arrivals: pace.arrivals,
+        random: ChaCha8Rng::seed_from_u64(pace.seed),
+    });
+    let start = Instant::now();
+    workers(threads, kinds, |latencies, stop| {
+        while !stop.load(Ordering::Relaxed) {
+            let due = schedule.lock().map_err(|_| "another worker panicked")?.next();
+            let Some((number, at)) = due else {
+                break;
+            };
+            let early = at.saturating_sub(start.elapsed());
+            if !early.is_zero() {
+                std::thread::sleep(early);
+            }
+            let kind = operation(number)?;
+            record(latencies, kind, start.elapsed().saturating_sub(at));
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_closed_loop_makes_each_operation_once() {
+        let seen: Vec<AtomicU64> = (0..1000).map(|_| AtomicU64::new(0)).collect();
+        let outcome = closed_loop(4, 1000, 2, |number| {
+            seen[number as usize].fetch_add(1, Ordering::Relaxed);
+            Ok(usize::from(number % 10 == 0))
+        })
+        .unwrap();
+        assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        let counts: Vec<u64> = outcome.kinds.iter().map(|kind| kind.summary().count).collect();
+        assert_eq!(counts, [900, 100]);
+    }
+
+    #[test]
+    fn an_error_ends_the_loop() {
+        let made = AtomicU64::new(0);
+        let outcome = closed_loop(2, 1_000_000, 1, |number| {
+            made.fetch_add(1, Ordering::Relaxed);
+            if number == 10 { Err("broken".into()) } else { Ok(0) }
+        });
+        assert_eq!(outcome.unwrap_err().to_string(), "broken");
+        assert!(made.load(Ordering::Relaxed) < 1_000_000);
+    }
+
+    /// One operation stalls for 300 ms. The twenty-nine due meanwhile waited, and the latencies must say so; a loop
+    /// that measured from the actual start would show one slow operation.
+    #[test]
+    fn an_open_loop_does_not_omit_what_a_stall_delays() {
+        let pace = Pace {
+            per_second: 100.0,
+            arrivals: Arrivals::Uniform,
+            seed: 1,
+        };
+        let outcome = open_loop(1, 60, pace, 1, |number| {
+            if number == 10 {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            Ok(0)
+        })
+        .unwrap();
+        let summary = outcome.kinds[0].summary();
+        assert_eq!(summary.count, 60);
+        // About half the operations waited, on average half the stall.
+        assert!(summary.mean_us > 50_000.0, "{summary:?}");
+        assert!(summary.percentile_us(75.0).unwrap() > 100_000.0, "{summary:?}");
+        assert!(outcome.seconds >= 0.59);
+    }
+
+    #[test]
+    fn poisson_arrivals_keep_the_rate_and_vary() {
+        let mut schedule = Schedule {
+            next: 0,
+            count: 20_000,
+            at: Duration::ZERO,
+            gap: Duration::from_millis(1),
+            arrivals: Arrivals::Poisson,
+            random: ChaCha8Rng::seed_from_u64(3),
+        };
+        let starts: Vec<f64> = std::iter::from_fn(|| schedule.next())
+            .map(|(_, at)| at.as_secs_f64())
+            .collect();
+        assert_eq!(starts.len(), 20_000);
+        let rate = 20_000.0 / starts[19_999];
+        assert!((rate - 1000.0).abs() < 30.0, "{rate}");
+        let gaps: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let summary = super::super::statistics::Summary::of(&gaps).unwrap();
+        assert!((summary.deviation / summary.mean - 1.0).abs() < 0.05, "{summary:?}");
+    }
+
+    #[test]
+    fn a_rate_of_zero_is_refused() {
+        let pace = Pace {
+            per_second: 0.0,
+            arrivals: Arrivals::Uniform,
+            seed: 1,
+        };
+        assert!(open_loop(1, 1, pace, 1, |_| Ok(0)).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Emulated drives for an evaluation: two are made, mounted and counted, and taken away at the end.
+//!
+//! They are removed when the evaluation ends, fails, or is interrupted. After a kill that no program can catch
+//! `terrace-bench drive list` shows what stayed.
+
+use super::place::{Place, Traffic, TrafficSource};
+use crate::{
+    Outcome,
+    drive::{Drive, DriveSpec, Profile},
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::{Handle, Signals},
+};
+use std::{path::Path, sync::Arc};
+
+/// Where drives come from if not from two directories.
+#[derive(Debug, Clone, clap::Args)]
+pub struct EmulateArguments {
+    /// Make two emulated drives for the time of the evaluation (as root).
+    #[arg(long, conflicts_with_all = ["ssd", "hdd"])]
+    pub emulate: bool,
+    /// Profile of the fast drive.
+    #[arg(long, value_name = "PROFILE", default_value = "intel-320")]
+    pub ssd_profile: String,
+    /// Profile of the disk.
+    #[arg(long, value_name = "PROFILE", default_value = "maxtor-7l250s0")]
+    pub hdd_profile: String,
+    /// Size of each drive in GiB; their files are sparse.
+    #[arg(long, value_name = "GIB", default_value = "24")]
+    pub drive_gib: u64,
+    /// Directory for the drives' files: on the fastest disk at hand, with room for the data.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub drive_directory: std::path::PathBuf,
+}
+
+impl TrafficSource for Drive {
+    fn traffic(&self) -> Outcome<Traffic> {
+        let counters = self.counters()?;
+        Ok(Traffic {
+            reads: counters.reads.requests,
+            writes: counters.writes.requests,
+            read_bytes: counters.reads.bytes,
+            written_bytes: counters.writes.bytes,
+            busy_seconds: counters.busy_nanoseconds as f64 / 1e9,
+        })
+    }
+}
+
+/// The kernel reads ahead 128 KiB on a disk but megabytes on a loop device, which no engine would meet on a drive. If the
+/// setting cannot be changed the evaluation runs all the same; the traffic in the results shows it.
+fn read_ahead_like_a_disk(device: &Path) {
+    if let Some(name) = device.file_name() {
+        let setting = Path::new("/sys/block").join(name).join("queue/read_ahead_kb");
+        if let Err(error) = std::fs::write(&setting, "128") {
+            eprintln!("{} cannot be set to 128: {error}", setting.display());
+        }
+    }
+}
+
+/// Drives that are removed with this.
+#[derive(Debug, Default)]
+pub struct Emulated {
+    drives: Vec<Arc<Drive>>,
+    signals: Option<Handle>,
+}
+
+impl Emulated {
+    /// Makes the two drives.
+    ///
+    /// # Errors
+    /// If a profile is unknown or a drive cannot be made.
+    pub fn create(arguments: &EmulateArguments, seed: u64) -> Outcome<(Self, Place, Place)> {
+        let mut emulated = Self::default();
+        let bytes = arguments.drive_gib.saturating_mul(1 << 30);
+        let directory = &arguments.drive_directory;
+        let ssd = emulated.add("ssd", &arguments.ssd_profile, bytes, seed, directory)?;
+        let hdd = emulated.add("hdd", &arguments.hdd_profile, bytes, seed + 1, directory)?;
+        emulated.remove_on_signals()?;
+        Ok((emulated, ssd, hdd))
+    }
+
+    fn add(&mut self, kind: &str, profile: &str, bytes: u64, seed: u64, directory: &Path) -> Outcome<Place> {
+        let drive = Arc::new(Drive::create(DriveSpec {
+            name: format!("evaluation-{kind}-{}", std::process::id()),
+            profile: Profile::find(profile)?,
+            bytes,
+            seed,
+            directory: directory.to_owned(),
+        })?);
+        // From here on it is removed whatever happens.
+        self.drives.push(Arc::clone(&drive));
+        let mut place = Place::directory(&drive.mount()?)?;
+        if let Some(device) = drive.device() {
+            read_ahead_like_a_disk(&device);
+        }
+        place.description = format!("emulated {profile}, {} GiB", bytes >> 30);
+        place.drive = Some(drive);
+        Ok(place)
+    }
+
+    /// Somebody presses Ctrl-C: the drives must not stay.
+    fn remove_on_signals(&mut self) -> Outcome {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        self.signals = Some(signals.handle());
+        let names: Vec<String> = self.drives.iter().map(|drive| drive.name().to_owned()).collect();
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                eprintln!("interrupted; removing the emulated drives");
+                for name in names {
+                    if let Err(error) = Drive::open(&name).and_then(Drive::remove) {
+                        eprintln!("{error}");
+                    }
+                }
+                std::process::exit(128 + signal);
+            }
+        });
+        Ok(())
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        if let Some(signals) = self.signals.take() {
+            signals.close();
+        }
+        for drive in self.drives.drain(..) {
+            // Others may still count with it; by name it can be removed all the same.
+            if let Err(error) = Drive::open(drive.name()).and_then(Drive::remove) {
+                eprintln!("{error}");
+            }
+        }
+    }
+}

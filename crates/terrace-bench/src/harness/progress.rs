@@ -1,0 +1,166 @@
+//! A bar with the time left, in seconds of expected work.
+//!
+//! Expected times come from the plans. While a run goes on it reports its share; the time left is what is left of the
+//! expectation, stretched by how wrong it was so far. Where standard error is no terminal, one line per run instead.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::{
+    io::IsTerminal,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+#[derive(Debug)]
+struct State {
+    clock: Instant,
+    expected: f64,
+    /// Expected seconds of the runs that were made.
+    made: f64,
+    /// Expected seconds of the runs that were skipped.
+    skipped: f64,
+    current: f64,
+    share: f64,
+}
+
+/// The bar.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    is_terminal: bool,
+    state: Mutex<State>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Progress {
+    /// An empty bar.
+    #[must_use]
+    pub fn new() -> Self {
+        let bar = ProgressBar::new(1000);
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}") {
+            bar.set_style(style);
+        }
+        Self {
+            bar,
+            is_terminal: std::io::stderr().is_terminal(),
+            state: Mutex::new(State {
+                clock: Instant::now(),
+                expected: 0.0,
+                made: 0.0,
+                skipped: 0.0,
+                current: 0.0,
+                share: 0.0,
+            }),
+        }
+    }
+
+    fn change(&self, what: &str, change: impl FnOnce(&mut State)) {
+        let Ok(mut state) = self.state.lock() else { return };
+        change(&mut state);
+        let made = state.made + state.current * state.share;
+        let all = state.expected.max(1e-9);
+        self.bar.set_position(((made + state.skipped) / all * 1000.0) as u64);
+        if !what.is_empty() || self.is_terminal {
+            let left = time_left(state.clock.elapsed(), made, state.expected - state.skipped);
+            let message = left.map_or_else(String::new, |left| format!("{} left", in_words(left)));
+            if self.is_terminal {
+                self.bar.set_message(message);
+            } else {
+                let percent = (made + state.skipped) / all * 100.0;
+                eprintln!("{percent:>3.0} %  {what}  {message}");
+            }
+        }
+    }
+
+    /// Announces work.
+    pub fn expect(&self, seconds: f64) {
+        self.change("", |state| state.expected += seconds);
+    }
+
+    /// A run starts.
+    pub fn start(&self, name: &str, expected_seconds: f64) {
+        if self.is_terminal {
+            self.bar.println(name);
+        }
+        self.change(name, |state| (state.current, state.share) = (expected_seconds, 0.0));
+    }
+
+    /// The run has done this share, from 0 to 1.
+    pub fn share(&self, share: f64) {
+        self.change("", |state| state.share = share.clamp(0.0, 1.0));
+    }
+
+    /// The run is done.
+    pub fn end(&self) {
+        self.change("", |state| {
+            state.made += state.current;
+            state.current = 0.0;
+        });
+    }
+
+    /// A run need not be made.
+    pub fn skipped(&self, name: &str, expected_seconds: f64) {
+        let text = format!("{name}: there already");
+        if self.is_terminal {
+            self.bar.println(&text);
+        }
+        self.change(&text, |state| state.skipped += expected_seconds);
+    }
+
+    /// No more runs.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// What is left, if what is done took so long. None before a hundredth is done.
+fn time_left(elapsed: Duration, done: f64, expected: f64) -> Option<Duration> {
+    let share = done / expected.max(1e-9);
+    (share >= 0.01).then(|| elapsed.mul_f64(((1.0 - share) / share).clamp(0.0, 1e4)))
+}
+
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..90 => format!("{seconds} s"),
+        90..5400 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_follows_what_was_done() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(time_left(minute, 0.0, 100.0), None);
+        assert_eq!(time_left(minute, 25.0, 100.0), Some(minute * 3));
+        assert_eq!(time_left(minute, 100.0, 100.0), Some(Duration::ZERO));
+        assert_eq!(time_left(minute, 120.0, 100.0), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(in_words(Duration::from_secs(89)), "89 s");
+        assert_eq!(in_words(Duration::from_secs(119)), "2 min");
+        assert_eq!(in_words(Duration::from_secs(7500)), "2 h 05 min");
+    }
+
+    #[test]
+    fn shares_add_up() {
+        let progress = Progress::new();
+        progress.expect(10.0);
+        progress.start("one", 4.0);
+        progress.share(0.5);
+        assert_eq!(progress.bar.position(), 200);
+        progress.end();
+        progress.skipped("two", 6.0);
+        assert_eq!(progress.bar.position(), 1000);
+    }
+}

@@ -1,0 +1,351 @@
+//! Results: one JSON file per run, with everything that is needed to judge and repeat it.
+//!
+//! A run is known by its experiment and its settings; the hash of both is in the file's name, and `--resume` skips a
+//! run whose file is there. A file appears whole or not at all (written beside, then renamed). Reports are made from
+//! these files alone.
+
+use super::{
+    host::{Host, commit},
+    progress::Progress,
+    workload::Scale,
+};
+use crate::Outcome;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// Version of the form of the files.
+const FORMAT: u32 = 1;
+
+/// One run and what it measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of this form.
+    pub format: u32,
+    /// What kind of run: decides the form of settings and outcome.
+    pub experiment: String,
+    /// The run, for people.
+    pub name: String,
+    /// Of experiment and settings, in hexadecimal.
+    pub settings_hash: String,
+    /// Everything that was chosen.
+    pub settings: Value,
+    /// Seed of what was random.
+    pub seed: u64,
+    /// When it started, in UTC.
+    pub started: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Where.
+    pub host: Host,
+    /// Commit of the program.
+    pub commit: String,
+    /// What was measured.
+    pub outcome: Value,
+}
+
+impl Record {
+    /// The outcome in its own form.
+    ///
+    /// # Errors
+    /// If it does not have that form.
+    pub fn outcome<T: DeserializeOwned>(&self) -> Outcome<T> {
+        T::deserialize(&self.outcome).map_err(|error| self.unreadable("outcome", &error))
+    }
+
+    /// The settings in their own form.
+    ///
+    /// # Errors
+    /// If they do not have that form.
+    pub fn settings<T: DeserializeOwned>(&self) -> Outcome<T> {
+        T::deserialize(&self.settings).map_err(|error| self.unreadable("settings", &error))
+    }
+
+    fn unreadable(&self, part: &str, error: &serde_json::Error) -> Box<dyn std::error::Error + Send + Sync> {
+        let Self { experiment, name, .. } = self;
+        format!("result of {experiment} \"{name}\": the {part} cannot be read ({error}); remove the file and run again")
+            .into()
+    }
+}
+
+/// The hash that a run is known by.
+fn settings_hash(experiment: &str, settings: &Value) -> String {
+    let text = format!("{experiment}\n{settings}");
+    format!("{:032x}", xxhash_rust::xxh3::xxh3_128(text.as_bytes()))
+}
+
+/// A directory of results.
+#[derive(Debug, Clone)]
+pub struct Results {
+    directory: PathBuf,
+}
+
+impl Results {
+    /// The results in a directory, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn create(directory: &Path) -> Outcome<Self> {
+        fs::create_dir_all(directory).map_err(|error| format!("{} cannot be made: {error}", directory.display()))?;
+        Ok(Self {
+            directory: directory.to_owned(),
+        })
+    }
+
+    fn path(&self, experiment: &str, hash: &str) -> PathBuf {
+        self.directory.join(format!("{experiment}-{}.json", &hash[..16]))
+    }
+
+    fn read(path: &Path) -> Outcome<Record> {
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let record: Record = serde_json::from_str(&text)
+            .map_err(|error| format!("{} is not a result ({error}); remove it", path.display()))?;
+        if record.format != FORMAT {
+            let found = record.format;
+            return Err(format!("{} has format {found}, this program reads {FORMAT}", path.display()).into());
+        }
+        Ok(record)
+    }
+
+    /// The result of a run, if it is there.
+    ///
+    /// # Errors
+    /// If its file is there and cannot be read.
+    pub fn find(&self, experiment: &str, settings: &Value) -> Outcome<Option<Record>> {
+        let hash = settings_hash(experiment, settings);
+        let path = self.path(experiment, &hash);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let record = Self::read(&path)?;
+        Ok((record.settings_hash == hash).then_some(record))
+    }
+
+    fn write(&self, record: &Record) -> Outcome {
+        let path = self.path(&record.experiment, &record.settings_hash);
+        let beside = path.with_extension("tmp");
+        fs::write(&beside, serde_json::to_string_pretty(record)? + "\n")?;
+        fs::rename(beside, path)?;
+        Ok(())
+    }
+
+    /// All results, in the order of their names, then their starts.
+    ///
+    /// # Errors
+    /// If a file that ends in `.json` is not a result.
+    pub fn all(&self) -> Outcome<Vec<Record>> {
+        let entries = fs::read_dir(&self.directory)
+            .map_err(|error| format!("{} cannot be read: {error}", self.directory.display()))?;
+        let mut records = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                records.push(Self::read(&path)?);
+            }
+        }
+        records.sort_by(|one, other| {
+            let order = |record: &Record| {
+                (
+                    record.experiment.clone(),
+                    record.name.clone(),
+                    record.settings_hash.clone(),
+                )
+            };
+            order(one).cmp(&order(other))
+        });
+        Ok(records)
+    }
+}
+
+/// Where results go and how large the runs are.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ResultArguments {
+    /// Directory for the results, one JSON file per run.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    pub results: PathBuf,
+    /// Skip the runs whose result is there already, with the same settings.
+    #[arg(long)]
+    pub resume: bool,
+    /// How large: small ends within 30 minutes on two cores, full is as large as the original.
+    #[arg(long, value_enum, default_value = "small")]
+    pub scale: Scale,
+}
+
+/// A run to make.
+#[derive(Debug, Clone)]
+pub struct Plan<'a, S> {
+    /// What kind of run.
+    pub experiment: &'a str,
+    /// The run, for people.
+    pub name: String,
+    /// Everything that was chosen.
+    pub settings: S,
+    /// Seed of what is random.
+    pub seed: u64,
+    /// How long it may take, for the progress bar.
+    pub expected_seconds: f64,
+}
+
+/// Makes runs and keeps their results.
+#[derive(Debug)]
+pub struct Bench {
+    results: Results,
+    resume: bool,
+    host: Host,
+    commit: String,
+    /// The bar.
+    pub progress: Progress,
+}
+
+impl Bench {
+    /// Keeps results in a directory; with `resume`, runs whose results are there are not made again.
+    ///
+    /// # Errors
+    /// If the directory cannot be made.
+    pub fn new(results: &Path, resume: bool) -> Outcome<Self> {
+        Ok(Self {
+            results: Results::create(results)?,
+            resume,
+            host: Host::here(),
+            commit: commit(),
+            progress: Progress::new(),
+        })
+    }
+
+    /// The results so far.
+    #[must_use]
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// Whether this run need not be made.
+    ///
+    /// # Errors
+    /// If its result is there and cannot be read.
+    pub fn is_done<S: Serialize>(&self, plan: &Plan<'_, S>) -> Outcome<bool> {
+        Ok(self.resume
+            && self
+                .results
+                .find(plan.experiment, &serde_json::to_value(&plan.settings)?)?
+                .is_some())
+    }
+
+    /// Makes a run and keeps its result, unless it is done. The plan's time must have been announced to the progress bar.
+    ///
+    /// # Errors
+    /// The run's, or the results'.
+    pub fn run<S: Serialize, T: Serialize>(
+        &self,
+        plan: &Plan<'_, S>,
+        measure: impl FnOnce(&Progress) -> Outcome<T>,
+    ) -> Outcome {
+        if self.is_done(plan)? {
+            self.progress.skipped(&plan.name, plan.expected_seconds);
+            return Ok(());
+        }
+        let started = jiff::Timestamp::now().to_string();
+        let clock = Instant::now();
+        self.progress.start(&plan.name, plan.expected_seconds);
+        let outcome = measure(&self.progress).map_err(|error| format!("{}: {error}", plan.name))?;
+        self.progress.end();
+        let settings = serde_json::to_value(&plan.settings)?;
+        self.results.write(&Record {
+            format: FORMAT,
+            experiment: plan.experiment.to_owned(),
+            name: plan.name.clone(),
+            settings_hash: settings_hash(plan.experiment, &settings),
+            settings,
+            seed: plan.seed,
+            started,
+            seconds: clock.elapsed().as_secs_f64(),
+            host: self.host.clone(),
+            commit: self.commit.clone(),
+            outcome: serde_json::to_value(outcome)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn plan(threads: u64) -> Plan<'static, Value> {
+        Plan {
+            experiment: "sample",
+            name: format!("{threads} threads"),
+            settings: json!({ "threads": threads }),
+            seed: 7,
+            expected_seconds: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_run_is_kept_with_its_surroundings() {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench::new(directory.path(), false).unwrap();
+        bench.run(&plan(2), |_| Ok(json!({ "rate": 5.5 }))).unwrap();
+        let records = bench.results().all().unwrap();
+        let [record] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((record.seed, record.name.as_str()), (7, "2 threads"));
+        assert_eq!(record.host, Host::here());
+        assert!(
+            record.started.ends_with('Z') && record.started.contains('T'),
+            "{}",
+            record.started
+        );
+        assert_eq!(record.outcome["rate"], 5.5);
+    }
+
+    #[test]
+    fn resume_skips_what_is_there_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = Bench::new(directory.path(), false).unwrap();
+        first.run(&plan(2), |_| Ok(json!(1))).unwrap();
+        let again = Bench::new(directory.path(), true).unwrap();
+        assert!(again.is_done(&plan(2)).unwrap() && !again.is_done(&plan(3)).unwrap());
+        again
+            .run(&plan(2), |_| -> Outcome<Value> { panic!("made again") })
+            .unwrap();
+        again.run(&plan(3), |_| Ok(json!(3))).unwrap();
+        assert_eq!(again.results().all().unwrap().len(), 2);
+        first.run(&plan(2), |_| Ok(json!(9))).unwrap();
+        assert_eq!(
+            first
+                .results()
+                .find("sample", &plan(2).settings)
+                .unwrap()
+                .unwrap()
+                .outcome,
+            json!(9)
+        );
+    }
+
+    #[test]
+    fn a_failed_run_leaves_no_result() {
+        let directory = tempfile::tempdir().unwrap();
+        let bench = Bench::new(directory.path(), false).unwrap();
+        let error = bench
+            .run(&plan(1), |_| -> Outcome<Value> { Err("no room".into()) })
+            .unwrap_err();
+        assert_eq!(error.to_string(), "1 threads: no room");
+        assert_eq!(bench.results().all().unwrap(), []);
+    }
+
+    #[test]
+    fn a_file_that_is_no_result_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("odd.json"), "{}").unwrap();
+        let error = Results::create(directory.path())
+            .unwrap()
+            .all()
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("odd.json") && error.contains("remove it"), "{error}");
+    }
+}

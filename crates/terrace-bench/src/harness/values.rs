@@ -1,0 +1,91 @@
+//! Values that do not compress, made cheaply, and known again when read.
+//!
+//! A value is a piece of a pool of random bytes, with the object's number at both ends. The same seed and number
+//! give the same bytes in every program that follows this rule (the LevelDB driver does).
+
+use crate::Outcome;
+use bytes::Bytes;
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// The pool. Its length is a multiple of 8.
+#[derive(Debug, Clone)]
+pub struct Values {
+    pool: Vec<u8>,
+}
+
+/// Spreads numbers over the pool: an odd multiplier, so that neighbours get different pieces.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Values {
+    /// A pool for values up to this length.
+    #[must_use]
+    pub fn new(seed: u64, value_bytes_max: usize) -> Self {
+        let mut pool = vec![0; (value_bytes_max + (4 << 20)).next_multiple_of(8)];
+        ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut pool);
+        Self { pool }
+    }
+
+    /// The random bytes.
+    #[must_use]
+    pub fn pool(&self) -> &[u8] {
+        &self.pool
+    }
+
+    /// The value of an object. Lengths beyond the pool's are cut to it.
+    #[must_use]
+    pub fn value(&self, number: u64, length: usize) -> Bytes {
+        let length = length.min(self.pool.len());
+        let room = (self.pool.len() - length + 1) as u64;
+        let start = (number.wrapping_mul(SPREAD) >> 20) % room;
+        let mut value = self.pool[start as usize..start as usize + length].to_vec();
+        let stamp = number.to_le_bytes();
+        if let Some(head) = value.get_mut(..8) {
+            head.copy_from_slice(&stamp);
+            value[length - 8..].copy_from_slice(&stamp);
+        }
+        Bytes::from(value)
+    }
+
+    /// Checks length and both ends of a value that was read.
+    ///
+    /// # Errors
+    /// If it is not the value of that object.
+    pub fn check(number: u64, length: usize, value: &[u8]) -> Outcome {
+        let stamp = number.to_le_bytes();
+        if value.len() != length || length >= 8 && !(value.starts_with(&stamp) && value.ends_with(&stamp)) {
+            let found = value.len();
+            return Err(format!("object {number}: {found} bytes that are not the {length} bytes written").into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn values_are_known_again() {
+        let values = Values::new(1, 128 << 10);
+        for (number, length) in [(0, 8192), (77, 128 << 10), (u64::MAX, 8), (5, 3), (6, 0)] {
+            let value = values.value(number, length);
+            Values::check(number, length, &value).unwrap();
+            assert!(Values::check(number, length + 1, &value).is_err());
+        }
+        assert!(Values::check(2, 8192, &values.value(3, 8192)).is_err());
+        assert_eq!(values.value(3, 8192), Values::new(1, 128 << 10).value(3, 8192));
+    }
+
+    #[test]
+    fn values_do_not_compress() {
+        let values = Values::new(1, 8192);
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        for number in 0..100 {
+            encoder.write_all(&values.value(number, 8192)).unwrap();
+        }
+        assert!(encoder.finish().unwrap().len() > 8192 * 99);
+    }
+}

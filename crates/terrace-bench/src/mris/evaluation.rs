@@ -1,0 +1,334 @@
+//! What all parts of the evaluation share: its workload file, the contenders, the drives, where results go.
+
+use super::{
+    engine::{Engine, Sizes, Terrace, Tuning},
+    leveldb::{self, LevelDb},
+};
+use crate::{
+    Outcome,
+    harness::{
+        results::{Bench, Record, ResultArguments},
+        setup::{PlaceArguments, Places, Setup},
+        values::Values,
+        workload::{Scale, read_toml},
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempDir;
+
+/// Arguments of the parts that need drives.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Common {
+    #[command(flatten)]
+    pub places: PlaceArguments,
+    #[command(flatten)]
+    pub results: ResultArguments,
+    /// Sizes and counts, instead of those in the program.
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
+    /// Without LevelDB.
+    #[arg(long)]
+    pub no_leveldb: bool,
+    /// Without measuring the drives by fio; then nothing is known of the limit.
+    #[arg(long)]
+    pub no_raw: bool,
+}
+
+/// The workload file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadFile {
+    /// Seed of everything random.
+    pub seed: u64,
+    small_bytes: usize,
+    large_bytes: usize,
+    size_threshold_bytes: u64,
+    segment_bytes: u64,
+    split_threshold_bytes: u64,
+    small: Amount,
+    full: Amount,
+}
+
+/// How much is done at a scale.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    /// Of each measurement.
+    pub runs: u32,
+    /// Synthetic requests for figure 8.
+    pub figure8_requests: u64,
+    /// Groups inserted for figure 9.
+    pub insert_groups: u64,
+    /// Groups read from.
+    pub read_groups: u64,
+    /// Small reads per run.
+    pub small_reads: u64,
+    /// Small reads per large one.
+    pub ratios: Vec<u64>,
+    /// How long fio reads.
+    pub raw_seconds: u32,
+}
+
+impl WorkloadFile {
+    /// The file, or the one in the program.
+    ///
+    /// # Errors
+    /// If it has not the form or cannot be run.
+    pub fn read(file: Option<&Path>) -> Outcome<Self> {
+        let workload: Self = read_toml(file, include_str!("../../workloads/mris.toml"))?;
+        if workload.small_bytes < 8 || workload.large_bytes < 8 || workload.large_bytes > 256 << 20 {
+            return Err("small_bytes and large_bytes must be from 8 to 268435456".into());
+        }
+        for amount in [&workload.small, &workload.full] {
+            let ratios = &amount.ratios;
+            if ratios.is_empty() || ratios.iter().any(|&ratio| ratio == 0 || ratio > amount.small_reads) {
+                return Err("ratios: at least one, each from 1 to small_reads".into());
+            }
+            if amount.runs == 0 || amount.read_groups == 0 || amount.insert_groups == 0 || amount.raw_seconds == 0 {
+                return Err("runs, insert_groups, read_groups and raw_seconds must be at least 1".into());
+            }
+        }
+        Ok(workload)
+    }
+
+    /// How much at a scale.
+    #[must_use]
+    pub fn amount(&self, scale: Scale) -> &Amount {
+        match scale {
+            Scale::Small => &self.small,
+            Scale::Full => &self.full,
+        }
+    }
+}
+
+/// Which engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// Ours.
+    Terrace,
+    /// The paper's baseline.
+    LevelDb,
+}
+
+/// An engine on a setup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Contender {
+    /// Which engine.
+    pub engine: EngineKind,
+    /// Where its data lie.
+    pub setup: Setup,
+}
+
+impl Contender {
+    /// Terrace on the three setups, then LevelDB on each drive.
+    pub const ALL: [Self; 5] = [
+        Self::terrace(Setup::Ssd),
+        Self::terrace(Setup::Hybrid),
+        Self::terrace(Setup::Hdd),
+        Self::leveldb(Setup::Ssd),
+        Self::leveldb(Setup::Hdd),
+    ];
+
+    /// Terrace.
+    #[must_use]
+    pub const fn terrace(setup: Setup) -> Self {
+        Self {
+            engine: EngineKind::Terrace,
+            setup,
+        }
+    }
+
+    /// LevelDB, all in one place.
+    #[must_use]
+    pub const fn leveldb(setup: Setup) -> Self {
+        Self {
+            engine: EngineKind::LevelDb,
+            setup,
+        }
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> String {
+        let engine = match self.engine {
+            EngineKind::Terrace => "Terrace",
+            EngineKind::LevelDb => "LevelDB",
+        };
+        format!("{engine} {}", self.setup.name())
+    }
+}
+
+/// What every run on drives has among its settings.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// Bytes of a small object.
+    pub small_bytes: usize,
+    /// Bytes of a large object.
+    pub large_bytes: usize,
+    /// Terrace's own sizes.
+    pub tuning: Tuning,
+    /// The fast drive.
+    pub ssd: String,
+    /// The disk.
+    pub hdd: String,
+    /// Both are on one device, so the kernel's counters of each count both.
+    pub one_device: bool,
+}
+
+impl Surroundings {
+    /// Lengths of the two objects of a group.
+    #[must_use]
+    pub const fn sizes(&self) -> Sizes {
+        Sizes {
+            small_bytes: self.small_bytes,
+            large_bytes: self.large_bytes,
+        }
+    }
+}
+
+/// The evaluation on drives.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// Makes runs and keeps results.
+    pub bench: Bench,
+    /// The drives.
+    pub places: Places,
+    /// How much.
+    pub amount: Amount,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Sizes and drives.
+    pub surroundings: Surroundings,
+    /// Whether the drives are measured by fio.
+    pub raw: bool,
+    values: Arc<Values>,
+    leveldb: Option<PathBuf>,
+    _directory: TempDir,
+}
+
+impl Evaluation {
+    /// Prepares drives, values and the LevelDB driver.
+    ///
+    /// # Errors
+    /// If one of them cannot be had.
+    pub fn open(common: &Common) -> Outcome<Self> {
+        let file = WorkloadFile::read(common.workload.as_deref())?;
+        let places = Places::open(&common.places, file.seed)?;
+        let directory = TempDir::new()?;
+        let leveldb = if common.no_leveldb {
+            None
+        } else {
+            Some(leveldb::compile(directory.path())?)
+        };
+        Ok(Self {
+            bench: Bench::new(&common.results.results, common.results.resume)?,
+            amount: file.amount(common.results.scale).clone(),
+            seed: file.seed,
+            surroundings: Surroundings {
+                small_bytes: file.small_bytes,
+                large_bytes: file.large_bytes,
+                tuning: Tuning {
+                    size_threshold_bytes: file.size_threshold_bytes,
+                    segment_bytes: file.segment_bytes,
+                    split_threshold_bytes: file.split_threshold_bytes,
+                },
+                ssd: places.ssd.description.clone(),
+                hdd: places.hdd.description.clone(),
+                one_device: places.share_a_device(),
+            },
+            places,
+            raw: !common.no_raw,
+            values: Arc::new(Values::new(file.seed, file.large_bytes.max(file.small_bytes))),
+            leveldb,
+            _directory: directory,
+        })
+    }
+
+    /// Who takes part.
+    pub fn contenders(&self) -> impl Iterator<Item = Contender> {
+        let leveldb = self.leveldb.is_some();
+        Contender::ALL
+            .into_iter()
+            .filter(move |contender| leveldb || contender.engine == EngineKind::Terrace)
+    }
+
+    /// Opens a contender's store of this name, or makes it in the directories that are there.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn engine(&self, contender: Contender, name: &str) -> Outcome<Box<dyn Engine>> {
+        let sizes = self.surroundings.sizes();
+        match (contender.engine, &self.leveldb) {
+            (EngineKind::Terrace, _) => {
+                let tuning = self.surroundings.tuning;
+                let store = Terrace::open(contender.setup, &self.places, name, tuning, &self.values, sizes)?;
+                Ok(Box::new(store))
+            }
+            (EngineKind::LevelDb, Some(program)) => {
+                let directory = contender.setup.flash(&self.places).path.join(name).join("leveldb");
+                Ok(Box::new(LevelDb::open(program, &directory, &self.values, sizes)?))
+            }
+            (EngineKind::LevelDb, None) => Err("LevelDB takes no part".into()),
+        }
+    }
+
+    /// Ends the progress bar and gives all results in the directory.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn finish(&self) -> Outcome<Vec<Record>> {
+        self.bench.progress.finish();
+        self.bench.results().all()
+    }
+
+    /// A guess of how long inserting takes, for the progress bar: at the paper's speed for the disk.
+    #[must_use]
+    pub fn insert_seconds(&self, contender: Contender, groups: u64) -> f64 {
+        let rate = match (contender.engine, contender.setup) {
+            (EngineKind::Terrace, Setup::Ssd) => 100e6,
+            (EngineKind::LevelDb, Setup::Hdd) => 12e6,
+            _ => 40e6,
+        };
+        groups as f64 * self.surroundings.sizes().group() as f64 / rate
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn full_is_the_papers_size() {
+        let file = WorkloadFile::read(None).unwrap();
+        let full = file.amount(Scale::Full);
+        assert_eq!(
+            (full.insert_groups, full.read_groups, full.small_reads, full.runs),
+            (10_000, 100_000, 10_000, 3)
+        );
+        assert_eq!(full.ratios, [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(
+            (file.small_bytes, file.large_bytes, file.size_threshold_bytes),
+            (8192, 131_072, 131_072)
+        );
+    }
+
+    #[test]
+    fn a_ratio_of_zero_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mris.toml");
+        let text = include_str!("../../workloads/mris.toml").replace("[1, 2,", "[0, 2,");
+        std::fs::write(&path, text).unwrap();
+        assert!(
+            WorkloadFile::read(Some(&path))
+                .unwrap_err()
+                .to_string()
+                .contains("ratios")
+        );
+    }
+}

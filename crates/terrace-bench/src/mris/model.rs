@@ -1,0 +1,364 @@
+//! What follows from the results: means over the runs, costs per read by regression, the drives' limit.
+//!
+//! Runs are put together only if they differ in nothing but contender, order, ratio and number. If a directory holds
+//! several such sets (two scales, two pairs of drives), the largest counts and the rest is left out and counted.
+
+use super::{
+    evaluation::{Contender, EngineKind, Surroundings},
+    insert::{self, Inserted, Order},
+    paper::{Costs, mean_read_bytes},
+    read::{self, RawSettings, Read},
+};
+use crate::{
+    Outcome,
+    harness::{
+        fio::RawReads,
+        place::PlaceTraffic,
+        results::Record,
+        setup::{BothTraffic, Setup},
+        statistics::{Line, Summary, regress},
+    },
+};
+use std::collections::BTreeMap;
+
+/// The results of the drives' part.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    /// Figure 9's runs.
+    pub inserts: BTreeMap<(Contender, Order), Vec<Inserted>>,
+    /// The reading runs, by ratio.
+    pub reads: BTreeMap<(Contender, u64), Vec<Read>>,
+    /// Raw reads of each drive: mean times over the runs, in microseconds, and the size of a read.
+    pub raw: BTreeMap<Setup, (Summary, u64)>,
+    /// Sizes and drives.
+    pub surroundings: Option<Surroundings>,
+    /// Groups inserted for figure 9.
+    pub insert_groups: u64,
+    /// Groups read from.
+    pub read_groups: u64,
+    /// Runs that are of another set.
+    pub left_out: usize,
+}
+
+/// Where a count of written bytes comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The emulated drives.
+    Drives,
+    /// The engine's own account.
+    Engine,
+}
+
+/// Runs that belong together, by everything but what they may differ in. The first number says how large they are.
+type Sets<S, T> = BTreeMap<(u64, String), Vec<(S, T)>>;
+
+fn largest<S, T>(sets: Sets<S, T>, left_out: &mut usize) -> Vec<(S, T)> {
+    let mut sets: Vec<_> = sets.into_values().collect();
+    let last = sets.pop().unwrap_or_default();
+    *left_out += sets.iter().map(Vec::len).sum::<usize>();
+    last
+}
+
+impl Model {
+    /// Of all results in a directory.
+    ///
+    /// # Errors
+    /// If a result has not its form.
+    pub fn of(records: &[Record]) -> Outcome<Self> {
+        let mut model = Self::default();
+        let (mut inserts, mut reads, mut raw) = (
+            Sets::new(),
+            Sets::new(),
+            BTreeMap::<_, Vec<(RawSettings, RawReads)>>::new(),
+        );
+        for record in records {
+            match record.experiment.as_str() {
+                insert::EXPERIMENT => {
+                    let settings: insert::Settings = record.settings()?;
+                    let set = (settings.groups, serde_json::to_string(&settings.surroundings)?);
+                    inserts
+                        .entry(set)
+                        .or_insert_with(Vec::new)
+                        .push((settings, record.outcome()?));
+                }
+                read::EXPERIMENT => {
+                    let settings: read::Settings = record.settings()?;
+                    let surroundings = serde_json::to_string(&settings.surroundings)?;
+                    let set = (settings.groups, format!("{:020} {surroundings}", settings.small_reads));
+                    reads
+                        .entry(set)
+                        .or_insert_with(Vec::new)
+                        .push((settings, record.outcome()?));
+                }
+                read::RAW_EXPERIMENT => {
+                    let settings: RawSettings = record.settings()?;
+                    raw.entry(settings.drive)
+                        .or_default()
+                        .push((settings, record.outcome()?));
+                }
+                _ => {}
+            }
+        }
+        for (settings, inserted) in largest(inserts, &mut model.left_out) {
+            model.insert_groups = settings.groups;
+            model
+                .inserts
+                .entry((settings.contender, settings.order))
+                .or_default()
+                .push(inserted);
+            model.surroundings = Some(settings.surroundings);
+        }
+        for (settings, read) in largest(reads, &mut model.left_out) {
+            model.read_groups = settings.groups;
+            model
+                .reads
+                .entry((settings.contender, settings.ratio))
+                .or_default()
+                .push(read);
+            model.surroundings = Some(settings.surroundings);
+        }
+        model.take_raw(raw);
+        Ok(model)
+    }
+
+    /// Keeps the raw reads of the drives and data of the reading runs.
+    fn take_raw(&mut self, raw: BTreeMap<Setup, Vec<(RawSettings, RawReads)>>) {
+        let Some(surroundings) = &self.surroundings else { return };
+        for (drive, runs) in raw {
+            let description = if drive == Setup::Hdd {
+                &surroundings.hdd
+            } else {
+                &surroundings.ssd
+            };
+            let fits = |settings: &RawSettings| {
+                settings.description == *description
+                    && settings.reads.file_bytes == settings.reads.read_bytes * self.read_groups
+            };
+            let (mine, others): (Vec<_>, Vec<_>) = runs.into_iter().partition(|(settings, _)| fits(settings));
+            self.left_out += others.len();
+            let times: Vec<f64> = mine.iter().map(|(_, raw)| raw.mean_us).collect();
+            if let (Some(summary), Some((settings, _))) = (Summary::of(&times), mine.first()) {
+                self.raw.insert(drive, (summary, settings.reads.read_bytes));
+            }
+        }
+    }
+
+    /// Ratios that were measured.
+    #[must_use]
+    pub fn ratios(&self) -> Vec<u64> {
+        let mut ratios: Vec<u64> = self.reads.keys().map(|key| key.1).collect();
+        ratios.sort_unstable();
+        ratios.dedup();
+        ratios
+    }
+
+    /// Who took part.
+    #[must_use]
+    pub fn contenders(&self) -> Vec<Contender> {
+        let took_part = |contender: &Contender| {
+            self.reads.keys().any(|key| key.0 == *contender) || self.inserts.keys().any(|key| key.0 == *contender)
+        };
+        Contender::ALL.into_iter().filter(took_part).collect()
+    }
+
+    /// A figure of each reading run.
+    fn of_reads(&self, contender: Contender, ratio: u64, figure: impl Fn(&Read) -> f64) -> Option<Summary> {
+        let runs = self.reads.get(&(contender, ratio))?;
+        Summary::of(&runs.iter().map(figure).collect::<Vec<f64>>())
+    }
+
+    /// Reads per second (figure 10).
+    #[must_use]
+    pub fn reads_per_second(&self, contender: Contender, ratio: u64) -> Option<Summary> {
+        self.of_reads(contender, ratio, |read| {
+            (read.small.count + read.large.count) as f64 / read.seconds
+        })
+    }
+
+    /// MB of values per second (figure 12); a MB has 10^6 bytes.
+    #[must_use]
+    pub fn read_mb_per_second(&self, contender: Contender, ratio: u64) -> Option<Summary> {
+        let sizes = self.surroundings.as_ref()?;
+        self.of_reads(contender, ratio, |read| {
+            let bytes =
+                read.small.count as f64 * sizes.small_bytes as f64 + read.large.count as f64 * sizes.large_bytes as f64;
+            bytes / read.seconds / 1e6
+        })
+    }
+
+    /// MB per second that the kernel or else the drive counted as read from a place (figure 14).
+    #[must_use]
+    pub fn device_mb_per_second(
+        &self,
+        contender: Contender,
+        ratio: u64,
+        place: fn(&BothTraffic) -> &PlaceTraffic,
+    ) -> Option<Summary> {
+        let bytes = |read: &Read| {
+            let traffic = place(&read.traffic);
+            traffic
+                .device
+                .or(traffic.drive)
+                .map(|traffic| traffic.read_bytes as f64 / read.seconds / 1e6)
+        };
+        let runs = self.reads.get(&(contender, ratio))?;
+        Summary::of(&runs.iter().filter_map(bytes).collect::<Vec<f64>>())
+    }
+
+    /// Microseconds of a small and a large read by regression: the time of a cycle (`ratio` small reads and a large one)
+    /// over the ratio, all runs.
+    #[must_use]
+    pub fn regression(&self, contender: Contender) -> Option<Line> {
+        let of_contender = self.reads.iter().filter(|(key, _)| key.0 == contender);
+        let points: Vec<(f64, f64)> = of_contender
+            .flat_map(|(_, runs)| runs)
+            .filter(|read| read.large.count > 0)
+            .map(|read| {
+                let cycles = read.large.count as f64;
+                (read.small.count as f64 / cycles, read.seconds * 1e6 / cycles)
+            })
+            .collect();
+        regress(&points)
+    }
+
+    /// Table 3 for an engine.
+    #[must_use]
+    pub fn costs(&self, engine: EngineKind) -> Option<Costs> {
+        let ssd = self.regression(Contender {
+            engine,
+            setup: Setup::Ssd,
+        })?;
+        let hdd = self.regression(Contender {
+            engine,
+            setup: Setup::Hdd,
+        })?;
+        Some(Costs {
+            source: "linear regression of these runs".to_owned(),
+            small_ssd_us: ssd.slope,
+            large_ssd_us: ssd.intercept,
+            small_hdd_us: hdd.slope,
+            large_hdd_us: hdd.intercept,
+        })
+    }
+
+    /// Mean microseconds of a small and of a large read, as each was timed.
+    #[must_use]
+    pub fn timed(&self, contender: Contender) -> Option<(f64, f64)> {
+        let runs = || {
+            self.reads
+                .iter()
+                .filter(|(key, _)| key.0 == contender)
+                .flat_map(|(_, runs)| runs)
+        };
+        let mean = |of: fn(&Read) -> (u64, f64)| {
+            let (count, sum) = runs().map(of).fold((0, 0.0), |sum, (count, mean)| {
+                (sum.0 + count, sum.1 + count as f64 * mean)
+            });
+            (count > 0).then(|| sum / count as f64)
+        };
+        Some((
+            mean(|read| (read.small.count, read.small.mean_us))?,
+            mean(|read| (read.large.count, read.large.mean_us))?,
+        ))
+    }
+
+    /// Reads per second if nothing but the drives' own reads took time: Hybrid.
+    #[must_use]
+    pub fn limit(&self, ratio: u64) -> Option<f64> {
+        let (small, large) = (self.raw.get(&Setup::Ssd)?.0.mean, self.raw.get(&Setup::Hdd)?.0.mean);
+        let ratio = ratio as f64;
+        Some(1e6 * (ratio + 1.0) / (ratio * small + large))
+    }
+
+    /// MB per second of a prediction in reads per second (equation 5).
+    #[must_use]
+    pub fn mb_of(&self, reads_per_second: f64, ratio: u64) -> f64 {
+        let sizes = self
+            .surroundings
+            .as_ref()
+            .map_or((0.0, 0.0), |sizes| (sizes.small_bytes as f64, sizes.large_bytes as f64));
+        reads_per_second * mean_read_bytes(sizes.0, sizes.1, ratio as f64) / 1e6
+    }
+
+    /// A figure of each inserting run.
+    fn of_inserts(
+        &self,
+        contender: Contender,
+        order: Order,
+        figure: impl Fn(&Inserted) -> Option<f64>,
+    ) -> Option<Summary> {
+        let runs = self.inserts.get(&(contender, order))?;
+        Summary::of(&runs.iter().filter_map(figure).collect::<Vec<f64>>())
+    }
+
+    /// Objects inserted per second until durable (figure 9 a).
+    #[must_use]
+    pub fn objects_per_second(&self, contender: Contender, order: Order) -> Option<Summary> {
+        self.of_inserts(contender, order, |run| {
+            Some(2.0 * run.write.count as f64 / run.durable_seconds)
+        })
+    }
+
+    /// Bytes that were put in an inserting run.
+    fn put_bytes(&self, run: &Inserted) -> Option<f64> {
+        Some(run.write.count as f64 * self.surroundings.as_ref()?.sizes().group() as f64)
+    }
+
+    /// MB inserted per second until durable (figure 9 b).
+    #[must_use]
+    pub fn insert_mb_per_second(&self, contender: Contender, order: Order) -> Option<Summary> {
+        self.of_inserts(contender, order, |run| {
+            Some(self.put_bytes(run)? / run.durable_seconds / 1e6)
+        })
+    }
+
+    /// MB written to a place in an inserting run, as the kernel or else the drive counted.
+    #[must_use]
+    pub fn written_mb(
+        &self,
+        contender: Contender,
+        order: Order,
+        place: fn(&BothTraffic) -> &PlaceTraffic,
+    ) -> Option<Summary> {
+        self.of_inserts(contender, order, |run| {
+            let traffic = place(&run.traffic);
+            traffic
+                .drive
+                .or(traffic.device)
+                .map(|traffic| traffic.written_bytes as f64 / 1e6)
+        })
+    }
+
+    /// Bytes written over bytes put: by the drives' counters if both are emulated, else by the engine's account.
+    #[must_use]
+    pub fn write_amplification(&self, contender: Contender, order: Order) -> Option<(Summary, Source)> {
+        let by_drives = self.of_inserts(contender, order, |run| {
+            let written = run.traffic.ssd.drive?.written_bytes + run.traffic.hdd.drive?.written_bytes;
+            Some(written as f64 / self.put_bytes(run)?)
+        });
+        if let Some(summary) = by_drives {
+            return Some((summary, Source::Drives));
+        }
+        let by_engine = self.of_inserts(contender, order, |run| {
+            // What the log took is not in LevelDB's account: each byte goes there once.
+            let written = match (run.engine.written_bytes, run.engine.table_bytes) {
+                (Some(written), _) => written as f64,
+                (None, Some(tables)) => tables as f64 + self.put_bytes(run)?,
+                (None, None) => return None,
+            };
+            Some(written / self.put_bytes(run)?)
+        });
+        by_engine.map(|summary| (summary, Source::Engine))
+    }
+
+    /// A count of the engine in the inserting runs.
+    #[must_use]
+    pub fn engine_count(
+        &self,
+        contender: Contender,
+        order: Order,
+        figure: fn(&super::engine::EngineFigures) -> Option<u64>,
+    ) -> Option<Summary> {
+        self.of_inserts(contender, order, |run| figure(&run.engine).map(|count| count as f64))
+    }
+}

@@ -1,0 +1,293 @@
+//! Figures 10 to 14, tables 2 to 4: random reads of small images, and after every *ratio* of them the large one of the last.
+//!
+//! Groups are inserted once per contender, in random order. For each run the store is closed, the kernel's caches are
+//! dropped, the store is opened again with its RAM cache for values off, and reads follow one another. The reads of a
+//! run are the same for every contender. Then `fio` measures what the drives themselves do (the limit).
+
+use super::{
+    engine::{Engine, EngineFigures, settle},
+    evaluation::{Contender, EngineKind, Evaluation, Surroundings},
+    insert::{Order, insert_all},
+};
+use crate::{
+    Outcome,
+    harness::{
+        driver::LoopOutcome,
+        fio::{self, RandomReads},
+        latency::LatencySummary,
+        progress::Progress,
+        results::Plan,
+        setup::{BothTraffic, Setup},
+    },
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+
+/// What kind of run this is, in the results.
+pub const EXPERIMENT: &str = "mris-read";
+/// The drives by themselves.
+pub const RAW_EXPERIMENT: &str = "mris-raw";
+
+/// Reads per call of the engine.
+const CHUNK: usize = 64;
+const NAME: &str = "mris-read";
+/// After loading, tables must have stayed as they are for so long: longer than a step of a compaction on an old disk.
+const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
+
+/// What was chosen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    /// Who.
+    pub contender: Contender,
+    /// Small reads per large one.
+    pub ratio: u64,
+    /// Groups stored.
+    pub groups: u64,
+    /// Small reads.
+    pub small_reads: u64,
+    /// Sizes and drives.
+    pub surroundings: Surroundings,
+    /// Which run, from 1.
+    pub run: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Read {
+    /// From the first read's start to the last's end.
+    pub seconds: f64,
+    /// Reads of small objects.
+    pub small: LatencySummary,
+    /// Reads of large objects.
+    pub large: LatencySummary,
+    /// What went to the drives meanwhile.
+    pub traffic: BothTraffic,
+    /// What the engine tells, since it was opened.
+    pub engine: EngineFigures,
+    /// Whether the kernel's caches were cold.
+    pub caches_dropped: bool,
+    /// Until the store was open and its indexes filled.
+    pub open_seconds: f64,
+}
+
+/// A drive measured by itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RawSettings {
+    /// SSD or HDD.
+    pub drive: Setup,
+    /// The drive.
+    pub description: String,
+    /// What was read.
+    pub reads: RandomReads,
+    /// Which run, from 1.
+    pub run: u32,
+}
+
+/// The objects to read, in order.
+#[must_use]
+pub fn objects(groups: u64, small_reads: u64, ratio: u64, seed: u64) -> Vec<u64> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut objects = Vec::new();
+    for number in 1..=small_reads {
+        let group = random.random_range(0..groups);
+        objects.push(2 * group);
+        if number % ratio == 0 {
+            objects.push(2 * group + 1);
+        }
+    }
+    objects
+}
+
+fn plans(evaluation: &Evaluation, contender: Contender) -> Vec<Plan<'static, Settings>> {
+    let amount = &evaluation.amount;
+    let (small_us, large_us) = match (contender.engine, contender.setup) {
+        (EngineKind::LevelDb, Setup::Hdd) => (13_000.0, 30_000.0),
+        (_, Setup::Hdd) => (10_000.0, 14_000.0),
+        (_, Setup::Hybrid) => (500.0, 14_000.0),
+        (_, Setup::Ssd) => (500.0, 2_000.0),
+    };
+    let mut plans = Vec::new();
+    for run in 1..=amount.runs {
+        for &ratio in &amount.ratios {
+            let reads = amount.small_reads as f64;
+            plans.push(Plan {
+                experiment: EXPERIMENT,
+                name: format!("{}, ratio {ratio:>2}, run {run}", contender.name()),
+                seed: evaluation.seed + u64::from(run),
+                expected_seconds: reads * (small_us + large_us / ratio as f64) / 1e6 + 1.0,
+                settings: Settings {
+                    contender,
+                    ratio,
+                    groups: amount.read_groups,
+                    small_reads: amount.small_reads,
+                    surroundings: evaluation.surroundings.clone(),
+                    run,
+                },
+            });
+        }
+    }
+    plans
+}
+
+fn raw_plans(evaluation: &Evaluation) -> Vec<Plan<'static, RawSettings>> {
+    let (amount, surroundings) = (&evaluation.amount, &evaluation.surroundings);
+    let mut plans = Vec::new();
+    for run in 1..=amount.runs {
+        for drive in [Setup::Ssd, Setup::Hdd] {
+            let (read_bytes, description) = match drive {
+                Setup::Hdd => (surroundings.large_bytes as u64, &surroundings.hdd),
+                _ => (surroundings.small_bytes as u64, &surroundings.ssd),
+            };
+            let reads = RandomReads {
+                read_bytes,
+                file_bytes: read_bytes * amount.read_groups,
+                seconds: amount.raw_seconds,
+                seed: evaluation.seed + u64::from(run),
+            };
+            plans.push(Plan {
+                experiment: RAW_EXPERIMENT,
+                name: format!("raw {} reads of {read_bytes} B, run {run}", drive.name()),
+                seed: reads.seed,
+                expected_seconds: f64::from(reads.seconds) + reads.file_bytes as f64 / 50e6,
+                settings: RawSettings {
+                    drive,
+                    description: description.clone(),
+                    reads,
+                    run,
+                },
+            });
+        }
+    }
+    plans
+}
+
+/// How long everything may take.
+#[must_use]
+pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
+    let mut seconds: f64 = 0.0;
+    if evaluation.raw {
+        seconds += raw_plans(evaluation)
+            .iter()
+            .map(|plan| plan.expected_seconds)
+            .sum::<f64>();
+    }
+    for contender in evaluation.contenders() {
+        seconds += evaluation.insert_seconds(contender, evaluation.amount.read_groups);
+        seconds += plans(evaluation, contender)
+            .iter()
+            .map(|plan| plan.expected_seconds)
+            .sum::<f64>();
+    }
+    seconds
+}
+
+/// Makes all runs. Their time must have been announced.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run(evaluation: &Evaluation) -> Outcome {
+    let (bench, groups) = (&evaluation.bench, evaluation.amount.read_groups);
+    let raw = if evaluation.raw {
+        raw_plans(evaluation)
+    } else {
+        Vec::new()
+    };
+    for plan in &raw {
+        bench.run(plan, |_| {
+            let place = plan.settings.drive.flash(&evaluation.places);
+            evaluation.places.drop_caches()?;
+            fio::random_reads(place, plan.settings.reads)
+        })?;
+    }
+    for contender in evaluation.contenders() {
+        let plans = plans(evaluation, contender);
+        let mut all_done = true;
+        for plan in &plans {
+            all_done &= bench.is_done(plan)?;
+        }
+        let loading = evaluation.insert_seconds(contender, groups);
+        let name = format!("{}, storing {groups} groups", contender.name());
+        if all_done {
+            bench.progress.skipped(&name, loading);
+        } else {
+            bench.progress.start(&name, loading);
+            load(evaluation, contender).map_err(|error| format!("{name}: {error}"))?;
+            bench.progress.end();
+        }
+        for plan in &plans {
+            bench.run(plan, |progress| {
+                measure(evaluation, &plan.settings, plan.seed, progress)
+            })?;
+        }
+        evaluation.places.remove(NAME)?;
+    }
+    Ok(())
+}
+
+fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
+    evaluation.places.fresh(NAME)?;
+    let mut engine = evaluation.engine(contender, NAME)?;
+    let groups = Order::Random.groups(evaluation.amount.read_groups, evaluation.seed);
+    insert_all(engine.as_mut(), &groups, &evaluation.bench.progress)?;
+    engine.flush()?;
+    settle(engine.as_mut(), QUIET)?;
+    engine.close().map(drop)
+}
+
+fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Read> {
+    let objects = objects(settings.groups, settings.small_reads, settings.ratio, seed);
+    let caches_dropped = evaluation.places.drop_caches()?;
+    let opening = Instant::now();
+    let mut engine = evaluation.engine(settings.contender, NAME)?;
+    let open_seconds = opening.elapsed().as_secs_f64();
+    let before = evaluation.places.traffic()?;
+    let measured = read_all(engine.as_mut(), &objects, progress)?;
+    let traffic = evaluation.places.traffic()?.since(&before);
+    let figures = engine.close()?;
+    Ok(Read {
+        seconds: measured.seconds,
+        small: measured.kinds[0].summary(),
+        large: measured.kinds[1].summary(),
+        traffic,
+        engine: figures,
+        caches_dropped,
+        open_seconds,
+    })
+}
+
+fn read_all(engine: &mut dyn Engine, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
+    let mut outcome = LoopOutcome::empty(2);
+    for (done, chunk) in objects.chunks(CHUNK).enumerate() {
+        outcome.add(&engine.read(chunk)?);
+        progress.share((done * CHUNK) as f64 / objects.len() as f64);
+    }
+    Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_read_follows_every_ratio_small_ones() {
+        let objects = objects(1000, 10, 4, 5);
+        let kinds: Vec<u64> = objects.iter().map(|object| object % 2).collect();
+        assert_eq!(kinds, [0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]);
+        assert_eq!((objects[4], objects[9]), (objects[3] + 1, objects[8] + 1));
+        assert!(objects.iter().all(|object| *object < 2000));
+    }
+
+    #[test]
+    fn small_reads_do_not_depend_on_the_ratio() {
+        let small = |ratio| {
+            objects(50, 100, ratio, 9)
+                .into_iter()
+                .filter(|object| object % 2 == 0)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(small(1), small(64));
+        assert_eq!(objects(50, 100, 1, 9).len(), 200);
+    }
+}

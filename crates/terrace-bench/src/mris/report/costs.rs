@@ -1,0 +1,131 @@
+//! Table 3, figures 11 and 13: what a read costs, and what that predicts.
+
+use super::{cell, colour, dashed, number, over_ratios, ratio_chart, ratio_row, ratio_table};
+use crate::{
+    harness::{
+        chart::{Mark, Series},
+        page::Section,
+        setup::Setup,
+    },
+    mris::{
+        evaluation::{Contender, EngineKind},
+        model::Model,
+        paper::Paper,
+    },
+};
+
+/// Table 3, and figures 11 and 13.
+#[must_use]
+pub fn section(model: &Model, paper: &Paper) -> Section {
+    let mut section = Section::new("Figures 11 and 13, table 3: what a read costs");
+    let rows = rows(model, paper);
+    let head = [
+        "",
+        "small µs (regression)",
+        "large µs (regression)",
+        "R²",
+        "small µs (timed)",
+        "large µs (timed)",
+    ];
+    section.table("Table 3: costs of reads", &head, rows);
+    section.text(format!("Paper: {}.", paper.table3.source));
+    section.text(
+        "Regression: the time of a cycle of ratio small reads and a large one, over the ratio; the slope is a small read, the \
+         intercept a large one. Timed: the mean of every single read.",
+    );
+    predictions(model, &mut section);
+    section
+}
+
+/// Table 3: by regression, as timed, the paper's, the drives' own.
+fn rows(model: &Model, paper: &Paper) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for contender in model.contenders() {
+        let (line, timed) = (model.regression(contender), model.timed(contender));
+        rows.push(vec![
+            contender.name(),
+            number(line.map(|line| line.slope), 0),
+            number(line.map(|line| line.intercept), 0),
+            number(line.map(|line| line.r_squared), 4),
+            number(timed.map(|timed| timed.0), 0),
+            number(timed.map(|timed| timed.1), 0),
+        ]);
+    }
+    let published = &paper.table3;
+    for (name, small, large) in [
+        ("paper SSD", published.small_ssd_us, published.large_ssd_us),
+        ("paper HDD", published.small_hdd_us, published.large_hdd_us),
+    ] {
+        let none = || "–".to_owned();
+        rows.push(vec![
+            name.to_owned(),
+            format!("{small:.0}"),
+            format!("{large:.0}"),
+            none(),
+            none(),
+            none(),
+        ]);
+    }
+    for (drive, (summary, bytes)) in &model.raw {
+        let text = cell(Some(*summary), 0);
+        let (small, large) = if *drive == Setup::Hdd {
+            ("–".to_owned(), text)
+        } else {
+            (text, "–".to_owned())
+        };
+        let none = || "–".to_owned();
+        rows.push(vec![
+            format!("fio, {} reads of {bytes} B", drive.name()),
+            none(),
+            none(),
+            none(),
+            small,
+            large,
+        ]);
+    }
+    rows
+}
+
+/// Figures 11 and 13.
+fn predictions(model: &Model, section: &mut Section) {
+    let Some(costs) = model.costs(EngineKind::Terrace) else {
+        return;
+    };
+    let predicted = |setup| {
+        let costs = &costs;
+        move |ratio: u64| Some(costs.reads_per_second(setup, ratio as f64))
+    };
+    let (mut operations, mut megabytes, mut rows) = (Vec::new(), Vec::new(), Vec::new());
+    for setup in Setup::ALL {
+        let contender = Contender::terrace(setup);
+        let line = |points| Series {
+            name: contender.name(),
+            colour: colour(contender),
+            mark: Mark::Line,
+            points,
+        };
+        operations.push(line(over_ratios(model, |ratio| {
+            model.reads_per_second(contender, ratio)
+        })));
+        megabytes.push(line(over_ratios(model, |ratio| {
+            model.read_mb_per_second(contender, ratio)
+        })));
+        let name = format!("{} predicted", contender.name());
+        let rate = |ratio| model.reads_per_second(contender, ratio);
+        rows.push(ratio_row(model, &contender.name(), |ratio| cell(rate(ratio), 1)));
+        rows.push(ratio_row(model, &name, |ratio| number(predicted(setup)(ratio), 1)));
+        operations.push(dashed(model, &name, colour(contender), predicted(setup)));
+        let in_mb = |ratio| predicted(setup)(ratio).map(|rate| model.mb_of(rate, ratio));
+        megabytes.push(dashed(model, &name, colour(contender), in_mb));
+    }
+    let title = "Figure 11: predicted (equations 1 to 3) and measured";
+    section.chart("figure-11", ratio_chart(model, title, "reads/s", operations));
+    ratio_table(
+        model,
+        section,
+        "Reads per second, measured and predicted by these costs",
+        rows,
+    );
+    let title = "Figure 13: predicted (equation 5) and measured";
+    section.chart("figure-13", ratio_chart(model, title, "MB/s", megabytes));
+}

@@ -1,0 +1,180 @@
+//! Figure 9: insertion, and what its author wished to have recorded.
+
+use super::{HDD, SSD, cell, exact, number, point, shared_device};
+use crate::{
+    harness::{
+        chart::{Chart, Mark, Point, Series},
+        page::Section,
+        setup::Setup,
+        statistics::Summary,
+    },
+    mris::{
+        evaluation::{Contender, EngineKind},
+        insert::Order,
+        model::{Model, Source},
+        paper::Paper,
+    },
+};
+
+/// Setups side by side, sequential and random, ours and the paper's.
+fn insertion_chart(
+    model: &Model,
+    title: &str,
+    y_label: &str,
+    ours: &dyn Fn(Contender, Order) -> Option<Summary>,
+    theirs: &dyn Fn(Setup, Order) -> f64,
+) -> Chart {
+    let mut series = Vec::new();
+    for (order, colour) in [(Order::Sequential, 0), (Order::Random, 2)] {
+        let of = |engine| {
+            let contender = move |setup| Contender { engine, setup };
+            let points = Setup::ALL.into_iter().enumerate();
+            points
+                .filter_map(|(position, setup)| Some(point(position, ours(contender(setup), order)?)))
+                .collect()
+        };
+        let mut add = |name: &str, colour, mark, points: Vec<Point>| {
+            if !points.is_empty() {
+                series.push(Series {
+                    name: format!("{name}, {}", order.name()),
+                    colour,
+                    mark,
+                    points,
+                });
+            }
+        };
+        add("Terrace", colour, Mark::Bar, of(EngineKind::Terrace));
+        add("LevelDB", colour + 4, Mark::Bar, of(EngineKind::LevelDb));
+        let published = Setup::ALL.into_iter().enumerate();
+        add(
+            "paper",
+            colour,
+            Mark::PaleBar,
+            published
+                .map(|(position, setup)| exact(position, theirs(setup, order)))
+                .collect(),
+        );
+    }
+    let groups = model.insert_groups;
+    Chart {
+        title: title.to_owned(),
+        x_label: format!("setup ({groups} groups; LevelDB keeps large values inline, so it has no Hybrid)"),
+        y_label: y_label.to_owned(),
+        positions: Setup::ALL.map(|setup| setup.name().to_owned()).to_vec(),
+        series,
+    }
+}
+
+/// Figure 9.
+#[must_use]
+pub fn section(model: &Model, paper: &Paper) -> Section {
+    let mut section = Section::new("Figure 9: insertion");
+    section.text(
+        "Groups of a small and a large object, inserted one after the other, acknowledged at once; the time runs until the \
+         last is durable. A MB has 10^6 bytes.",
+    );
+    section.text(format!(
+        "Paper: {}. Its objects per second follow from its MB per second and the size of a group.",
+        paper.figure9.source
+    ));
+    let theirs = |setup, order| match order {
+        Order::Sequential => paper.figure9.sequential(setup),
+        Order::Random => paper.figure9.random(setup),
+    };
+    let group_mb = model
+        .surroundings
+        .as_ref()
+        .map_or(f64::NAN, |sizes| sizes.sizes().group() as f64 / 1e6);
+    let objects = |setup, order| 2.0 * theirs(setup, order) / group_mb;
+    let ours = |contender, order| model.objects_per_second(contender, order);
+    section.chart(
+        "figure-9a",
+        insertion_chart(
+            model,
+            "Figure 9 (a): objects written per second",
+            "objects/s",
+            &ours,
+            &objects,
+        ),
+    );
+    let ours = |contender, order| model.insert_mb_per_second(contender, order);
+    section.chart(
+        "figure-9b",
+        insertion_chart(model, "Figure 9 (b): MB written per second", "MB/s", &ours, &theirs),
+    );
+    work_table(model, &mut section);
+    over_hdd_table(model, paper, &mut section);
+    section.text(
+        "MB per drive are what its counters say from the store's opening until after it is closed and synced. LevelDB's \
+         compactions are those in its log; where the engine counts, LevelDB's own log of writes is added once.",
+    );
+    shared_device(model, &mut section);
+    section
+}
+
+/// What each run cost the engine and the drives.
+fn work_table(model: &Model, section: &mut Section) {
+    let mut rows = Vec::new();
+    for contender in model.contenders() {
+        for order in [Order::Sequential, Order::Random] {
+            let count = |figure| cell(model.engine_count(contender, order, figure), 0);
+            let amplification = model.write_amplification(contender, order);
+            let source = match amplification {
+                None => "–",
+                Some((_, Source::Drives)) => "the drives",
+                Some((_, Source::Engine)) => "the engine",
+            };
+            rows.push(vec![
+                format!("{}, {}", contender.name(), order.name()),
+                cell(model.objects_per_second(contender, order), 1),
+                cell(model.insert_mb_per_second(contender, order), 1),
+                count(|figures| figures.flushes),
+                count(|figures| figures.compactions),
+                cell(model.written_mb(contender, order, SSD), 0),
+                cell(model.written_mb(contender, order, HDD), 0),
+                cell(amplification.map(|found| found.0), 2),
+                source.to_owned(),
+            ]);
+        }
+    }
+    let head = [
+        "",
+        "objects/s",
+        "MB/s",
+        "flushes",
+        "compactions",
+        "MB to SSD",
+        "MB to HDD",
+        "write amplification",
+        "counted by",
+    ];
+    section.table(
+        "Insertion; what the paper's author wished to have recorded",
+        &head,
+        rows,
+    );
+}
+
+fn over_hdd_table(model: &Model, paper: &Paper, section: &mut Section) {
+    let mut rows = Vec::new();
+    for setup in [Setup::Ssd, Setup::Hybrid] {
+        for order in [Order::Sequential, Order::Random] {
+            let rate = |setup| {
+                model
+                    .objects_per_second(Contender::terrace(setup), order)
+                    .map(|summary| summary.mean)
+            };
+            let ours = || Some(rate(setup)? / rate(Setup::Hdd)?);
+            let theirs = match order {
+                Order::Sequential => paper.figure9.sequential_over_hdd(setup),
+                Order::Random => paper.figure9.random(setup) / paper.figure9.random(Setup::Hdd),
+            };
+            rows.push(vec![
+                format!("{}, {}", setup.name(), order.name()),
+                number(ours(), 2),
+                format!("{theirs:.2}"),
+            ]);
+        }
+    }
+    section.table("Insertion over insertion into HDD", &["", "Terrace", "paper"], rows);
+}

@@ -1,0 +1,320 @@
+//! The evaluation end to end at a tiny size, and what follows from made-up results.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{
+    evaluation::{Contender, EngineKind},
+    leveldb,
+    model::Model,
+    paper::Paper,
+    targets::targets,
+};
+use crate::{
+    Outcome,
+    harness::{
+        report,
+        results::{Record, Results},
+        setup::Setup,
+    },
+};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::{fs, path::Path, process::Command};
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    arguments: super::Arguments,
+}
+
+/// Sizes with which everything takes seconds. The thresholds keep their places: small on flash, large in blocks.
+const TINY: &str = "
+seed = 5
+small_bytes = 512
+large_bytes = 16384
+size_threshold_bytes = 16384
+segment_bytes = 1048576
+split_threshold_bytes = 1048576
+[small]
+runs = 2
+figure8_requests = 20000
+insert_groups = 70
+read_groups = 150
+small_reads = 32
+ratios = [1, 4]
+raw_seconds = 1
+[full]
+runs = 1
+figure8_requests = 1
+insert_groups = 1
+read_groups = 1
+small_reads = 1
+ratios = [1]
+raw_seconds = 1
+";
+
+fn mris(arguments: &[&str]) -> Outcome {
+    super::run(Line::try_parse_from([&["mris"], arguments].concat())?.arguments)
+}
+
+/// Whether the program is there; a machine without it tests the rest.
+fn have_fio() -> bool {
+    Command::new("fio")
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn have_leveldb() -> bool {
+    leveldb::compile(tempfile::tempdir().unwrap().path()).is_ok()
+}
+
+fn all(directory: &Path, resume: bool) {
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    fs::write(directory.join("tiny.toml"), TINY).unwrap();
+    let (ssd, hdd, results, workload) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
+    let mut line = vec![
+        "all",
+        "--ssd",
+        &ssd,
+        "--hdd",
+        &hdd,
+        "--results",
+        &results,
+        "--workload",
+        &workload,
+    ];
+    line.extend(resume.then_some("--resume"));
+    line.extend((!have_fio()).then_some("--no-raw"));
+    line.extend((!have_leveldb()).then_some("--no-leveldb"));
+    mris(&line).unwrap();
+}
+
+#[test]
+fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
+    let directory = tempfile::tempdir().unwrap();
+    all(directory.path(), false);
+    let results = directory.path().join("results");
+    let page = fs::read_to_string(results.join("report.html")).unwrap();
+    for part in [
+        "Figure 8",
+        "figure-9a",
+        "figure-10",
+        "figure-11",
+        "figure-12",
+        "figure-13",
+        "figure-14",
+        "Table 3",
+        "Targets",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(page.contains("Terrace Hybrid") && page.contains("paper Hybrid") && !page.contains("NaN"));
+    assert_eq!(page.contains("LevelDB HDD"), have_leveldb());
+    assert_eq!(page.matches("<section").count(), page.matches("</section>").count());
+    assert!(
+        !page.contains("src=") && !page.contains("<script"),
+        "the page must stand alone"
+    );
+    for chart in ["figure-8-0", "figure-9a", "figure-10", "figure-14"] {
+        assert!(
+            fs::read(results.join(format!("charts/{chart}.png")))
+                .unwrap()
+                .starts_with(b"\x89PNG")
+        );
+        assert!(
+            fs::read_to_string(results.join(format!("charts/{chart}.svg")))
+                .unwrap()
+                .starts_with("<svg")
+        );
+    }
+
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(&results).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let again = copy.path().join("again.html");
+    report::write(copy.path(), &again, None).unwrap();
+    assert_eq!(fs::read_to_string(again).unwrap(), page);
+
+    let starts = |records: Vec<Record>| records.into_iter().map(|record| record.started).collect::<Vec<_>>();
+    let before = starts(Results::create(&results).unwrap().all().unwrap());
+    let contenders = if have_leveldb() { 5 } else { 3 };
+    let raw = if have_fio() { 4 } else { 0 };
+    assert_eq!(before.len(), 1 + contenders * (2 * 2 + 2 * 2) + raw);
+    all(directory.path(), true);
+    assert_eq!(starts(Results::create(&results).unwrap().all().unwrap()), before);
+    assert_eq!(
+        fs::read_dir(directory.path().join("ssd")).unwrap().count(),
+        0,
+        "stores must not stay"
+    );
+}
+
+/// Each engine on its own: what was put is there after reopening, what was not is an error and no figure.
+#[test]
+fn engines_keep_groups_and_miss_absent_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("tiny.toml"), TINY).unwrap();
+    let (ssd, hdd, results, workload) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
+    let mut line = vec![
+        "mris",
+        "read",
+        "--ssd",
+        &ssd,
+        "--hdd",
+        &hdd,
+        "--results",
+        &results,
+        "--workload",
+        &workload,
+    ];
+    line.extend((!have_leveldb()).then_some("--no-leveldb"));
+    let super::Part::Read(common) = Line::try_parse_from(line).unwrap().arguments.part else {
+        panic!()
+    };
+    let evaluation = super::Evaluation::open(&common).unwrap();
+    for contender in evaluation.contenders() {
+        evaluation.places.fresh("store").unwrap();
+        let mut engine = evaluation.engine(contender, "store").unwrap();
+        assert_eq!(engine.insert(&[3, 1]).unwrap().kinds[0].summary().count, 2);
+        engine.flush().unwrap();
+        engine.close().unwrap();
+        let mut engine = evaluation.engine(contender, "store").unwrap();
+        let read = engine.read(&[2, 7, 3, 6]).unwrap();
+        let counts: Vec<u64> = read.kinds.iter().map(|kind| kind.summary().count).collect();
+        assert_eq!(counts, [2, 2], "{}", contender.name());
+        assert!(engine.read(&[4]).is_err(), "{}", contender.name());
+    }
+}
+
+#[test]
+fn hostile_pagecounts_files_are_counted_from_the_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pagecounts");
+    fs::write(&file, b"en File:A.jpg 2 20000\nrubbish\nen Main_Page 1 5\n").unwrap();
+    let results = directory.path().join("results");
+    mris(&[
+        "figure8",
+        file.to_str().unwrap(),
+        "--results",
+        results.to_str().unwrap(),
+    ])
+    .unwrap();
+    let records = Results::create(&results).unwrap().all().unwrap();
+    assert_eq!(records[0].outcome["hostile_lines"], 1);
+    assert_eq!(records[0].outcome["bins"][14]["requests"], 2);
+    assert!(mris(&["figure8", "absent-file", "--results", results.to_str().unwrap()]).is_err());
+}
+
+fn record(experiment: &str, number: usize, settings: Value, outcome: Value) -> Record {
+    serde_json::from_value(json!({
+        "format": 1, "experiment": experiment, "name": format!("made up {number:03}"), "settings_hash": format!("{number:032}"),
+        "settings": settings, "seed": 1, "started": "2026-01-01T00:00:00Z", "seconds": 1.0,
+        "host": {"name": "h", "kernel": "k", "cpu": "c", "cpus": 1, "memory_bytes": 1}, "commit": "x", "outcome": outcome,
+    }))
+    .unwrap()
+}
+
+fn surroundings() -> Value {
+    json!({
+        "small_bytes": 8192, "large_bytes": 131_072, "ssd": "s", "hdd": "h", "one_device": false,
+        "tuning": {"size_threshold_bytes": 131_072, "segment_bytes": 1 << 26, "split_threshold_bytes": 1 << 26},
+    })
+}
+
+/// Runs in which each small and each large read takes exactly so long.
+fn made_up(costs: &[(Setup, f64, f64)]) -> Vec<Record> {
+    let mut records = Vec::new();
+    for &(setup, small_us, large_us) in costs {
+        for ratio in [1_u64, 4, 16] {
+            let large = 1600 / ratio;
+            let seconds = (1600.0 * small_us + large as f64 * large_us) / 1e6;
+            let latency =
+                |count: u64, us: f64| json!({"count": count, "mean_us": us, "deviation_us": 0.0, "percentiles_us": []});
+            let settings = json!({
+                "contender": Contender::terrace(setup), "ratio": ratio, "groups": 1000, "small_reads": 1600, "run": 1,
+                "surroundings": surroundings(),
+            });
+            let outcome = json!({
+                "seconds": seconds, "small": latency(1600, small_us), "large": latency(large, large_us),
+                "traffic": {"ssd": {"device": null, "drive": null}, "hdd": {"device": null, "drive": null}},
+                "engine": {}, "caches_dropped": true, "open_seconds": 0.0,
+            });
+            records.push(record("mris-read", records.len(), settings, outcome));
+        }
+    }
+    for (drive, read_bytes, mean_us) in [("ssd", 8192_u64, 350.0), ("hdd", 131_072, 14_000.0)] {
+        let settings = json!({
+            "drive": drive, "description": &drive[..1], "run": 1,
+            "reads": {"read_bytes": read_bytes, "file_bytes": read_bytes * 1000, "seconds": 1, "seed": 1},
+        });
+        let outcome = json!({"mean_us": mean_us, "deviation_us": 0.0, "reads": 9, "version": "fio-3"});
+        records.push(record("mris-raw", records.len(), settings, outcome));
+    }
+    records
+}
+
+#[test]
+fn regression_and_limit_find_the_costs_that_were_put_in() {
+    let records = made_up(&[
+        (Setup::Ssd, 400.0, 2000.0),
+        (Setup::Hybrid, 400.0, 15_000.0),
+        (Setup::Hdd, 10_000.0, 15_000.0),
+    ]);
+    let model = Model::of(&records).unwrap();
+    let costs = model.costs(EngineKind::Terrace).unwrap();
+    for (found, put_in) in [
+        (costs.small_ssd_us, 400.0),
+        (costs.large_ssd_us, 2000.0),
+        (costs.small_hdd_us, 10_000.0),
+        (costs.large_hdd_us, 15_000.0),
+    ] {
+        assert!((found - put_in).abs() < 1e-3, "{costs:?}");
+    }
+    let measured = model
+        .reads_per_second(Contender::terrace(Setup::Hybrid), 16)
+        .unwrap()
+        .mean;
+    assert!((measured - costs.reads_per_second(Setup::Hybrid, 16.0)).abs() < 1e-6);
+    let megabytes = model
+        .read_mb_per_second(Contender::terrace(Setup::Hybrid), 16)
+        .unwrap()
+        .mean;
+    assert!((megabytes - model.mb_of(measured, 16)).abs() < 1e-6);
+    assert!((model.limit(16).unwrap() - 1e6 * 17.0 / (16.0 * 350.0 + 14_000.0)).abs() < 1e-6);
+    assert_eq!(model.timed(Contender::terrace(Setup::Hdd)), Some((10_000.0, 15_000.0)));
+}
+
+#[test]
+fn targets_are_met_or_missed_by_what_was_measured() {
+    let paper = Paper::published().unwrap();
+    let verdicts = |costs: &[(Setup, f64, f64)]| {
+        let targets = targets(&Model::of(&made_up(costs)).unwrap(), &paper);
+        assert_eq!(targets.len(), 9);
+        targets
+            .iter()
+            .map(super::targets::Target::is_met)
+            .collect::<Vec<bool>>()
+    };
+    let hdd = (Setup::Hdd, 10_000.0, 15_000.0);
+    assert_eq!(verdicts(&[(Setup::Hybrid, 360.0, 14_500.0), hdd]), [true; 9]);
+    // As slow as the paper's: above HDD from ratio 4 on, never twice the paper's, far from the limit.
+    let slow = verdicts(&[(Setup::Hybrid, 1482.0, 37_599.0), hdd]);
+    assert_eq!(slow, [false, true, true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn runs_of_another_size_are_left_out_and_said() {
+    let mut records = made_up(&[(Setup::Hybrid, 400.0, 15_000.0)]);
+    records[0].settings["groups"] = json!(50);
+    let model = Model::of(&records).unwrap();
+    assert_eq!(
+        (model.left_out, model.ratios(), model.read_groups),
+        (1, vec![4, 16], 1000)
+    );
+}

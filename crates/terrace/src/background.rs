@@ -68,10 +68,9 @@ fn flush_index(engine: &Arc<Engine>) {
             continue;
         }
         let Err(error) = flush_index_once(engine) else { continue };
-        let full = matches!(error, Error::OutOfSpace { .. });
-        if full {
+        if let Error::OutOfSpace { reason, .. } = &error {
             tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
-            engine.log.set_index_full(Some(error.to_string()));
+            engine.log.index_full.flush_ended(Some(reason.clone()));
         } else {
             engine.log.writer.fail(&format!("flushing the index: {error}"));
         }
@@ -85,7 +84,7 @@ fn flush_index(engine: &Arc<Engine>) {
 /// The log's or the index's.
 pub fn flush_index_once(engine: &Engine) -> Result<()> {
     let mark = engine.index.flush_sealed(engine.watermark_seq())?;
-    engine.log.set_index_full(None);
+    engine.log.index_full.flush_ended(None);
     if let Some(mark) = mark {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
         engine.log.notify_progress();
@@ -98,9 +97,15 @@ fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         match engine.index.compact(engine.watermark_seq()) {
-            Ok(true) => {}
-            Ok(false) => engine.wait_for_index_work(&mut seen, Duration::from_millis(500)),
+            Ok(true) => engine.log.index_full.compaction_ended(None),
+            Ok(false) => {
+                engine.log.index_full.compaction_ended(None);
+                engine.wait_for_index_work(&mut seen, Duration::from_millis(500));
+            }
             Err(error) => {
+                if let Error::OutOfSpace { reason, .. } = &error {
+                    engine.log.index_full.compaction_ended(Some(reason.clone()));
+                }
                 tracing::warn!(%error, "compacting the index failed; trying again");
                 engine.pause(RETRY);
             }

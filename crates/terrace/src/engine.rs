@@ -180,7 +180,7 @@ impl Engine {
             if self.persisted_seq.load(Ordering::Acquire) >= seq {
                 return Ok(true);
             }
-            if let Some(reason) = self.log.index_full() {
+            if let Some(reason) = self.log.index_full.reason() {
                 let tier = Tier::Flash;
                 return Err(Error::OutOfSpace { tier, reason });
             }

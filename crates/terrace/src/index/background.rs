@@ -24,6 +24,7 @@ impl OrderedIndex {
     /// # Errors
     /// `OutOfSpace`, `Io`: the memtables are kept; try again. `Failed`: open the index again.
     pub fn flush_sealed(&self, watermark_seq: u64) -> Result<Option<IndexMark>> {
+        let _one = self.flushing.lock();
         self.check_usable()?;
         if self.upgrades_left() == 0 {
             return Err(Error::Unavailable(
@@ -35,7 +36,13 @@ impl OrderedIndex {
             let lock = self.tree.get_flush_lock();
             self.tree.flush(&lock, watermark)
         });
-        if self.noting_failure(flushed)?.is_none() {
+        let flushed = self.noting_failure(flushed);
+        if flushed.is_err()
+            && let Some(_alone) = self.compacting.try_lock()
+        {
+            self.remove_leftovers();
+        }
+        if flushed?.is_none() {
             return Ok(None);
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -65,13 +72,26 @@ impl OrderedIndex {
         let before = self.tree.current_version().id();
         let strategy = self.strategy.clone();
         let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
-        self.noting_failure(compacted)?;
+        let compacted = self.noting_failure(compacted);
+        if compacted.is_err()
+            && let Some(_alone) = self.flushing.try_lock()
+        {
+            self.remove_leftovers();
+        }
+        compacted?;
         // A flush in between counts as well; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;
         if changed {
             self.written.look(&self.tree);
         }
         Ok(changed)
+    }
+
+    /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of compactions.
+    fn remove_leftovers(&self) {
+        if self.check_usable().is_ok() {
+            self.written.remove_leftovers(&self.tree);
+        }
     }
 
     fn raise_watermark(&self, watermark_seq: u64) -> SeqNo {

@@ -42,8 +42,8 @@
 //!
 //! # On failure
 //!
-//! A failed flush keeps its memtables in memory and can be tried again; files it left behind are removed at the next
-//! open. If a failure leaves it unknown which state the directory names, flushes and compactions are refused
+//! A failed flush keeps its memtables in memory and can be tried again; files it left behind are removed when neither
+//! a flush nor a compaction runs, and at the next open. If a failure leaves it unknown which state the directory names, flushes and compactions are refused
 //! from then on (`Failed`) and reads go on. Damaged files are `Corruption`, at open or when the block is read.
 
 mod applier;
@@ -124,6 +124,8 @@ pub struct OrderedIndex {
     /// Whether an [`Applier`] exists.
     applier_taken: AtomicBool,
     marks: Mutex<Marks>,
+    /// One flush at a time.
+    flushing: Mutex<()>,
     /// One compaction at a time, so that each step sees the state the one before left.
     compacting: Mutex<()>,
     /// Why flushes and compactions are refused, if they are.

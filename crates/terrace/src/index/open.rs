@@ -61,7 +61,7 @@ impl OrderedIndex {
             ));
         }
         let index = Self {
-            written: WrittenTables::new(&tree),
+            written: WrittenTables::new(&tree, dir.join(TABLES_DIR)),
             tree,
             dir: dir.to_path_buf(),
             options,
@@ -75,6 +75,7 @@ impl OrderedIndex {
                 persisted: mark.clone(),
                 ..Marks::default()
             }),
+            flushing: Mutex::new(()),
             compacting: Mutex::new(()),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),

@@ -11,6 +11,9 @@
 //! and its own look to come only after the merge is over, that table would be missed and the merge's taken for
 //! a flush's: a thread would have to stand still for all of a merge.)
 //!
+//! What is known here also tells what a flush or compaction that failed has left behind: files that were never in any
+//! state. On a full device they would eat what room somebody makes, since every attempt leaves more of them.
+//!
 //! On failure: tables of a flush or compaction that failed are not counted, nor are the small files that name the
 //! current state.
 
@@ -19,11 +22,17 @@ use parking_lot::Mutex;
 use std::{
     collections::HashSet,
     fs,
+    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
 
+/// Retired tables are forgotten when there are this many and their files are gone.
+const RETIRED_MAX: usize = 1024;
+
 /// Bytes of tables since the index was opened.
 pub(super) struct WrittenTables {
+    /// Where they are.
+    dir: PathBuf,
     known: Mutex<Known>,
     flushed_bytes: AtomicU64,
     compacted_bytes: AtomicU64,
@@ -31,14 +40,18 @@ pub(super) struct WrittenTables {
 
 #[derive(Default)]
 struct Known {
+    /// Of the current state.
     tables: HashSet<TableId>,
+    /// Of earlier states, which a snapshot may still read.
+    retired: HashSet<TableId>,
     highest_seqno: SeqNo,
 }
 
 impl WrittenTables {
     /// Starts with what is there.
-    pub(super) fn new(tree: &Tree) -> Self {
+    pub(super) fn new(tree: &Tree, dir: PathBuf) -> Self {
         let written = Self {
+            dir,
             known: Mutex::default(),
             flushed_bytes: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
@@ -72,7 +85,27 @@ impl WrittenTables {
             counter.fetch_add(bytes, Ordering::Relaxed);
             known.highest_seqno = known.highest_seqno.max(newest);
         }
-        known.tables = tables;
+        let before = std::mem::replace(&mut known.tables, tables);
+        let gone: Vec<_> = before.difference(&known.tables).copied().collect();
+        known.retired.extend(gone);
+        if known.retired.len() > RETIRED_MAX {
+            known.retired.retain(|id| self.dir.join(id.to_string()).exists());
+        }
+    }
+
+    /// Removes files that are tables of no state. No flush and no compaction may be running.
+    pub(super) fn remove_leftovers(&self, tree: &Tree) {
+        self.look(tree);
+        let known = self.known.lock();
+        let Ok(items) = fs::read_dir(&self.dir) else { return };
+        for item in items.flatten() {
+            let id = item.file_name().to_str().and_then(|name| name.parse::<TableId>().ok());
+            if id.is_some_and(|id| !known.tables.contains(&id) && !known.retired.contains(&id))
+                && let Err(error) = fs::remove_file(item.path())
+            {
+                tracing::warn!(%error, "a table that was not finished is left behind");
+            }
+        }
     }
 
     /// By flushes.

@@ -155,6 +155,9 @@ impl Applier {
             if engine.log.writer.failure().is_some() || engine.log.is_closed() {
                 break;
             }
+            if engine.log.index_full.holds_up_applier() {
+                return Ok(());
+            }
             engine.wake_index_threads();
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -8,7 +8,7 @@
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
 //! at commit.
 
-use super::overlay::Overlay;
+use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
     flash::{
@@ -66,7 +66,7 @@ pub struct CommitLog {
     /// Threads end.
     closed: AtomicBool,
     /// Why the index cannot take more, while its device is full.
-    index_full: Mutex<Option<String>>,
+    pub index_full: IndexFull,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
@@ -135,7 +135,7 @@ impl CommitLog {
             applied_seq: AtomicU64::new(persisted_seq),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            index_full: Mutex::new(None),
+            index_full: IndexFull::default(),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
@@ -217,19 +217,16 @@ impl CommitLog {
 
     /// Back-pressure: waits until not too much is unapplied.
     fn wait_for_applier(&self) -> Result<()> {
-        if self.overlay.bytes() <= self.overlay_bytes_max {
+        if self.overlay.bytes() <= self.overlay_bytes_max && self.index_full.refuses_commits().is_none() {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
-        self.overlay
-            .wait_for_room(self.overlay_bytes_max, || stopped() || self.index_full().is_some());
-        match self.index_full() {
-            Some(reason) if self.overlay.bytes() > self.overlay_bytes_max => {
-                let tier = Tier::Flash;
-                Err(Error::OutOfSpace { tier, reason })
-            }
-            _ => Ok(()),
-        }
+        self.overlay.wait_for_room(self.overlay_bytes_max, || {
+            stopped() || self.index_full.refuses_commits().is_some()
+        });
+        let tier = Tier::Flash;
+        let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
+        self.index_full.refuses_commits().map_or(Ok(()), refuse)
     }
 
     /// Waits until recycling has freed a segment that a caller may have.
@@ -478,16 +475,6 @@ impl CommitLog {
             self.wait_for(|| self.applied_seq() >= seq)?;
         }
         Ok(self.applied_seq())
-    }
-
-    /// Says that the index cannot be flushed because its device is full, or that it can again.
-    pub fn set_index_full(&self, reason: Option<String>) {
-        *self.index_full.lock() = reason;
-    }
-
-    /// Why the index cannot be flushed, if its device is full.
-    pub fn index_full(&self) -> Option<String> {
-        self.index_full.lock().clone()
     }
 
     /// No commit after this. What was committed is still written and applied.

@@ -12,6 +12,7 @@
 
 pub mod apply;
 pub mod condition;
+pub mod index_full;
 pub mod log;
 pub mod overlay;
 pub mod stream;

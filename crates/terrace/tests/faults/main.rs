@@ -5,5 +5,6 @@
 mod bench;
 mod damage;
 mod device;
+mod full;
 mod space;
 mod wrong;

@@ -1,0 +1,248 @@
+//! A flash device that the index fills: the index keeps its own files, so no simulated disk can refuse it room. Each test runs
+//! itself again in a process with a mount namespace of its own, on a small tmpfs that vanishes with the process. Where
+//! the system allows no such namespace, it says so and tests nothing.
+
+use crate::bench::{BUFFERED, Values, assert_all, bytes};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use terrace::{Error, Options, ScanRange, Store, Tier};
+
+/// Set in the process that has the small device: where that is mounted.
+const DEVICE: &str = "TERRACE_TEST_DEVICE";
+
+fn succeeds(command: &mut Command) -> bool {
+    let output = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    output.status().is_ok_and(|status| status.success())
+}
+
+/// `unshare` with the flags that work here: as root, or as root of a user namespace.
+fn unshare(dir: &Path) -> Option<Command> {
+    for flags in ["-m", "-Urm"] {
+        let command = || {
+            let mut command = Command::new("unshare");
+            command.arg(flags);
+            command
+        };
+        let mut probe = command();
+        probe
+            .args(["mount", "-t", "tmpfs", "-o", "size=64k", "terrace-test"])
+            .arg(dir);
+        if succeeds(&mut probe) {
+            return Some(command());
+        }
+    }
+    None
+}
+
+/// Runs `body` on a device of its own; `name` is the test's own, as the test runner spells it.
+fn on_a_small_device(name: &str, body: fn(&Device)) {
+    if let Some(dir) = env::var_os(DEVICE) {
+        let device = Device { dir: dir.into() };
+        assert!(device.mount(&["-t", "tmpfs", "-o", "size=6m", "terrace-test"]));
+        body(&device);
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut command) = unshare(dir.path()) else {
+        eprintln!("{name}: not tested, since this system lets nobody mount a file system");
+        return;
+    };
+    command
+        .arg(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"]);
+    let output = command.env(DEVICE, dir.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+struct Device {
+    dir: PathBuf,
+}
+
+impl Device {
+    fn mount(&self, options: &[&str]) -> bool {
+        succeeds(Command::new("mount").args(options).arg(&self.dir))
+    }
+
+    fn enlarge(&self) {
+        assert!(self.mount(&["-o", "remount,size=256m"]));
+    }
+
+    fn open(&self, large: &Path) -> Store {
+        Store::open(self.options(large)).unwrap()
+    }
+
+    /// A log that is small beside the device, so that what fills it is the index.
+    fn options(&self, large: &Path) -> Options {
+        Options {
+            flash_dir: self.dir.join("flash"),
+            large_dir: large.to_owned(),
+            segment_bytes: 256 << 10,
+            flash_capacity_bytes: 2 << 20,
+            size_threshold_bytes: 8 << 10,
+            memtable_bytes: 256 << 10,
+            overlay_bytes: 1 << 20,
+            cache_bytes: 0,
+            index_cache_bytes: 1 << 20,
+            ..Options::new(&self.dir)
+        }
+    }
+
+    /// Files of tables, finished or not.
+    fn table_files(&self) -> u64 {
+        fs::read_dir(self.dir.join("flash/index/tables")).unwrap().count() as u64
+    }
+
+    /// Bytes of the tables and of what else the index has.
+    fn index_bytes(&self) -> u64 {
+        let files = crate::bench::files(&self.dir.join("flash/index"));
+        files
+            .iter()
+            .map(|file| fs::metadata(file).map_or(0, |file| file.len()))
+            .sum()
+    }
+}
+
+/// Puts tiny objects, which live in the index, until there is no room for them.
+fn fill_up(store: &Store, values: &mut Values) {
+    for n in 0..1_000_000_u64 {
+        let (key, value) = (format!("tiny/{n:07}"), bytes(n, 40));
+        match store.put_with(&key, &value, &BUFFERED) {
+            Ok(_) => values.entry(key).or_default().push(value),
+            Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => return,
+            Err(error) => panic!("{error}; {:#?}", store.stats()),
+        }
+    }
+    panic!("there is no end of room");
+}
+
+/// Writes until that works again.
+fn resumes(store: &Store, values: &mut Values, count: u64) {
+    let start = Instant::now();
+    for n in 0..count {
+        let (key, value) = (format!("more/{n:05}"), bytes(n, 40));
+        while let Err(error) = store.put_with(&key, &value, &BUFFERED) {
+            assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "writes do not resume: {error}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        values.entry(key).or_default().push(value);
+    }
+    store.flush().unwrap();
+}
+
+/// Closing must not wait for room that does not come.
+fn drop_promptly(store: Store) {
+    let start = Instant::now();
+    let closed = store.close();
+    drop(store);
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "closing took {:?}",
+        start.elapsed()
+    );
+    assert!(matches!(closed, Ok(()) | Err(Error::OutOfSpace { .. })), "{closed:?}");
+}
+
+fn assert_refuses_and_reads(store: &Store, values: &Values) {
+    assert_all(store, values);
+    // A scan waits for the applier, which must not wait for room.
+    let start = Instant::now();
+    let scanned = store.scan(ScanRange::all()).unwrap().map(|item| item.unwrap().key);
+    assert!(
+        scanned.eq(values.keys().map(String::as_bytes)),
+        "the scan has other keys"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "the scan took {:?}",
+        start.elapsed()
+    );
+    let flushed = store.flush();
+    assert!(
+        matches!(flushed, Err(Error::OutOfSpace { tier: Tier::Flash, .. })),
+        "{flushed:?}"
+    );
+    assert_eq!(store.stats().failed, None, "a full device is no failure");
+}
+
+#[test]
+fn a_device_that_the_index_fills_refuses_writes_and_takes_them_again_with_more_room() {
+    on_a_small_device(
+        "full::a_device_that_the_index_fills_refuses_writes_and_takes_them_again_with_more_room",
+        |device| {
+            let large = tempfile::tempdir().unwrap();
+            let store = device.open(large.path());
+            let mut values = Values::new();
+            fill_up(&store, &mut values);
+            assert!(
+                device.index_bytes() > 2 << 20,
+                "it was not the index that filled the device"
+            );
+            assert_refuses_and_reads(&store, &values);
+            // For as long as it takes; compactions try again and again meanwhile.
+            std::thread::sleep(Duration::from_secs(6));
+            assert_refuses_and_reads(&store, &values);
+            // Of all those attempts no more is left than those under way have made.
+            let (files, tables) = (device.table_files(), store.stats().index.tables);
+            assert!(files <= tables + 4, "{files} files of {tables} tables");
+            device.enlarge();
+            resumes(&store, &mut values, 20_000);
+            assert_all(&store, &values);
+            store.close().unwrap();
+            drop(store);
+            let store = device.open(large.path());
+            assert_all(&store, &values);
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+#[test]
+fn a_store_on_a_full_device_closes_and_opens_and_has_everything_acknowledged() {
+    on_a_small_device(
+        "full::a_store_on_a_full_device_closes_and_opens_and_has_everything_acknowledged",
+        |device| {
+            let large = tempfile::tempdir().unwrap();
+            let mut values = Values::new();
+            let store = device.open(large.path());
+            fill_up(&store, &mut values);
+            drop_promptly(store);
+            for _ in 0..3 {
+                let store = device.open(large.path());
+                assert_all(&store, &values);
+                drop_promptly(store);
+            }
+            device.enlarge();
+            let store = device.open(large.path());
+            assert_all(&store, &values);
+            resumes(&store, &mut values, 20_000);
+            assert_all(&store, &values);
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+#[test]
+fn writes_resume_when_somebody_else_gives_room_back() {
+    on_a_small_device("full::writes_resume_when_somebody_else_gives_room_back", |device| {
+        let large = tempfile::tempdir().unwrap();
+        let store = device.open(large.path());
+        let mut values = Values::new();
+        // Something else has taken the rest of the device, and goes away again.
+        let ballast = device.dir.join("ballast");
+        fs::write(&ballast, vec![1; 2 << 20]).unwrap();
+        fill_up(&store, &mut values);
+        assert_refuses_and_reads(&store, &values);
+        fs::remove_file(&ballast).unwrap();
+        resumes(&store, &mut values, 2_000);
+        assert_all(&store, &values);
+    });
+}

@@ -37,6 +37,9 @@ mod repair;
 mod verify;
 
 #[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod test_common;
+#[cfg(test)]
 mod tests;
 
 pub use batch::Batch;

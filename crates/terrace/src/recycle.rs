@@ -37,6 +37,10 @@ const MOVES_BYTES: usize = 256 << 10;
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
+/// At most this often all blocks are looked at,
+const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
+/// and this often when nothing happens.
+const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 
 /// The recycling thread's state.
 pub struct Recycler {
@@ -44,6 +48,16 @@ pub struct Recycler {
     marked_at: Instant,
     /// Dead blocks, with what was committed when they were seen to be.
     dead_blocks: BTreeMap<u64, u64>,
+    blocks_seen: Option<(Progress, Instant)>,
+}
+
+/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    committed_seq: u64,
+    applied_seq: u64,
+    persisted_seq: u64,
+    watermark_seq: u64,
 }
 
 /// Passes a result on, except that a full device is only told of.
@@ -57,11 +71,29 @@ fn unless_full(result: Result<()>) -> Result<()> {
     }
 }
 
-/// A live value found in a segment.
+/// A value found in a segment.
 struct Live<'a> {
     hash: u64,
     record: Record<'a>,
     recent: bool,
+}
+
+/// Sorts by key. The index is then asked and changed from its one end to the other, so what a lookup needs of it is still
+/// in the processor's and in its own cache from the lookup before.
+fn sort_by_key<'a, T>(items: &mut [T], key: impl Fn(&T) -> &'a [u8]) {
+    items.sort_by_cached_key(|item| key_prefix(key(item)));
+    // Keys that begin alike.
+    for run in items.chunk_by_mut(|one, other| key_prefix(key(one)) == key_prefix(key(other))) {
+        run.sort_by(|one, other| key(one).cmp(key(other)));
+    }
+}
+
+/// The first bytes of a key as a number that sorts like them.
+fn key_prefix(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let bytes = key.len().min(8);
+    prefix[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(prefix)
 }
 
 impl Recycler {
@@ -71,6 +103,7 @@ impl Recycler {
             engine,
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
+            blocks_seen: None,
         }
     }
 
@@ -80,9 +113,11 @@ impl Recycler {
     /// The devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
-        // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
-        unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
-        unless_full(self.delete_dead_blocks())?;
+        if self.blocks_are_due() {
+            // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
+            unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
+            unless_full(self.delete_dead_blocks())?;
+        }
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
         let drained = segments
@@ -108,6 +143,26 @@ impl Recycler {
             segments.stop_draining(segment);
         }
         outcome.map(|()| true)
+    }
+
+    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
+    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
+    fn blocks_are_due(&mut self) -> bool {
+        let engine = &self.engine;
+        let now = Progress {
+            committed_seq: engine.log.committed_seq(),
+            applied_seq: engine.log.applied_seq(),
+            persisted_seq: engine.persisted_seq.load(Ordering::Acquire),
+            watermark_seq: engine.watermark_seq(),
+        };
+        if let Some((seen, at)) = self.blocks_seen {
+            let wait = if seen == now { BLOCKS_IDLE } else { BLOCKS_INTERVAL };
+            if at.elapsed() < wait {
+                return false;
+            }
+        }
+        self.blocks_seen = Some((now, Instant::now()));
+        true
     }
 
     fn ask_for_mark(&mut self) {
@@ -151,13 +206,16 @@ impl Recycler {
         let live = self.live_records(segment, &image)?;
         let limit = image.len_bytes() * REINSERTED_SHARE_MAX_PERCENT / 100;
         let mut reinserted_bytes = 0;
-        let (hot, cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+        let (mut hot, mut cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
             let take = live.recent && reinserted_bytes + live.record.record_bytes() <= limit;
             if take {
                 reinserted_bytes += live.record.record_bytes();
             }
             take
         });
+        // The applier asks the index for each move whether it still counts.
+        sort_by_key(&mut hot, |live| live.record.key);
+        sort_by_key(&mut cold, |live| live.record.key);
         self.reinsert(&hot)?;
         match self.destage(&cold) {
             Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
@@ -189,6 +247,7 @@ impl Recycler {
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
         let mut live = Vec::new();
+        let mut unknown = Vec::new();
         for frame in image.frames() {
             let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
             for (at, record) in records(payload) {
@@ -202,13 +261,22 @@ impl Recycler {
                 };
                 // The flash index never lies about a slot it has; if it has none, the ordered index must say.
                 let recent = engine.flash_index.recency(hash, address);
-                if recent.is_some() || self.is_home(&record, address)? {
-                    live.push(Live {
-                        hash,
-                        record,
-                        recent: recent.is_some_and(|uses| uses > 0),
-                    });
+                let found = Live {
+                    hash,
+                    record,
+                    recent: recent.is_some_and(|uses| uses > 0),
+                };
+                if recent.is_some() {
+                    live.push(found);
+                } else {
+                    unknown.push((found, address));
                 }
+            }
+        }
+        sort_by_key(&mut unknown, |(found, _)| found.record.key);
+        for (found, address) in unknown {
+            if self.is_home(&found.record, address)? {
+                live.push(found);
             }
         }
         Ok(live)
@@ -394,5 +462,29 @@ impl Recycler {
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_whether_they_begin_alike_or_not() {
+        let keys = [
+            "photos/2",
+            "b",
+            "photos/10",
+            "photos/1",
+            "",
+            "photos/1",
+            "a\u{ff}",
+            "photos",
+        ];
+        let mut sorted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let mut expected = sorted.clone();
+        expected.sort_unstable();
+        sort_by_key(&mut sorted, |key| key);
+        assert_eq!(sorted, expected);
     }
 }

@@ -1,6 +1,9 @@
 //! Repair through the interface: what comes back after parts of a closed store were lost or damaged, and what is said.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::bytes;
 use std::{
     collections::BTreeMap,
     fs,
@@ -25,18 +28,6 @@ fn options(dir: &Path) -> Options {
         cache_bytes: 0,
         ..Options::new(dir)
     }
-}
-
-fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }
 
 /// What the store should hold: value, attributes, version.

@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     io::{AlignedBuffer, PAGE_BYTES},
 };
+use std::sync::OnceLock;
 
 /// A segment's bytes, read at once.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct SegmentImage {
     /// Generation of its present use.
     pub generation: u64,
     bytes: AlignedBuffer,
+    /// Sound frames, once somebody asked for all: where each starts, and its header. Checksums are looked at once.
+    sound: OnceLock<Vec<(usize, FrameHeader)>>,
 }
 
 /// A frame found in an image.
@@ -60,6 +63,7 @@ impl SegmentImage {
             number: segment.number,
             generation: segment.generation(),
             bytes,
+            sound: OnceLock::new(),
         })
     }
 
@@ -101,11 +105,19 @@ impl SegmentImage {
 
     /// All sound frames, in order.
     pub fn frames(&self) -> impl Iterator<Item = FoundFrame<'_>> {
-        let mut at = PAGE_BYTES;
-        std::iter::from_fn(move || {
-            let frame = self.next_frame(at)?;
-            at = frame.end();
-            Some(frame)
+        let sound = self.sound.get_or_init(|| {
+            let mut at = PAGE_BYTES;
+            let walk = std::iter::from_fn(|| {
+                let frame = self.next_frame(at)?;
+                at = frame.end();
+                Some((frame.offset, frame.header))
+            });
+            walk.collect()
+        });
+        sound.iter().map(|&(offset, header)| FoundFrame {
+            offset,
+            header,
+            bytes: &self.bytes[offset..offset + header.frame_bytes()],
         })
     }
 

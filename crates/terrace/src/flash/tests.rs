@@ -15,6 +15,7 @@ use super::{
     segments::Segments,
 };
 use crate::io::SimDisk;
+pub(super) use crate::test_common::bytes as noise;
 use std::sync::Arc;
 
 pub(super) const STORE: u64 = 0x1122_3344_5566_7788;
@@ -24,19 +25,6 @@ pub(super) const SEGMENT_BYTES: u64 = 256 << 10;
 pub(super) fn ring(disk: &SimDisk, count: u64) -> Segments {
     let disk = Arc::new(disk.clone());
     Segments::open(disk, STORE, SEGMENT_BYTES, count * SEGMENT_BYTES, true, false).unwrap()
-}
-
-/// Bytes that look random and are the same for the same seed.
-pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }
 
 pub(super) fn record<'a>(key: &'a [u8], body: Body<'a>) -> Record<'a> {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{item_seqno, read_seqno};
+use crate::test_common::copy_directory;
 use lsm_tree::{
     AbstractTree as _, AnyTree, Config, InternalValue, SeqNo, SequenceNumberCounter, Tree, ValueType,
     compaction::Leveled,
@@ -33,19 +34,6 @@ fn flush(tree: &Tree, watermark: SeqNo) {
 fn text(tree: &Tree, key: &str, seqno: SeqNo) -> Option<String> {
     let value = tree.get(key, seqno).unwrap()?;
     Some(String::from_utf8(value.to_vec()).unwrap())
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for item in fs::read_dir(from).unwrap() {
-        let item = item.unwrap();
-        let target = to.join(item.file_name());
-        if item.file_type().unwrap().is_dir() {
-            copy_directory(&item.path(), &target);
-        } else {
-            fs::copy(item.path(), target).unwrap();
-        }
-    }
 }
 
 /// Snapshots read at `read_seqno`, one above the commit's.

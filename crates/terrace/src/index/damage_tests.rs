@@ -2,12 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{tests::*, *};
+use crate::test_common::{copy_directory, files};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{
-    fs,
-    ops::Bound,
-    path::{Path, PathBuf},
-};
+use std::{fs, ops::Bound, path::Path};
 
 const ALL: KeyBounds = (Bound::Unbounded, Bound::Unbounded);
 
@@ -34,28 +31,6 @@ fn fill(dir: &Path) -> u64 {
     }
     assert!(index.stats().tables > 5);
     seq
-}
-
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for item in fs::read_dir(dir).unwrap() {
-        let path = item.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    for file in files(from) {
-        let target = to.join(file.strip_prefix(from).unwrap());
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        fs::copy(file, target).unwrap();
-    }
 }
 
 /// Opens and reads everything there is; counts the errors and checks what is shown against what was written.

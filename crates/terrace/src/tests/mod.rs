@@ -6,6 +6,7 @@ mod close;
 mod figures;
 mod reopen;
 
+pub use crate::test_common::bytes;
 use crate::{Options, Store};
 use std::path::Path;
 
@@ -25,17 +26,4 @@ pub fn small_options(dir: &Path) -> Options {
 
 pub fn open(dir: &Path) -> Store {
     Store::open(small_options(dir)).unwrap()
-}
-
-/// Bytes that look random and are the same for the same seed.
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
 }

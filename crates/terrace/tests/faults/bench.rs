@@ -1,24 +1,9 @@
 //! A store on simulated disks for these tests.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use crate::common::copy_directory;
+pub use crate::common::{bytes, files};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use terrace::{Durability, Options, PutOptions, Result, Store, io::SimDisk};
-
-/// Bytes that look random and are the same for the same seed.
-pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..length).map(next).collect()
-}
 
 pub const BUFFERED: PutOptions = PutOptions {
     attributes: terrace::Attributes::new(),
@@ -73,33 +58,6 @@ impl Bench {
 
     pub fn open(&self) -> Result<Store> {
         Store::open(self.options())
-    }
-}
-
-pub fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for item in fs::read_dir(dir).unwrap() {
-        let path = item.unwrap().path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for item in fs::read_dir(from).unwrap() {
-        let item = item.unwrap();
-        let target = to.join(item.file_name());
-        if item.file_type().unwrap().is_dir() {
-            copy_directory(&item.path(), &target);
-        } else {
-            fs::copy(item.path(), target).unwrap();
-        }
     }
 }
 

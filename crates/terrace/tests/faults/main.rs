@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bench;
+#[path = "../common/mod.rs"]
+mod common;
 mod damage;
 mod device;
 mod full;

@@ -1,0 +1,48 @@
+//! What tests of the engine share, those inside the crate (as `crate::test_common`) and those outside it.
+#![allow(dead_code, clippy::unwrap_used)] // no test uses all of it
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Bytes that look random and are the same for the same seed.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[4]
+    };
+    (0..length).map(next).collect()
+}
+
+/// Every file under `dir`, in order.
+pub fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for item in fs::read_dir(dir).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Copies a directory with all that is in it.
+pub fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for item in fs::read_dir(from).unwrap() {
+        let item = item.unwrap();
+        let target = to.join(item.file_name());
+        if item.file_type().unwrap().is_dir() {
+            copy_directory(&item.path(), &target);
+        } else {
+            fs::copy(item.path(), target).unwrap();
+        }
+    }
+}

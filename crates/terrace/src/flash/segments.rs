@@ -394,6 +394,11 @@ impl Segments {
         self.free_count.load(Ordering::Acquire)
     }
 
+    /// Counts the uses of segments that were begun: while it rises, segments become free or can be made.
+    pub fn uses_begun(&self) -> u64 {
+        self.next_generation.load(Ordering::Acquire)
+    }
+
     /// Looks again whether a full device has room (after somebody freed space on it).
     pub fn retry_device(&self) {
         self.device_full.store(false, Ordering::Release);

@@ -178,7 +178,7 @@ impl CommitLog {
         if who == Committer::User {
             self.wait_for_applier()?;
         }
-        let deadline = Instant::now() + SPACE_WAIT_MAX;
+        let mut patience = Patience::new(&self.segments);
         let (mut tail, frame) = loop {
             let mut tail = self.tail.lock();
             if let Some(reason) = self.writer.failure() {
@@ -190,7 +190,7 @@ impl CommitLog {
                 Ok(frame) => break (tail, frame),
                 Err(Error::OutOfSpace { .. }) if who == Committer::User => {
                     drop(tail);
-                    self.wait_for_segment(deadline)?;
+                    self.wait_for_segment(&mut patience)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -230,13 +230,13 @@ impl CommitLog {
     }
 
     /// Waits until recycling has freed a segment that a caller may have.
-    fn wait_for_segment(&self, deadline: Instant) -> Result<()> {
+    fn wait_for_segment(&self, patience: &mut Patience) -> Result<()> {
         let stopped = || self.is_closing() || self.writer.failure().is_some();
         // Recycling only takes what is written.
         self.wake_flusher();
         let mut progress = self.progress.lock();
         while self.segments.available() <= RESERVED_SEGMENTS && !stopped() {
-            if Instant::now() >= deadline {
+            if patience.is_over(&self.segments) {
                 self.segments.retry_device();
                 return Err(Error::OutOfSpace {
                     tier: Tier::Flash,
@@ -500,5 +500,28 @@ impl CommitLog {
     /// Whether the log was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// How long a commit still waits for a segment. As long as segments become free, whoever gets them, it is worth waiting: on a
+/// slow disk many writers may stand in line for each.
+struct Patience {
+    until: Instant,
+    uses_begun: u64,
+}
+
+impl Patience {
+    fn new(segments: &Segments) -> Self {
+        Self {
+            until: Instant::now() + SPACE_WAIT_MAX,
+            uses_begun: segments.uses_begun(),
+        }
+    }
+
+    fn is_over(&mut self, segments: &Segments) -> bool {
+        if self.uses_begun != segments.uses_begun() {
+            *self = Self::new(segments);
+        }
+        Instant::now() >= self.until
     }
 }

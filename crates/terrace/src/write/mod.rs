@@ -21,6 +21,7 @@ use crate::{
     engine::Engine,
     flash::format::{Body, Record},
     key_hash,
+    mutation::{Mutation, active, unless},
 };
 use condition::Precheck;
 use log::Committer;
@@ -110,7 +111,7 @@ pub fn commit_large(
     durability: Durability,
 ) -> Result<Version> {
     match durability {
-        Durability::Sync => pending.sync()?,
+        Durability::Sync => unless(Mutation::LargeBeforeSyncRecord, || pending.sync())?,
         Durability::Buffered => pending.sync_with_frame(),
     }
     let record = Record {
@@ -132,7 +133,7 @@ pub fn commit_large(
     )?;
     pending.committed(version);
     if durability == Durability::Sync {
-        engine.log.make_durable(version.0)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
     }
     Ok(version)
 }
@@ -157,7 +158,7 @@ fn commit_one(
         .user_bytes
         .fetch_add(user_bytes as u64, Ordering::Relaxed);
     if durability == Durability::Sync {
-        engine.log.make_durable(seq)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
     }
     Ok(Version(seq))
 }
@@ -191,7 +192,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     }
     for pending in placed.iter().filter_map(|placed| placed.pending.as_ref()) {
         match durability {
-            Durability::Sync => pending.sync()?,
+            Durability::Sync => unless(Mutation::LargeBeforeSyncRecord, || pending.sync())?,
             Durability::Buffered => pending.sync_with_frame(),
         }
     }
@@ -200,7 +201,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
         pending.committed(version);
     }
     if durability == Durability::Sync {
-        engine.log.make_durable(version.0)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
     }
     Ok(version)
 }
@@ -266,6 +267,15 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         })
         .collect::<Result<Vec<_>>>()?;
     let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
+    if active(Mutation::BatchInOneCommit) {
+        for record in &records[..records.len() - 1] {
+            engine
+                .log
+                .commit(Committer::User, std::slice::from_ref(record), needs_large_sync, || {
+                    Ok(())
+                })?;
+        }
+    }
     let seq = engine.log.commit(Committer::User, &records, needs_large_sync, || {
         conditions
             .iter()

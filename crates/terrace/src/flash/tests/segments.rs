@@ -108,7 +108,11 @@ fn a_power_cut_while_a_file_is_made_is_no_damage() {
             disk.cut_after(operations);
             for _ in 0..3 {
                 if let Ok(segments) = open(&disk) {
-                    assert_eq!(segments.take_damage(), [""; 0], "{survival:?}, seed {seed}, {operations}");
+                    assert_eq!(
+                        segments.take_damage(),
+                        [""; 0],
+                        "{survival:?}, seed {seed}, {operations}"
+                    );
                     let _ = segments.take(1, 1);
                 }
                 disk.power_cycle(survival);

@@ -91,6 +91,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
         let made = engine.index.stats().bytes.saturating_sub(before);
         engine.metrics.index_bytes.fetch_add(made, Ordering::Relaxed);
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
+        tracing::debug!(seq = mark.applied_seq, "flushed the index");
         engine.log.notify_progress();
         engine.wake_recycler();
     }
@@ -101,7 +102,7 @@ fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         match engine.index.compact(engine.watermark_seq()) {
-            Ok(true) => {}
+            Ok(true) => tracing::debug!("compacted the index"),
             Ok(false) => engine.wait_for_index_work(&mut seen, Duration::from_millis(500)),
             Err(error) => {
                 tracing::warn!(%error, "compacting the index failed; trying again");

@@ -140,6 +140,7 @@ impl Recycler {
             }
         }
         if freed {
+            tracing::debug!("freed segments");
             self.engine.log.notify_progress();
         }
         freed

@@ -459,6 +459,7 @@ impl Segments {
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
         segment.set_state(SegmentState::Open);
+        tracing::debug!(segment = segment.number, "began a segment");
         Ok(())
     }
 

@@ -224,6 +224,7 @@ impl Space {
             meta.blocks.insert(block.number, sealed);
         })?;
         *block.writing.lock() = None;
+        tracing::debug!(block = block.number, "sealed a block");
         Ok(())
     }
 

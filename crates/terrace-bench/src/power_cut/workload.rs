@@ -117,7 +117,7 @@ pub const MOODS: &[Mood] = &[
         name: "mixed",
         buffered: 0.5,
         large: 0.12,
-        keys: 90,
+        keys: 220,
         pause_us: 300,
     },
     Mood {

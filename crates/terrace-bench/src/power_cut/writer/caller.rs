@@ -7,10 +7,11 @@ use crate::power_cut::{
     protocol::{Change, Held, Said},
     workload::{self, Mood, SHARED_KEYS, attributes, op, own_key, shared_key, value},
 };
-use rand::{Rng, rngs::StdRng};
+use rand::{Rng, rngs::StdRng, seq::IndexedRandom};
 use std::{
     collections::BTreeMap,
     io::Read,
+    sync::mpsc::{Receiver, SyncSender},
     time::{Duration, Instant},
 };
 use terrace::{
@@ -18,7 +19,9 @@ use terrace::{
 };
 
 /// How long a snapshot is kept: it holds segments back, and there are few.
-const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(150);
+const SNAPSHOT_AGE_MAX: Duration = Duration::from_millis(120);
+/// Pause between two reads through it.
+const SNAPSHOT_PAUSE: Duration = Duration::from_micros(500);
 
 /// The calls went wrong: the power is gone, or something was found that has been told.
 struct Ended;
@@ -35,7 +38,35 @@ pub struct Caller<'a> {
     held: BTreeMap<String, Held>,
     rng: StdRng,
     count: u64,
-    snapshot: Option<(Snapshot, BTreeMap<String, Held>, Instant)>,
+    /// Where one of the callers hands its snapshots.
+    snapshots: Option<SyncSender<Taken>>,
+}
+
+/// A snapshot, and what its caller's keys held when it was taken.
+pub struct Taken {
+    snapshot: Snapshot,
+    held: BTreeMap<String, Held>,
+}
+
+/// Reads through snapshots, each for a while. In a thread of its own: a caller may be waiting for a segment that
+/// a snapshot keeps from being freed.
+pub fn check_snapshots(taken: &Receiver<Taken>, mut rng: StdRng) {
+    while let Ok(Taken { snapshot, held }) = taken.recv() {
+        let taken_at = Instant::now();
+        let keys: Vec<&String> = held.keys().collect();
+        while let Some(key) = keys.choose(&mut rng)
+            && taken_at.elapsed() < SNAPSHOT_AGE_MAX
+        {
+            let outcome = match snapshot.get(key) {
+                Ok(found) => expect("snapshot", key, found.as_ref(), held.get(*key).copied()),
+                Err(error) => failed("snapshot", &error),
+            };
+            if outcome.is_err() {
+                return;
+            }
+            std::thread::sleep(SNAPSHOT_PAUSE);
+        }
+    }
 }
 
 impl<'a> Caller<'a> {
@@ -47,6 +78,7 @@ impl<'a> Caller<'a> {
         mood: &'a Mood,
         held: &BTreeMap<String, Held>,
         rng: StdRng,
+        snapshots: Option<SyncSender<Taken>>,
     ) -> Self {
         let prefix = own_key(number, 0);
         let prefix = prefix.trim_end_matches(|digit: char| digit.is_ascii_digit());
@@ -59,7 +91,7 @@ impl<'a> Caller<'a> {
             held: own.map(|(key, held)| (key.clone(), *held)).collect(),
             rng,
             count: 0,
-            snapshot: None,
+            snapshots,
         }
     }
 
@@ -74,7 +106,6 @@ impl<'a> Caller<'a> {
     }
 
     fn step(&mut self) -> Step {
-        self.check_snapshot()?;
         match self.rng.random_range(0..100) {
             0..50 => self.put(),
             50..60 => self.delete(),
@@ -293,28 +324,17 @@ impl<'a> Caller<'a> {
     }
 
     fn take_snapshot(&mut self) -> Step {
-        if self.snapshot.is_none() && self.number == 0 {
+        if let Some(snapshots) = &self.snapshots {
             match self.store.snapshot() {
-                Ok(snapshot) => self.snapshot = Some((snapshot, self.held.clone(), Instant::now())),
+                // Whoever checks may be busy with the one before.
+                Ok(snapshot) => drop(snapshots.try_send(Taken {
+                    snapshot,
+                    held: self.held.clone(),
+                })),
                 Err(error) => return failed("snapshot", &error),
             }
         }
         Ok(())
-    }
-
-    fn check_snapshot(&mut self) -> Step {
-        let Some((snapshot, held, taken_at)) = &self.snapshot else {
-            return Ok(());
-        };
-        let key = own_key(self.number, self.rng.random_range(0..self.mood.keys));
-        let outcome = match snapshot.get(&key) {
-            Ok(found) => expect("snapshot", &key, found.as_ref(), held.get(&key).copied()),
-            Err(error) => failed("snapshot", &error),
-        };
-        if taken_at.elapsed() > SNAPSHOT_AGE_MAX {
-            self.snapshot = None;
-        }
-        outcome
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 use crate::Outcome;
 use caller::Caller;
 use rand::{SeedableRng, rngs::StdRng};
-use std::{collections::BTreeMap, io::BufRead, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, io::BufRead, path::PathBuf, sync::mpsc::sync_channel, time::Duration};
 use terrace::{ScanRange, Store};
 
 /// How often counters are told.
@@ -75,9 +75,14 @@ pub fn run(arguments: WriterArguments) -> Outcome {
         return Ok(());
     }
     let mut rng = StdRng::seed_from_u64(arguments.seed);
+    let (snapshots, taken) = sync_channel(0);
     std::thread::scope(|scope| {
+        let own_rng = StdRng::from_rng(&mut rng);
+        scope.spawn(move || caller::check_snapshots(&taken, own_rng));
         for number in 0..CALLERS {
-            let caller = Caller::new(&store, arguments.life, number, mood, &held, StdRng::from_rng(&mut rng));
+            let snapshots = (number == 0).then(|| snapshots.clone());
+            let own_rng = StdRng::from_rng(&mut rng);
+            let caller = Caller::new(&store, arguments.life, number, mood, &held, own_rng, snapshots);
             scope.spawn(move || caller.run());
         }
         loop {

@@ -187,6 +187,7 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
         page_cache: rng.random_bool(0.15),
         moment,
         is_cut: has_power && rng.random_bool(0.85),
+        large_first: rng.random_bool(0.5),
     }
 }
 
@@ -235,7 +236,7 @@ pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbo
 fn report(cycle: u64, plan: &Plan, life: &Life, took: Duration) {
     let done: u64 = life.done.values().sum();
     println!(
-        "{cycle:4} {:8} {:?}{}{} {} objects, {done} done, {:?}, {} recycled, {} flushes, {} MiB destaged, {:.1} s",
+        "{cycle:4} {:8} {:?}{}{} {} objects, {done} done, {:?}, {} recycled, {} flushes, {} KiB destaged, {} pending, {:.1} s",
         plan.mood_name(),
         plan.moment,
         if plan.is_cut { "" } else { " kill" },
@@ -244,7 +245,8 @@ fn report(cycle: u64, plan: &Plan, life: &Life, took: Duration) {
         life.survived,
         life.counts.recycled,
         life.counts.flushes,
-        life.counts.destaged_bytes >> 20,
+        life.counts.destaged_bytes >> 10,
+        life.pending_writes,
         took.as_secs_f64(),
     );
 }

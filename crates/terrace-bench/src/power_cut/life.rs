@@ -61,6 +61,8 @@ pub struct Plan {
     pub moment: Moment,
     /// Whether the power goes, or only the process.
     pub is_cut: bool,
+    /// Which drive's power goes first, a moment before the other's.
+    pub large_first: bool,
 }
 
 /// What a life came to.
@@ -78,6 +80,8 @@ pub struct Life {
     pub durable: u64,
     /// Times each event happened.
     pub events: BTreeMap<String, u64>,
+    /// Writes that were not on the drives when the power went.
+    pub pending_writes: u64,
     /// Counters when last heard.
     pub counts: Counts,
     /// Objects found at its start.
@@ -222,7 +226,7 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
     let ended_early = course.listen(&mut writer)?;
     course.cut_at = Some(Instant::now());
     if plan.is_cut {
-        machine.cut()?;
+        course.life.pending_writes = machine.cut(plan.large_first)?;
     }
     let errors = writer.kill()?;
     while let Ok(Heard { at, said: Some(said) }) = writer.lines.recv() {

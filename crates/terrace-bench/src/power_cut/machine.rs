@@ -1,8 +1,13 @@
 //! What a store is on: two emulated drives whose power can go, or two directories of this machine.
 //!
 //! On directories there is no power to cut; then killing the writer is all that happens.
+//!
+//! Failure: whatever ends this process early, short of a kill, the drives are removed.
 
-use crate::Outcome;
+use crate::{
+    Outcome,
+    drive::{Drive, DriveSpec, Profile},
+};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -55,19 +60,27 @@ impl Place {
 pub struct Machine {
     flash: PathBuf,
     large: PathBuf,
+    drives: Vec<Drive>,
 }
 
-/// Name of a store's directory below the directories given.
+/// Name of a store's directory below the directories given, or on a drive: a tier wants an empty directory, and a new
+/// ext4 is not empty.
 const STORE: &str = "terrace-power-cut";
+/// Length of each drive: enough for what the writers leave alive, and for as much again that is dead.
+const DRIVE_BYTES: u64 = 384 << 20;
 
 impl Machine {
     /// Makes a place for a new store.
     ///
     /// # Errors
     /// If drives or directories cannot be made.
-    pub fn create(place: &Place, _seed: u64) -> Outcome<Self> {
+    pub fn create(place: &Place, seed: u64) -> Outcome<Self> {
         match place {
-            Place::Drives { .. } => Err("emulated drives are not there yet; give --flash and --large".into()),
+            Place::Drives {
+                flash,
+                large,
+                directory,
+            } => Self::with_drives([("flash", flash), ("large", large)], directory, seed),
             Place::Directories { flash, large } => {
                 let (flash, large) = (flash.join(STORE), large.join(STORE));
                 for path in [&flash, &large] {
@@ -77,9 +90,37 @@ impl Machine {
                     }
                     fs::create_dir_all(path)?;
                 }
-                Ok(Self { flash, large })
+                let drives = Vec::new();
+                Ok(Self { flash, large, drives })
             }
         }
+    }
+
+    fn with_drives(tiers: [(&str, &String); 2], directory: &Path, seed: u64) -> Outcome<Self> {
+        let mut machine = Self {
+            flash: PathBuf::new(),
+            large: PathBuf::new(),
+            drives: Vec::new(),
+        };
+        for (number, (tier, profile)) in tiers.into_iter().enumerate() {
+            machine.drives.push(Drive::create(DriveSpec {
+                name: format!("power-cut-{}-{tier}", std::process::id()),
+                profile: Profile::find(profile)?,
+                bytes: DRIVE_BYTES,
+                seed: seed.wrapping_mul(2).wrapping_add(number as u64),
+                directory: directory.to_owned(),
+            })?);
+        }
+        machine.mount()?;
+        Ok(machine)
+    }
+
+    fn mount(&mut self) -> Outcome {
+        if let [flash, large] = &self.drives[..] {
+            self.flash = flash.mount()?.join(STORE);
+            self.large = large.mount()?.join(STORE);
+        }
+        Ok(())
     }
 
     /// Directory of the flash tier, while there is power.
@@ -92,12 +133,20 @@ impl Machine {
         &self.large
     }
 
-    /// Takes the power away.
+    /// Takes the power away, from the large drive first or last. Returns how many writes were not on the drives yet.
     ///
     /// # Errors
     /// If a drive does not answer.
-    pub fn cut(&mut self) -> Outcome {
-        Ok(())
+    pub fn cut(&mut self, large_first: bool) -> Outcome<u64> {
+        let mut order: Vec<&Drive> = self.drives.iter().collect();
+        if large_first {
+            order.reverse();
+        }
+        let mut pending = 0;
+        for drive in order {
+            pending += drive.cut_with(crate::drive::Survival::Any)?.pending_writes;
+        }
+        Ok(pending)
     }
 
     /// Gives the power back. The writer must be gone.
@@ -105,16 +154,31 @@ impl Machine {
     /// # Errors
     /// If a drive cannot be mounted again.
     pub fn restore(&mut self) -> Outcome {
-        Ok(())
+        for drive in &self.drives {
+            drive.restore()?;
+        }
+        self.mount()
     }
 
     /// Removes the drives or directories, and the store with them.
     ///
     /// # Errors
     /// If something cannot be removed.
-    pub fn remove(self) -> Outcome {
-        fs::remove_dir_all(&self.flash)?;
-        fs::remove_dir_all(&self.large)?;
-        Ok(())
+    pub fn remove(mut self) -> Outcome {
+        if self.drives.is_empty() {
+            fs::remove_dir_all(&self.flash)?;
+            fs::remove_dir_all(&self.large)?;
+        }
+        self.drives.drain(..).try_for_each(Drive::remove)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for drive in self.drives.drain(..) {
+            if let Err(error) = drive.remove() {
+                eprintln!("a drive could not be removed: {error}");
+            }
+        }
     }
 }

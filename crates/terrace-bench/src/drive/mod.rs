@@ -1,15 +1,39 @@
-//! Not built yet.
+//! Emulated drives: block devices with the timing of a disk or an old SSD, whose power can be cut.
+//!
+//! A drive is a file in a FUSE file system of ours ([`filesystem`]), attached to a loop device, with ext4 on it. Its
+//! daemon ([`daemon`]) answers each request when the physical [`model`] says so, keeps unflushed writes in memory
+//! ([`media`]), and counts ([`counters`]). Users hold a [`Drive`]; docs/drives.md has the parameters and their sources.
+//!
+//! Invariants: a cut loses nothing that was flushed. The same requests at the same times give the same answers at the
+//! same times; the same seed gives the same cut.
+//! Failure: each module says what happens on its own; nothing here leaves a mount or a process behind.
 
-use crate::Outcome;
+mod command;
+mod control;
+mod counters;
+mod daemon;
+mod engine;
+mod fault;
+mod filesystem;
+mod handle;
+mod media;
+mod model;
+mod place;
+mod profile;
+mod random;
+mod system;
+#[cfg(test)]
+mod tests;
 
-/// Arguments of the subcommand.
-#[derive(Debug, clap::Args)]
-pub struct Arguments {}
-
-/// Runs it.
-///
-/// # Errors
-/// Always, until it is built.
-pub fn run(_arguments: Arguments) -> Outcome {
-    Err("not built yet".into())
-}
+pub use command::{Arguments, run};
+// The interface for the parts of this program that run on drives.
+#[allow(unused_imports)]
+pub use counters::{Counters, Traffic};
+#[allow(unused_imports)]
+pub use fault::Fault;
+#[allow(unused_imports)]
+pub use handle::{Drive, DriveSpec};
+#[allow(unused_imports)]
+pub use media::{CutReport, Survival};
+#[allow(unused_imports)]
+pub use profile::Profile;

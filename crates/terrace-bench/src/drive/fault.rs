@@ -1,0 +1,104 @@
+//! Faults on command: what a drive in distress does to its host.
+
+use super::model::Operation;
+use super::random::Random;
+use serde::{Deserialize, Serialize};
+
+/// A fault of a drive. They add up, but for one of a kind; `None` ends them all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "fault")]
+pub enum Fault {
+    /// Flips one bit in each of `count` places of the media that hold data. It happens once; the host's page cache may
+    /// hide it until the drive is mounted again.
+    BitRot {
+        /// Bits to flip.
+        count: u64,
+    },
+    /// Reads that touch the range fail with EIO, each with this chance.
+    ReadErrors {
+        /// First byte on the drive.
+        start: u64,
+        /// Length; `u64::MAX` for all.
+        bytes: u64,
+        /// From 0 to 1.
+        chance: f64,
+    },
+    /// The same for writes; a failed write changes nothing.
+    WriteErrors {
+        /// First byte on the drive.
+        start: u64,
+        /// Length; `u64::MAX` for all.
+        bytes: u64,
+        /// From 0 to 1.
+        chance: f64,
+    },
+    /// Writes fail with ENOSPC.
+    Full,
+    /// Everything takes `factor` times as long.
+    Slow {
+        /// 1 is the model's speed.
+        factor: f64,
+    },
+    /// No faults from now on; flipped bits stay flipped.
+    None,
+}
+
+/// Why a request fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// EIO.
+    Input,
+    /// ENOSPC.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Errors {
+    start: u64,
+    end: u64,
+    chance: f64,
+}
+
+impl Errors {
+    fn hit(self, offset: u64, bytes: u64, random: &mut Random) -> bool {
+        offset < self.end && self.start < offset + bytes && random.happens(self.chance)
+    }
+}
+
+/// The faults a drive has now.
+#[derive(Debug, Default)]
+pub struct Faults {
+    read_errors: Option<Errors>,
+    write_errors: Option<Errors>,
+    is_full: bool,
+}
+
+impl Faults {
+    /// Adds a fault; bit rot and slowness are not kept here.
+    pub fn add(&mut self, fault: Fault) {
+        let errors = |start: u64, bytes: u64, chance| {
+            let end = start.saturating_add(bytes);
+            Some(Errors { start, end, chance })
+        };
+        match fault {
+            Fault::ReadErrors { start, bytes, chance } => self.read_errors = errors(start, bytes, chance),
+            Fault::WriteErrors { start, bytes, chance } => self.write_errors = errors(start, bytes, chance),
+            Fault::Full => self.is_full = true,
+            Fault::None => *self = Self::default(),
+            Fault::BitRot { .. } | Fault::Slow { .. } => {}
+        }
+    }
+
+    /// Whether this request fails.
+    pub fn failure(&self, operation: Operation, offset: u64, bytes: u64, random: &mut Random) -> Option<Failure> {
+        let errors = match operation {
+            Operation::Read => self.read_errors,
+            Operation::Write if self.is_full => return Some(Failure::Full),
+            Operation::Write => self.write_errors,
+            Operation::Flush => None,
+        };
+        errors
+            .is_some_and(|errors| errors.hit(offset, bytes, random))
+            .then_some(Failure::Input)
+    }
+}

@@ -1,0 +1,430 @@
+//! A drive as its users hold it: create, mount, cut, restore, remove. Any process may open the same drive.
+//!
+//! What exists of a drive, in the order it is made: runtime directory, backing file, daemon with its FUSE mount, loop
+//! device, ext4, mount. `remove` takes away whatever of it is there, in the opposite order, and goes on after failures.
+//! Failure: `create` leaves nothing behind. A daemon that died took the unflushed writes with it, as a power cut would;
+//! the next `mount` or `restore` says so, cleans up and starts another.
+
+use super::control::{self, Answer, Command};
+use super::counters::Counters;
+use super::daemon;
+use super::engine::Pace;
+use super::fault::Fault;
+use super::filesystem;
+use super::media::{CutReport, Survival};
+use super::place::{self, Description, Place};
+use super::profile::{Kind, Profile};
+use super::system;
+use crate::Outcome;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// ext4 and its journal need some room.
+const SMALLEST_BYTES: u64 = 16 << 20;
+/// How long a process may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a new drive shall be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DriveSpec {
+    /// Its name, for all later commands.
+    pub name: String,
+    /// What it emulates.
+    pub profile: Profile,
+    /// Its length.
+    pub bytes: u64,
+    /// Decides cuts and faults.
+    pub seed: u64,
+    /// Where the sparse backing file lives.
+    pub directory: PathBuf,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Drive {
+    name: String,
+    place: Place,
+}
+
+impl Drive {
+    /// Makes a drive with an empty ext4 on it. It replaces nothing that exists.
+    ///
+    /// # Errors
+    /// If something is missing on this machine, a drive of that name or its file exist, or a step fails.
+    pub fn create(spec: DriveSpec) -> Outcome<Self> {
+        Self::create_in(&place::root(), spec)
+    }
+
+    /// As [`Drive::create`], with the directory for runtime state.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_in(root: &Path, spec: DriveSpec) -> Outcome<Self> {
+        system::check_requirements()?;
+        let place = Place::of(root, &spec.name)?;
+        let bytes = spec.bytes / 4096 * 4096;
+        if bytes < SMALLEST_BYTES {
+            return Err(format!("a drive of {bytes} bytes is too small: use at least {SMALLEST_BYTES}").into());
+        }
+        let in_directory = |error| format!("{}: {error}", spec.directory.display());
+        fs::create_dir_all(&spec.directory).map_err(in_directory)?;
+        let backing_file = spec
+            .directory
+            .canonicalize()
+            .map_err(in_directory)?
+            .join(format!("{}.drive", spec.name));
+        fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
+        fs::create_dir(place.directory()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => format!("a drive called `{}` exists: remove it first", spec.name),
+            _ => format!("cannot create {}: {error}", place.directory().display()),
+        })?;
+        let file = fs::File::create_new(&backing_file).and_then(|file| file.set_len(bytes));
+        if let Err(error) = file {
+            let _ = fs::remove_dir(place.directory());
+            return Err(format!("cannot create the backing file {}: {error}", backing_file.display()).into());
+        }
+        let drive = Self {
+            name: spec.name.clone(),
+            place,
+        };
+        let description = Description {
+            name: spec.name,
+            profile: spec.profile,
+            bytes,
+            seed: spec.seed,
+            backing_file: backing_file.clone(),
+            loop_device: None,
+            process: None,
+        };
+        if let Err(error) = drive.build(&description) {
+            // Without a description `remove` would not know the file.
+            let _ = fs::remove_file(&backing_file);
+            let place = drive.place.directory().to_owned();
+            let _ = drive.remove();
+            let _ = fs::remove_dir_all(place);
+            return Err(error);
+        }
+        Ok(drive)
+    }
+
+    fn build(&self, description: &Description) -> Outcome {
+        self.place.describe(description)?;
+        fs::create_dir(self.place.fuse())?;
+        fs::create_dir(self.place.mount_point())?;
+        self.start_daemon()?;
+        // Formatting at the pace of an old disk takes minutes and teaches nothing.
+        self.ask(&Command::Pace { pace: Pace::Instant })?;
+        let device = self.attach()?;
+        let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        let arguments = ["-q", "-F", "-m", "0", "-E", options].map(OsStr::new);
+        system::run("mkfs.ext4", arguments.into_iter().chain([device.as_ref()]))?;
+        self.ask(&Command::Pace { pace: Pace::Model })?;
+        Ok(())
+    }
+
+    /// The drive of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open(name: &str) -> Outcome<Self> {
+        Self::open_in(&place::root(), name)
+    }
+
+    /// As [`Drive::open`], with the directory for runtime state.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_in(root: &Path, name: &str) -> Outcome<Self> {
+        let place = Place::of(root, name)?;
+        place.description()?;
+        Ok(Self {
+            name: name.to_owned(),
+            place,
+        })
+    }
+
+    /// All drives.
+    ///
+    /// # Errors
+    /// If the runtime directory cannot be read.
+    pub fn all(root: &Path) -> Outcome<Vec<Self>> {
+        let places = Place::all(root)?.into_iter();
+        let named = places.filter_map(|place| {
+            let name = place.directory().file_name()?.to_str()?.to_owned();
+            Some(Self { name, place })
+        });
+        Ok(named.collect())
+    }
+
+    /// The drive's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is known of the drive.
+    ///
+    /// # Errors
+    /// If the description is gone or damaged.
+    pub fn description(&self) -> Outcome<Description> {
+        self.place.description()
+    }
+
+    /// Where ext4 is mounted, or would be.
+    pub fn mount_point(&self) -> PathBuf {
+        self.place.mount_point()
+    }
+
+    /// The loop device, if it is attached.
+    pub fn device(&self) -> Option<PathBuf> {
+        let device = self.description().ok()?.loop_device?;
+        system::is_attached(&device, &self.file()).then_some(device)
+    }
+
+    /// Whether ext4 is mounted.
+    pub fn is_mounted(&self) -> bool {
+        system::is_mounted(&self.mount_point())
+    }
+
+    /// Whether the drive has power; `None` without its daemon.
+    pub fn is_on(&self) -> Option<bool> {
+        match self.ask(&Command::Status) {
+            Ok(Answer::Status { is_on, .. }) => Some(is_on),
+            _ => None,
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.place.fuse().join(filesystem::FILE)
+    }
+
+    fn ask(&self, command: &Command) -> Outcome<Answer> {
+        control::ask(&self.place.socket(), command).map_err(|error| format!("drive {}: {error}", self.name).into())
+    }
+
+    fn start_daemon(&self) -> Outcome {
+        let process = daemon::spawn(&self.place)?;
+        let mut description = self.description()?;
+        description.process = Some(process);
+        description.loop_device = None;
+        self.place.describe(&description)
+    }
+
+    /// Attaches the loop device unless it is.
+    fn attach(&self) -> Outcome<PathBuf> {
+        if let Some(device) = self.device() {
+            return Ok(device);
+        }
+        let device = system::attach(&self.file())?;
+        let mut description = self.description()?;
+        system::set_rotational(&device, matches!(description.profile.kind, Kind::Disk(_)));
+        description.loop_device = Some(device.clone());
+        self.place.describe(&description)?;
+        Ok(device)
+    }
+
+    /// Unmounts ext4 and detaches the loop device, by force if need be. Failures are returned, but end nothing early.
+    fn detach(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        let mut keep = |outcome: Outcome| failures.extend(outcome.err().map(|error| error.to_string()));
+        keep(system::unmount_by_force(&self.mount_point()));
+        if let Some(device) = self.device() {
+            keep(system::detach(&device));
+        }
+        if let Ok(mut description) = self.description() {
+            description.loop_device = None;
+            keep(self.place.describe(&description));
+        }
+        failures
+    }
+
+    /// Makes sure the daemon runs. One that died without being asked to is replaced; what it had in memory is lost.
+    fn revive(&self) -> Outcome {
+        if self.ask(&Command::Status).is_ok() {
+            return Ok(());
+        }
+        if let Some(process) = self.description()?.process {
+            eprintln!(
+                "drive {}: its daemon (process {process}) has ended unasked; unflushed writes are lost",
+                self.name
+            );
+            self.end_process(process);
+        }
+        self.detach();
+        system::unmount_by_force(&self.place.fuse())?;
+        self.start_daemon()
+    }
+
+    /// Mounts ext4, if it is not, and returns the mount point.
+    ///
+    /// # Errors
+    /// If a step fails, or the drive has no power.
+    pub fn mount(&self) -> Outcome<PathBuf> {
+        system::check_requirements()?;
+        self.revive()?;
+        if self.is_on() == Some(false) {
+            return Err(format!("drive {} has no power: restore it first", self.name).into());
+        }
+        let point = self.mount_point();
+        if !self.is_mounted() {
+            let device = self.attach()?;
+            let options = ["-t", "ext4"].map(OsStr::new);
+            system::run("mount", options.into_iter().chain([device.as_ref(), point.as_ref()]))?;
+        }
+        Ok(point)
+    }
+
+    /// Unmounts ext4, if it is mounted; the drive stays as it is.
+    ///
+    /// # Errors
+    /// If it is in use.
+    pub fn unmount(&self) -> Outcome {
+        system::unmount(&self.mount_point())
+    }
+
+    /// Unmounts, and ends the daemon; the drive's contents stay for the next [`Drive::mount`].
+    ///
+    /// # Errors
+    /// If ext4 is in use.
+    pub fn stop(&self) -> Outcome {
+        self.unmount()?;
+        let mut failures = self.detach();
+        failures.extend(self.end_daemon());
+        all_done(&self.name, failures)
+    }
+
+    /// Ends the daemon and takes its FUSE mount away.
+    fn end_daemon(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        let process = self.description().ok().and_then(|description| description.process);
+        if self.ask(&Command::Status).is_ok() {
+            failures.extend(self.ask(&Command::Stop).err().map(|error| error.to_string()));
+        }
+        if let Some(process) = process {
+            self.end_process(process);
+        }
+        if let Ok(mut description) = self.description() {
+            description.process = None;
+            failures.extend(self.place.describe(&description).err().map(|error| error.to_string()));
+        }
+        failures.extend(
+            system::unmount_by_force(&self.place.fuse())
+                .err()
+                .map(|error| error.to_string()),
+        );
+        failures
+    }
+
+    /// Waits until the daemon's process is gone; helps if it takes too long.
+    fn end_process(&self, process: u32) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let runs = || system::is_daemon(process, self.place.directory());
+        let Some(pid) = i32::try_from(process).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        let wait = |patience: Duration| {
+            let begun = Instant::now();
+            while runs() && begun.elapsed() < patience {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        wait(Duration::from_secs(2));
+        for signal in [Signal::TERM, Signal::KILL] {
+            if runs() {
+                let _ = kill_process(pid, signal);
+                wait(END_PATIENCE);
+            }
+        }
+    }
+
+    /// Takes everything away: mounts, loop device, daemon, files.
+    ///
+    /// # Errors
+    /// If something could not be taken away; everything else is gone then.
+    pub fn remove(self) -> Outcome {
+        let backing_file = self.description().map(|description| description.backing_file);
+        let mut failures = self.detach();
+        failures.extend(self.end_daemon());
+        if let Ok(path) = backing_file {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    failures.push(format!("cannot remove {}: {error}", path.display()));
+                }
+                _ => {}
+            }
+        }
+        if system::is_mounted(&self.mount_point()) || system::is_mounted(&self.place.fuse()) {
+            failures.push(format!(
+                "something is still mounted in {}",
+                self.place.directory().display()
+            ));
+        } else if let Err(error) = fs::remove_dir_all(self.place.directory()) {
+            failures.push(format!("cannot remove {}: {error}", self.place.directory().display()));
+        }
+        all_done(&self.name, failures)
+    }
+
+    /// Switches the power off, now: unflushed writes are dropped, reordered or torn, as the drive's seed wants it. From
+    /// then on every request fails with EIO.
+    ///
+    /// # Errors
+    /// If the drive has no power already.
+    pub fn cut(&self) -> Outcome {
+        self.cut_with(Survival::Any).map(drop)
+    }
+
+    /// As [`Drive::cut`], with the fate of unflushed writes; returns what happened to them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn cut_with(&self, survival: Survival) -> Outcome<CutReport> {
+        match self.ask(&Command::Cut { survival })? {
+            Answer::Cut { report } => Ok(report),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Switches the power on after a cut: unmounts (lazily if need be), detaches and attaches the loop device. Mount it
+    /// after that.
+    ///
+    /// # Errors
+    /// If a step fails.
+    pub fn restore(&self) -> Outcome {
+        let failures = self.detach();
+        all_done(&self.name, failures)?;
+        self.revive()?;
+        self.ask(&Command::PowerOn)?;
+        self.attach().map(drop)
+    }
+
+    /// Adds a fault, or ends them all.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn fault(&self, fault: Fault) -> Outcome {
+        self.ask(&Command::Fault { fault }).map(drop)
+    }
+
+    /// What the drive was asked for and did, in its whole life. Cheap: one line over a socket.
+    ///
+    /// # Errors
+    /// If there is no daemon.
+    pub fn counters(&self) -> Outcome<Counters> {
+        match self.ask(&Command::Counters)? {
+            Answer::Counters { counters } => Ok(*counters),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn unexpected(answer: &Answer) -> Box<dyn std::error::Error + Send + Sync> {
+    format!("the daemon answered something else: {answer:?}; it may be of another version").into()
+}
+
+fn all_done(name: &str, failures: Vec<String>) -> Outcome {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(format!("drive {name}: {}", failures.join("; ")).into())
+}

@@ -16,6 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Share of cycles on a store of their own.
+const YOUNG_SHARE: f64 = 0.1;
+
 /// A failure, and when.
 #[derive(Debug)]
 pub struct Caught {
@@ -41,6 +44,7 @@ pub struct Tally {
     cuts: u64,
     kills: u64,
     ended_in_recovery: u64,
+    young: u64,
     done: BTreeMap<String, u64>,
     durable: u64,
     lost: u64,
@@ -128,8 +132,8 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} cycles in {:.0} s: {} power cuts, {} kills, {} of them during recovery",
-            self.cycles, self.seconds, self.cuts, self.kills, self.ended_in_recovery
+            "{} cycles in {:.0} s: {} power cuts, {} kills; {} of them during recovery, {} of a store just made",
+            self.cycles, self.seconds, self.cuts, self.kills, self.ended_in_recovery, self.young
         )?;
         let done: Vec<String> = self
             .done
@@ -166,28 +170,178 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// How a life goes, by chance.
-fn plan(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
-    let moment = match rng.random_range(0..100) {
-        0..12 => Moment::Opening(Duration::from_micros(rng.random_range(0..250_000))),
-        12..32 => Moment::Acknowledgements(rng.random_range(1..12)),
-        32..67 => Moment::Event {
-            name: TOLD.choose(rng).copied().unwrap_or(TOLD[0]),
-            nth: rng.random_range(1..20),
-            delay: Duration::from_micros(
-                [0, rng.random_range(0..3_000), rng.random_range(0..60_000)][rng.random_range(0..3)],
-            ),
-        },
-        _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
-    };
-    Plan {
+/// How the life before went.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    /// Killed without a cut, with frames in the page cache.
+    left_cached: bool,
+    /// Writes that a cut found in the drives' memories.
+    pending_writes: u64,
+}
+
+/// How a life goes, by chance. What the life before left is followed up now and then: a process that dies with frames in the
+/// page cache and then a power cut, or a short life on a log with a hole in it.
+fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
+    let mut plan = Plan {
         life,
         mood: rng.random_range(0..MOODS.len()),
         seed: rng.random(),
-        page_cache: rng.random_bool(0.15),
-        moment,
-        is_cut: has_power && rng.random_bool(0.85),
+        page_cache: rng.random_bool(0.2),
+        memtable_bytes: [64 << 10, 64 << 10, 1 << 20][rng.random_range(0..3)],
+        moment: moment(rng),
+        is_cut: has_power && rng.random_bool(0.8),
         large_first: rng.random_bool(0.5),
+    };
+    if before.left_cached && rng.random_bool(0.7) {
+        plan.page_cache = true;
+        plan.is_cut = has_power;
+        plan.mood = calm_mood(rng);
+        plan.moment = Moment::Event {
+            name: "flushed the index",
+            nth: rng.random_range(1..3),
+            delay: Duration::from_micros(rng.random_range(0..20_000)),
+        };
+    } else if before.pending_writes >= 4 && rng.random_bool(0.4) {
+        plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
+    }
+    plan
+}
+
+/// A mood with few flushes.
+fn calm_mood(rng: &mut StdRng) -> usize {
+    let calm: Vec<usize> = (0..MOODS.len()).filter(|&mood| MOODS[mood].buffered >= 1.0).collect();
+    calm.choose(rng).copied().unwrap_or(0)
+}
+
+fn moment(rng: &mut StdRng) -> Moment {
+    match rng.random_range(0..100) {
+        0..10 => Moment::Opening(Duration::from_micros(rng.random_range(0..250_000))),
+        10..25 => Moment::Acknowledgements(rng.random_range(1..12)),
+        25..50 => {
+            let delays = [0, rng.random_range(0..3_000), rng.random_range(0..60_000)];
+            Moment::Event {
+                name: TOLD.choose(rng).copied().unwrap_or(TOLD[0]),
+                nth: rng.random_range(1..20),
+                delay: Duration::from_micros(delays[rng.random_range(0..delays.len())]),
+            }
+        }
+        50..75 => Moment::Unflushed {
+            writes: rng.random_range(1..24),
+            after: Duration::from_micros(rng.random_range(2_000..900_000)),
+        },
+        _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
+    }
+}
+
+/// How the first life of a new store goes: it is to end while the store is made, or soon after.
+fn birth(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
+    let moment = match rng.random_range(0..4) {
+        0 => Moment::Opening(Duration::from_micros(rng.random_range(0..60_000))),
+        1 => Moment::Acknowledgements(rng.random_range(1..8)),
+        2 => Moment::Event {
+            name: "began a segment",
+            nth: rng.random_range(1..4),
+            delay: Duration::from_micros(rng.random_range(0..2_000)),
+        },
+        _ => Moment::Time(Duration::from_micros(rng.random_range(0..60_000))),
+    };
+    Plan {
+        moment,
+        is_cut: has_power,
+        ..plan(rng, life, has_power, Before::default())
+    }
+}
+
+/// Runs histories on one machine.
+struct Runner<'a> {
+    machine: Machine,
+    has_power: bool,
+    rng: StdRng,
+    mutant: Option<&'a Mutant>,
+    verbose: bool,
+    tally: Tally,
+    lives: u64,
+}
+
+impl Runner<'_> {
+    /// One life, reported. The violation is in it.
+    fn live(&mut self, cycle: u64, plan: &Plan, journal: Journal) -> Outcome<Life> {
+        let began = Instant::now();
+        let life = life::run(&mut self.machine, plan, journal, self.mutant)?;
+        if self.verbose {
+            report(cycle, plan, &life, began.elapsed());
+        }
+        if life.violation.is_some() && self.mutant.is_none() {
+            print_circumstances(cycle, plan, &life.notes);
+        }
+        Ok(life)
+    }
+
+    fn next_life(&mut self) -> u64 {
+        self.lives += 1;
+        self.lives
+    }
+
+    /// A life that only looks, to judge the one before.
+    fn look(&mut self, cycle: u64, journal: Journal) -> Outcome<Life> {
+        let number = self.next_life();
+        let looking = Plan {
+            moment: Moment::Checked,
+            is_cut: false,
+            ..plan(&mut self.rng, number, self.has_power, Before::default())
+        };
+        let life = self.live(cycle, &looking, journal)?;
+        self.tally.count_judgement(&life);
+        Ok(life)
+    }
+
+    /// A cycle on a store that is made for it, and cut while it is young.
+    fn new_store(&mut self, cycle: u64) -> Outcome<Option<Violation>> {
+        let number = self.next_life();
+        self.machine.turn_to(Some(&format!("young-{cycle}")));
+        let plan = birth(&mut self.rng, number, self.has_power);
+        let mut life = self.live(cycle, &plan, Journal::default())?;
+        self.tally.count(&life, &plan);
+        self.tally.young += 1;
+        if life.violation.is_none() {
+            let journal = std::mem::take(&mut life.journal);
+            life = self.look(cycle, journal)?;
+        }
+        if life.violation.is_none() {
+            self.machine.remove_store()?;
+        }
+        self.machine.turn_to(None);
+        Ok(life.violation)
+    }
+
+    /// All cycles; the last one is judged by a look.
+    fn run(&mut self, cycles: u64) -> Outcome<Option<Caught>> {
+        let mut journal = Journal::default();
+        let mut before = Before::default();
+        for cycle in 1..=cycles {
+            let violation = if self.rng.random_bool(YOUNG_SHARE) {
+                self.new_store(cycle)?
+            } else {
+                let number = self.next_life();
+                let plan = plan(&mut self.rng, number, self.has_power, before);
+                let life = self.live(cycle, &plan, std::mem::take(&mut journal))?;
+                self.tally.count(&life, &plan);
+                before = Before {
+                    left_cached: !plan.is_cut && plan.page_cache && !life.ended_in_recovery,
+                    pending_writes: life.pending_writes,
+                };
+                journal = life.journal;
+                life.violation
+            };
+            if let Some(violation) = violation {
+                return Ok(Some(Caught { cycle, violation }));
+            }
+        }
+        let last = self.look(cycles, journal)?;
+        Ok(last.violation.map(|violation| Caught {
+            cycle: cycles,
+            violation,
+        }))
     }
 }
 
@@ -197,37 +351,17 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
 /// If the machinery fails, which says nothing of the store.
 pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbose: bool) -> Outcome<History> {
     let started = Instant::now();
-    let mut machine = Machine::create(place, seed)?;
-    let mut rng = StdRng::seed_from_u64(seed);
-    let mut tally = Tally::default();
-    let mut journal = Journal::default();
-    let mut caught = None;
-    for cycle in 1..=cycles + 1 {
-        let mut plan = plan(&mut rng, cycle, place.is_cut());
-        if cycle > cycles {
-            // To judge the last cycle.
-            plan.moment = Moment::Checked;
-            plan.is_cut = false;
-        }
-        let began = Instant::now();
-        let life = life::run(&mut machine, &plan, std::mem::take(&mut journal), mutant)?;
-        if cycle <= cycles {
-            tally.count(&life, &plan);
-        } else {
-            tally.count_judgement(&life);
-        }
-        if verbose {
-            report(cycle, &plan, &life, began.elapsed());
-        }
-        if let Some(violation) = life.violation {
-            if mutant.is_none() {
-                print_circumstances(cycle, &plan, &life.notes);
-            }
-            caught = Some(Caught { cycle, violation });
-            break;
-        }
-        journal = life.journal;
-    }
+    let mut runner = Runner {
+        machine: Machine::create(place, seed)?,
+        has_power: place.is_cut(),
+        rng: StdRng::seed_from_u64(seed),
+        mutant,
+        verbose,
+        tally: Tally::default(),
+        lives: 0,
+    };
+    let caught = runner.run(cycles)?;
+    let Runner { machine, mut tally, .. } = runner;
     tally.seconds = started.elapsed().as_secs_f64();
     machine.remove()?;
     Ok(History { tally, caught })

@@ -24,6 +24,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(40);
 /// Longest time of writing in one life.
 const WRITING_MAX: Duration = Duration::from_millis(2_500);
 
+/// How often the drive's memory is looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(1);
+
 /// When a life ends.
 #[derive(Debug, Clone)]
 pub enum Moment {
@@ -42,6 +45,13 @@ pub enum Moment {
         /// How much later.
         delay: Duration,
     },
+    /// Once the flash drive has so many writes only in memory, but not earlier than this.
+    Unflushed {
+        /// How many.
+        writes: u64,
+        /// Not earlier than this after the first write.
+        after: Duration,
+    },
     /// When everything was checked, without a write.
     Checked,
 }
@@ -57,6 +67,8 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the log goes through the page cache.
     pub page_cache: bool,
+    /// RAM of a memtable: small ones make many flushes, large ones let the log come round before one.
+    pub memtable_bytes: u64,
     /// When it ends.
     pub moment: Moment,
     /// Whether the power goes, or only the process.
@@ -114,6 +126,7 @@ impl Writer {
         command.args(["--life", &plan.life.to_string()]);
         command.args(["--mood", &plan.mood.to_string()]);
         command.args(["--seed", &plan.seed.to_string()]);
+        command.args(["--memtable-bytes", &plan.memtable_bytes.to_string()]);
         if plan.page_cache {
             command.arg("--page-cache");
         }
@@ -196,6 +209,8 @@ struct Course<'a> {
     acknowledged: u64,
     /// When the cut is due, once that is known.
     due: Option<Instant>,
+    /// From when on the drive's memory is watched.
+    watched_from: Option<Instant>,
     cut_at: Option<Instant>,
 }
 
@@ -221,9 +236,10 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
             Moment::Opening(delay) => Some(started + delay),
             _ => None,
         },
+        watched_from: None,
         cut_at: None,
     };
-    let ended_early = course.listen(&mut writer)?;
+    let ended_early = course.listen(&mut writer, machine)?;
     course.cut_at = Some(Instant::now());
     if plan.is_cut {
         course.life.pending_writes = machine.cut(plan.large_first)?;
@@ -248,14 +264,22 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
 
 impl Course<'_> {
     /// Hears the writer until it is to end. Returns whether it ended by itself.
-    fn listen(&mut self, writer: &mut Writer) -> Outcome<bool> {
+    fn listen(&mut self, writer: &mut Writer, machine: &Machine) -> Outcome<bool> {
         let mut heard_at = Instant::now();
         loop {
             let now = Instant::now();
             if self.due.is_some_and(|due| due <= now) || self.life.violation.is_some() {
                 return Ok(false);
             }
-            let wait = self.due.map_or(SILENCE_MAX, |due| due - now);
+            let mut wait = self.due.map_or(SILENCE_MAX, |due| due - now);
+            if let Some(from) = self.watched_from
+                && let Moment::Unflushed { writes, .. } = self.plan.moment
+            {
+                wait = wait.min(WATCH_INTERVAL.max(from.saturating_duration_since(now)));
+                if from <= now && machine.pending_writes()?.is_none_or(|pending| pending >= writes) {
+                    return Ok(false);
+                }
+            }
             match writer.lines.recv_timeout(wait) {
                 Ok(Heard { at, said: Some(said) }) => {
                     heard_at = at;
@@ -280,8 +304,11 @@ impl Course<'_> {
         self.due = Some(match self.plan.moment {
             Moment::Opening(_) | Moment::Checked => now,
             Moment::Time(delay) => now + delay,
-            Moment::Acknowledgements(_) | Moment::Event { .. } => now + WRITING_MAX,
+            Moment::Acknowledgements(_) | Moment::Event { .. } | Moment::Unflushed { .. } => now + WRITING_MAX,
         });
+        if let Moment::Unflushed { after, .. } = self.plan.moment {
+            self.watched_from = Some(now + after);
+        }
         if let Some(stdin) = &mut writer.stdin {
             stdin.write_all(b"go\n")?;
         }

@@ -60,6 +60,8 @@ impl Place {
 pub struct Machine {
     flash: PathBuf,
     large: PathBuf,
+    /// Name of the store's directories.
+    store: String,
     drives: Vec<Drive>,
 }
 
@@ -82,16 +84,18 @@ impl Machine {
                 directory,
             } => Self::with_drives([("flash", flash), ("large", large)], directory, seed),
             Place::Directories { flash, large } => {
-                let (flash, large) = (flash.join(STORE), large.join(STORE));
-                for path in [&flash, &large] {
-                    if path.exists() {
+                for path in [flash, large] {
+                    if fs::read_dir(path)?.next().is_some() {
                         let path = path.display();
-                        return Err(format!("{path} is there already; remove it, or give another directory").into());
+                        return Err(format!("{path} is not empty; give an empty directory").into());
                     }
-                    fs::create_dir_all(path)?;
                 }
-                let drives = Vec::new();
-                Ok(Self { flash, large, drives })
+                Ok(Self {
+                    flash: flash.clone(),
+                    large: large.clone(),
+                    store: STORE.to_owned(),
+                    drives: Vec::new(),
+                })
             }
         }
     }
@@ -100,6 +104,7 @@ impl Machine {
         let mut machine = Self {
             flash: PathBuf::new(),
             large: PathBuf::new(),
+            store: STORE.to_owned(),
             drives: Vec::new(),
         };
         for (number, (tier, profile)) in tiers.into_iter().enumerate() {
@@ -117,20 +122,50 @@ impl Machine {
 
     fn mount(&mut self) -> Outcome {
         if let [flash, large] = &self.drives[..] {
-            self.flash = flash.mount()?.join(STORE);
-            self.large = large.mount()?.join(STORE);
+            self.flash = flash.mount()?;
+            self.large = large.mount()?;
         }
         Ok(())
     }
 
     /// Directory of the flash tier, while there is power.
-    pub fn flash(&self) -> &Path {
-        &self.flash
+    pub fn flash(&self) -> PathBuf {
+        self.flash.join(&self.store)
     }
 
     /// Directory of the large tier, while there is power.
-    pub fn large(&self) -> &Path {
-        &self.large
+    pub fn large(&self) -> PathBuf {
+        self.large.join(&self.store)
+    }
+
+    /// From here on another store is meant, on the same drives: one of that name, or the first.
+    pub fn turn_to(&mut self, store: Option<&str>) {
+        store.unwrap_or(STORE).clone_into(&mut self.store);
+    }
+
+    /// Removes the store that is meant.
+    ///
+    /// # Errors
+    /// If its directories cannot be removed.
+    pub fn remove_store(&self) -> Outcome {
+        for path in [self.flash(), self.large()] {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("cannot remove {}: {error}", path.display()).into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the flash drive has only in memory. `None` where there is no such drive.
+    ///
+    /// # Errors
+    /// If the drive does not answer.
+    pub fn pending_writes(&self) -> Outcome<Option<u64>> {
+        let counters = self.drives.first().map(Drive::counters).transpose()?;
+        Ok(counters.map(|counters| counters.pending_writes))
     }
 
     /// Takes the power away, from the large drive first or last. Returns how many writes were not on the drives yet.
@@ -166,8 +201,7 @@ impl Machine {
     /// If something cannot be removed.
     pub fn remove(mut self) -> Outcome {
         if self.drives.is_empty() {
-            fs::remove_dir_all(&self.flash)?;
-            fs::remove_dir_all(&self.large)?;
+            self.remove_store()?;
         }
         self.drives.drain(..).try_for_each(Drive::remove)
     }

@@ -17,17 +17,15 @@ pub const SIZE_THRESHOLD_BYTES: u64 = 16 << 10;
 const VALUE_BYTES_MIN: usize = 16;
 
 /// Options that make recycling, destaging, index flushes, compactions and block deletion happen within seconds.
-pub fn options(flash: &Path, large: &Path, direct_io: bool) -> Options {
+pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
         flash_capacity_bytes: 5 << 20,
         size_threshold_bytes: SIZE_THRESHOLD_BYTES,
         split_threshold_bytes: 256 << 10,
-        memtable_bytes: 64 << 10,
         overlay_bytes: 1 << 20,
         cache_bytes: 256 << 10,
         index_cache_bytes: 1 << 20,
-        direct_io,
         ..Options::on_tiers(flash, large)
     }
 }
@@ -105,6 +103,8 @@ pub struct Mood {
     pub buffered: f64,
     /// Share of values for the large tier.
     pub large: f64,
+    /// Longest value that is not for the large tier.
+    pub small_bytes_max: u64,
     /// Keys of each caller.
     pub keys: u64,
     /// Most microseconds between two operations.
@@ -117,6 +117,7 @@ pub const MOODS: &[Mood] = &[
         name: "mixed",
         buffered: 0.5,
         large: 0.12,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 220,
         pause_us: 300,
     },
@@ -124,6 +125,7 @@ pub const MOODS: &[Mood] = &[
         name: "sync",
         buffered: 0.05,
         large: 0.1,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 90,
         pause_us: 0,
     },
@@ -131,13 +133,15 @@ pub const MOODS: &[Mood] = &[
         name: "buffered",
         buffered: 1.0,
         large: 0.02,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 90,
-        pause_us: 1_500,
+        pause_us: 12_000,
     },
     Mood {
         name: "large",
         buffered: 0.6,
         large: 0.6,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 60,
         pause_us: 1_000,
     },
@@ -145,8 +149,18 @@ pub const MOODS: &[Mood] = &[
         name: "hot",
         buffered: 0.9,
         large: 0.01,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 25,
         pause_us: 100,
+    },
+    // Hardly a flush: many frames are in the drive's memory at a time.
+    Mood {
+        name: "tiny",
+        buffered: 1.0,
+        large: 0.0,
+        small_bytes_max: 200,
+        keys: 90,
+        pause_us: 2_500,
     },
 ];
 
@@ -159,11 +173,12 @@ impl Mood {
                 _ => rng.random_range(SIZE_THRESHOLD_BYTES..60_000),
             };
         }
-        match rng.random_range(0..10) {
+        let bytes = match rng.random_range(0..10) {
             0..3 => rng.random_range(16..60),
             3..8 => rng.random_range(100..4_000),
             _ => rng.random_range(4_000..SIZE_THRESHOLD_BYTES),
-        }
+        };
+        bytes.min(self.small_bytes_max)
     }
 }
 

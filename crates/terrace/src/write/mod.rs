@@ -267,20 +267,18 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         })
         .collect::<Result<Vec<_>>>()?;
     let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
-    if active(Mutation::BatchInOneCommit) {
-        for record in &records[..records.len() - 1] {
-            engine
-                .log
-                .commit(Committer::User, std::slice::from_ref(record), needs_large_sync, || {
-                    Ok(())
-                })?;
-        }
+    let commit = |records: &[_]| {
+        engine.log.commit(Committer::User, records, needs_large_sync, || {
+            conditions
+                .iter()
+                .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
+        })
+    };
+    let whole_at = usize::from(active(Mutation::BatchInOneCommit) && records.len() > 1);
+    if whole_at > 0 {
+        commit(&records[..whole_at])?;
     }
-    let seq = engine.log.commit(Committer::User, &records, needs_large_sync, || {
-        conditions
-            .iter()
-            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
-    })?;
+    let seq = commit(&records[whole_at..])?;
     engine
         .metrics
         .user_bytes

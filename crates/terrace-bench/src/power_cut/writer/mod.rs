@@ -39,6 +39,9 @@ pub struct WriterArguments {
     /// Where random choices start.
     #[arg(long)]
     pub seed: u64,
+    /// RAM of a memtable.
+    #[arg(long)]
+    pub memtable_bytes: u64,
     /// Through the page cache.
     #[arg(long)]
     pub page_cache: bool,
@@ -57,7 +60,11 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     if arguments.without_fsync {
         super::mutations::leave_out_fsync()?;
     }
-    let options = workload::options(&arguments.flash, &arguments.large, !arguments.page_cache);
+    let options = terrace::Options {
+        direct_io: !arguments.page_cache,
+        memtable_bytes: arguments.memtable_bytes,
+        ..workload::options(&arguments.flash, &arguments.large)
+    };
     let store = match Store::open(options) {
         Ok(store) => store,
         Err(error) => {

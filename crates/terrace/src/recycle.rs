@@ -112,6 +112,10 @@ impl Recycler {
     }
 
     fn ask_for_mark(&mut self) {
+        if active(Mutation::SegmentBeforePersisted) {
+            // Who does not wait for it does not ask for it.
+            return;
+        }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
         if urgent || self.marked_at.elapsed() >= MARK_INTERVAL {
             self.marked_at = Instant::now();

@@ -186,8 +186,9 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         life,
         mood: rng.random_range(0..MOODS.len()),
         seed: rng.random(),
-        page_cache: rng.random_bool(0.2),
-        memtable_bytes: [64 << 10, 64 << 10, 1 << 20][rng.random_range(0..3)],
+        page_cache: rng.random_bool(0.25),
+        memtable_bytes: [64 << 10, 2 << 20][rng.random_range(0..2)],
+        has_neighbour: rng.random_bool(0.3),
         moment: moment(rng),
         is_cut: has_power && rng.random_bool(0.8),
         large_first: rng.random_bool(0.5),
@@ -370,11 +371,12 @@ pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbo
 fn report(cycle: u64, plan: &Plan, life: &Life, took: Duration) {
     let done: u64 = life.done.values().sum();
     println!(
-        "{cycle:4} {:8} {:?}{}{} {} objects, {done} done, {:?}, {} recycled, {} flushes, {} KiB destaged, {} pending, {:.1} s",
+        "{cycle:4} {:8} {:?}{}{}{} {} objects, {done} done, {:?}, {} recycled, {} flushes, {} KiB destaged, {} pending, {:.1} s",
         plan.mood_name(),
         plan.moment,
         if plan.is_cut { "" } else { " kill" },
         if plan.page_cache { " page-cache" } else { "" },
+        if plan.has_neighbour { " neighbour" } else { "" },
         life.objects,
         life.survived,
         life.counts.recycled,

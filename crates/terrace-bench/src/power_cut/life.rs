@@ -69,6 +69,8 @@ pub struct Plan {
     pub page_cache: bool,
     /// RAM of a memtable: small ones make many flushes, large ones let the log come round before one.
     pub memtable_bytes: u64,
+    /// Whether somebody else on the machine syncs the file systems every now and then.
+    pub has_neighbour: bool,
     /// When it ends.
     pub moment: Moment,
     /// Whether the power goes, or only the process.
@@ -129,6 +131,9 @@ impl Writer {
         command.args(["--memtable-bytes", &plan.memtable_bytes.to_string()]);
         if plan.page_cache {
             command.arg("--page-cache");
+        }
+        if plan.has_neighbour {
+            command.arg("--neighbour");
         }
         command.env_remove(terrace::mutation::VARIABLE);
         if let Some(mutant) = mutant {

@@ -20,7 +20,7 @@ const VALUE_BYTES_MIN: usize = 16;
 pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 5 << 20,
+        flash_capacity_bytes: 8 << 20,
         size_threshold_bytes: SIZE_THRESHOLD_BYTES,
         split_threshold_bytes: 256 << 10,
         overlay_bytes: 1 << 20,

@@ -267,18 +267,23 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         })
         .collect::<Result<Vec<_>>>()?;
     let needs_large_sync = durability == Durability::Buffered && placed.iter().any(|placed| placed.pending.is_some());
-    let commit = |records: &[_]| {
-        engine.log.commit(Committer::User, records, needs_large_sync, || {
-            conditions
-                .iter()
-                .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
-        })
+    let decide = || {
+        conditions
+            .iter()
+            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
     };
-    let whole_at = usize::from(active(Mutation::BatchInOneCommit) && records.len() > 1);
-    if whole_at > 0 {
-        commit(&records[..whole_at])?;
-    }
-    let seq = commit(&records[whole_at..])?;
+    let seq = if active(Mutation::BatchInOneCommit) {
+        let each = records.iter().enumerate().map(|(at, record)| {
+            let decide_once = || if at == 0 { decide() } else { Ok(()) };
+            let record = std::slice::from_ref(record);
+            engine
+                .log
+                .commit(Committer::User, record, needs_large_sync, decide_once)
+        });
+        each.collect::<Result<Vec<_>>>()?.pop().unwrap_or(0)
+    } else {
+        engine.log.commit(Committer::User, &records, needs_large_sync, decide)?
+    };
     engine
         .metrics
         .user_bytes

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Outcome;
 use caller::Caller;
-use rand::{SeedableRng, rngs::StdRng};
+use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{collections::BTreeMap, io::BufRead, path::PathBuf, sync::mpsc::sync_channel, time::Duration};
 use terrace::{ScanRange, Store};
 
@@ -45,6 +45,9 @@ pub struct WriterArguments {
     /// Through the page cache.
     #[arg(long)]
     pub page_cache: bool,
+    /// Syncs the file systems now and then, as another process may.
+    #[arg(long)]
+    pub neighbour: bool,
     /// Leaves out every fsync (not fdatasync): those of lsm-tree, and of directories.
     #[arg(long)]
     pub without_fsync: bool,
@@ -92,11 +95,27 @@ pub fn run(arguments: WriterArguments) -> Outcome {
             let caller = Caller::new(&store, arguments.life, number, mood, &held, own_rng, snapshots);
             scope.spawn(move || caller.run());
         }
+        if arguments.neighbour {
+            let directories = [&arguments.flash, &arguments.large];
+            scope.spawn(move || sync_file_systems(directories, rng));
+        }
         loop {
             std::thread::sleep(COUNTS_INTERVAL);
             say_counts(&store);
         }
     })
+}
+
+/// What the kernel and other processes do of their own accord. It must not be needed, and it must not hurt: it makes
+/// things durable in an order that the engine did not ask for.
+fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
+    loop {
+        std::thread::sleep(Duration::from_millis(rng.random_range(10..150)));
+        for directory in directories {
+            // With the power gone it fails, and nobody minds.
+            let _ = std::fs::File::open(directory).map(rustix::fs::syncfs);
+        }
+    }
 }
 
 fn say_counts(store: &Store) {

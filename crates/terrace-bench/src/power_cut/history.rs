@@ -17,7 +17,7 @@ use std::{
 };
 
 /// Share of cycles on a store of their own.
-const YOUNG_SHARE: f64 = 0.1;
+const YOUNG_SHARE: f64 = 0.15;
 /// So that short histories have cuts during recovery, too.
 const OPENING_EVERY: u64 = 6;
 
@@ -43,6 +43,7 @@ pub struct History {
 #[derive(Debug, Default)]
 pub struct Tally {
     cycles: u64,
+    lives: u64,
     cuts: u64,
     kills: u64,
     ended_in_recovery: u64,
@@ -61,7 +62,7 @@ pub struct Tally {
 
 impl Tally {
     fn count(&mut self, life: &Life, plan: &Plan) {
-        self.cycles += 1;
+        self.lives += 1;
         self.cuts += u64::from(plan.is_cut);
         self.kills += u64::from(!plan.is_cut);
         self.ended_in_recovery += u64::from(life.ended_in_recovery);
@@ -138,8 +139,8 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} cycles in {:.0} s: {} power cuts, {} kills; {} of them during recovery, {} of a store just made",
-            self.cycles, self.seconds, self.cuts, self.kills, self.ended_in_recovery, self.young
+            "{} cycles, {} lives of the writer in {:.0} s: {} power cuts, {} kills; {} of them during recovery, {} of a young store",
+            self.cycles, self.lives, self.seconds, self.cuts, self.kills, self.ended_in_recovery, self.young
         )?;
         let done: Vec<String> = self
             .done
@@ -199,6 +200,11 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         is_cut: has_power && rng.random_bool(0.8),
         large_first: rng.random_bool(0.5),
     };
+    if !plan.is_cut && rng.random_bool(0.6) {
+        plan.page_cache = true;
+        plan.mood = calm_mood(rng);
+        plan.moment = Moment::Time(Duration::from_micros(rng.random_range(50_000..700_000)));
+    }
     if matches!(plan.moment, Moment::Unflushed { .. }) {
         // Elsewhere there is hardly ever anything unflushed.
         plan.mood = calm_mood(rng);
@@ -206,16 +212,12 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
     }
     if life.is_multiple_of(OPENING_EVERY) {
         plan.moment = opening(rng);
-    } else if before.left_cached && rng.random_bool(0.7) {
+    } else if before.left_cached && rng.random_bool(0.8) {
+        // The index is flushed as soon as the store is open: recycling wants it.
         plan.page_cache = true;
         plan.is_cut = has_power;
-        plan.mood = calm_mood(rng);
-        plan.moment = Moment::Event {
-            name: "flushed the index",
-            nth: rng.random_range(1..3),
-            delay: Duration::from_micros(rng.random_range(0..20_000)),
-        };
-    } else if before.pending_writes >= 4 && rng.random_bool(0.4) {
+        plan.moment = Moment::Opening(Duration::from_micros(rng.random_range(20_000..500_000)));
+    } else if before.pending_writes >= 4 && rng.random_bool(0.6) {
         plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
     }
     plan
@@ -253,12 +255,21 @@ fn moment(rng: &mut StdRng) -> Moment {
     }
 }
 
-/// How the first life of a new store goes: it is to end while the store is made, or soon after.
-fn birth(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
-    let moment = match rng.random_range(0..4) {
+/// How an early life of a store goes: it is to end while the store is made, or soon after. Nothing is recycled yet, so what a
+/// cut left behind a hole is still there when the next life ends.
+fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
+    let mut mood = rng.random_range(0..MOODS.len());
+    let moment = match rng.random_range(0..6) {
         0 => Moment::Opening(Duration::from_micros(rng.random_range(0..60_000))),
-        1 => Moment::Acknowledgements(rng.random_range(1..8)),
-        2 => Moment::Event {
+        1 | 2 => Moment::Acknowledgements(rng.random_range(1..40)),
+        3 => {
+            mood = calm_mood(rng);
+            Moment::Unflushed {
+                writes: rng.random_range(4..24),
+                after: Duration::from_micros(rng.random_range(2_000..60_000)),
+            }
+        }
+        4 => Moment::Event {
             name: "began a segment",
             nth: rng.random_range(1..4),
             delay: Duration::from_micros(rng.random_range(0..2_000)),
@@ -267,7 +278,9 @@ fn birth(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
     };
     Plan {
         moment,
+        mood,
         is_cut: has_power,
+        large_first: false,
         ..plan(rng, life, has_power, Before::default())
     }
 }
@@ -315,14 +328,20 @@ impl Runner<'_> {
         Ok(life)
     }
 
-    /// A cycle on a store that is made for it, and cut while it is young.
+    /// A cycle on a store that is made for it, and cut once or a few times while it is young.
     fn new_store(&mut self, cycle: u64) -> Outcome<Option<Violation>> {
-        let number = self.next_life();
         self.machine.turn_to(Some(&format!("young-{cycle}")));
-        let plan = birth(&mut self.rng, number, self.has_power);
-        let mut life = self.live(cycle, &plan, Journal::default())?;
-        self.tally.count(&life, &plan);
-        self.tally.young += 1;
+        let mut life = Life::default();
+        for _ in 0..self.rng.random_range(1..4) {
+            let number = self.next_life();
+            let plan = early(&mut self.rng, number, self.has_power);
+            life = self.live(cycle, &plan, std::mem::take(&mut life.journal))?;
+            self.tally.count(&life, &plan);
+            self.tally.young += 1;
+            if life.violation.is_some() {
+                break;
+            }
+        }
         if life.violation.is_none() {
             let journal = std::mem::take(&mut life.journal);
             life = self.look(cycle, journal)?;
@@ -339,6 +358,7 @@ impl Runner<'_> {
         let mut journal = Journal::default();
         let mut before = Before::default();
         for cycle in 1..=cycles {
+            self.tally.cycles = cycle;
             let violation = if self.rng.random_bool(YOUNG_SHARE) {
                 self.new_store(cycle)?
             } else {

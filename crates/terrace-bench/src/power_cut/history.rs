@@ -8,7 +8,7 @@ use super::{
     workload::MOODS,
     writer::TOLD,
 };
-use crate::Outcome;
+use crate::{Outcome, drive::Survival};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use std::{
     collections::BTreeMap,
@@ -17,9 +17,9 @@ use std::{
 };
 
 /// Share of cycles on a store of their own.
-const YOUNG_SHARE: f64 = 0.15;
+const YOUNG_SHARE: f64 = 0.12;
 /// So that short histories have cuts during recovery, too.
-const OPENING_EVERY: u64 = 6;
+const OPENING_EVERY: u64 = 8;
 
 /// A failure, and when.
 #[derive(Debug)]
@@ -198,6 +198,12 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         has_neighbour: rng.random_bool(0.4),
         moment: moment(rng),
         is_cut: has_power && rng.random_bool(0.8),
+        survival: match rng.random_range(0..20) {
+            0..12 => Survival::Torn,
+            12..17 => Survival::Random,
+            17..19 => Survival::None,
+            _ => Survival::Prefix,
+        },
         large_first: rng.random_bool(0.5),
     };
     if !plan.is_cut && rng.random_bool(0.6) {
@@ -239,7 +245,7 @@ fn moment(rng: &mut StdRng) -> Moment {
     match rng.random_range(0..100) {
         0..5 => opening(rng),
         5..20 => Moment::Acknowledgements(rng.random_range(1..12)),
-        20..40 => {
+        20..38 => {
             let delays = [0, rng.random_range(0..3_000), rng.random_range(0..60_000)];
             Moment::Event {
                 name: TOLD.choose(rng).copied().unwrap_or(TOLD[0]),
@@ -247,9 +253,9 @@ fn moment(rng: &mut StdRng) -> Moment {
                 delay: Duration::from_micros(delays[rng.random_range(0..delays.len())]),
             }
         }
-        40..75 => Moment::Unflushed {
+        38..82 => Moment::Unflushed {
             writes: rng.random_range(1..32),
-            after: Duration::from_micros(rng.random_range(2_000..900_000)),
+            after: Duration::from_micros(rng.random_range(2_000..1_400_000)),
         },
         _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
     }

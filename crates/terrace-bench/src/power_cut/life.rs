@@ -10,7 +10,7 @@ use super::{
     protocol::{Counts, Said},
     workload::MOODS,
 };
-use crate::Outcome;
+use crate::{Outcome, drive::Survival};
 use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader, Read, Write},
@@ -75,6 +75,8 @@ pub struct Plan {
     pub moment: Moment,
     /// Whether the power goes, or only the process.
     pub is_cut: bool,
+    /// What becomes of what the drives have only in memory.
+    pub survival: Survival,
     /// Which drive's power goes first, a moment before the other's.
     pub large_first: bool,
 }
@@ -247,7 +249,7 @@ pub fn run(machine: &mut Machine, plan: &Plan, journal: Journal, mutant: Option<
     let ended_early = course.listen(&mut writer, machine)?;
     course.cut_at = Some(Instant::now());
     if plan.is_cut {
-        course.life.pending_writes = machine.cut(plan.large_first)?;
+        course.life.pending_writes = machine.cut(plan.large_first, plan.survival)?;
     }
     let errors = writer.kill()?;
     while let Ok(Heard { at, said: Some(said) }) = writer.lines.recv() {
@@ -343,6 +345,8 @@ impl Course<'_> {
                 self.kinds.remove(&op);
                 self.life.journal.refused(op);
             }
+            // It reports what it cannot read, and with the power gone it can read nothing.
+            Said::Broken(what) if what.starts_with("verify:") && self.cut_at.is_some_and(|cut_at| at >= cut_at) => {}
             Said::Broken(what) => {
                 let check = match what.split_once(':').map_or("", |(kind, _)| kind) {
                     "value" => Check::Value,

@@ -6,7 +6,7 @@
 
 use crate::{
     Outcome,
-    drive::{Drive, DriveSpec, Profile},
+    drive::{Drive, DriveSpec, Profile, Survival},
 };
 use std::{
     fmt, fs,
@@ -172,14 +172,14 @@ impl Machine {
     ///
     /// # Errors
     /// If a drive does not answer.
-    pub fn cut(&mut self, large_first: bool) -> Outcome<u64> {
+    pub fn cut(&mut self, large_first: bool, survival: Survival) -> Outcome<u64> {
         let mut order: Vec<&Drive> = self.drives.iter().collect();
         if large_first {
             order.reverse();
         }
         let mut pending = 0;
         for drive in order {
-            pending += drive.cut_with(crate::drive::Survival::Any)?.pending_writes;
+            pending += drive.cut_with(survival)?.pending_writes;
         }
         Ok(pending)
     }

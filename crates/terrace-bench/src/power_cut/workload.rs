@@ -20,7 +20,7 @@ const VALUE_BYTES_MIN: usize = 16;
 pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
-        flash_capacity_bytes: 8 << 20,
+        flash_capacity_bytes: 6 << 20,
         size_threshold_bytes: SIZE_THRESHOLD_BYTES,
         split_threshold_bytes: 256 << 10,
         overlay_bytes: 1 << 20,
@@ -153,6 +153,15 @@ pub const MOODS: &[Mood] = &[
         keys: 25,
         pause_us: 100,
     },
+    // Much is alive when its segment is drained, and goes to the large drive, which has else little to do.
+    Mood {
+        name: "cold",
+        buffered: 1.0,
+        large: 0.0,
+        small_bytes_max: 6_000,
+        keys: 350,
+        pause_us: 5_000,
+    },
     // Hardly a flush: many frames are in the drive's memory at a time.
     Mood {
         name: "tiny",
@@ -174,7 +183,7 @@ impl Mood {
             };
         }
         let bytes = match rng.random_range(0..10) {
-            0..3 => rng.random_range(16..60),
+            0..3 if self.keys < 300 => rng.random_range(16..60),
             3..8 => rng.random_range(100..4_000),
             _ => rng.random_range(4_000..SIZE_THRESHOLD_BYTES),
         };

@@ -1,4 +1,7 @@
+//! What a journal calls right after a cut, and what it does not.
+
 #![allow(clippy::unwrap_used)]
+
 use super::*;
 use crate::power_cut::workload::op;
 

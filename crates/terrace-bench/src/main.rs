@@ -24,6 +24,8 @@ struct Arguments {
 enum Command {
     /// Emulated drives: create, mount, damage, cut and remove them.
     Drive(drive::Arguments),
+    /// Measures the profiles of the drives with fio: figures 6 and 7 of the MRIS paper.
+    Drives(drive::MeasureArguments),
     /// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
     PowerCut(power_cut::Arguments),
     /// What `power-cut` starts and kills.
@@ -38,6 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Drive(arguments) => drive::run(arguments),
+        Command::Drives(arguments) => drive::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
         Command::Mris(arguments) => mris::run(arguments),

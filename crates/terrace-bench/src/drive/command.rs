@@ -162,8 +162,11 @@ impl From<FaultArgument> for Fault {
 /// # Errors
 /// If the action fails.
 pub fn run(arguments: Arguments) -> Outcome {
-    let root = arguments.runtime.unwrap_or_else(place::root);
-    let open = |name: &str| Drive::open_in(&root, name);
+    let root = arguments.runtime.clone().unwrap_or_else(place::root);
+    let open = |name: &str| match &arguments.runtime {
+        Some(root) => Drive::open_in(root, name),
+        None => Drive::open(name),
+    };
     match arguments.action {
         Action::Create(create) => {
             let spec = DriveSpec {
@@ -254,6 +257,7 @@ fn show(counters: &Counters, json: bool) -> Outcome {
             traffic.waited_nanoseconds as f64 / 1e9
         );
     }
+    println!("late     {:>12.3} s", counters.late_nanoseconds as f64 / 1e9);
     println!("flushes  {:>12}", counters.flushes);
     println!("failed   {:>12}", counters.failed);
     println!("cuts     {:>12}", counters.cuts);

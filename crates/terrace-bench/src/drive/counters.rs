@@ -33,6 +33,8 @@ pub struct Counters {
     pub cuts: u64,
     /// Time with at least one request unanswered, in nanoseconds: what `iostat` calls utilisation.
     pub busy_nanoseconds: u64,
+    /// Time by which answers went out after they were due, summed: what a busy host costs the emulation.
+    pub late_nanoseconds: u64,
     /// What the model did inside.
     pub internals: Internals,
     /// Writes in memory now.
@@ -65,6 +67,7 @@ impl Counters {
             failed: self.failed.saturating_sub(earlier.failed),
             cuts: self.cuts.saturating_sub(earlier.cuts),
             busy_nanoseconds: self.busy_nanoseconds.saturating_sub(earlier.busy_nanoseconds),
+            late_nanoseconds: self.late_nanoseconds.saturating_sub(earlier.late_nanoseconds),
             internals: Internals {
                 busy_nanoseconds: now.busy_nanoseconds.saturating_sub(then.busy_nanoseconds),
                 positionings: now.positionings.saturating_sub(then.positionings),

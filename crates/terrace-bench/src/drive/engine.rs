@@ -242,8 +242,10 @@ impl Engine {
     fn pass_time(&self, state: &mut State) -> Vec<Due> {
         let now = Instant::now();
         let after = model::microseconds(self.profile.overhead_us.after);
+        // What is answered now reaches its caller then.
+        let caller_now = state.clock.at(now) + after;
         let mut events = std::mem::take(&mut state.events);
-        state.model.advance(state.clock.at(now) + after, &mut events);
+        state.model.advance(caller_now, &mut events);
         let mut due = Vec::new();
         for event in events.drain(..) {
             match event {
@@ -252,14 +254,16 @@ impl Engine {
                         eprintln!("write {id} cannot be put on the media: {error}");
                     }
                 }
-                Event::Completed { id, at } => due.extend(self.complete(state, id, at)),
+                Event::Completed { id, at } => {
+                    state.counting.counters.late_nanoseconds += caller_now.saturating_sub(at);
+                    due.extend(self.complete(state, id, at));
+                }
             }
         }
         state.events = events;
-        if state.waiting.is_empty() {
-            if let Some(since) = state.busy_since.take() {
-                state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
-            }
+        let since = state.busy_since.take_if(|_| state.waiting.is_empty());
+        if let Some(since) = since {
+            state.counting.counters.busy_nanoseconds += now.saturating_duration_since(since).as_nanos() as u64;
         }
         let next = state
             .model

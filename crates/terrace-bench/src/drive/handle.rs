@@ -63,7 +63,6 @@ impl Drive {
     /// As there.
     pub fn create_in(root: &Path, spec: DriveSpec) -> Outcome<Self> {
         system::check_requirements()?;
-        let place = Place::of(root, &spec.name)?;
         let bytes = spec.bytes / 4096 * 4096;
         if bytes < SMALLEST_BYTES {
             return Err(format!("a drive of {bytes} bytes is too small: use at least {SMALLEST_BYTES}").into());
@@ -76,6 +75,7 @@ impl Drive {
             .map_err(in_directory)?
             .join(format!("{}.drive", spec.name));
         fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
+        let place = Place::of(root, &spec.name)?;
         fs::create_dir(place.directory()).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => format!("a drive called `{}` exists: remove it first", spec.name),
             _ => format!("cannot create {}: {error}", place.directory().display()),
@@ -115,13 +115,12 @@ impl Drive {
         fs::create_dir(self.place.mount_point())?;
         self.start_daemon()?;
         // Formatting at the pace of an old disk takes minutes and teaches nothing.
-        self.ask(&Command::Pace { pace: Pace::Instant })?;
+        self.set_pace(Pace::Instant)?;
         let device = self.attach()?;
         let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let arguments = ["-q", "-F", "-m", "0", "-E", options].map(OsStr::new);
         system::run("mkfs.ext4", arguments.into_iter().chain([device.as_ref()]))?;
-        self.ask(&Command::Pace { pace: Pace::Model })?;
-        Ok(())
+        self.set_pace(Pace::Model)
     }
 
     /// The drive of that name.
@@ -370,6 +369,7 @@ impl Drive {
     ///
     /// # Errors
     /// If the drive has no power already.
+    #[allow(dead_code, reason = "for the parts of this program that run on drives")]
     pub fn cut(&self) -> Outcome {
         self.cut_with(Survival::Any).map(drop)
     }
@@ -396,6 +396,14 @@ impl Drive {
         self.revive()?;
         self.ask(&Command::PowerOn)?;
         self.attach().map(drop)
+    }
+
+    /// Whether time passes as modelled, or everything happens at once and for good: to lay out data before a measurement.
+    ///
+    /// # Errors
+    /// If the daemon refuses.
+    pub fn set_pace(&self, pace: Pace) -> Outcome {
+        self.ask(&Command::Pace { pace }).map(drop)
     }
 
     /// Adds a fault, or ends them all.

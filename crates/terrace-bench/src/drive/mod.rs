@@ -14,8 +14,10 @@ mod counters;
 mod daemon;
 mod engine;
 mod fault;
+mod figures;
 mod filesystem;
 mod handle;
+mod measure;
 mod media;
 mod model;
 mod place;
@@ -25,14 +27,17 @@ mod system;
 #[cfg(test)]
 mod tests;
 
+// The interface for the parts of this program that run on drives; not all of it is used yet.
 pub use command::{Arguments, run};
-// The interface for the parts of this program that run on drives.
 #[allow(unused_imports)]
 pub use counters::{Counters, Traffic};
+#[allow(unused_imports)]
+pub use engine::Pace;
 #[allow(unused_imports)]
 pub use fault::Fault;
 #[allow(unused_imports)]
 pub use handle::{Drive, DriveSpec};
+pub use measure::{MeasureArguments, measure};
 #[allow(unused_imports)]
 pub use media::{CutReport, Survival};
 #[allow(unused_imports)]

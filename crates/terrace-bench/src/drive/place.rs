@@ -58,6 +58,8 @@ impl Place {
             )
             .into());
         }
+        // As the kernel shows it in its lists of mounts and loop devices.
+        let root = root.canonicalize().or_else(|_| std::path::absolute(root))?;
         Ok(Self {
             directory: root.join(name),
         })
@@ -73,7 +75,8 @@ impl Place {
     /// # Errors
     /// If the directory cannot be read.
     pub fn all(root: &Path) -> Outcome<Vec<Self>> {
-        let entries = match std::fs::read_dir(root) {
+        let root = root.canonicalize().or_else(|_| std::path::absolute(root))?;
+        let entries = match std::fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(format!("cannot read {}: {error}", root.display()).into()),

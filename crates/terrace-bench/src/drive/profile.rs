@@ -54,8 +54,8 @@ pub struct Overhead {
 impl Default for Overhead {
     fn default() -> Self {
         Self {
-            before: 25.0,
-            after: 25.0,
+            before: 20.0,
+            after: 20.0,
         }
     }
 }

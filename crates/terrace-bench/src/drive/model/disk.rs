@@ -12,7 +12,7 @@
 
 use super::extents::{Dirty, Extent};
 use super::geometry::Geometry;
-use super::{Agenda, Event, Internals, Model, Nanoseconds, Operation, Request, microseconds, transfer};
+use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Request, microseconds, transfer};
 use crate::drive::profile::DiskProfile;
 use std::collections::VecDeque;
 
@@ -57,7 +57,7 @@ pub struct Disk {
     /// Time of the last event: nothing happens before it any more.
     now: Nanoseconds,
     head: u64,
-    link_free: Nanoseconds,
+    link: Link,
     last_arrival: Nanoseconds,
     /// Reads for the media, with their arrival.
     reads: Vec<(Nanoseconds, Request)>,
@@ -70,6 +70,8 @@ pub struct Disk {
     stream: Option<Stream>,
     dirty: Dirty,
     work: Option<(Nanoseconds, Work)>,
+    /// Whether the last work was a read.
+    was_read: bool,
     agenda: Agenda,
     internals: Internals,
 }
@@ -83,7 +85,7 @@ impl Disk {
             bytes,
             now: 0,
             head: 0,
-            link_free: 0,
+            link: Link::default(),
             last_arrival: 0,
             reads: Vec::new(),
             writes: VecDeque::new(),
@@ -93,6 +95,7 @@ impl Disk {
             stream: None,
             dirty: Dirty::default(),
             work: None,
+            was_read: false,
             agenda: Agenda::default(),
             internals: Internals::default(),
         }
@@ -104,9 +107,8 @@ impl Disk {
 
     /// When a transfer between cache and host that could begin `at` ends.
     fn link(&mut self, at: Nanoseconds, bytes: u64) -> Nanoseconds {
-        let end = at.max(self.link_free) + self.command() + transfer(bytes, self.profile.link_mb_per_s);
-        self.link_free = end;
-        end
+        let duration = self.command() + transfer(bytes, self.profile.link_mb_per_s);
+        self.link.book(at, at, duration)
     }
 
     fn arrive(&mut self, at: Nanoseconds, request: Request) {
@@ -140,7 +142,6 @@ impl Disk {
             Some(ready) => {
                 self.internals.cache_hits += 1;
                 let done = self.link(at, request.bytes).max(ready);
-                self.link_free = done;
                 self.agenda.complete(done, request.id);
             }
             None => self.reads.push((at, request)),
@@ -227,34 +228,43 @@ impl Disk {
             return;
         }
         let read = self.best_read(at);
-        let write = if self.wants_write_back(at) {
+        let extent = if self.wants_write_back(at) {
             self.best_extent(at)
         } else {
             None
         };
-        match (read, write) {
-            (Some((cost, index, is_starving)), write)
-                if is_starving || write.is_none_or(|(other, _)| cost <= other) =>
-            {
-                let (arrival, request) = self.reads.remove(index);
-                let begun = at.max(arrival + self.command());
-                self.end_stream(begun);
-                let positioned = begun + self.geometry.position(begun, self.head, request.offset, 0);
-                let until = positioned + self.geometry.transfer(request.offset, request.bytes);
-                self.occupy(at, until, Work::Read(request));
-            }
-            (_, Some((_, start))) => {
-                self.end_stream(at);
-                let Some(piece) = self.dirty.take(start, PIECE_BYTES) else {
-                    return;
-                };
-                let settle = microseconds(self.profile.write_settle_ms * 1_000.0);
-                let positioned = at + self.geometry.position(at, self.head, piece.start, settle);
-                let until = positioned + self.geometry.transfer(piece.start, piece.end - piece.start);
-                self.occupy(at, until, Work::WriteBack { piece });
-            }
-            _ => {}
+        // Somebody waits for a read, and for a write only if the cache is full or flushed: these take turns.
+        let is_awaited = self.flush.is_some() || !self.writes.is_empty();
+        match (read, extent) {
+            (_, Some(start)) if read.is_none() || (is_awaited && self.was_read) => self.begin_write_back(at, start),
+            (Some(index), _) => self.begin_read(at, index),
+            (None, _) => {}
         }
+    }
+
+    fn begin_read(&mut self, at: Nanoseconds, index: usize) {
+        let (arrival, request) = self.reads.remove(index);
+        let begun = at.max(arrival + self.command());
+        self.end_stream(begun);
+        let positioned = begun + self.geometry.position(begun, self.head, request.offset, 0);
+        let until = positioned + self.geometry.transfer(request.offset, request.bytes);
+        self.was_read = true;
+        self.occupy(at, until, Work::Read(request));
+    }
+
+    fn begin_write_back(&mut self, at: Nanoseconds, start: u64) {
+        self.end_stream(at);
+        let Some(piece) = self.dirty.take(start, PIECE_BYTES) else {
+            return;
+        };
+        let positioned = at + self.geometry.position(at, self.head, piece.start, self.settle());
+        let until = positioned + self.geometry.transfer(piece.start, piece.end - piece.start);
+        self.was_read = false;
+        self.occupy(at, until, Work::WriteBack { piece });
+    }
+
+    fn settle(&self) -> Nanoseconds {
+        microseconds(self.profile.write_settle_ms * 1_000.0)
     }
 
     fn occupy(&mut self, from: Nanoseconds, until: Nanoseconds, work: Work) {
@@ -263,24 +273,22 @@ impl Disk {
         self.work = Some((until, work));
     }
 
-    /// The queued read with the shortest positioning: its cost, place, and whether it waited too long.
-    fn best_read(&self, at: Nanoseconds) -> Option<(Nanoseconds, usize, bool)> {
+    /// The queued read with the shortest positioning, or the oldest if it waited too long.
+    fn best_read(&self, at: Nanoseconds) -> Option<usize> {
         let (oldest, _) = self.reads.first()?;
         if at.saturating_sub(*oldest) > STARVING {
-            return Some((0, 0, true));
+            return Some(0);
         }
         let seen = self.reads.iter().take(self.profile.queue).enumerate();
-        let costs =
-            seen.map(|(index, (_, read))| (self.geometry.position(at, self.head, read.offset, 0), index, false));
-        costs.min()
+        let costs = seen.map(|(index, (_, read))| (self.geometry.position(at, self.head, read.offset, 0), index));
+        costs.min().map(|(_, index)| index)
     }
 
     /// The dirty extent with the shortest positioning, among those near the head.
-    fn best_extent(&self, at: Nanoseconds) -> Option<(Nanoseconds, u64)> {
-        let settle = microseconds(self.profile.write_settle_ms * 1_000.0);
+    fn best_extent(&self, at: Nanoseconds) -> Option<u64> {
         let near = self.dirty.near(self.head, NEIGHBOURS);
-        near.map(|start| (self.geometry.position(at, self.head, start, settle), start))
-            .min()
+        let costs = near.map(|start| (self.geometry.position(at, self.head, start, self.settle()), start));
+        costs.min().map(|(_, start)| start)
     }
 
     /// The media are done with something.
@@ -380,7 +388,6 @@ impl Model for Disk {
         let (head, internals) = (self.head, self.internals);
         *self = Self {
             now: at,
-            link_free: at,
             last_arrival: at,
             head,
             internals,

@@ -10,7 +10,7 @@
 //! Invariants: those of [`super`]. Times are decided on arrival, except for what stays in the buffer.
 
 use super::mapping::{Mapping, Moved};
-use super::{Agenda, Event, Internals, Model, Nanoseconds, Operation, Request, microseconds, transfer};
+use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Request, microseconds, transfer};
 use crate::drive::profile::FlashProfile;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -42,7 +42,7 @@ pub struct Flash {
     bytes: u64,
     mapping: Mapping,
     channels: Vec<Nanoseconds>,
-    link_free: Nanoseconds,
+    link: Link,
     buffer: VecDeque<Buffered>,
     /// Bytes in the buffer: not programmed, or being programmed.
     buffered_bytes: u64,
@@ -61,7 +61,7 @@ impl Flash {
             channels: vec![0; profile.channels],
             profile,
             bytes,
-            link_free: 0,
+            link: Link::default(),
             buffer: VecDeque::new(),
             buffered_bytes: 0,
             leaving: BinaryHeap::new(),
@@ -75,11 +75,9 @@ impl Flash {
         request.offset / self.profile.page_bytes..request.end().div_ceil(self.profile.page_bytes)
     }
 
-    /// A transfer over the link that could begin `at`: when it ends.
-    fn link(&mut self, at: Nanoseconds, bytes: u64) -> Nanoseconds {
-        let end = at.max(self.link_free) + transfer(bytes, self.profile.link_mb_per_s);
-        self.link_free = end;
-        end
+    /// A transfer over the link that could begin at `ready`, for a request that arrived at `at`: when it ends.
+    fn link(&mut self, at: Nanoseconds, ready: Nanoseconds, bytes: u64) -> Nanoseconds {
+        self.link.book(at, ready, transfer(bytes, self.profile.link_mb_per_s))
     }
 
     /// Reads pages into the chips' registers: when the first and the last is there.
@@ -113,7 +111,7 @@ impl Flash {
         let done = if let Some(ready) = ready.or(is_buffered.then_some(at)) {
             self.internals.cache_hits += 1;
             let begun = at + microseconds(self.profile.hit_us);
-            self.link(begun, request.bytes).max(ready)
+            self.link(at, begun, request.bytes).max(ready)
         } else {
             let pages = self.pages(request);
             let mut touched: Vec<usize> = pages.clone().map(|page| self.mapping.channel(page)).collect();
@@ -122,7 +120,7 @@ impl Flash {
             let set_up = self.profile.read_command_us + self.profile.channel_us * touched.len() as f64;
             let (first, last) = self.sense(at + microseconds(set_up), pages);
             self.internals.positionings += 1;
-            self.link(first, request.bytes).max(last)
+            self.link(at, first, request.bytes).max(last)
         };
         self.agenda.complete(done, request.id);
         // A reader that went on where it was is sequential; prefetching starts with its second read.
@@ -169,7 +167,7 @@ impl Flash {
             accepted = accepted.max(left);
         }
         let begun = accepted + microseconds(self.profile.write_command_us);
-        let done = self.link(begun, request.bytes);
+        let done = self.link(at, begun, request.bytes);
         self.agenda.complete(done, request.id);
         self.buffered_bytes += request.bytes;
         let due = accepted + microseconds(self.profile.write_back_ms * 1_000.0);
@@ -256,7 +254,7 @@ impl Model for Flash {
 
     fn power_cycle(&mut self, at: Nanoseconds) {
         self.channels.fill(at);
-        self.link_free = at;
+        self.link = Link::default();
         self.buffer.clear();
         self.buffered_bytes = 0;
         self.leaving.clear();

@@ -3,7 +3,7 @@
 //!
 //! Invariants: those of [`super`]. Writes settle in the order of their arrival.
 
-use super::{Agenda, Event, Internals, Model, Nanoseconds, Operation, Request, microseconds, transfer};
+use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Request, microseconds, transfer};
 use crate::drive::profile::FlatProfile;
 use std::collections::VecDeque;
 
@@ -13,8 +13,7 @@ pub struct Flat {
     profile: FlatProfile,
     /// When each lane is free again.
     lanes: Vec<Nanoseconds>,
-    /// When the link to the host is free again.
-    link_free: Nanoseconds,
+    link: Link,
     /// Buffered writes: when they settle on their own, and which.
     buffered: VecDeque<(Nanoseconds, u64)>,
     agenda: Agenda,
@@ -28,7 +27,7 @@ impl Flat {
         Self {
             profile,
             lanes,
-            link_free: 0,
+            link: Link::default(),
             buffered: VecDeque::new(),
             agenda: Agenda::default(),
             internals: Internals::default(),
@@ -41,9 +40,8 @@ impl Flat {
             return at + latency + link;
         };
         let accessed = at.max(*lane) + latency;
-        let end = accessed.max(self.link_free) + link;
+        let end = self.link.book(at, accessed, link);
         *lane = end;
-        self.link_free = end;
         self.internals.busy_nanoseconds += latency + link;
         end
     }
@@ -91,7 +89,7 @@ impl Model for Flat {
 
     fn power_cycle(&mut self, at: Nanoseconds) {
         self.lanes.fill(at);
-        self.link_free = at;
+        self.link = Link::default();
         self.buffered.clear();
         self.agenda = Agenda::default();
     }

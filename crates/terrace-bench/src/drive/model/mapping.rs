@@ -180,4 +180,26 @@ impl Mapping {
         }
         moved
     }
+
+    /// Checks the invariants.
+    #[cfg(test)]
+    pub fn check(&self) {
+        for (page, physical) in self
+            .physical
+            .iter()
+            .enumerate()
+            .filter(|(_, physical)| **physical != NONE)
+        {
+            assert_eq!(self.logical[(*physical - 1) as usize] as usize, page + 1);
+        }
+        for (number, channel) in self.channels.iter().enumerate() {
+            let blocks = channel.valid.len();
+            for (block, valid) in channel.valid.iter().enumerate() {
+                let first = (number * blocks + block) * self.block_pages as usize;
+                let pages = &self.logical[first..first + self.block_pages as usize];
+                assert_eq!(pages.iter().filter(|page| **page != NONE).count(), *valid as usize);
+            }
+            assert_eq!(u64::from(channel.valid.iter().sum::<u32>()), channel.valid_pages);
+        }
+    }
 }

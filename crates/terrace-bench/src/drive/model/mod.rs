@@ -14,12 +14,13 @@ mod flash;
 mod flat;
 mod geometry;
 mod mapping;
+pub mod rates;
 #[cfg(test)]
 mod tests;
 
 use super::profile::{Kind, Profile};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Virtual time since the drive was switched on, in nanoseconds.
 pub type Nanoseconds = u64;
@@ -82,16 +83,6 @@ pub enum Event {
         /// When.
         at: Nanoseconds,
     },
-}
-
-impl Event {
-    /// When it happens.
-    #[cfg(test)]
-    pub fn at(&self) -> Nanoseconds {
-        match self {
-            Event::Completed { at, .. } | Event::Settled { at, .. } => *at,
-        }
-    }
 }
 
 /// A drive's behaviour in time.
@@ -186,5 +177,32 @@ impl Agenda {
                 );
             }
         }
+    }
+}
+
+/// The cable to the host: one transfer at a time, each in the first gap that is long enough.
+#[derive(Debug, Default)]
+struct Link {
+    /// Booked times, in order.
+    booked: VecDeque<(Nanoseconds, Nanoseconds)>,
+}
+
+impl Link {
+    /// Books a transfer that may begin at `at`, for a request that arrived at `now`: when it ends.
+    fn book(&mut self, now: Nanoseconds, at: Nanoseconds, duration: Nanoseconds) -> Nanoseconds {
+        while self.booked.front().is_some_and(|(_, end)| *end <= now) {
+            self.booked.pop_front();
+        }
+        let mut begin = at.max(now);
+        let mut place = self.booked.len();
+        for (index, (start, end)) in self.booked.iter().enumerate() {
+            if begin + duration <= *start {
+                place = index;
+                break;
+            }
+            begin = begin.max(*end);
+        }
+        self.booked.insert(place, (begin, begin + duration));
+        begin + duration
     }
 }

@@ -3,9 +3,8 @@
 
 use std::path::PathBuf;
 
-/// Not a test: the daemon of drives that tests create. See [`super::daemon`].
+/// The daemon of drives that tests create, when one of them started this; else nothing. See [`super::daemon`].
 #[test]
-#[ignore = "the tests' daemon; started by them"]
 fn daemon_process() {
     let Some(directory) = std::env::var_os("TERRACE_BENCH_TEST_DAEMON").map(PathBuf::from) else {
         return;
@@ -19,3 +18,7 @@ fn daemon_process() {
     command.env_remove("TERRACE_BENCH_TEST_DETACH");
     super::daemon::detach(command).unwrap();
 }
+
+mod engine;
+mod media;
+mod whole;

@@ -216,6 +216,9 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         plan.mood = calm_mood(rng);
         plan.large_first = false;
     }
+    if matches!(plan.moment, Moment::Acknowledgements(_)) && rng.random_bool(0.6) {
+        plan.mood = prompt_mood(rng);
+    }
     if life.is_multiple_of(OPENING_EVERY) {
         plan.moment = opening(rng);
     } else if before.left_cached && rng.random_bool(0.8) {
@@ -227,6 +230,13 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
     }
     plan
+}
+
+/// A mood with many durable commits, and values in the large space.
+fn prompt_mood(rng: &mut StdRng) -> usize {
+    let is_prompt = |mood: &usize| MOODS[*mood].buffered <= 0.6 && MOODS[*mood].large >= 0.1;
+    let prompt: Vec<usize> = (0..MOODS.len()).filter(is_prompt).collect();
+    prompt.choose(rng).copied().unwrap_or(0)
 }
 
 /// A mood with few flushes.

@@ -10,9 +10,14 @@ use super::{
 };
 use crate::{Outcome, drive::Survival};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::{
     collections::BTreeMap,
     fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -310,6 +315,8 @@ struct Runner<'a> {
     verbose: bool,
     tally: Tally,
     lives: u64,
+    /// Somebody wants it to end; the drives are then removed, which a plain end would leave behind.
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Runner<'_> {
@@ -317,6 +324,9 @@ impl Runner<'_> {
     fn live(&mut self, cycle: u64, plan: &Plan, journal: Journal) -> Outcome<Life> {
         let began = Instant::now();
         let life = life::run(&mut self.machine, plan, journal, self.mutant)?;
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
         if self.verbose {
             report(cycle, plan, &life, began.elapsed());
         }
@@ -415,7 +425,11 @@ pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbo
         verbose,
         tally: Tally::default(),
         lives: 0,
+        interrupted: Arc::default(),
     };
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&runner.interrupted))?;
+    }
     let caught = runner.run(cycles)?;
     let Runner { machine, mut tally, .. } = runner;
     tally.seconds = started.elapsed().as_secs_f64();

@@ -160,7 +160,7 @@ pub const MOODS: &[Mood] = &[
         large: 0.0,
         small_bytes_max: 6_000,
         keys: 350,
-        pause_us: 5_000,
+        pause_us: 15_000,
     },
     // Hardly a flush: many frames are in the drive's memory at a time.
     Mood {

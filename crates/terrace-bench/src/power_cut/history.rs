@@ -200,12 +200,12 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         seed: rng.random(),
         page_cache: rng.random_bool(0.25),
         memtable_bytes: [64 << 10, 2 << 20][rng.random_range(0..2)],
-        has_neighbour: rng.random_bool(0.4),
+        has_neighbour: rng.random_bool(0.6),
         moment: moment(rng),
         is_cut: has_power && rng.random_bool(0.8),
         survival: match rng.random_range(0..20) {
-            0..12 => Survival::Torn,
-            12..17 => Survival::Random,
+            0..14 => Survival::Torn,
+            14..17 => Survival::Random,
             17..19 => Survival::None,
             _ => Survival::Prefix,
         },
@@ -216,10 +216,12 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         plan.mood = calm_mood(rng);
         plan.moment = Moment::Time(Duration::from_micros(rng.random_range(50_000..700_000)));
     }
-    if matches!(plan.moment, Moment::Unflushed { .. }) {
+    if let Moment::Unflushed { is_large, .. } = plan.moment {
         // Elsewhere there is hardly ever anything unflushed.
-        plan.mood = calm_mood(rng);
-        plan.large_first = false;
+        plan.mood = if is_large { prompt_mood(rng) } else { calm_mood(rng) };
+        plan.page_cache = false;
+        plan.has_neighbour = false;
+        plan.large_first = is_large;
     }
     if matches!(plan.moment, Moment::Acknowledgements(_)) && rng.random_bool(0.6) {
         plan.mood = prompt_mood(rng);
@@ -231,7 +233,7 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         plan.page_cache = true;
         plan.is_cut = has_power;
         plan.moment = Moment::Opening(Duration::from_micros(rng.random_range(20_000..500_000)));
-    } else if before.pending_writes >= 4 && rng.random_bool(0.6) {
+    } else if before.pending_writes >= 4 && rng.random_bool(0.35) {
         plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
     }
     plan
@@ -247,7 +249,14 @@ fn prompt_mood(rng: &mut StdRng) -> usize {
 /// A mood with few flushes.
 fn calm_mood(rng: &mut StdRng) -> usize {
     let calm: Vec<usize> = (0..MOODS.len()).filter(|&mood| MOODS[mood].buffered >= 1.0).collect();
-    calm.choose(rng).copied().unwrap_or(0)
+    // Frames longer than a sector, to be torn.
+    let longest = calm.iter().copied().max_by_key(|&mood| MOODS[mood].small_bytes_min);
+    let chosen = if rng.random_bool(0.4) {
+        longest
+    } else {
+        calm.choose(rng).copied()
+    };
+    chosen.unwrap_or(0)
 }
 
 /// While the store is opened, most likely.
@@ -260,7 +269,7 @@ fn moment(rng: &mut StdRng) -> Moment {
     match rng.random_range(0..100) {
         0..5 => opening(rng),
         5..20 => Moment::Acknowledgements(rng.random_range(1..12)),
-        20..38 => {
+        20..36 => {
             let delays = [0, rng.random_range(0..3_000), rng.random_range(0..60_000)];
             Moment::Event {
                 name: TOLD.choose(rng).copied().unwrap_or(TOLD[0]),
@@ -268,8 +277,14 @@ fn moment(rng: &mut StdRng) -> Moment {
                 delay: Duration::from_micros(delays[rng.random_range(0..delays.len())]),
             }
         }
-        38..82 => Moment::Unflushed {
-            writes: rng.random_range(1..32),
+        36..52 => Moment::Unflushed {
+            is_large: true,
+            writes: rng.random_range(1..4),
+            after: Duration::from_micros(rng.random_range(2_000..1_000_000)),
+        },
+        52..92 => Moment::Unflushed {
+            is_large: false,
+            writes: rng.random_range(1..20),
             after: Duration::from_micros(rng.random_range(2_000..1_400_000)),
         },
         _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
@@ -286,6 +301,7 @@ fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
         3 => {
             mood = calm_mood(rng);
             Moment::Unflushed {
+                is_large: false,
                 writes: rng.random_range(4..24),
                 after: Duration::from_micros(rng.random_range(2_000..60_000)),
             }

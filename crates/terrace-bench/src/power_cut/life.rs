@@ -45,8 +45,10 @@ pub enum Moment {
         /// How much later.
         delay: Duration,
     },
-    /// Once the flash drive has so many writes only in memory, but not earlier than this.
+    /// Once a drive has so many writes only in memory, but not earlier than this.
     Unflushed {
+        /// Which drive.
+        is_large: bool,
         /// How many.
         writes: u64,
         /// Not earlier than this after the first write.
@@ -280,10 +282,14 @@ impl Course<'_> {
             }
             let mut wait = self.due.map_or(SILENCE_MAX, |due| due - now);
             if let Some(from) = self.watched_from
-                && let Moment::Unflushed { writes, .. } = self.plan.moment
+                && let Moment::Unflushed { is_large, writes, .. } = self.plan.moment
             {
                 wait = wait.min(WATCH_INTERVAL.max(from.saturating_duration_since(now)));
-                if from <= now && machine.pending_writes()?.is_none_or(|pending| pending >= writes) {
+                if from <= now
+                    && machine
+                        .pending_writes(is_large)?
+                        .is_none_or(|pending| pending >= writes)
+                {
                     return Ok(false);
                 }
             }

@@ -71,6 +71,10 @@ const STORE: &str = "terrace-power-cut";
 /// Length of each drive: enough for what the writers leave alive, and for as much again that is dead.
 const DRIVE_BYTES: u64 = 384 << 20;
 
+/// What a cut tears a write into. ext4 does not survive a superblock torn within its 4 KiB, so drives of 512-byte sectors would
+/// test the file system; the simulated disks tear at 512 bytes.
+const SECTOR_BYTES: u64 = 4096;
+
 impl Machine {
     /// Makes a place for a new store.
     ///
@@ -108,9 +112,13 @@ impl Machine {
             drives: Vec::new(),
         };
         for (number, (tier, profile)) in tiers.into_iter().enumerate() {
+            let profile = Profile {
+                sector_bytes: SECTOR_BYTES,
+                ..Profile::find(profile)?
+            };
             machine.drives.push(Drive::create(DriveSpec {
                 name: format!("power-cut-{}-{tier}", std::process::id()),
-                profile: Profile::find(profile)?,
+                profile,
                 bytes: DRIVE_BYTES,
                 seed: seed.wrapping_mul(2).wrapping_add(number as u64),
                 directory: directory.to_owned(),
@@ -159,12 +167,16 @@ impl Machine {
         Ok(())
     }
 
-    /// Writes the flash drive has only in memory. `None` where there is no such drive.
+    /// Writes a drive has only in memory. `None` where there is no such drive.
     ///
     /// # Errors
     /// If the drive does not answer.
-    pub fn pending_writes(&self) -> Outcome<Option<u64>> {
-        let counters = self.drives.first().map(Drive::counters).transpose()?;
+    pub fn pending_writes(&self, is_large: bool) -> Outcome<Option<u64>> {
+        let counters = self
+            .drives
+            .get(usize::from(is_large))
+            .map(Drive::counters)
+            .transpose()?;
         Ok(counters.map(|counters| counters.pending_writes))
     }
 

@@ -103,6 +103,8 @@ pub struct Mood {
     pub buffered: f64,
     /// Share of values for the large tier.
     pub large: f64,
+    /// Shortest value.
+    pub small_bytes_min: u64,
     /// Longest value that is not for the large tier.
     pub small_bytes_max: u64,
     /// Keys of each caller.
@@ -117,6 +119,7 @@ pub const MOODS: &[Mood] = &[
         name: "mixed",
         buffered: 0.5,
         large: 0.12,
+        small_bytes_min: 16,
         small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 220,
         pause_us: 300,
@@ -125,6 +128,7 @@ pub const MOODS: &[Mood] = &[
         name: "sync",
         buffered: 0.05,
         large: 0.1,
+        small_bytes_min: 16,
         small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 90,
         pause_us: 0,
@@ -133,6 +137,7 @@ pub const MOODS: &[Mood] = &[
         name: "buffered",
         buffered: 1.0,
         large: 0.02,
+        small_bytes_min: 16,
         small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 90,
         pause_us: 12_000,
@@ -141,6 +146,7 @@ pub const MOODS: &[Mood] = &[
         name: "large",
         buffered: 0.6,
         large: 0.6,
+        small_bytes_min: 16,
         small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 60,
         pause_us: 1_000,
@@ -149,6 +155,7 @@ pub const MOODS: &[Mood] = &[
         name: "hot",
         buffered: 0.9,
         large: 0.01,
+        small_bytes_min: 16,
         small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
         keys: 25,
         pause_us: 100,
@@ -158,15 +165,17 @@ pub const MOODS: &[Mood] = &[
         name: "cold",
         buffered: 1.0,
         large: 0.0,
-        small_bytes_max: 6_000,
-        keys: 350,
-        pause_us: 15_000,
+        small_bytes_min: 3_000,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 150,
+        pause_us: 20_000,
     },
     // Hardly a flush: many frames are in the drive's memory at a time.
     Mood {
         name: "tiny",
         buffered: 1.0,
         large: 0.0,
+        small_bytes_min: 16,
         small_bytes_max: 200,
         keys: 90,
         pause_us: 2_500,
@@ -183,11 +192,11 @@ impl Mood {
             };
         }
         let bytes = match rng.random_range(0..10) {
-            0..3 if self.keys < 300 => rng.random_range(16..60),
+            0..3 => rng.random_range(16..60),
             3..8 => rng.random_range(100..4_000),
             _ => rng.random_range(4_000..SIZE_THRESHOLD_BYTES),
         };
-        bytes.min(self.small_bytes_max)
+        bytes.clamp(self.small_bytes_min, self.small_bytes_max)
     }
 }
 

@@ -110,7 +110,7 @@ pub fn run(arguments: WriterArguments) -> Outcome {
 /// things durable in an order that the engine did not ask for.
 fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
     loop {
-        std::thread::sleep(Duration::from_millis(rng.random_range(10..150)));
+        std::thread::sleep(Duration::from_millis(rng.random_range(5..60)));
         for directory in directories {
             // With the power gone it fails, and nobody minds.
             let _ = std::fs::File::open(directory).map(rustix::fs::syncfs);

@@ -4,7 +4,7 @@ use super::{
     journal::{Journal, Violation},
     life::{self, Life, Moment, Plan},
     machine::{Machine, Place},
-    mutations::Mutant,
+    mutations::{Focus, Mutant},
     workload::MOODS,
     writer::TOLD,
 };
@@ -189,6 +189,8 @@ struct Before {
     left_cached: bool,
     /// Writes that a cut found in the drives' memories.
     pending_writes: u64,
+    /// What there shall be more of.
+    focus: Option<Focus>,
 }
 
 /// How a life goes, by chance. What the life before left is followed up now and then: a process that dies with frames in the
@@ -211,6 +213,9 @@ fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
         },
         large_first: rng.random_bool(0.5),
     };
+    if let Some(focus) = before.focus.filter(|_| rng.random_bool(0.6)) {
+        focus_on(focus, &mut plan, rng, has_power);
+    }
     if !plan.is_cut && rng.random_bool(0.6) {
         plan.page_cache = true;
         plan.mood = calm_mood(rng);
@@ -244,6 +249,34 @@ fn prompt_mood(rng: &mut StdRng) -> usize {
     let is_prompt = |mood: &usize| MOODS[*mood].buffered <= 0.6 && MOODS[*mood].large >= 0.1;
     let prompt: Vec<usize> = (0..MOODS.len()).filter(is_prompt).collect();
     prompt.choose(rng).copied().unwrap_or(0)
+}
+
+/// Makes a life one of those that show a rule's absence best.
+fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
+    plan.is_cut = has_power && focus != Focus::Killed;
+    let after = Duration::from_micros(rng.random_range(2_000..500_000));
+    match focus {
+        Focus::TornFrames | Focus::LargeUnflushed => {
+            let is_large = focus == Focus::LargeUnflushed;
+            let writes = if is_large {
+                rng.random_range(1..4)
+            } else {
+                rng.random_range(1..20)
+            };
+            plan.survival = Survival::Torn;
+            plan.moment = Moment::Unflushed {
+                is_large,
+                writes,
+                after,
+            };
+        }
+        Focus::Neighbour => {
+            plan.has_neighbour = true;
+            plan.page_cache = false;
+            plan.moment = Moment::Time(after);
+        }
+        Focus::Young | Focus::Killed => {}
+    }
 }
 
 /// A mood with few flushes.
@@ -401,7 +434,10 @@ impl Runner<'_> {
         let mut before = Before::default();
         for cycle in 1..=cycles {
             self.tally.cycles = cycle;
-            let violation = if self.rng.random_bool(YOUNG_SHARE) {
+            let focus = self.mutant.and_then(Mutant::focus);
+            let young_share = if focus == Some(Focus::Young) { 0.6 } else { YOUNG_SHARE };
+            before.focus = focus;
+            let violation = if self.rng.random_bool(young_share) {
                 self.new_store(cycle)?
             } else {
                 let number = self.next_life();
@@ -411,6 +447,7 @@ impl Runner<'_> {
                 before = Before {
                     left_cached: !plan.is_cut && plan.page_cache && !life.ended_in_recovery,
                     pending_writes: life.pending_writes,
+                    focus,
                 };
                 journal = life.journal;
                 life.violation

@@ -17,6 +17,32 @@ use terrace::mutation::{ALL, POSSIBLE, VARIABLE};
 /// Name of the mutation that is none of the engine's.
 const FSYNC: &str = "index-fsync";
 
+/// Which lives there shall be more of, so that a rule's absence shows within a few dozen cycles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Focus {
+    /// Long frames torn by a cut.
+    TornFrames,
+    /// Several cuts of a store where nothing is recycled yet.
+    Young,
+    /// Cuts with values of the large space unflushed.
+    LargeUnflushed,
+    /// Kills without a cut, then cuts.
+    Killed,
+    /// Somebody else syncs the file systems.
+    Neighbour,
+}
+
+/// Mutations with a focus; the others show in any history.
+const FOCUSED: &[(&str, Focus)] = &[
+    ("frame-checksum", Focus::TornFrames),
+    ("hole-ends-log", Focus::TornFrames),
+    ("wipe-hole", Focus::Young),
+    ("manifest-sync", Focus::Young),
+    ("large-before-sync-record", Focus::LargeUnflushed),
+    ("replayed-sync", Focus::Killed),
+    ("large-meta-sync", Focus::Neighbour),
+];
+
 /// A rule to break.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
@@ -43,6 +69,12 @@ impl Mutant {
             is_engine: false,
         };
         engine.chain([fsync]).collect()
+    }
+
+    /// What its histories shall have more of.
+    pub fn focus(&self) -> Option<Focus> {
+        let found = FOCUSED.iter().find(|(name, _)| *name == self.name);
+        found.map(|(_, focus)| *focus)
     }
 
     /// Has a writer break the rule.
@@ -191,6 +223,9 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_mutation_is_of_one_that_exists() {
+        for (name, _) in FOCUSED {
+            assert!(Mutant::all().iter().any(|mutant| mutant.name == *name), "{name}");
+        }
         for (name, why) in UNOBSERVABLE {
             assert!(Mutant::all().iter().any(|mutant| mutant.name == *name), "{name}");
             assert!(!why.is_empty());

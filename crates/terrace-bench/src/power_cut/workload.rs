@@ -186,7 +186,7 @@ impl Mood {
     /// A value's length.
     pub fn length(&self, rng: &mut StdRng) -> u64 {
         if rng.random_bool(self.large) {
-            return match rng.random_range(0..12) {
+            return match rng.random_range(0..20) {
                 0 => rng.random_range(200_000..400_000),
                 _ => rng.random_range(SIZE_THRESHOLD_BYTES..60_000),
             };

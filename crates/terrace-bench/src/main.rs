@@ -28,6 +28,9 @@ enum Command {
     Drives(drive::MeasureArguments),
     /// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
     PowerCut(power_cut::Arguments),
+    /// What `power-cut` starts and kills.
+    #[command(hide = true)]
+    PowerCutWriter(power_cut::WriterArguments),
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
     /// Results of earlier runs as one HTML page.
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Command::Drive(arguments) => drive::run(arguments),
         Command::Drives(arguments) => drive::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
+        Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
         Command::Mris(arguments) => mris::run(arguments),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),

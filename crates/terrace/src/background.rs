@@ -87,6 +87,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     engine.log.index_full.flush_ended(None);
     if let Some(mark) = mark {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
+        tracing::debug!(seq = mark.applied_seq, "flushed the index");
         engine.log.notify_progress();
         engine.wake_recycler();
     }
@@ -97,7 +98,10 @@ fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         match engine.index.compact(engine.watermark_seq()) {
-            Ok(true) => engine.log.index_full.compaction_ended(None),
+            Ok(true) => {
+                tracing::debug!("compacted the index");
+                engine.log.index_full.compaction_ended(None);
+            }
             Ok(false) => {
                 engine.log.index_full.compaction_ended(None);
                 engine.wait_for_index_work(&mut seen, Duration::from_millis(500));

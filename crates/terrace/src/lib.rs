@@ -31,6 +31,8 @@ mod accounting;
 mod background;
 mod manifest;
 mod metrics;
+#[doc(hidden)]
+pub mod mutation;
 mod recover;
 mod recycle;
 mod repair;

@@ -7,6 +7,7 @@
 use crate::{
     Error, Options, Result, Tier,
     io::{Disk, OpenMode},
+    mutation::{Mutation, unless},
 };
 use std::{
     fs::{File, TryLockError},
@@ -214,9 +215,9 @@ impl Manifest {
             let _ = disk.remove(temporary);
             let file = disk.open(temporary, OpenMode::CREATE)?;
             file.write_all_at(&self.encode(), 0)?;
-            file.sync_data()?;
+            unless(Mutation::ManifestSync, || file.sync_data())?;
             disk.rename(temporary, Path::new(FILE))?;
-            disk.sync_dir(Path::new(""))
+            unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
         };
         write().map_err(|error| Error::io_on(tier, format!("create the {tier} tier"), &error))
     }

@@ -18,6 +18,7 @@ use crate::{
     io::PAGE_BYTES,
     key_hash,
     large::DestageItem,
+    mutation::{Mutation, active, unless},
     write::log::Committer,
 };
 use std::{
@@ -166,6 +167,10 @@ impl Recycler {
     }
 
     fn ask_for_mark(&mut self) {
+        if active(Mutation::SegmentBeforePersisted) {
+            // Who does not wait for it does not ask for it.
+            return;
+        }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
         if urgent || self.marked_at.elapsed() >= MARK_INTERVAL {
             self.marked_at = Instant::now();
@@ -175,7 +180,10 @@ impl Recycler {
     }
 
     fn may_reuse(&self, drained_seq: u64) -> bool {
-        self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq && self.engine.watermark_seq() >= drained_seq
+        let is_persisted = self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq;
+        let is_unseen = self.engine.watermark_seq() >= drained_seq;
+        (is_persisted || active(Mutation::SegmentBeforePersisted))
+            && (is_unseen || active(Mutation::SegmentBeforeSnapshot))
     }
 
     fn free_drained(&self) -> bool {
@@ -191,6 +199,7 @@ impl Recycler {
             }
         }
         if freed {
+            tracing::debug!("freed segments");
             self.engine.log.notify_progress();
         }
         freed
@@ -324,7 +333,8 @@ impl Recycler {
             })
             .collect();
         let written = self.engine.large_result(large.write_batch(&items))?;
-        if let Err(error) = self.engine.large_result(large.sync_all(&written)) {
+        let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(&written));
+        if let Err(error) = self.engine.large_result(synced) {
             written.iter().for_each(|value| large.abandoned(value));
             return Err(error);
         }
@@ -440,7 +450,8 @@ impl Recycler {
         self.dead_blocks.retain(|block, _| dead.contains(block));
         for block in dead {
             let seen = *self.dead_blocks.entry(block).or_insert(committed);
-            if self.may_reuse(seen) && self.nothing_points_to(block)? {
+            let may_go = self.may_reuse(seen) || active(Mutation::BlockBeforePersisted);
+            if may_go && self.nothing_points_to(block)? {
                 if self.engine.large_result(self.engine.large.delete(block, seen))? {
                     tracing::debug!(block, "deleted a dead block");
                 }

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     Error, Result,
     io::{AlignedBuffer, PAGE_BYTES},
+    mutation::{Mutation, active, unless},
 };
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -98,9 +99,7 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
 fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
     for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
-        segment
-            .file
-            .sync_data()
+        unless(Mutation::ReplayedSync, || segment.file.sync_data())
             .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))?;
     }
     Ok(())
@@ -167,7 +166,9 @@ impl Recovery<'_> {
         let mut at = PAGE_BYTES;
         while let Some(frame) = image.next_frame(at) {
             let missing_from = self.missing_from();
-            if frame.header.first_seq > missing_from {
+            if active(Mutation::HoleEndsLog) {
+                // What is missing is not missed.
+            } else if frame.header.first_seq > missing_from {
                 if frame.offset == PAGE_BYTES {
                     self.gap_before(position, missing_from, &frame)?;
                 } else if self.was_durable(position, image, at, missing_from)? {
@@ -268,7 +269,7 @@ impl Recovery<'_> {
 
     /// Wipes the headers of frames that were never durable.
     fn drop_rest(&self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
-        if self.read_only {
+        if self.read_only || active(Mutation::WipeHole) {
             return Ok(());
         }
         let context = |error| Error::io(format!("wipe frames in segment {:08x}", segment.number), &error);
@@ -288,7 +289,7 @@ impl Recovery<'_> {
             next = image.next_frame(frame.end());
         }
         if wiped {
-            segment.file.sync_data().map_err(context)?;
+            unless(Mutation::WipeSync, || segment.file.sync_data()).map_err(context)?;
         }
         if from == PAGE_BYTES && segment.state() == SegmentState::Sealed {
             self.segments.free_unused(segment);

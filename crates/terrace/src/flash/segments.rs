@@ -11,6 +11,7 @@ use super::format::{FrameHeader, SegmentHeader};
 use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
+    mutation::{Mutation, active, unless},
 };
 use parking_lot::Mutex;
 use std::{
@@ -456,13 +457,14 @@ impl Segments {
         segment
             .file
             .write_all_at(&page, 0)
-            .and_then(|()| segment.file.sync_data())
+            .and_then(|()| unless(Mutation::SegmentHeader, || segment.file.sync_data()))
             .map_err(|error| Error::io_on(Tier::Flash, format!("start segment {:08x}", segment.number), &error))?;
         segment.generation.store(generation, Ordering::Release);
         segment.first_seq.store(first_seq, Ordering::Release);
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
         segment.set_state(SegmentState::Open);
+        tracing::debug!(segment = segment.number, "began a segment");
         Ok(())
     }
 
@@ -470,7 +472,7 @@ impl Segments {
     /// would look like a segment that lost its frames.
     fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
         file.allocate(self.segment_bytes)?;
-        file.sync_data()
+        unless(Mutation::SegmentLength, || file.sync_data())
     }
 
     fn create(&self) -> Result<u32> {
@@ -491,7 +493,7 @@ impl Segments {
             .and_then(|file| {
                 let outcome = self
                     .allocate(&*file)
-                    .and_then(|()| self.disk.sync_dir(Path::new(DIRECTORY)));
+                    .and_then(|()| unless(Mutation::SegmentDirectory, || self.disk.sync_dir(Path::new(DIRECTORY))));
                 if outcome.is_err() {
                     let _ = self.disk.remove(&path);
                 }
@@ -558,7 +560,7 @@ impl Segments {
     /// it any more: the index persisted its drained seq and no snapshot is older.
     pub fn free_drained(&self, segment: &Segment) -> bool {
         segment.set_state(SegmentState::Free);
-        if segment.pins.load(Ordering::SeqCst) > 0 {
+        if segment.pins.load(Ordering::SeqCst) > 0 && !active(Mutation::SegmentWhilePinned) {
             segment.set_state(SegmentState::Drained);
             return false;
         }

@@ -11,7 +11,10 @@
 //! - After a failed write or sync nothing is written any more: what the device holds is unknown.
 
 use super::{frame::Frame, gate::Gate, segments::Segments};
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    mutation::{Mutation, unless},
+};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
@@ -238,14 +241,16 @@ impl FrameWriter {
         let (mut written_bytes, mut durable_seq) = (0, 0);
         for frame in &frames {
             if unsynced.is_some_and(|segment| segment != frame.segment) {
-                outcome = Self::sync(segments, unsynced.take());
+                let full = unsynced.take();
+                outcome = unless(Mutation::SegmentBeforeNext, || Self::sync(segments, full));
                 if outcome.is_ok() {
                     durable_seq = written_seq;
                 }
             }
             let large_turn = frame.large_turn();
             if large_turn > 0 {
-                outcome = outcome.and_then(|()| (self.large_sync)(large_turn));
+                let synced = || unless(Mutation::LargeBeforeBufferedRecord, || (self.large_sync)(large_turn));
+                outcome = outcome.and_then(|()| synced());
             }
             outcome = outcome.and_then(|()| self.write_frame(segments, frame));
             if outcome.is_err() {

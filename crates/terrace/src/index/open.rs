@@ -4,7 +4,10 @@
 //! or compaction cut short) are removed here and by the library.
 
 use super::{IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY, written::WrittenTables};
-use crate::{Error, Result, Tier};
+use crate::{
+    Error, Result, Tier,
+    mutation::{Mutation, unless},
+};
 use lsm_tree::{
     AbstractTree as _, AnyTree, Cache, CompressionType, Config, DescriptorTable, SeqNo, SequenceNumberCounter, Tree,
     compaction::Leveled,
@@ -124,8 +127,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     if !existed {
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
-        File::open(&parent)
-            .and_then(|file| file.sync_all())
+        unless(Mutation::IndexDirectory, || File::open(&parent)?.sync_all())
             .map_err(|error| fail("syncing", &parent, &error))?;
     }
     for item in fs::read_dir(dir).map_err(|error| fail("listing", dir, &error))? {

@@ -20,6 +20,7 @@ use super::{
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
 };
+use crate::mutation::{Mutation, unless};
 use std::{
     fs::{self, File},
     io,
@@ -165,7 +166,7 @@ fn create_dir_durably(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         result => result.map_err(|error| at("create directory", path, error))?,
     }
-    sync_directory(parent)
+    unless(Mutation::NewDirectory, || sync_directory(parent))
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {

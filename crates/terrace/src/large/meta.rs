@@ -12,6 +12,7 @@ use super::format::{u32_at, u64_at};
 use crate::{
     Error, Result, Tier,
     io::{Disk, OpenMode},
+    mutation::{Mutation, active, unless},
 };
 use crc32c::crc32c;
 use std::{
@@ -208,6 +209,11 @@ fn read(disk: &dyn Disk, number: u64) -> Result<Vec<u8>> {
 
 /// Writes `meta` as a new file, durable when this returns, and removes all but the last few of `files`.
 pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Result<u64> {
+    if active(Mutation::LargeMetaInPlace)
+        && let Some(&number) = files.last()
+    {
+        return overwrite(disk, &Meta { number, ..meta.clone() });
+    }
     let path = meta_path(meta.number);
     let bytes = encode_meta(meta);
     let context = || format!("writing {}", path.display());
@@ -228,7 +234,8 @@ pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Resul
         let _ = disk.remove(&meta_path(files.remove(0)));
     };
     // From here on the file may come to be the newest version or not; even "no space" is a failed sync.
-    let synced = file.sync_data().and_then(|()| disk.sync_dir(Path::new(META_DIR)));
+    let synced = unless(Mutation::LargeMetaSync, || file.sync_data())
+        .and_then(|()| unless(Mutation::LargeMetaDirectory, || disk.sync_dir(Path::new(META_DIR))));
     synced.map_err(|error| Error::io(context(), &error))?;
     files.push(meta.number);
     while files.len() > KEPT {
@@ -236,5 +243,18 @@ pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Resul
         // An old version too many does no harm: the next open lists it again.
         let _ = disk.remove(&meta_path(old));
     }
+    Ok(bytes.len() as u64)
+}
+
+/// What a mutation does instead of [`store`]: writes over the newest file.
+fn overwrite(disk: &dyn Disk, meta: &Meta) -> Result<u64> {
+    let path = meta_path(meta.number);
+    let bytes = encode_meta(meta);
+    let written = disk.open(&path, OpenMode::WRITE).and_then(|file| {
+        file.write_all_at(&bytes, 0)?;
+        file.set_len(bytes.len() as u64)?;
+        file.sync_data()
+    });
+    written.map_err(|error| Error::io(format!("writing {}", path.display()), &error))?;
     Ok(bytes.len() as u64)
 }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Error, Result,
     io::{AlignedBuffer, Disk, OpenMode, PAGE_BYTES},
+    mutation::{Mutation, unless},
 };
 use parking_lot::{Mutex, RwLock};
 use std::{
@@ -103,7 +104,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
 fn prepare_directories(disk: &dyn Disk) -> io::Result<()> {
     disk.create_dir_all(Path::new(BLOCK_DIR))?;
     disk.create_dir_all(Path::new(META_DIR))?;
-    disk.sync_dir(Path::new(""))
+    unless(Mutation::NewDirectory, || disk.sync_dir(Path::new("")))
 }
 
 /// What LargeMeta should list, given what it lists and what is there.
@@ -146,7 +147,7 @@ fn reconcile(
     }
     if removed {
         // Durable before LargeMeta forgets them, or they would come back unlisted.
-        let synced = disk.sync_dir(Path::new(BLOCK_DIR));
+        let synced = unless(Mutation::BlockRemoval, || disk.sync_dir(Path::new(BLOCK_DIR)));
         synced.map_err(|error| Error::io("syncing the block directory", &error))?;
     }
     let gone = listed.blocks.iter().filter(|(number, _)| !present.contains(number));

@@ -14,7 +14,11 @@ use super::{
     format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
     meta::{BlockState, MetaBlock},
 };
-use crate::{Error, Result, Tier, io::OpenMode};
+use crate::{
+    Error, Result, Tier,
+    io::OpenMode,
+    mutation::{Mutation, unless},
+};
 use std::{
     io,
     path::Path,
@@ -123,8 +127,8 @@ impl Space {
                 .disk
                 .open(&path, OpenMode::CREATE.with_direct(self.options.direct_io))?;
             file.write_all_at(&encode_block_header(header), 0)?;
-            file.sync_data()?;
-            self.disk.sync_dir(Path::new(BLOCK_DIR))?;
+            unless(Mutation::BlockHeader, || file.sync_data())?;
+            unless(Mutation::BlockDirectory, || self.disk.sync_dir(Path::new(BLOCK_DIR)))?;
             Ok(file)
         })();
         let listed = made
@@ -208,7 +212,9 @@ impl Space {
         file.write_all_at(&footer, tail)
             .and_then(|()| file.set_len(bytes))
             .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
-        let synced = block.group.wait(&[block.group.mark()], Some(&file));
+        let synced = unless(Mutation::BlockSeal, || {
+            block.group.wait(&[block.group.mark()], Some(&file))
+        });
         synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
         self.counters
             .overhead_bytes
@@ -221,6 +227,7 @@ impl Space {
             meta.blocks.insert(block.number, sealed);
         })?;
         *block.writing.lock() = None;
+        tracing::debug!(block = block.number, "sealed a block");
         Ok(())
     }
 
@@ -245,7 +252,8 @@ impl Space {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         };
-        let removed = removed.and_then(|()| self.disk.sync_dir(Path::new(BLOCK_DIR)));
+        let removed =
+            removed.and_then(|()| unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR))));
         removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     },
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
     key_hash,
+    mutation::{Mutation, active, unless},
 };
 use bytes::Bytes;
 use std::{
@@ -163,7 +164,9 @@ impl Applier {
         }
         // Durable before it is sealed, not before it is flushed: the library flushes whatever is sealed by then, so a memtable
         // sealed behind the flusher's back would be persisted ahead of the log.
-        engine.log.make_durable(self.index.applied_seq())?;
+        unless(Mutation::LogBeforeMark, || {
+            engine.log.make_durable(self.index.applied_seq())
+        })?;
         let mut payload = engine.accounting.encode().to_vec();
         payload.extend_from_slice(&encode_free_list(
             &engine.log.segments.over_uses(self.index.applied_seq()),
@@ -341,7 +344,7 @@ impl Applier {
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
         let Some(entry) = self
             .current_entry(record.key)
-            .filter(|entry| entry.version.0 == version)
+            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
         else {
             return;
         };
@@ -363,7 +366,7 @@ impl Applier {
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
         let current = self
             .current_entry(record.key)
-            .filter(|entry| entry.version.0 == version);
+            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion));
         // Alive first, then dead if the move comes too late: so the block never looks unused in between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
         let Some(entry) = current else {

@@ -23,6 +23,7 @@ use crate::{
     engine::Engine,
     flash::format::{Body, Record},
     key_hash,
+    mutation::{Mutation, active, unless},
 };
 use condition::Precheck;
 use log::Committer;
@@ -127,7 +128,7 @@ pub fn commit_large(
     let version = commit_one(engine, record, pending.turn(), condition, Durability::Buffered)?;
     pending.committed(version);
     if durability == Durability::Sync {
-        engine.log.make_durable(version.0)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
     }
     Ok(version)
 }
@@ -150,7 +151,7 @@ fn commit_one(
         .user_bytes
         .fetch_add(user_bytes as u64, Ordering::Relaxed);
     if durability == Durability::Sync {
-        engine.log.make_durable(seq)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
     }
     Ok(Version(seq))
 }
@@ -190,7 +191,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
         pending.committed(version);
     }
     if durability == Durability::Sync {
-        engine.log.make_durable(version.0)?;
+        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
     }
     Ok(version)
 }
@@ -258,11 +259,21 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
         .collect::<Result<Vec<_>>>()?;
     let turns = placed.iter().filter_map(|placed| placed.pending.as_ref());
     let large_turn = turns.map(PendingLarge::turn).max().unwrap_or(0);
-    let seq = engine.log.commit(Committer::User, &records, large_turn, || {
+    let decide = || {
         conditions
             .iter()
             .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
-    })?;
+    };
+    let seq = if active(Mutation::BatchInOneCommit) {
+        let each = records.iter().enumerate().map(|(at, record)| {
+            let decide_once = || if at == 0 { decide() } else { Ok(()) };
+            let record = std::slice::from_ref(record);
+            engine.log.commit(Committer::User, record, large_turn, decide_once)
+        });
+        each.collect::<Result<Vec<_>>>()?.pop().unwrap_or(0)
+    } else {
+        engine.log.commit(Committer::User, &records, large_turn, decide)?
+    };
     engine
         .metrics
         .user_bytes

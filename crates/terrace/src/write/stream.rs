@@ -7,6 +7,7 @@ use crate::{
     flash::format::Extent,
     large::{LargeSpace, LargeValue, LargeWriter},
     metrics::StreamClock,
+    mutation::{Mutation, unless},
 };
 use parking_lot::Mutex;
 use std::{io, sync::Arc};
@@ -120,7 +121,10 @@ impl<'a> PendingLarge<'a> {
     /// The large space's; if that refuses writes from now on, so does the store.
     pub fn prepare(&mut self, durability: Durability) -> Result<()> {
         match durability {
-            Durability::Sync => self.engine.large_result(self.engine.large.sync(&self.place)),
+            Durability::Sync => {
+                let synced = unless(Mutation::LargeBeforeSyncRecord, || self.engine.large.sync(&self.place));
+                self.engine.large_result(synced)
+            }
             Durability::Buffered => {
                 self.turn = self.engine.unsynced.add(self.place);
                 Ok(())

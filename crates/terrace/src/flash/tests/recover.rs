@@ -9,10 +9,10 @@ use crate::{
         recover::{RecoveredLog, recover},
         segments::{Segment, SegmentState, Segments},
     },
-    io::{PAGE_BYTES, SimDisk},
+    io::{PAGE_BYTES, SimDisk, Survival},
     key_hash,
 };
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 struct Log {
     disk: SimDisk,
@@ -35,7 +35,14 @@ impl Log {
     }
 
     /// Writes a frame of one page per seq in `seqs`; returns where it ends. It says that all up to `durable_seq` was durable.
-    fn frame(&self, segment: &Segment, at: u64, seqs: std::ops::RangeInclusive<u64>, durable_seq: u64) -> u64 {
+    fn frame(&self, segment: &Segment, at: u64, seqs: RangeInclusive<u64>, durable_seq: u64) -> u64 {
+        let end = self.unsynced_frame(segment, at, seqs, durable_seq);
+        segment.file.sync_data().unwrap();
+        end
+    }
+
+    /// The same, not synced.
+    fn unsynced_frame(&self, segment: &Segment, at: u64, seqs: RangeInclusive<u64>, durable_seq: u64) -> u64 {
         let frame = Frame::open(
             segment.number,
             segment.generation(),
@@ -58,7 +65,6 @@ impl Log {
         }
         let end = frame.seal(durable_seq);
         segment.file.write_all_at(frame.view().bytes(), at).unwrap();
-        segment.file.sync_data().unwrap();
         end
     }
 
@@ -119,6 +125,33 @@ fn what_was_never_synced_is_cut_off_and_wiped() {
     log.frame(segment, second, 3..=4, 2);
     let (_, recovered) = log.recover(0);
     assert_eq!(seqs(&recovered.unwrap()), [(1, 2), (3, 4)]);
+}
+
+/// Nothing is replayed here, so nothing but the wiping itself has the segment synced.
+#[test]
+fn what_was_wiped_does_not_come_back_with_a_power_cut() {
+    let log = Log::new();
+    let segment = log.segment(1);
+    let second = log.frame(segment, START, 1..=2, 0);
+    let third = log.frame(segment, second, 3..=4, 2);
+    log.frame(segment, third, 5..=6, 2);
+    log.damage(segment, second);
+    assert_eq!(seqs(&log.recover(2).1.unwrap()), []);
+    log.disk.power_cycle(Survival::Nothing);
+    let ring = shared_ring(&log.disk, 8);
+    log.frame(ring.get(segment.number).unwrap(), second, 3..=4, 2);
+    assert_eq!(seqs(&log.recover(2).1.unwrap()), [(3, 4)]);
+}
+
+/// A process that dies leaves frames that are not on the device yet. What recovery found, later ones must find, too.
+#[test]
+fn what_was_replayed_survives_a_power_cut() {
+    let log = Log::new();
+    let segment = log.segment(1);
+    log.unsynced_frame(segment, START, 1..=3, 0);
+    assert_eq!(seqs(&log.recover(0).1.unwrap()), [(1, 3)]);
+    log.disk.power_cycle(Survival::Nothing);
+    assert_eq!(seqs(&log.recover(0).1.unwrap()), [(1, 3)]);
 }
 
 /// It was taken for a torn tail if the very next frame had been sealed before it was durable, and everything behind it wiped.

@@ -1,0 +1,223 @@
+//! What is written: keys, values that say which operation wrote them, and the moods of a writer.
+//!
+//! Invariant: every byte of a value and of its attributes follows from operation, key and length, so that whoever reads it
+//! can tell whether it is exactly what was written.
+
+use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
+use std::path::Path;
+use terrace::{Attributes, Options};
+
+/// Threads that write.
+pub const CALLERS: u64 = 5;
+/// Keys that all of them write, by compare and swap.
+pub const SHARED_KEYS: u64 = 6;
+/// Values of at least this size go to the large tier.
+pub const SIZE_THRESHOLD_BYTES: u64 = 16 << 10;
+/// Shortest value: its head.
+const VALUE_BYTES_MIN: usize = 16;
+
+/// Options that make recycling, destaging, index flushes, compactions and block deletion happen within seconds.
+pub fn options(flash: &Path, large: &Path) -> Options {
+    Options {
+        segment_bytes: 256 << 10,
+        flash_capacity_bytes: 6 << 20,
+        size_threshold_bytes: SIZE_THRESHOLD_BYTES,
+        split_threshold_bytes: 256 << 10,
+        overlay_bytes: 1 << 20,
+        cache_bytes: 256 << 10,
+        index_cache_bytes: 1 << 20,
+        ..Options::on_tiers(flash, large)
+    }
+}
+
+/// Number of an operation: life, caller, and count within them.
+pub const fn op(life: u64, caller: u64, count: u64) -> u64 {
+    life << 32 | caller << 24 | count
+}
+
+/// Who an operation is of.
+pub const fn caller_of(op: u64) -> (u64, u64) {
+    (op >> 32, op >> 24 & 0xff)
+}
+
+/// A key of a caller's own.
+pub fn own_key(caller: u64, number: u64) -> String {
+    format!("own/{caller}/{number:03}")
+}
+
+/// A key of all callers.
+pub fn shared_key(number: u64) -> String {
+    format!("shared/{number}")
+}
+
+/// FNV-1a.
+fn hash(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The value an operation puts under a key.
+pub fn value(op: u64, key: &str, length: u64) -> Vec<u8> {
+    #[allow(clippy::cast_possible_truncation)] // below a megabyte
+    let mut bytes = vec![0; (length as usize).max(VALUE_BYTES_MIN)];
+    StdRng::seed_from_u64(op ^ hash(key) ^ length << 40).fill_bytes(&mut bytes[VALUE_BYTES_MIN..]);
+    bytes[..8].copy_from_slice(&op.to_le_bytes());
+    bytes[8..16].copy_from_slice(&hash(key).to_le_bytes());
+    bytes
+}
+
+/// The attributes an operation gives to what it puts under a key.
+pub fn attributes(op: u64, key: &str) -> Attributes {
+    if (op ^ hash(key)).is_multiple_of(3) {
+        Attributes::new().with("op", op.to_string())
+    } else {
+        Attributes::new()
+    }
+}
+
+/// The operation that wrote a value.
+///
+/// # Errors
+/// What is wrong with it, if it is not exactly what an operation wrote.
+pub fn origin(key: &str, bytes: &[u8], found: &Attributes) -> Result<u64, String> {
+    let op = bytes.first_chunk().map(|head| u64::from_le_bytes(*head));
+    let op = op.ok_or_else(|| format!("{key}: only {} bytes", bytes.len()))?;
+    if bytes != value(op, key, bytes.len() as u64) {
+        return Err(format!("{key}: {} bytes that no operation wrote", bytes.len()));
+    }
+    if *found != attributes(op, key) {
+        return Err(format!(
+            "{key}: the value of operation {op:x} has other attributes: {found:?}"
+        ));
+    }
+    Ok(op)
+}
+
+/// What a life of the writer is like.
+#[derive(Debug, Clone, Copy)]
+pub struct Mood {
+    /// Its name.
+    pub name: &'static str,
+    /// Share of operations that are acknowledged before they are durable.
+    pub buffered: f64,
+    /// Share of values for the large tier.
+    pub large: f64,
+    /// Shortest value.
+    pub small_bytes_min: u64,
+    /// Longest value that is not for the large tier.
+    pub small_bytes_max: u64,
+    /// Keys of each caller.
+    pub keys: u64,
+    /// Most microseconds between two operations.
+    pub pause_us: u64,
+}
+
+/// All moods.
+pub const MOODS: &[Mood] = &[
+    Mood {
+        name: "mixed",
+        buffered: 0.5,
+        large: 0.12,
+        small_bytes_min: 16,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 220,
+        pause_us: 300,
+    },
+    Mood {
+        name: "sync",
+        buffered: 0.05,
+        large: 0.1,
+        small_bytes_min: 16,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 90,
+        pause_us: 0,
+    },
+    Mood {
+        name: "buffered",
+        buffered: 1.0,
+        large: 0.02,
+        small_bytes_min: 16,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 90,
+        pause_us: 12_000,
+    },
+    Mood {
+        name: "large",
+        buffered: 0.6,
+        large: 0.6,
+        small_bytes_min: 16,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 60,
+        pause_us: 1_000,
+    },
+    Mood {
+        name: "hot",
+        buffered: 0.9,
+        large: 0.01,
+        small_bytes_min: 16,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 25,
+        pause_us: 100,
+    },
+    // Much is alive when its segment is drained, and goes to the large drive, which has else little to do.
+    Mood {
+        name: "cold",
+        buffered: 1.0,
+        large: 0.0,
+        small_bytes_min: 3_000,
+        small_bytes_max: SIZE_THRESHOLD_BYTES - 1,
+        keys: 150,
+        pause_us: 20_000,
+    },
+    // Hardly a flush: many frames are in the drive's memory at a time.
+    Mood {
+        name: "tiny",
+        buffered: 1.0,
+        large: 0.0,
+        small_bytes_min: 16,
+        small_bytes_max: 200,
+        keys: 90,
+        pause_us: 2_500,
+    },
+];
+
+impl Mood {
+    /// A value's length.
+    pub fn length(&self, rng: &mut StdRng) -> u64 {
+        if rng.random_bool(self.large) {
+            return match rng.random_range(0..20) {
+                0 => rng.random_range(200_000..400_000),
+                _ => rng.random_range(SIZE_THRESHOLD_BYTES..60_000),
+            };
+        }
+        let bytes = match rng.random_range(0..10) {
+            0..3 => rng.random_range(16..60),
+            3..8 => rng.random_range(100..4_000),
+            _ => rng.random_range(4_000..SIZE_THRESHOLD_BYTES),
+        };
+        bytes.clamp(self.small_bytes_min, self.small_bytes_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_value_says_who_wrote_it() {
+        for op in [op(1, 2, 3), op(1, 2, 4), op(900, 4, 70_000)] {
+            let bytes = value(op, "own/1/002", 300);
+            assert_eq!(origin("own/1/002", &bytes, &attributes(op, "own/1/002")), Ok(op));
+            assert!(origin("own/1/003", &bytes, &attributes(op, "own/1/003")).is_err());
+            let mut flipped = bytes.clone();
+            flipped[200] ^= 1;
+            assert!(origin("own/1/002", &flipped, &attributes(op, "own/1/002")).is_err());
+            assert!(origin("own/1/002", &bytes[..299], &attributes(op, "own/1/002")).is_err());
+            let others = Attributes::new().with("op", "0");
+            assert!(origin("own/1/002", &bytes, &others).is_err());
+        }
+        assert_eq!(caller_of(op(900, 4, 70_000)), (900, 4));
+    }
+}

@@ -1,0 +1,237 @@
+//! The process that is killed: opens the store, shows what it holds, waits for the word, and writes until the end.
+//!
+//! It judges only what it alone can know: whether values are what was written, what `verify` finds, whether conditions, reads
+//! and snapshots are right while it runs. What may be missing after a cut is for the parent to judge.
+
+mod caller;
+mod events;
+
+pub use events::TOLD;
+
+use super::{
+    protocol::{Counts, Held, Said},
+    workload::{self, CALLERS, MOODS},
+};
+use crate::Outcome;
+use caller::Caller;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{collections::BTreeMap, io::BufRead, path::PathBuf, sync::mpsc::sync_channel, time::Duration};
+use terrace::{ScanRange, Store};
+
+/// How often counters are told.
+const COUNTS_INTERVAL: Duration = Duration::from_millis(30);
+
+/// Arguments of the hidden subcommand.
+#[derive(Debug, clap::Args)]
+pub struct WriterArguments {
+    /// Directory of the flash tier.
+    #[arg(long)]
+    pub flash: PathBuf,
+    /// Directory of the large tier.
+    #[arg(long)]
+    pub large: PathBuf,
+    /// Number of this life of the store.
+    #[arg(long)]
+    pub life: u64,
+    /// Which mood.
+    #[arg(long)]
+    pub mood: usize,
+    /// Where random choices start.
+    #[arg(long)]
+    pub seed: u64,
+    /// RAM of a memtable.
+    #[arg(long)]
+    pub memtable_bytes: u64,
+    /// Through the page cache.
+    #[arg(long)]
+    pub page_cache: bool,
+    /// Syncs the file systems now and then, as another process may.
+    #[arg(long)]
+    pub neighbour: bool,
+    /// Leaves out every fsync (not fdatasync): those of lsm-tree, and of directories.
+    #[arg(long)]
+    pub without_fsync: bool,
+}
+
+/// Runs the writer. It does not return by itself unless something failed, which it has then said.
+///
+/// # Errors
+/// If there is no such mood, or fsync cannot be left out.
+pub fn run(arguments: WriterArguments) -> Outcome {
+    let mood = MOODS.get(arguments.mood).ok_or("there is no such mood")?;
+    events::install();
+    if arguments.without_fsync {
+        super::mutations::leave_out_fsync()?;
+    }
+    let options = terrace::Options {
+        direct_io: !arguments.page_cache,
+        memtable_bytes: arguments.memtable_bytes,
+        ..workload::options(&arguments.flash, &arguments.large)
+    };
+    let store = match Store::open(options) {
+        Ok(store) => store,
+        Err(error) => {
+            Said::Failed(format!("open: {error}")).say();
+            return Ok(());
+        }
+    };
+    Said::Opened.say();
+    let held = show(&store);
+    check_verify(&store);
+    check_stats(&store);
+    Said::Ready.say();
+    let mut word = String::new();
+    if std::io::stdin().lock().read_line(&mut word)? == 0 {
+        return Ok(());
+    }
+    let mut rng = StdRng::seed_from_u64(arguments.seed);
+    let (snapshots, taken) = sync_channel(0);
+    std::thread::scope(|scope| {
+        let own_rng = StdRng::from_rng(&mut rng);
+        scope.spawn(move || caller::check_snapshots(&taken, own_rng));
+        for number in 0..CALLERS {
+            let snapshots = (number == 0).then(|| snapshots.clone());
+            let own_rng = StdRng::from_rng(&mut rng);
+            let caller = Caller::new(&store, arguments.life, number, mood, &held, own_rng, snapshots);
+            scope.spawn(move || caller.run());
+        }
+        if arguments.neighbour {
+            let directories = [&arguments.flash, &arguments.large];
+            scope.spawn(move || sync_file_systems(directories, rng));
+        }
+        loop {
+            std::thread::sleep(COUNTS_INTERVAL);
+            say_counts(&store);
+        }
+    })
+}
+
+/// What the kernel and other processes do of their own accord. It must not be needed, and it must not hurt: it makes
+/// things durable in an order that the engine did not ask for.
+fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
+    loop {
+        std::thread::sleep(Duration::from_millis(rng.random_range(5..60)));
+        for directory in directories {
+            // With the power gone it fails, and nobody minds.
+            let _ = std::fs::File::open(directory).map(rustix::fs::syncfs);
+        }
+    }
+}
+
+fn say_counts(store: &Store) {
+    let stats = store.stats();
+    Said::Counts(Counts {
+        recycled: stats.log.segments_recycled,
+        flushes: stats.index.flushes,
+        reinserted_bytes: stats.written.flash_reinserted_bytes,
+        destaged_bytes: stats.written.large_destaged_bytes,
+    })
+    .say();
+}
+
+/// Tells everything the store holds, by a scan, and reads some of it by its key, too.
+fn show(store: &Store) -> BTreeMap<String, Held> {
+    let mut all = BTreeMap::new();
+    let mut scan = match store.scan(ScanRange::all()) {
+        Ok(scan) => scan,
+        Err(error) => {
+            Said::Failed(format!("scan: {error}")).say();
+            return all;
+        }
+    };
+    loop {
+        let items = match scan.next_values(64) {
+            Ok(items) if items.is_empty() => return all,
+            Ok(items) => items,
+            Err(error) => {
+                Said::Failed(format!("scan: {error}")).say();
+                return all;
+            }
+        };
+        for (item, bytes) in items {
+            let key = String::from_utf8_lossy(&item.key).into_owned();
+            let bytes = match bytes {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    Said::Failed(format!("value: {key}: {error}")).say();
+                    continue;
+                }
+            };
+            match workload::origin(&key, &bytes, &item.info.attributes) {
+                Ok(op) => {
+                    let held = Held {
+                        version: item.info.version.0,
+                        op,
+                        length: bytes.len() as u64,
+                    };
+                    Said::Holds(key.clone(), held).say();
+                    check_get(store, &key, held);
+                    all.insert(key, held);
+                }
+                Err(reason) => Said::Broken(format!("value: {reason}")).say(),
+            }
+        }
+    }
+}
+
+/// Whether a get says what the scan said.
+fn check_get(store: &Store, key: &str, held: Held) {
+    match store.get(key) {
+        Ok(Some(object)) if object.version.0 == held.version && object.value.len() as u64 == held.length => {}
+        Ok(Some(object)) => {
+            let (version, bytes) = (object.version, object.value.len());
+            Said::Broken(format!(
+                "get: {key}: version {version} of {bytes} bytes, the scan has {held:?}"
+            ))
+            .say();
+        }
+        Ok(None) => Said::Broken(format!("get: {key}: nothing, the scan has {held:?}")).say(),
+        Err(error) => Said::Failed(format!("get: {key}: {error}")).say(),
+    }
+}
+
+fn check_verify(store: &Store) {
+    match store.verify() {
+        Ok(report) => {
+            // The first of them tell enough.
+            for error in report.errors.iter().take(5) {
+                Said::Broken(format!("verify: {error}")).say();
+            }
+        }
+        Err(error) => Said::Failed(format!("verify: {error}")).say(),
+    }
+}
+
+/// Whether the figures of a store that has just been opened can be true.
+fn check_stats(store: &Store) {
+    let stats = store.stats();
+    if let Some(reason) = &stats.failed {
+        Said::Failed(format!("stats: {reason}")).say();
+    }
+    let claims = [
+        (stats.log.segments_quarantined == 0, "a segment is in quarantine"),
+        (
+            stats.log.allocated_bytes <= stats.log.capacity_bytes,
+            "the log is larger than it may be",
+        ),
+        (
+            stats.large.live_bytes <= stats.large.allocated_bytes,
+            "more lives in blocks than they are long",
+        ),
+        (
+            stats.index.persisted_seq <= stats.queue.applied_seq,
+            "the index persisted what was not applied",
+        ),
+        (
+            stats.queue.applied_seq <= stats.queue.committed_seq,
+            "more is applied than committed",
+        ),
+        (
+            stats.index.persisted_seq <= stats.queue.durable_seq,
+            "the index is ahead of the log",
+        ),
+    ];
+    for (_, what) in claims.iter().filter(|claim| !claim.0) {
+        Said::Broken(format!("stats: {what}")).say();
+    }
+}

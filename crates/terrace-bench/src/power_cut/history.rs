@@ -273,7 +273,8 @@ fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
         Focus::Neighbour => {
             plan.has_neighbour = true;
             plan.page_cache = false;
-            plan.moment = Moment::Time(after);
+            plan.mood = prompt_mood(rng);
+            plan.moment = Moment::Time(after * 3);
         }
         Focus::Young | Focus::Killed => {}
     }

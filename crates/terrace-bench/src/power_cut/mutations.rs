@@ -5,7 +5,7 @@
 //! (The engine's own files are synced by fdatasync; what else the filter takes are its directory syncs, each of which
 //! is a mutation of its own as well.)
 
-use super::{history, machine::Place};
+use super::{history, journal::Check, machine::Place};
 use crate::Outcome;
 use std::{
     io::Write,
@@ -146,6 +146,14 @@ pub fn run(names: &str, place: &Place, cycles: u64, seed: u64, verbose: bool) ->
     for mutant in &chosen {
         let started = Instant::now();
         let ended = history::run(place, cycles, seed, Some(mutant), verbose)?;
+        if let Some(caught) = ended
+            .caught
+            .as_ref()
+            .filter(|caught| caught.violation.check == Check::Hang)
+        {
+            // Of the machine, more likely than of the rule; either way it is nothing the checks noticed.
+            return Err(format!("{}: cycle {}: {}", mutant.name, caught.cycle, caught.violation).into());
+        }
         let (cycle, by) = match &ended.caught {
             Some(caught) => (caught.cycle.to_string(), shorten(&caught.violation.to_string())),
             None => ("-".to_owned(), survival(mutant, &mut survivors)),

@@ -142,10 +142,16 @@ fn index(seeds: &mut Seeds) {
     seeds.insert("large_accounting/two".to_owned(), live.clone());
     seeds.insert("large_accounting/none".to_owned(), encode_accounting(&[]));
     seeds.insert("accounting/alone".to_owned(), counts.clone());
-    seeds.insert("accounting/with-blocks".to_owned(), [counts.clone(), live.clone()].concat());
+    seeds.insert(
+        "accounting/with-blocks".to_owned(),
+        [counts.clone(), live.clone()].concat(),
+    );
     let free = encode_free_list(&[(1, 9), (70, 1 << 40)]);
     seeds.insert("free_list/none".to_owned(), encode_free_list(&[]));
-    seeds.insert("free_list/two-and-blocks".to_owned(), [free.clone(), live.clone()].concat());
+    seeds.insert(
+        "free_list/two-and-blocks".to_owned(),
+        [free.clone(), live.clone()].concat(),
+    );
     let payload = [counts, free, live].concat();
     for (name, payload) in [("whole", payload), ("empty", Vec::new())] {
         let mark = IndexMark {

@@ -90,6 +90,10 @@ impl Mutant {
 /// Rules whose absence no power cut under this file system can show, and why. Argued in docs/durability.md, section 7.
 const UNOBSERVABLE: &[(&str, &str)] = &[
     (
+        "wipe-sync",
+        "the sync of what is replayed, most often from the same segment, covers it",
+    ),
+    (
         "segment-length",
         "the header's sync commits the length with ext4's journal",
     ),

@@ -39,7 +39,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 /// Makes the page, and the charts' files if a directory for them is given.
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn write(results: &Path, output: &Path, charts: Option<&Path>) -> Outcome {
     if !results.is_dir() {
         return Err(format!("{} is no directory of results; make some first", results.display()).into());

@@ -69,24 +69,27 @@ fn have_leveldb() -> bool {
     leveldb::compile(tempfile::tempdir().unwrap().path()).is_ok()
 }
 
-fn all(directory: &Path, resume: bool) {
-    let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+/// The command line of a tiny evaluation's part, with everything in `directory`.
+fn tiny_line(directory: &Path, part: &str) -> Vec<String> {
     fs::write(directory.join("tiny.toml"), TINY).unwrap();
-    let (ssd, hdd, results, workload) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
-    let mut line = vec![
-        "all",
-        "--ssd",
-        &ssd,
-        "--hdd",
-        &hdd,
-        "--results",
-        &results,
-        "--workload",
-        &workload,
-    ];
+    let mut line = vec![part.to_owned()];
+    for (option, name) in [
+        ("--ssd", "ssd"),
+        ("--hdd", "hdd"),
+        ("--results", "results"),
+        ("--workload", "tiny.toml"),
+    ] {
+        line.extend([option.to_owned(), directory.join(name).to_str().unwrap().to_owned()]);
+    }
+    line.extend((!have_leveldb()).then(|| "--no-leveldb".to_owned()));
+    line
+}
+
+fn all(directory: &Path, resume: bool) {
+    let line = tiny_line(directory, "all");
+    let mut line: Vec<&str> = line.iter().map(String::as_str).collect();
     line.extend(resume.then_some("--resume"));
     line.extend((!have_fio()).then_some("--no-raw"));
-    line.extend((!have_leveldb()).then_some("--no-leveldb"));
     mris(&line).unwrap();
 }
 
@@ -158,22 +161,8 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
 #[test]
 fn engines_keep_groups_and_miss_absent_ones() {
     let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    fs::write(path("tiny.toml"), TINY).unwrap();
-    let (ssd, hdd, results, workload) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
-    let mut line = vec![
-        "mris",
-        "read",
-        "--ssd",
-        &ssd,
-        "--hdd",
-        &hdd,
-        "--results",
-        &results,
-        "--workload",
-        &workload,
-    ];
-    line.extend((!have_leveldb()).then_some("--no-leveldb"));
+    let mut line = tiny_line(directory.path(), "read");
+    line.insert(0, "mris".to_owned());
     let super::Part::Read(common) = Line::try_parse_from(line).unwrap().arguments.part else {
         panic!()
     };

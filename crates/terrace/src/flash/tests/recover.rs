@@ -41,7 +41,18 @@ impl Log {
         end
     }
 
-    /// The same, not synced.
+    /// A segment with the commits 1 to 6, of which 3 and 4 are lost and none behind 2 was ever durable. Also says where the
+    /// lost ones began.
+    fn hole(&self) -> (&Segment, u64) {
+        let segment = self.segment(1);
+        let second = self.frame(segment, START, 1..=2, 0);
+        let third = self.frame(segment, second, 3..=4, 2);
+        self.frame(segment, third, 5..=6, 2);
+        self.damage(segment, second);
+        (segment, second)
+    }
+
+    /// The same as [`Log::frame`], not synced.
     fn unsynced_frame(&self, segment: &Segment, at: u64, seqs: RangeInclusive<u64>, durable_seq: u64) -> u64 {
         let frame = Frame::open(
             segment.number,
@@ -111,11 +122,7 @@ fn segments_made_ready_and_never_used_hide_nothing() {
 #[test]
 fn what_was_never_synced_is_cut_off_and_wiped() {
     let log = Log::new();
-    let segment = log.segment(1);
-    let second = log.frame(segment, START, 1..=2, 0);
-    let third = log.frame(segment, second, 3..=4, 2);
-    log.frame(segment, third, 5..=6, 2);
-    log.damage(segment, second);
+    let (segment, second) = log.hole();
     let (_, recovered) = log.recover(0);
     let recovered = recovered.unwrap();
     assert_eq!(seqs(&recovered), [(1, 2)]);
@@ -131,11 +138,7 @@ fn what_was_never_synced_is_cut_off_and_wiped() {
 #[test]
 fn what_was_wiped_does_not_come_back_with_a_power_cut() {
     let log = Log::new();
-    let segment = log.segment(1);
-    let second = log.frame(segment, START, 1..=2, 0);
-    let third = log.frame(segment, second, 3..=4, 2);
-    log.frame(segment, third, 5..=6, 2);
-    log.damage(segment, second);
+    let (segment, second) = log.hole();
     assert_eq!(seqs(&log.recover(2).1.unwrap()), []);
     log.disk.power_cycle(Survival::Nothing);
     let ring = shared_ring(&log.disk, 8);

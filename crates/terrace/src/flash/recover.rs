@@ -16,7 +16,7 @@
 //! have values of long ago. That is what an index that is gone, or from a backup older than the log, looks like.
 
 use super::{
-    format::{FrameHeader, looks_like_a_frame},
+    format::{FrameHeader, check_frame, looks_like_a_frame},
     frame::{Frame, FramePool},
     scan::{FoundFrame, SegmentImage},
     segments::{Segment, SegmentState, Segments},
@@ -50,6 +50,8 @@ struct Recovery<'a> {
     log: RecoveredLog,
     /// Last seq of the last sound frame, once one was seen.
     reached: Option<u64>,
+    /// Segments behind that frame in which something was begun that the index does not have, and nothing is sound.
+    torn: Vec<&'a Segment>,
     read_only: bool,
 }
 
@@ -63,7 +65,7 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
         .filter(|segment| segment.state() == SegmentState::Sealed)
         .collect();
     used.sort_by_key(|segment| segment.generation());
-    let start = first_needed(&used, persisted_seq)?;
+    let start = first_needed(&used, persisted_seq, segments.segment_bytes())?;
     let mut recovery = Recovery {
         segments,
         walked: used.split_off(start),
@@ -76,6 +78,7 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
             damage: segments.take_damage(),
         },
         reached: None,
+        torn: Vec::new(),
         read_only,
     };
     recovery.walk()?;
@@ -105,29 +108,35 @@ fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     Ok(())
 }
 
-/// The last segment that begins with commits the index has: everything it has not is there or after. (A segment's header
-/// cannot tell: it is written ahead of need, and segments that were made ready before a crash and never used have one too.)
-fn first_needed(used: &[&Segment], persisted_seq: u64) -> Result<usize> {
+/// The last segment that begins with commits the index has: everything it has not is there or after. Only a sound frame can
+/// tell. A segment's header is written ahead of need, and segments that were made ready before a crash and never used have
+/// one too. A torn first frame may be of a life whose log ended before it, and the log have gone on in the segment before.
+fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -> Result<usize> {
     for (at, segment) in used.iter().enumerate().rev() {
-        let page = read_page(segment, PAGE_BYTES)?;
-        let first = FrameHeader::decode(&page).filter(|header| header.generation == segment.generation());
-        if first.is_some_and(|header| header.first_seq <= persisted_seq + 1) {
+        let page = read(segment, PAGE_BYTES, PAGE_BYTES)?;
+        let begins_early =
+            |header: &FrameHeader| header.generation == segment.generation() && header.first_seq <= persisted_seq + 1;
+        let Some(header) = FrameHeader::decode(&page).filter(begins_early) else {
+            continue;
+        };
+        let is_within = (PAGE_BYTES + header.frame_bytes()) as u64 <= segment_bytes;
+        if is_within && check_frame(&read(segment, PAGE_BYTES, header.frame_bytes())?, segment.generation()).is_some() {
             return Ok(at);
         }
     }
     Ok(0)
 }
 
-fn read_page(segment: &Segment, offset: usize) -> Result<AlignedBuffer> {
-    let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::zeroed(bytes);
     segment
         .file
-        .read_exact_at(&mut page, offset as u64)
+        .read_exact_at(&mut buffer, offset as u64)
         .map_err(|error| Error::io(format!("read segment {:08x} at {offset}", segment.number), &error))?;
-    Ok(page)
+    Ok(buffer)
 }
 
-impl Recovery<'_> {
+impl<'a> Recovery<'a> {
     fn walk(&mut self) -> Result<()> {
         let mut ended = false;
         for at in 0..self.walked.len() {
@@ -151,6 +160,9 @@ impl Recovery<'_> {
                 self.persisted_seq
             );
             self.report(number, end as usize, &lost);
+        }
+        if reached >= self.persisted_seq {
+            self.free_torn()?;
         }
         let goes_on = |&(number, _): &(u32, u64)| {
             let segment = self.segments.get(number);
@@ -186,10 +198,15 @@ impl Recovery<'_> {
             at = frame.end();
         }
         if at == PAGE_BYTES && !self.read_only {
-            // Made ready and never used; or damaged, then recycling looks at it.
             if !self.is_used_at(segment, PAGE_BYTES)? {
+                // Made ready and never used.
                 self.segments.free_unused(segment);
-            }
+            } else if image
+                .header_at(PAGE_BYTES)
+                .is_some_and(|first| first.first_seq > self.persisted_seq)
+            {
+                self.torn.push(segment);
+            } // else something the index has may be in it: recycling looks.
         }
         Ok(false)
     }
@@ -248,10 +265,15 @@ impl Recovery<'_> {
         if offset as u64 >= self.segments.segment_bytes() {
             return Ok(false);
         }
-        Ok(looks_like_a_frame(&read_page(segment, offset)?, segment.generation()))
+        Ok(looks_like_a_frame(
+            &read(segment, offset, PAGE_BYTES)?,
+            segment.generation(),
+        ))
     }
 
     fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {
+        // In the midst of the log they are for recycling to look at.
+        self.torn.clear();
         self.reached = Some(frame.header.last_seq);
         self.log.last_seq = self.log.last_seq.max(frame.header.last_seq);
         self.log.tail = Some((number, frame.end() as u64));
@@ -265,6 +287,20 @@ impl Recovery<'_> {
                 Arc::clone(&self.pool),
             )));
         }
+    }
+
+    /// Frees the segments behind the log's end whose first frame was torn. The frame is wiped, as it tells of seqs that others
+    /// are going to have.
+    fn free_torn(&mut self) -> Result<()> {
+        for segment in std::mem::take(&mut self.torn) {
+            let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
+            let wiped = segment.file.write_all_at(&zeros, PAGE_BYTES as u64);
+            wiped
+                .and_then(|()| segment.file.sync_data())
+                .map_err(|error| Error::io(format!("wipe segment {:08x}", segment.number), &error))?;
+            self.segments.free_unused(segment);
+        }
+        Ok(())
     }
 
     /// Wipes the headers of frames that were never durable.

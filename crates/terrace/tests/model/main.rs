@@ -149,11 +149,12 @@ fn next_life(
     if cut {
         journal
             .check(&state)
-            .unwrap_or_else(|reason| panic!("after a cut: {reason}"));
+            .unwrap_or_else(|reason| panic!("after a cut: {reason}; damage: {:?}", store.stats().damage));
     } else {
         assert!(state == *now, "a clean close lost something");
     }
     assert_sound(&store);
+    assert_eq!(store.stats().damage, [""; 0], "nothing was damaged");
     (store, state)
 }
 

@@ -119,6 +119,52 @@ fn segments_made_ready_and_never_used_hide_nothing() {
     assert_eq!(recovered.tail.unwrap().0, third.number);
 }
 
+/// Found by the model test: the power went while a segment's first frame was written, and the log went on in what was left
+/// of the segment before. The torn frame's header still said "5 or later", so a recovery after the next cut began behind
+/// commits that were durable.
+#[test]
+fn a_torn_first_frame_hides_nothing() {
+    let log = Log::new();
+    let (first, second) = (log.segment(1), log.segment(5));
+    let end = log.frame(first, START, 1..=4, 0);
+    log.frame(second, START, 5..=9, 4);
+    log.damage(second, START);
+    let (ring, recovered) = log.recover(2);
+    assert_eq!(recovered.unwrap().tail, Some((first.number, end)));
+    // Nothing says any more that it was ever used.
+    assert_eq!(ring.get(second.number).unwrap().state(), SegmentState::Free);
+    let page = log.disk.read_file(&Log::path(second)).unwrap();
+    assert_eq!(page[PAGE_BYTES..2 * PAGE_BYTES], [0; PAGE_BYTES]);
+    log.frame(first, end, 5..=6, 4);
+    let third = log.segment(7);
+    log.frame(third, START, 7..=8, 6);
+    // Also if the wiping was cut off, or the frame was damaged later.
+    for torn in [false, true] {
+        if torn {
+            log.frame(second, START, 5..=9, 4);
+            log.damage(second, START);
+        }
+        let recovered = log.recover(4).1.unwrap();
+        assert_eq!(seqs(&recovered), [(5, 6), (7, 8)]);
+        assert!(recovered.damage.is_empty(), "{:?}", recovered.damage);
+        assert_eq!(recovered.tail.unwrap().0, third.number);
+    }
+}
+
+/// The same look, but the index has what was there: it may point to records that are sound.
+#[test]
+fn a_damaged_first_frame_that_the_index_has_is_not_wiped() {
+    let log = Log::new();
+    let segment = log.segment(5);
+    log.frame(segment, START, 5..=9, 4);
+    log.damage(segment, START);
+    let before = log.disk.read_file(&Log::path(segment)).unwrap();
+    let (ring, recovered) = log.recover(9);
+    assert_eq!(recovered.unwrap().last_seq, 9);
+    assert_eq!(ring.get(segment.number).unwrap().state(), SegmentState::Sealed);
+    assert!(log.disk.read_file(&Log::path(segment)).unwrap() == before);
+}
+
 #[test]
 fn what_was_never_synced_is_cut_off_and_wiped() {
     let log = Log::new();

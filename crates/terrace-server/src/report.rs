@@ -35,6 +35,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "memtable_bytes": index.memtable_bytes,
             "persisted_seq": index.persisted_seq,
             "flushes": index.flushes,
+            "compactions": index.compactions,
             "block_reads": index.block_reads,
         },
         "flash_index": {

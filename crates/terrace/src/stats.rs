@@ -87,6 +87,8 @@ pub struct IndexStats {
     pub flushes: u64,
     /// Bytes of the tables flushes have written since open.
     pub flushed_bytes: u64,
+    /// Compactions since open that wrote tables.
+    pub compactions: u64,
     /// Bytes of the tables compactions have written since open: entries written again.
     pub compacted_bytes: u64,
     /// Data block reads that went to the file since open.

@@ -218,6 +218,7 @@ impl Drive {
         let device = system::attach(&self.file())?;
         let mut description = self.description()?;
         system::set_rotational(&device, matches!(description.profile.kind, Kind::Disk(_)));
+        system::read_ahead_like_a_disk(&device);
         description.loop_device = Some(device.clone());
         self.place.describe(&description)?;
         Ok(device)

@@ -12,7 +12,13 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::{Handle, Signals},
 };
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Where drives come from if not from two directories.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,22 +53,12 @@ impl TrafficSource for Drive {
     }
 }
 
-/// The kernel reads ahead 128 KiB on a disk but megabytes on a loop device, which no engine would meet on a drive. If the
-/// setting cannot be changed the evaluation runs all the same; the traffic in the results shows it.
-fn read_ahead_like_a_disk(device: &Path) {
-    if let Some(name) = device.file_name() {
-        let setting = Path::new("/sys/block").join(name).join("queue/read_ahead_kb");
-        if let Err(error) = std::fs::write(&setting, "128") {
-            eprintln!("{} cannot be set to 128: {error}", setting.display());
-        }
-    }
-}
-
 /// Drives that are removed with this.
 #[derive(Debug, Default)]
 pub struct Emulated {
     drives: Vec<Arc<Drive>>,
     signals: Option<Handle>,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Emulated {
@@ -91,9 +87,6 @@ impl Emulated {
         // From here on it is removed whatever happens.
         self.drives.push(Arc::clone(&drive));
         let mut place = Place::directory(&drive.mount()?)?;
-        if let Some(device) = drive.device() {
-            read_ahead_like_a_disk(&device);
-        }
         place.description = format!("emulated {profile}, {} GiB", bytes >> 30);
         place.drive = Some(drive);
         Ok(place)
@@ -104,8 +97,10 @@ impl Emulated {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         self.signals = Some(signals.handle());
         let names: Vec<String> = self.drives.iter().map(|drive| drive.name().to_owned()).collect();
+        let interrupted = Arc::clone(&self.interrupted);
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
+                interrupted.store(true, Ordering::SeqCst);
                 eprintln!("interrupted; removing the emulated drives");
                 for name in names {
                     if let Err(error) = Drive::open(&name).and_then(Drive::remove) {
@@ -121,6 +116,10 @@ impl Emulated {
 
 impl Drop for Emulated {
     fn drop(&mut self) {
+        // What failed because the drives went away is no news: the thread that removes them ends the process.
+        while self.interrupted.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
         if let Some(signals) = self.signals.take() {
             signals.close();
         }

@@ -224,13 +224,14 @@ impl Engine for Terrace {
         let written = stats.written;
         Ok(EngineFigures {
             flushes: Some(stats.index.flushes),
-            compactions: None,
-            table_bytes: Some(written.index_bytes),
+            compactions: Some(stats.index.compactions),
+            table_bytes: Some(written.index_bytes + written.compaction_bytes),
             written_bytes: Some(
                 written.flash_user_bytes
                     + written.flash_padding_bytes
                     + written.flash_reinserted_bytes
                     + written.index_bytes
+                    + written.compaction_bytes
                     + written.large_user_bytes
                     + written.large_destaged_bytes,
             ),

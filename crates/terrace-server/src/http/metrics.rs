@@ -176,6 +176,11 @@ impl Figures {
             index.flushes,
         )?;
         out.counter(
+            "terrace_index_compactions",
+            "Compactions of the ordered index since open that wrote tables",
+            index.compactions,
+        )?;
+        out.counter(
             "terrace_index_block_reads",
             "Index block reads that went to the device",
             index.block_reads,

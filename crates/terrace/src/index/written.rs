@@ -36,6 +36,7 @@ pub(super) struct WrittenTables {
     known: Mutex<Known>,
     flushed_bytes: AtomicU64,
     compacted_bytes: AtomicU64,
+    compactions: AtomicU64,
 }
 
 #[derive(Default)]
@@ -55,10 +56,12 @@ impl WrittenTables {
             known: Mutex::default(),
             flushed_bytes: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
         };
         written.look(tree);
         written.flushed_bytes.store(0, Ordering::Relaxed);
         written.compacted_bytes.store(0, Ordering::Relaxed);
+        written.compactions.store(0, Ordering::Relaxed);
         written
     }
 
@@ -69,6 +72,7 @@ impl WrittenTables {
         let version = tree.current_version();
         let before = known.highest_seqno;
         let mut tables = HashSet::with_capacity(known.tables.len());
+        let mut compacted = false;
         for table in version.iter_tables() {
             tables.insert(table.id());
             if known.tables.contains(&table.id()) {
@@ -80,11 +84,14 @@ impl WrittenTables {
             let counter = if newest > before {
                 &self.flushed_bytes
             } else {
+                compacted = true;
                 &self.compacted_bytes
             };
             counter.fetch_add(bytes, Ordering::Relaxed);
             known.highest_seqno = known.highest_seqno.max(newest);
         }
+        // There is a look after each compaction, and one compaction at a time.
+        self.compactions.fetch_add(u64::from(compacted), Ordering::Relaxed);
         let before = std::mem::replace(&mut known.tables, tables);
         let gone: Vec<_> = before.difference(&known.tables).copied().collect();
         known.retired.extend(gone);
@@ -117,6 +124,11 @@ impl WrittenTables {
     pub(super) fn compacted_bytes(&self) -> u64 {
         self.compacted_bytes.load(Ordering::Relaxed)
     }
+
+    /// Compactions that wrote tables; those that only move some to another level do not count.
+    pub(super) fn compactions(&self) -> u64 {
+        self.compactions.load(Ordering::Relaxed)
+    }
 }
 
 #[cfg(test)]
@@ -145,12 +157,12 @@ mod tests {
     #[test]
     fn flushes_and_compactions_are_counted_by_the_files_they_make() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut flushed, mut compacted) = (0, 0);
+        let (mut flushed, mut compacted, mut compactions) = (0, 0, 0);
         let mut seq = 0;
         for _ in 0..2 {
             let (index, _) = open(dir.path());
             let mut applier = index.applier().unwrap();
-            let (flushed_before, compacted_before) = (flushed, compacted);
+            let (flushed_before, compacted_before, compactions_before) = (flushed, compacted, compactions);
             for _ in 0..30 {
                 for _ in 0..100 {
                     seq += 1;
@@ -167,11 +179,14 @@ mod tests {
                         break;
                     }
                     // Moved from level to level tables keep their names, and nothing is written.
-                    compacted += new_bytes(dir.path(), &before);
+                    let bytes = new_bytes(dir.path(), &before);
+                    compacted += bytes;
+                    compactions += u64::from(bytes > 0);
                 }
                 let stats = index.stats();
                 assert_eq!(stats.flushed_bytes, flushed - flushed_before, "at seq {seq}");
                 assert_eq!(stats.compacted_bytes, compacted - compacted_before, "at seq {seq}");
+                assert_eq!(stats.compactions, compactions - compactions_before, "at seq {seq}");
             }
             assert!(compacted > compacted_before, "there were no compactions to count");
         }

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use terrace::{
     Attributes, Version,
     flash::{
-        format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader},
+        format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
         free_list::encode_free_list,
     },
     index::{Entry, Home, IndexMark},
@@ -93,6 +93,7 @@ fn flash(seeds: &mut Seeds) {
         generation: 2,
         first_seq: 9,
         segment_bytes: 256 << 10,
+        segment_use: SegmentUse::Log,
     };
     seeds.insert("segment_header/valid".to_owned(), header.encode().to_vec());
     let attributes = attributes();

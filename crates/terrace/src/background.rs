@@ -1,7 +1,7 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, recycle::Recycler, write::apply::Applier};
+use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, write::apply::Applier};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
@@ -26,6 +26,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-index", flush_index),
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
+            ("terrace-promote", promote),
         ] {
             let engine = Arc::clone(engine);
             threads.push(spawn(name, move || body(&engine))?);
@@ -115,6 +116,10 @@ fn compact_index(engine: &Arc<Engine>) {
             }
         }
     }
+}
+
+fn promote(engine: &Arc<Engine>) {
+    Promoter::new(Arc::clone(engine)).run();
 }
 
 fn recycle(engine: &Arc<Engine>) {

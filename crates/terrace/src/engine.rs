@@ -4,6 +4,7 @@ use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
     flash::index::{Config as FlashIndexConfig, FlashIndex},
+    heat::Heat,
     index::OrderedIndex,
     io::Disk,
     large::LargeSpace,
@@ -39,6 +40,8 @@ pub struct Engine {
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
+    /// What is hot in the large space.
+    pub heat: Arc<Heat>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -89,7 +92,10 @@ impl Engine {
     /// # Errors
     /// If the flash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
+        let heat = Arc::new(Heat::new(&parts.options));
+        parts.large.attach(Arc::clone(&heat));
         Ok(Self {
+            heat,
             cache: ValueCache::new(parts.options.cache_bytes),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
             snapshots: Arc::default(),

@@ -4,7 +4,8 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `recover` opens all of it again.
+//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `recover` opens all
+//! of it again.
 
 mod batch;
 mod error;
@@ -15,6 +16,8 @@ mod stats;
 mod engine;
 #[doc(hidden)]
 pub mod flash;
+#[doc(hidden)]
+pub mod heat;
 #[doc(hidden)]
 pub mod large;
 mod read;
@@ -46,6 +49,7 @@ mod tests;
 
 pub use batch::Batch;
 pub use error::{Error, Result, Tier};
+pub use heat::GroupRule;
 pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };

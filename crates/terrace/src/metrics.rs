@@ -151,6 +151,10 @@ pub struct Metrics {
     pub inline_hits: AtomicU64,
     /// Answered by the flash log.
     pub flash_hits: AtomicU64,
+    /// Reads of the flash log by callers that have not returned.
+    pub flash_reads_under_way: AtomicU64,
+    /// Answered by a copy on flash, or by what somebody else was reading.
+    pub copy_hits: AtomicU64,
     /// Answered by the large space.
     pub block_hits: AtomicU64,
     /// No such object.
@@ -213,7 +217,9 @@ pub fn stats(engine: &Engine) -> Stats {
     let written = engine.log.writer.written();
     let reinserted = load(&metrics.reinserted_bytes);
     let index = engine.index.stats();
+    let heat = engine.heat.stats();
     Stats {
+        heat,
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
@@ -238,6 +244,7 @@ pub fn stats(engine: &Engine) -> Stats {
             overlay_hits: load(&metrics.overlay_hits),
             cache_hits: load(&metrics.cache_hits),
             inline_hits: load(&metrics.inline_hits),
+            copy_hits: load(&metrics.copy_hits),
             flash_hits: load(&metrics.flash_hits),
             block_hits: load(&metrics.block_hits),
             misses: load(&metrics.misses),
@@ -255,6 +262,7 @@ pub fn stats(engine: &Engine) -> Stats {
             compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
+            copy_bytes: heat.promoted_bytes + heat.recopied_bytes,
         },
         queue: QueueStats {
             overlay_bytes: engine.log.overlay.bytes(),

@@ -1,6 +1,6 @@
 //! How a store is opened and how a write is made.
 
-use crate::{Attributes, Error, Result, Version, io::Disk};
+use crate::{Attributes, Error, GroupRule, Result, Version, io::Disk};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// When a write is acknowledged.
@@ -58,6 +58,15 @@ pub struct Options {
     pub coalesce_interval: Duration,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
     pub overlay_bytes: u64,
+    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB.
+    pub staging_bytes: u64,
+    /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
+    /// what is left over beyond it. 50; 0 leaves them only what nobody needs.
+    pub copies_share_percent: u32,
+    /// Most bytes a day that are copied to flash, for its life. `None`: no limit.
+    pub promotion_bytes_per_day: Option<u64>,
+    /// What part of a key names its group: objects of one group are of one heat.
+    pub group_rule: GroupRule,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
@@ -93,6 +102,10 @@ impl Options {
             memtable_bytes: 16 << 20,
             coalesce_interval: Duration::from_millis(1),
             overlay_bytes: 64 << 20,
+            staging_bytes: 64 << 20,
+            copies_share_percent: 50,
+            promotion_bytes_per_day: None,
+            group_rule: GroupRule::default(),
             direct_io: true,
             flash_disk: None,
             large_disk: None,
@@ -144,6 +157,12 @@ impl Options {
             return fail(format!(
                 "flash capacity {} must be at most 1 TiB",
                 self.flash_capacity_bytes
+            ));
+        }
+        if self.copies_share_percent > 80 {
+            return fail(format!(
+                "copies share {} must be at most 80 per cent: the log needs the rest",
+                self.copies_share_percent
             ));
         }
         if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {

@@ -14,6 +14,7 @@ use crate::{
         scan::SegmentImage,
         segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     },
+    heat::release_to_log,
     index::Home,
     io::PAGE_BYTES,
     key_hash,
@@ -133,6 +134,9 @@ impl Recycler {
         let soon = segments.available() + drained as u32;
         if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
+        }
+        if release_to_log(&engine) {
+            return Ok(true);
         }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
         let Some(segment) = segments.oldest_sealed(self.engine.log.overlay.released_seq()) else {

@@ -21,6 +21,8 @@ pub struct Stats {
     pub cache: CacheStats,
     /// Where reads were answered.
     pub reads: ReadStats,
+    /// Copies of large objects on flash.
+    pub heat: HeatStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -115,6 +117,41 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
+/// Copies of large objects on flash. Counts are since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeatStats {
+    /// Segments that hold copies.
+    pub segments: u64,
+    /// Copies: slices of up to 8 MiB.
+    pub copies: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of RAM for objects on their way from disk.
+    pub staged_bytes: u64,
+    /// Reads answered by what somebody else was reading.
+    pub image_reads: u64,
+    /// Reads of copies.
+    pub copy_reads: u64,
+    /// Their bytes.
+    pub copy_bytes_read: u64,
+    /// Copies that did not match their checksums.
+    pub forgotten: u64,
+    /// Copies written.
+    pub promoted: u64,
+    /// Their bytes.
+    pub promoted_bytes: u64,
+    /// Bytes of copies that were written again to make room.
+    pub recopied_bytes: u64,
+    /// Copies given up for others, or for the log.
+    pub evicted: u64,
+    /// Promotions given up because too much was on its way.
+    pub dropped_full: u64,
+    /// Promotions given up because of the daily budget.
+    pub dropped_budget: u64,
+    /// Promotions given up because flash had no room, or failed.
+    pub dropped_no_room: u64,
+}
+
 /// Where reads were answered, since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadStats {
@@ -126,6 +163,8 @@ pub struct ReadStats {
     pub inline_hits: u64,
     /// From the flash log.
     pub flash_hits: u64,
+    /// From copies on flash, or from what another reader was reading.
+    pub copy_hits: u64,
     /// From the large space.
     pub block_hits: u64,
     /// No such object.
@@ -159,6 +198,8 @@ pub struct WrittenStats {
     pub large_user_bytes: u64,
     /// Cold values moved to blocks by recycling.
     pub large_destaged_bytes: u64,
+    /// Copies of large objects on flash, those written again included.
+    pub copy_bytes: u64,
 }
 
 impl WrittenStats {
@@ -172,7 +213,8 @@ impl WrittenStats {
             + self.index_bytes
             + self.compaction_bytes
             + self.large_user_bytes
-            + self.large_destaged_bytes;
+            + self.large_destaged_bytes
+            + self.copy_bytes;
         if self.user_bytes == 0 {
             0.0
         } else {

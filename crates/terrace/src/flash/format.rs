@@ -47,6 +47,17 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == 0)
 }
 
+/// What a segment is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub enum SegmentUse {
+    /// Frames of the log.
+    #[default]
+    Log = 0,
+    /// Copies of extents of the large space.
+    Copies = 1,
+}
+
 /// The header page of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
@@ -60,6 +71,8 @@ pub struct SegmentHeader {
     pub first_seq: u64,
     /// Length of every segment of the store.
     pub segment_bytes: u64,
+    /// What is in it.
+    pub segment_use: SegmentUse,
 }
 
 impl SegmentHeader {
@@ -71,6 +84,7 @@ impl SegmentHeader {
         page[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         page[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         page[24..28].copy_from_slice(&self.number.to_le_bytes());
+        page[28..32].copy_from_slice(&(self.segment_use as u32).to_le_bytes());
         page[32..40].copy_from_slice(&self.generation.to_le_bytes());
         page[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
         page[48..56].copy_from_slice(&self.segment_bytes.to_le_bytes());
@@ -86,12 +100,17 @@ impl SegmentHeader {
             || page[..8] != SEGMENT_MAGIC
             || u32_at(page, 8) != crc32c::crc32c(&page[12..])
             || u32_at(page, 12) != FORMAT_VERSION
-            || !is_zero(&page[28..32])
             || !is_zero(&page[56..])
         {
             return None;
         }
+        let segment_use = match u32_at(page, 28) {
+            0 => SegmentUse::Log,
+            1 => SegmentUse::Copies,
+            _ => return None,
+        };
         Some(Self {
+            segment_use,
             store_id: u64_at(page, 16),
             number: u32_at(page, 24),
             generation: u64_at(page, 32),

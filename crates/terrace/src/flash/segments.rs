@@ -7,7 +7,7 @@
 //! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own word and then
 //! read the other's (both sequentially consistent), so at least one of the two sees the other and backs off.
 
-use super::format::{FrameHeader, SegmentHeader};
+use super::format::{FrameHeader, SegmentHeader, SegmentUse};
 use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -40,16 +40,20 @@ pub enum SegmentState {
     Drained = 4,
     /// Damaged and still referred to; kept as it is.
     Quarantined = 5,
+    /// Holds copies of extents of the large space, and no part of the log. Free whenever they are wanted no more: a reader
+    /// that comes too late is told by the checksums.
+    Copies = 6,
 }
 
 impl SegmentState {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Free,
         Self::Open,
         Self::Sealed,
         Self::Draining,
         Self::Drained,
         Self::Quarantined,
+        Self::Copies,
     ];
 }
 
@@ -159,7 +163,11 @@ pub struct Segments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// A segment in this use.
-    Used { generation: u64, first_seq: u64 },
+    Used {
+        generation: u64,
+        first_seq: u64,
+        segment_use: SegmentUse,
+    },
     /// Never written, or its header never was durable: nothing in it was acknowledged.
     Unused,
     /// Not to be touched.
@@ -257,10 +265,17 @@ impl Segments {
             Err(error) => return Err(io(error)),
         };
         match found {
-            Found::Used { generation, first_seq } => {
+            Found::Used {
+                generation,
+                first_seq,
+                segment_use,
+            } => {
                 segment.generation.store(generation, Ordering::Release);
                 segment.first_seq.store(first_seq, Ordering::Release);
-                segment.set_state(SegmentState::Sealed);
+                segment.set_state(match segment_use {
+                    SegmentUse::Log => SegmentState::Sealed,
+                    SegmentUse::Copies => SegmentState::Copies,
+                });
                 self.next_generation.fetch_max(generation + 1, Ordering::AcqRel);
             }
             Found::Unknown => segment.set_state(SegmentState::Quarantined),
@@ -300,6 +315,7 @@ impl Segments {
             return Ok(Found::Used {
                 generation: header.generation,
                 first_seq: header.first_seq,
+                segment_use: header.segment_use,
             });
         }
         let header_is_zero = page.iter().all(|&byte| byte == 0);
@@ -311,6 +327,7 @@ impl Segments {
                 Ok(Found::Used {
                     generation: frame.generation,
                     first_seq: frame.first_seq,
+                    segment_use: SegmentUse::Log,
                 })
             }
             None if header_is_zero => Ok(Found::Unused),
@@ -405,6 +422,11 @@ impl Segments {
         self.device_full.store(false, Ordering::Release);
     }
 
+    /// The store they belong to.
+    pub const fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
     /// Length of a segment in bytes.
     pub const fn segment_bytes(&self) -> u64 {
         self.segment_bytes
@@ -416,6 +438,18 @@ impl Segments {
     /// # Errors
     /// [`Error::OutOfSpace`] if there is none and none can be made.
     pub fn take(&self, first_seq: u64, keep_free: u32) -> Result<&Segment> {
+        self.take_for(SegmentUse::Log, first_seq, keep_free)
+    }
+
+    /// The same for copies.
+    ///
+    /// # Errors
+    /// As [`Segments::take`].
+    pub fn take_for_copies(&self, keep_free: u32) -> Result<&Segment> {
+        self.take_for(SegmentUse::Copies, 0, keep_free)
+    }
+
+    fn take_for(&self, segment_use: SegmentUse, first_seq: u64, keep_free: u32) -> Result<&Segment> {
         let number = loop {
             {
                 let mut free = self.free.lock();
@@ -435,7 +469,7 @@ impl Segments {
             .get(number)
             .ok_or_else(|| Error::corruption(format!("segment {number}"), "vanished"))?;
         let generation = self.next_generation.fetch_add(1, Ordering::AcqRel);
-        match self.begin_use(segment, generation, first_seq) {
+        match self.begin_use(segment, segment_use, generation, first_seq) {
             Ok(()) => Ok(segment),
             Err(error) => {
                 self.push_free(number);
@@ -444,13 +478,14 @@ impl Segments {
         }
     }
 
-    fn begin_use(&self, segment: &Segment, generation: u64, first_seq: u64) -> Result<()> {
+    fn begin_use(&self, segment: &Segment, segment_use: SegmentUse, generation: u64, first_seq: u64) -> Result<()> {
         let header = SegmentHeader {
             store_id: self.store_id,
             number: segment.number,
             generation,
             first_seq,
             segment_bytes: self.segment_bytes,
+            segment_use,
         };
         let mut page = AlignedBuffer::with_capacity(PAGE_BYTES);
         page.extend_from_slice(&header.encode());
@@ -463,8 +498,11 @@ impl Segments {
         segment.first_seq.store(first_seq, Ordering::Release);
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
-        segment.set_state(SegmentState::Open);
-        tracing::debug!(segment = segment.number, "began a segment");
+        segment.set_state(match segment_use {
+            SegmentUse::Log => SegmentState::Open,
+            SegmentUse::Copies => SegmentState::Copies,
+        });
+        tracing::debug!(segment = segment.number, ?segment_use, "began a segment");
         Ok(())
     }
 

@@ -39,6 +39,7 @@ pub use writer::LargeWriter;
 
 use crate::{
     Error, Result, Tier,
+    heat::Heat,
     io::{Disk, DiskFile, OpenMode},
 };
 use block::Block;
@@ -52,7 +53,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -177,6 +178,8 @@ struct Space {
     accounted: AtomicBool,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
     buffers: Arc<Buffers>,
+    /// What is nearer than the blocks.
+    heat: OnceLock<Arc<Heat>>,
     queue: WriteQueue,
     counters: Counters,
 }
@@ -194,6 +197,11 @@ impl LargeSpace {
     /// I/O errors; `OutOfSpace` if a repaired LargeMeta cannot be written.
     pub fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(Self, OpenReport)> {
         recover::open(disk, options)
+    }
+
+    /// From now on reads for callers count, and use copies that are nearer.
+    pub fn attach(&self, heat: Arc<Heat>) {
+        let _ = self.space.heat.set(heat);
     }
 
     /// Makes a value durable, waiting for its write if that is not done. Values that finish together share one sync.

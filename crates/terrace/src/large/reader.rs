@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
+    heat::{NearReader, Source},
     io::{AlignedBuffer, DiskFile},
 };
 use bytes::Bytes;
@@ -67,10 +68,26 @@ impl LargeSpace {
             window: Vec::new(),
             window_start: 0,
             chunks_ahead: 1,
+            near: None,
         })
     }
 
-    /// Reads a whole value and checks that it is the one of `key`.
+    /// The same for a caller who wants the value of `key`: it counts as a read of it, and comes from a copy if there is one.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::open_value`].
+    pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
+        let mut reader = self.open_value(block, offset, extent_bytes, length)?;
+        if let Some(heat) = self.space.heat.get() {
+            let pages = (offset + extent_bytes).next_multiple_of(PAGE) - offset / PAGE * PAGE;
+            reader.near = NearReader::begin(heat, key, block, offset, pages, length);
+        }
+        Ok(reader)
+    }
+}
+
+impl LargeSpace {
+    /// Reads a whole value from its block and checks that it is the one of `key`.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -101,6 +118,8 @@ pub struct ValueReader {
     window: Vec<u8>,
     window_start: u64,
     chunks_ahead: u64,
+    /// What may be nearer than the block.
+    near: Option<NearReader>,
 }
 
 impl ValueReader {
@@ -110,17 +129,33 @@ impl ValueReader {
         self.length
     }
 
+    /// Whether everything read so far came from something nearer than the block.
+    #[must_use]
+    pub fn was_near(&self) -> bool {
+        let source = self.near.as_ref().and_then(NearReader::source);
+        source.is_some_and(|source| source < Source::Block)
+    }
+
     /// Reads and verifies the record header: key, attributes, ticket.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
     pub fn header(&self) -> Result<RecordHeader> {
         let mut buffer = self.space.buffers.take();
-        let header = self
-            .read_bytes(0..self.head_bytes, &mut buffer)
-            .and_then(|skip| self.decode_header(&buffer[skip..]));
+        let header = self.again_without_copy(|| {
+            let skip = self.read_bytes(0..self.head_bytes, &mut buffer)?;
+            self.decode_header(&buffer[skip..])
+        });
         self.space.buffers.give_back(buffer);
         header
+    }
+
+    /// Makes an attempt, and another if its bytes did not match and may have come from a copy, which is forgotten then.
+    fn again_without_copy<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(NearReader::blames_copy) => attempt(),
+            outcome => outcome,
+        }
     }
 
     /// Reads the whole value, checking that it is the one of `key`.
@@ -130,7 +165,7 @@ impl ValueReader {
     pub fn read_all(&self, key: &[u8]) -> Result<Bytes> {
         if self.length <= ONE_READ_BYTES_MAX {
             let mut buffer = self.space.buffers.take();
-            let value = self.read_extent(key, &mut buffer);
+            let value = self.again_without_copy(|| self.read_extent(key, &mut buffer));
             self.space.buffers.give_back(buffer);
             return value.map(Bytes::from);
         }
@@ -162,7 +197,11 @@ impl ValueReader {
         let mut result = Ok(());
         while start < range.end && result.is_ok() {
             let end = range.end.min((start / CHUNK_DATA + CHUNKS_PER_READ) * CHUNK_DATA);
-            result = self.read_chunks(start..end, &mut buffer, out);
+            let verified = out.len();
+            result = self.again_without_copy(|| {
+                out.truncate(verified);
+                self.read_chunks(start..end, &mut buffer, out)
+            });
             start = end;
         }
         self.space.buffers.give_back(buffer);
@@ -267,9 +306,16 @@ impl ValueReader {
         if self.copy_waiting(buffer, page_start)? {
             return self.usize(start - page_start);
         }
+        let position = page_start - self.place.offset / PAGE * PAGE;
+        if self.near.as_ref().is_some_and(|near| near.read(position, buffer)) {
+            return self.usize(start - page_start);
+        }
         self.file
             .read_exact_at(buffer, page_start)
             .map_err(|error| self.io_error(&error))?;
+        if let Some(near) = &self.near {
+            near.gather(position, buffer);
+        }
         let counters = &self.space.counters;
         counters.reads.fetch_add(1, Ordering::Relaxed);
         counters.bytes_read.fetch_add(page_end - page_start, Ordering::Relaxed);

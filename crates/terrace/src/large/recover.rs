@@ -24,7 +24,7 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64},
     },
 };
@@ -72,6 +72,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     let buffers = Arc::<Buffers>::default();
     let queue = WriteQueue::start(Arc::clone(&buffers), options.read_only)?;
     let space = Space {
+        heat: OnceLock::new(),
         disk,
         options,
         blocks: RwLock::new(blocks),

@@ -23,6 +23,7 @@ use crate::{
     },
     index::{Entry, Home},
     key_hash,
+    large::ValueReader,
     write::check_key,
 };
 use bytes::Bytes;
@@ -62,6 +63,16 @@ pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
         return Ok(Attributes::new());
     }
     Attributes::decode(bytes).ok_or_else(|| Error::corruption("attributes", "they do not decode"))
+}
+
+/// Counts where a value of the large space was found, by what was read of it so far.
+fn count_large_hit(engine: &Engine, reader: &ValueReader) {
+    let metrics = &engine.metrics;
+    count(if reader.was_near() {
+        &metrics.copy_hits
+    } else {
+        &metrics.block_hits
+    });
 }
 
 fn count(counter: &AtomicU64) {
@@ -192,9 +203,12 @@ fn read_flash(
             value: cached.value,
         }));
     }
-    let (found, device_reads) = read_record(segments, address, expected_bytes, |record| {
+    engine.metrics.flash_reads_under_way.fetch_add(1, Ordering::Relaxed);
+    let outcome = read_record(segments, address, expected_bytes, |record| {
         wanted(record).then(|| hit(record))
-    })?;
+    });
+    engine.metrics.flash_reads_under_way.fetch_sub(1, Ordering::Relaxed);
+    let (found, device_reads) = outcome?;
     engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
     let Found::Record(Some(hit)) = found else {
         engine
@@ -300,10 +314,11 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                     value: cached.value,
                 });
             }
-            let value = engine
+            let reader = engine
                 .large
-                .read_all(key, *block, *offset, *extent_bytes, entry.length)?;
-            count(&engine.metrics.block_hits);
+                .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
+            let value = reader.read_all(key)?;
+            count_large_hit(engine, &reader);
             let hit = Hit {
                 version: entry.version,
                 attributes: entry.attributes.clone(),

@@ -88,17 +88,16 @@ impl Reader {
                 offset,
                 extent_bytes,
             } => {
-                let reader = engine.large.open_value(*block, *offset, *extent_bytes, entry.length)?;
+                let reader = engine
+                    .large
+                    .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
                 if reader.header()?.key != key {
                     return Err(Error::corruption(
                         format!("block {block:x} at {offset}"),
                         "the value there is another key's",
                     ));
                 }
-                engine
-                    .metrics
-                    .block_hits
-                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                super::count_large_hit(engine, &reader);
                 Source::Block(Box::new(reader))
             }
             _ => Source::Memory {

@@ -10,7 +10,7 @@ use super::notes::Notes;
 use crate::{
     Error, Result,
     flash::{
-        format::{FrameHeader, SegmentHeader, check_frame},
+        format::{FrameHeader, SegmentHeader, SegmentUse, check_frame},
         segments::Segments,
     },
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -126,5 +126,6 @@ fn header_from_frames(
         generation: frame.generation,
         first_seq: frame.first_seq,
         segment_bytes: manifest.segment_bytes,
+        segment_use: SegmentUse::Log,
     }))
 }

@@ -1,7 +1,9 @@
 //! The bytes that docs/format.md promises, and what decoders do with other bytes.
 
 use super::{
-    super::format::{FRAME_HEADER_BYTES, FrameHeader, Record, RecordLayout, SegmentHeader, check_frame, records},
+    super::format::{
+        FRAME_HEADER_BYTES, FrameHeader, Record, RecordLayout, SegmentHeader, SegmentUse, check_frame, records,
+    },
     *,
 };
 use crate::io::PAGE_BYTES;
@@ -87,6 +89,7 @@ const SEGMENT: SegmentHeader = SegmentHeader {
     generation: 0x77,
     first_seq: 0x0123,
     segment_bytes: SEGMENT_BYTES,
+    segment_use: SegmentUse::Log,
 };
 
 const FRAME: FrameHeader = FrameHeader {

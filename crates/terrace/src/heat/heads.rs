@@ -1,0 +1,140 @@
+//! Who reads a group in order, and where they are: the play heads of a title.
+//!
+//! Invariant: bounded; the head that has rested longest makes room. A head that does not move for long is taken for gone.
+
+/// Heads per group.
+const HEADS_MAX: usize = 16;
+/// Reads in order before somebody counts as a reader of the whole.
+const RUN_MIN: u32 = 2;
+/// A head that rests this many times as long as it usually does is gone.
+const REST_MAX: f64 = 24.0;
+/// How much the last rest counts in what is usual.
+const WEIGHT: f64 = 0.125;
+/// What is taken for usual before a head has moved often.
+const REST_FIRST: f64 = 512.0;
+
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    ordinal: u64,
+    /// Reads in order so far.
+    run: u32,
+    /// When it last moved, in reads of the store.
+    moved_at: f64,
+    /// Reads of the store between two moves, on average.
+    rest: f64,
+}
+
+/// The heads of one group.
+#[derive(Debug, Default)]
+pub(super) struct Heads(Vec<Head>);
+
+impl Heads {
+    /// The object with this number was read.
+    pub(super) fn read(&mut self, ordinal: u64, now: f64) {
+        self.0.retain(|head| !head.is_gone(now));
+        // The one that comes from nearest before; a reader may skip one, and may ask for one twice.
+        let moved = self
+            .0
+            .iter_mut()
+            .filter(|head| (head.ordinal..=head.ordinal + 2).contains(&ordinal));
+        if let Some(head) = moved.max_by_key(|head| head.ordinal) {
+            if head.ordinal < ordinal {
+                let rest = now - head.moved_at;
+                head.rest = if head.run < RUN_MIN {
+                    rest
+                } else {
+                    head.rest + (rest - head.rest) * WEIGHT
+                };
+                head.run += 1;
+                head.ordinal = ordinal;
+                head.moved_at = now;
+            }
+            return;
+        }
+        if self.0.len() >= HEADS_MAX {
+            let oldest = self
+                .0
+                .iter()
+                .enumerate()
+                .min_by(|one, other| one.1.moved_at.total_cmp(&other.1.moved_at));
+            if let Some((at, _)) = oldest {
+                self.0.swap_remove(at);
+            }
+        }
+        self.0.push(Head {
+            ordinal,
+            run: 1,
+            moved_at: now,
+            rest: REST_FIRST,
+        });
+    }
+
+    /// After how many reads of the store the next head will be at this number; `None` if none is behind it.
+    pub(super) fn reads_until(&self, ordinal: u64, now: f64) -> Option<f64> {
+        #[allow(clippy::cast_precision_loss)]
+        let until = |head: &Head| (ordinal - head.ordinal) as f64 * head.rest.max(1.0);
+        let behind = self
+            .0
+            .iter()
+            .filter(|head| head.ordinal < ordinal && head.run >= RUN_MIN && !head.is_gone(now));
+        behind.map(until).min_by(f64::total_cmp)
+    }
+
+    /// The numbers that heads stand at, of those that read in order.
+    #[cfg(test)]
+    pub(super) fn ordinals(&self) -> Vec<u64> {
+        self.0.iter().map(|head| head.ordinal).collect()
+    }
+}
+
+impl Head {
+    fn is_gone(&self, now: f64) -> bool {
+        now - self.moved_at > self.rest.max(8.0) * REST_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_readers_of_one_group_are_two_heads() {
+        let mut heads = Heads::default();
+        for step in 0..10 {
+            heads.read(100 + step, step as f64 * 20.0);
+            heads.read(step, step as f64 * 20.0 + 10.0);
+        }
+        let mut ordinals = heads.ordinals();
+        ordinals.sort_unstable();
+        assert_eq!(ordinals, [9, 109]);
+        // The one at 9 comes by 59 in 50 of its moves, each every 20 reads.
+        assert_eq!(heads.reads_until(59, 200.0), Some(50.0 * 20.0));
+        assert_eq!(heads.reads_until(9, 200.0), None);
+    }
+
+    #[test]
+    fn who_rests_too_long_is_gone() {
+        let mut heads = Heads::default();
+        for step in 0..5 {
+            heads.read(step, step as f64 * 10.0);
+        }
+        assert!(heads.reads_until(7, 100.0).is_some());
+        assert_eq!(heads.reads_until(7, 400.0), None);
+    }
+
+    #[test]
+    fn one_read_is_no_reader() {
+        let mut heads = Heads::default();
+        heads.read(3, 0.0);
+        assert_eq!(heads.reads_until(5, 1.0), None);
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let mut heads = Heads::default();
+        for number in 0..100 {
+            heads.read(number * 1000, number as f64);
+        }
+        assert_eq!(heads.ordinals().len(), HEADS_MAX);
+    }
+}

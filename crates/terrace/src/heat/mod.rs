@@ -1,0 +1,113 @@
+//! Heat: which objects of the large space get a copy on flash, and reading by way of that copy.
+//!
+//! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every checksum in an extent names
+//! its place, so an image proves whose it is: a read by way of a copy is verified as a read of the block is, and what does not
+//! match is forgotten. Nothing here must be durable, ordered or invalidated; all of it may be lost at any time.
+//!
+//! The way of a copy: a reader reads a block (`near`), and what it reads is gathered as an image in RAM, from which others who
+//! want the same object are served meanwhile (`images`). If the object is worth it (`popularity`) the image is queued, and a
+//! thread writes it to a segment (`promote`), where readers then find it (`copies`).
+
+mod contents;
+mod copies;
+mod group;
+mod heads;
+mod images;
+mod near;
+mod popularity;
+mod promote;
+#[cfg(test)]
+mod simulation;
+mod sketch;
+
+pub use group::GroupRule;
+pub use near::{NearReader, Source};
+pub use promote::{Promoter, release_to_log};
+
+use crate::{HeatStats, Options};
+use copies::Copies;
+use images::Images;
+use popularity::Popularity;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Longest part of an extent that is one image, in bytes.
+pub const SLICE_BYTES: u64 = 8 << 20;
+/// Shorter extents are not copied: the table would cost more than it gains. When they are read often they move to the log.
+pub const COPY_BYTES_MIN: u64 = 32 << 10;
+
+/// A slice of an extent: where the extent begins in its block, and which part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slice {
+    /// Number of the block.
+    pub block: u64,
+    /// Offset of the extent in the block.
+    pub offset: u64,
+    /// Which slice, from 0.
+    pub number: u32,
+}
+
+/// Everything about heat.
+#[derive(Debug)]
+pub struct Heat {
+    popularity: Popularity,
+    images: Images,
+    copies: Copies,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    image_reads: AtomicU64,
+    copy_reads: AtomicU64,
+    copy_bytes_read: AtomicU64,
+    forgotten: AtomicU64,
+    promoted: AtomicU64,
+    promoted_bytes: AtomicU64,
+    recopied_bytes: AtomicU64,
+    evicted: AtomicU64,
+    dropped_full: AtomicU64,
+    dropped_budget: AtomicU64,
+    dropped_no_room: AtomicU64,
+}
+
+fn count(counter: &AtomicU64, amount: u64) {
+    counter.fetch_add(amount, Ordering::Relaxed);
+}
+
+impl Heat {
+    /// Nothing is known, nothing is copied.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        Self {
+            popularity: Popularity::new(options.group_rule),
+            images: Images::new(options.staging_bytes),
+            copies: Copies::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// A picture.
+    #[must_use]
+    pub fn stats(&self) -> HeatStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        let (segments, copies, bytes) = self.copies.size();
+        HeatStats {
+            segments,
+            copies,
+            bytes,
+            staged_bytes: self.images.bytes(),
+            image_reads: load(&counters.image_reads),
+            copy_reads: load(&counters.copy_reads),
+            copy_bytes_read: load(&counters.copy_bytes_read),
+            forgotten: load(&counters.forgotten),
+            promoted: load(&counters.promoted),
+            promoted_bytes: load(&counters.promoted_bytes),
+            recopied_bytes: load(&counters.recopied_bytes),
+            evicted: load(&counters.evicted),
+            dropped_full: load(&counters.dropped_full),
+            dropped_budget: load(&counters.dropped_budget),
+            dropped_no_room: load(&counters.dropped_no_room),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Which objects of the large space are worth a copy on flash: popularity of groups, decayed, against the margin.
+//!
+//! A hit bit is a trap for video: a title's segments are read once each and then not for hours, so what was read last says
+//! nothing. What says something is how often the *title* is read. So reads are counted per group (for a key, the part up to its last
+//! `/`), and all objects of a group are worth the same: reads per byte. Groups are ranked by that, and those that fit into the
+//! space for copies are *settled*: their objects are copied when they are read, and kept.
+//!
+//! There is something better than popularity where it is known: a reader on its way. If somebody reads a group in order behind the
+//! object, the object will be read again soon. Such an object is copied as *passing*, and is worthless once the last one has
+//! passed. The two kinds go to segments of their own, as they die in different ways.
+//!
+//! Objects whose group is too large to be of one heat (a million photos under one prefix) count one by one, in a sketch.
+//!
+//! Time is counted in reads, not in seconds: a store that nobody reads forgets nothing.
+//!
+//! Everything here may be wrong or lost at any time: it costs hits, never data.
+
+use super::{
+    group::{GroupRule, ordinal},
+    heads::Heads,
+    sketch::Sketch,
+};
+use crate::key_hash;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+/// Groups that are remembered; those read least are forgotten.
+const GROUPS_MAX: usize = 1 << 16;
+/// A group with more bytes than this share of the space for copies is not of one heat.
+const GROUP_SHARE_MAX: f64 = 0.25;
+/// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
+const SETTLED_SHARE: f64 = 0.95;
+/// How much better than the margin a group must be to be settled, and how much worse to be unsettled: ranks that
+/// change places all the time would cost flash writes and gain nothing.
+const MARGIN: f64 = 0.15;
+/// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
+/// follows changes sooner: with 8, groups that are read once in a while are told apart to some ten per cent.
+const HALF_LIFE: f64 = 8.0;
+/// The same where little is known yet.
+const HALF_LIFE_READS_MIN: f64 = 100_000.0;
+/// The ranking is made anew after this share of a half-life.
+const RANKING_SHARE: f64 = 0.0025;
+
+/// What copying an object is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// Nothing: it stays where it is.
+    None,
+    /// Its group is popular.
+    Settled,
+    /// Somebody who reads its group in order will come by.
+    Passing,
+}
+
+/// A group that should be measured: how many objects it has, and bytes in the large space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmeasured {
+    /// The start that the keys of the group have in common.
+    pub prefix: Vec<u8>,
+    hash: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    prefix: Box<[u8]>,
+    /// Reads, decayed to `counted_at`.
+    score: f64,
+    counted_at: f64,
+    /// Objects and their bytes, once measured.
+    size: Option<(u64, u64)>,
+    settled: bool,
+    heads: Heads,
+}
+
+/// Popularity. Called on reads of the large space and of its copies.
+#[derive(Debug)]
+pub struct Popularity {
+    rule: GroupRule,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    groups: HashMap<u64, Group>,
+    /// Reads so far.
+    now: f64,
+    half_life: f64,
+    ranked_at: f64,
+    /// Space for copies, and what passing ones take of it.
+    space_bytes: u64,
+    passing_bytes: u64,
+    /// Worth per byte that the last settled group has.
+    margin: f64,
+    unmeasured: Vec<u64>,
+    sketch: Sketch,
+}
+
+impl Popularity {
+    /// Counts nothing yet.
+    #[must_use]
+    pub fn new(rule: GroupRule) -> Self {
+        Self {
+            rule,
+            state: Mutex::new(State {
+                groups: HashMap::new(),
+                now: 0.0,
+                half_life: HALF_LIFE_READS_MIN,
+                ranked_at: 0.0,
+                space_bytes: 0,
+                passing_bytes: 0,
+                margin: 0.0,
+                unmeasured: Vec::new(),
+                sketch: Sketch::default(),
+            }),
+        }
+    }
+
+    /// Counts a read of an object. Returns what copying it would be worth.
+    pub fn read(&self, key: &[u8], bytes: u64) -> Worth {
+        let prefix = self.rule.group(key);
+        let hash = key_hash(prefix);
+        let state = &mut *self.state.lock();
+        state.now += 1.0;
+        state.sketch.count(key_hash(key));
+        if state.now >= state.ranked_at + state.half_life * RANKING_SHARE {
+            state.rank();
+        }
+        let (now, half_life) = (state.now, state.half_life);
+        if let Some(group) = state.groups.get_mut(&hash) {
+            group.score = group.decayed(now, half_life) + 1.0;
+            group.counted_at = now;
+            if let Some(ordinal) = ordinal(&key[prefix.len()..]) {
+                group.heads.read(ordinal, now);
+            }
+        } else {
+            if state.groups.len() >= GROUPS_MAX {
+                state.forget();
+            }
+            let mut heads = Heads::default();
+            if let Some(ordinal) = ordinal(&key[prefix.len()..]) {
+                heads.read(ordinal, now);
+            }
+            let group = Group {
+                prefix: prefix.into(),
+                score: 1.0,
+                counted_at: now,
+                size: None,
+                settled: false,
+                heads,
+            };
+            state.groups.insert(hash, group);
+            state.unmeasured.push(hash);
+        }
+        state.worth(hash, key, prefix.len(), bytes)
+    }
+
+    /// What copying an object is worth; counts nothing.
+    #[must_use]
+    pub fn worth(&self, key: &[u8], bytes: u64) -> Worth {
+        let prefix = self.rule.group(key);
+        self.state.lock().worth(key_hash(prefix), key, prefix.len(), bytes)
+    }
+
+    /// Sets how much room copies have, and how much of it passing ones take.
+    pub fn set_space(&self, space_bytes: u64, passing_bytes: u64) {
+        let mut state = self.state.lock();
+        state.space_bytes = space_bytes;
+        state.passing_bytes = passing_bytes;
+    }
+
+    /// A group to measure, if there is one.
+    #[must_use]
+    pub fn unmeasured(&self) -> Option<Unmeasured> {
+        let mut state = self.state.lock();
+        loop {
+            let hash = state.unmeasured.pop()?;
+            if let Some(group) = state.groups.get(&hash) {
+                let prefix = group.prefix.to_vec();
+                return Some(Unmeasured { prefix, hash });
+            }
+        }
+    }
+
+    /// A group was measured.
+    pub fn measured(&self, group: &Unmeasured, objects: u64, bytes: u64) {
+        if let Some(group) = self.state.lock().groups.get_mut(&group.hash) {
+            group.size = Some((objects.max(1), bytes.max(1)));
+        }
+    }
+}
+
+impl Group {
+    fn decayed(&self, now: f64, half_life: f64) -> f64 {
+        self.score * f64::exp2((self.counted_at - now) / half_life)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn per_byte(&self, now: f64, half_life: f64) -> Option<f64> {
+        let (_, bytes) = self.size?;
+        Some(self.decayed(now, half_life) / bytes as f64)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+impl State {
+    fn worth(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> Worth {
+        let group = self.groups.get(&hash);
+        if let Some(group) = group
+            && self.is_of_one_heat(group)
+        {
+            if group.settled {
+                return Worth::Settled;
+            }
+            // One read after so many others, as a rate that compares with the groups' scores.
+            let reads_until =
+                ordinal(&key[prefix_bytes..]).and_then(|ordinal| group.heads.reads_until(ordinal, self.now));
+            let passing = reads_until.map(|reads| self.half_life / std::f64::consts::LN_2 / reads / bytes as f64);
+            if passing.is_some_and(|worth| worth > self.margin) {
+                return Worth::Passing;
+            }
+            return Worth::None;
+        }
+        let is_large_group = group.is_some_and(|group| group.size.is_some());
+        let count = self.sketch.estimate(key_hash(key));
+        let per_byte = count / bytes.max(1) as f64;
+        if is_large_group && count >= 2.0 && per_byte > self.margin * (1.0 + MARGIN) {
+            return Worth::Settled;
+        }
+        Worth::None
+    }
+
+    /// Whether its objects are read alike as far as that can matter.
+    fn is_of_one_heat(&self, group: &Group) -> bool {
+        let share = |(_, bytes)| bytes as f64 <= self.space_bytes as f64 * GROUP_SHARE_MAX;
+        group.size.is_some_and(share)
+    }
+
+    /// Decides which groups are settled.
+    fn rank(&mut self) {
+        self.ranked_at = self.now;
+        let objects: u64 = self
+            .groups
+            .values()
+            .filter_map(|group| group.size)
+            .map(|(objects, _)| objects)
+            .sum();
+        self.half_life = (objects as f64 * HALF_LIFE).max(HALF_LIFE_READS_MIN);
+        self.sketch.set_period(self.half_life);
+        let (now, half_life) = (self.now, self.half_life);
+        let mut ranked: Vec<(f64, u64)> = (self.groups.values())
+            .filter(|group| self.is_of_one_heat(group))
+            .filter_map(|group| Some((group.per_byte(now, half_life)?, group.size?.1)))
+            .collect();
+        ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+        let room = self.space_bytes.saturating_sub(self.passing_bytes) as f64 * SETTLED_SHARE;
+        let mut filled = 0.0;
+        let past = ranked.iter().find(|(_, bytes)| {
+            filled += *bytes as f64;
+            filled > room
+        });
+        self.margin = past.map_or(0.0, |(per_byte, _)| *per_byte);
+        let space_bytes = self.space_bytes as f64;
+        for group in self.groups.values_mut() {
+            let fits = group
+                .size
+                .is_some_and(|(_, bytes)| bytes as f64 <= space_bytes * GROUP_SHARE_MAX);
+            let factor = if group.settled { 1.0 - MARGIN } else { 1.0 + MARGIN };
+            let per_byte = group.per_byte(now, half_life);
+            group.settled = fits && per_byte.is_some_and(|per_byte| per_byte > self.margin * factor);
+        }
+    }
+
+    /// Forgets the groups read least, a quarter of all.
+    fn forget(&mut self) {
+        let (now, half_life) = (self.now, self.half_life);
+        let mut scores: Vec<f64> = self
+            .groups
+            .values()
+            .map(|group| group.decayed(now, half_life))
+            .collect();
+        let quarter = scores.len() / 4;
+        let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
+        let limit = *limit;
+        self.groups.retain(|_, group| group.decayed(now, half_life) > limit);
+    }
+}

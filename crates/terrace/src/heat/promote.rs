@@ -1,0 +1,502 @@
+//! The thread that writes images to flash as copies, and makes room for them.
+//!
+//! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and counted. It writes in chunks and
+//! lets reads go first.
+
+use super::{
+    Heat, SLICE_BYTES, Slice,
+    contents::{Contents, Item, Owner, contents_bytes, decode},
+    copies::Copy,
+    count,
+    images::Image,
+    popularity::Worth,
+};
+use crate::{
+    Error, Result,
+    engine::Engine,
+    flash::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    index::Home,
+    io::{AlignedBuffer, PAGE_BYTES},
+};
+use std::{
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Bytes of one write.
+const CHUNK_BYTES: usize = 512 << 10;
+/// How long it sleeps when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(100);
+/// Share of the ring that is left to the log beside what it uses: where recycling would begin.
+const FREE_SHARE_MIN_PERCENT: u32 = 20;
+/// Of a segment that is cleaned at most this share is copied again.
+const RECOPIED_SHARE_MAX_PERCENT: u64 = 75;
+/// A group with more objects is not measured to its end, and counts object by object.
+const MEASURED_OBJECTS_MAX: usize = 20_000;
+/// At most this often the room for copies is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A segment that is being filled with copies.
+struct OpenSegment {
+    number: u32,
+    generation: u64,
+    /// Where the next copy goes.
+    at: u64,
+    contents: Contents,
+}
+
+/// The thread's state.
+pub struct Promoter {
+    engine: Arc<Engine>,
+    heat: Arc<Heat>,
+    /// For settled copies, and for passing ones.
+    open: [Option<OpenSegment>; 2],
+    budget: Budget,
+    space_seen: Option<Instant>,
+}
+
+impl Promoter {
+    /// A promoter for a store.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            heat: Arc::clone(&engine.heat),
+            open: [None, None],
+            budget: Budget::new(engine.options.promotion_bytes_per_day),
+            space_seen: None,
+            engine,
+        }
+    }
+
+    /// Runs until the store is closed.
+    pub fn run(mut self) {
+        if let Err(error) = self.load() {
+            tracing::warn!(%error, "copies from before the last close are not used");
+        }
+        while !self.engine.log.is_closed() {
+            self.look_at_space();
+            self.measure_one();
+            let Some(image) = self.heat.images.next(IDLE) else {
+                continue;
+            };
+            self.budget.earn();
+            if let Err(error) = self.promote(&image) {
+                tracing::warn!(%error, "a copy could not be written");
+                count(&self.heat.counters.dropped_no_room, 1);
+            }
+            self.heat.images.drop_image(&image);
+        }
+        for open in self.open.iter_mut().filter_map(Option::take) {
+            let _ = write_contents(&self.engine, &open);
+        }
+    }
+
+    fn segment_data_bytes(&self) -> u64 {
+        let segment_bytes = self.engine.log.segments.segment_bytes();
+        segment_bytes - PAGE_BYTES as u64 - contents_bytes(segment_bytes)
+    }
+
+    /// Reads what earlier lives of the store have copied.
+    fn load(&self) -> Result<()> {
+        let segments = &self.engine.log.segments;
+        let contents_at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Copies)
+        {
+            #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+            let mut bytes = AlignedBuffer::zeroed(contents_bytes(segments.segment_bytes()) as usize);
+            let read = segment.file.read_exact_at(&mut bytes, contents_at);
+            let items = read
+                .ok()
+                .and_then(|()| decode(&bytes, owner(segments.store_id(), segment)));
+            let Some(items) = items else {
+                segments.free_unused(segment);
+                continue;
+            };
+            let is_passing = items.first().is_some_and(|item| item.is_passing);
+            self.heat
+                .copies
+                .begin(segment.number, Arc::clone(&segment.file), is_passing);
+            for item in items {
+                let is_within = item.at >= PAGE_BYTES as u64 && item.at + u64::from(item.bytes) <= contents_at;
+                if is_within && u64::from(item.bytes) <= SLICE_BYTES {
+                    let copy = Copy {
+                        segment: segment.number,
+                        at: item.at,
+                        bytes: item.bytes,
+                        key: item.key.into(),
+                    };
+                    self.heat.copies.insert(item.slice, copy);
+                }
+            }
+            self.heat.copies.seal(segment.number);
+        }
+        Ok(())
+    }
+
+    /// Says how much room copies have, and gives some back if the log needs it.
+    fn look_at_space(&mut self) {
+        if self.space_seen.is_some_and(|seen| seen.elapsed() < SPACE_INTERVAL) {
+            return;
+        }
+        self.space_seen = Some(Instant::now());
+        let (used, passing_bytes) = self.heat.copies.segments();
+        let room = self.segments_max(used).max(used);
+        self.heat
+            .popularity
+            .set_space(u64::from(room) * self.segment_data_bytes(), passing_bytes);
+    }
+
+    fn segments_guaranteed(&self) -> u32 {
+        guaranteed(&self.engine)
+    }
+
+    /// How many segments copies may have, when they have `used` of them.
+    fn segments_max(&self, used: u32) -> u32 {
+        let segments = &self.engine.log.segments;
+        let left = segments.available().saturating_sub(free_min(&self.engine));
+        (used + left).max(self.segments_guaranteed())
+    }
+
+    /// Measures a group of which nothing is known but its name.
+    fn measure_one(&self) {
+        let Some(group) = self.heat.popularity.unmeasured() else {
+            return;
+        };
+        let end = prefix_end(&group.prefix);
+        let bounds = (Bound::Included(group.prefix.clone()), end);
+        let Ok(scan) = self.engine.index.scan(bounds, self.engine.index.applied_seq()) else {
+            return;
+        };
+        let (mut objects, mut bytes) = (0, 0);
+        for item in scan.take(MEASURED_OBJECTS_MAX) {
+            let Ok((_, entry)) = item else { return };
+            if matches!(entry.home, Home::Block { .. }) {
+                objects += 1;
+                bytes += entry.length;
+            }
+        }
+        if objects as usize >= MEASURED_OBJECTS_MAX {
+            bytes = u64::MAX >> 8;
+        }
+        self.heat.popularity.measured(&group, objects, bytes);
+    }
+
+    fn promote(&mut self, image: &Image) -> Result<()> {
+        // It may have been promoted, or lost its worth, while it was queued.
+        let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
+        let fits = image.slice_bytes as u64 <= self.segment_data_bytes();
+        if worth == Worth::None || !fits || self.heat.copies.has(image.slice) {
+            return Ok(());
+        }
+        if !self.budget.spend(image.slice_bytes as u64) {
+            count(&self.heat.counters.dropped_budget, 1);
+            return Ok(());
+        }
+        let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
+        if written {
+            count(&self.heat.counters.promoted, 1);
+            count(&self.heat.counters.promoted_bytes, image.slice_bytes as u64);
+        } else {
+            count(&self.heat.counters.dropped_no_room, 1);
+        }
+        Ok(())
+    }
+
+    /// Writes a copy. `false` if there is no room and none can be made.
+    fn write(&mut self, slice: Slice, key: &Arc<[u8]>, bytes: &[u8], worth: Worth) -> Result<bool> {
+        let is_passing = worth == Worth::Passing;
+        let which = usize::from(is_passing);
+        let fits = |open: &OpenSegment, data_end: u64| {
+            open.at + bytes.len() as u64 <= data_end && open.contents.has_room(key.len())
+        };
+        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
+        if !self.open[which].as_ref().is_some_and(|open| fits(open, data_end)) && !self.next_segment(is_passing)? {
+            return Ok(false);
+        }
+        let Some(open) = self.open[which].as_mut().filter(|open| fits(open, data_end)) else {
+            return Ok(false);
+        };
+        let segments = &self.engine.log.segments;
+        let Some(segment) = segments.get(open.number) else {
+            return Ok(false);
+        };
+        let (at, number) = (open.at, open.number);
+        write_gently(&self.engine, segment, at, bytes)?;
+        open.at += (bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64);
+        #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
+        let length = bytes.len() as u32;
+        open.contents.push(&Item {
+            slice,
+            at,
+            bytes: length,
+            is_passing,
+            key: Box::from(&**key),
+        });
+        let copy = Copy {
+            segment: number,
+            at,
+            bytes: length,
+            key: Arc::clone(key),
+        };
+        self.heat.copies.insert(slice, copy);
+        Ok(true)
+    }
+
+    /// Ends the open segment of a kind and begins another. `false` if there is none to be had.
+    fn next_segment(&mut self, is_passing: bool) -> Result<bool> {
+        let which = usize::from(is_passing);
+        if let Some(full) = self.open[which].take() {
+            write_contents(&self.engine, &full)?;
+            self.heat.copies.seal(full.number);
+        }
+        if !self.has_room() {
+            self.clean_one()?;
+            // Cleaning may have begun a segment of this kind.
+            if self.open[which].is_some() {
+                return Ok(true);
+            }
+        }
+        if !self.has_room() {
+            return Ok(false);
+        }
+        self.take(is_passing)
+    }
+
+    fn has_room(&self) -> bool {
+        let (used, _) = self.heat.copies.segments();
+        used < self.segments_max(used) && self.engine.log.segments.available() > RESERVED_SEGMENTS + 1
+    }
+
+    fn take(&mut self, is_passing: bool) -> Result<bool> {
+        let segments = &self.engine.log.segments;
+        let segment = match segments.take_for_copies(RESERVED_SEGMENTS) {
+            Ok(segment) => segment,
+            Err(Error::OutOfSpace { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.heat
+            .copies
+            .begin(segment.number, Arc::clone(&segment.file), is_passing);
+        self.open[usize::from(is_passing)] = Some(OpenSegment {
+            number: segment.number,
+            generation: segment.generation(),
+            at: PAGE_BYTES as u64,
+            contents: Contents::new(segments.segment_bytes()),
+        });
+        Ok(true)
+    }
+
+    /// Frees the segment with the least that is worth keeping, after copying that again.
+    fn clean_one(&mut self) -> Result<()> {
+        let heat = Arc::clone(&self.heat);
+        let worth = |copy: &Copy| heat.popularity.worth(&copy.key, u64::from(copy.bytes));
+        let kept = |copy: &Copy| {
+            if worth(copy) == Worth::None {
+                0
+            } else {
+                u64::from(copy.bytes)
+            }
+        };
+        let Some((victim, _)) = heat.copies.least_worth(kept) else {
+            return Ok(());
+        };
+        let Some(segment) = self
+            .engine
+            .log
+            .segments
+            .get(victim)
+            .map(|segment| Arc::clone(&segment.file))
+        else {
+            return Ok(());
+        };
+        let limit = self.segment_data_bytes() * RECOPIED_SHARE_MAX_PERCENT / 100;
+        let mut recopied = 0;
+        let mut buffer = AlignedBuffer::new();
+        for (slice, copy) in heat.copies.in_segment(victim) {
+            let worth = worth(&copy);
+            if worth == Worth::None || recopied + u64::from(copy.bytes) > limit {
+                continue;
+            }
+            buffer.clear();
+            buffer.set_len(copy.bytes as usize);
+            let read = segment.read_exact_at(&mut buffer, copy.at);
+            let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
+            if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
+                continue;
+            }
+            recopied += u64::from(copy.bytes);
+            count(&heat.counters.recopied_bytes, u64::from(copy.bytes));
+        }
+        release(&self.engine, victim);
+        Ok(())
+    }
+
+    fn rewrite(&mut self, slice: Slice, copy: &Copy, bytes: &[u8], worth: Worth, can_take: bool) -> Result<bool> {
+        let which = usize::from(worth == Worth::Passing);
+        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
+        let is_full = self.open[which]
+            .as_ref()
+            .is_none_or(|open| open.at + bytes.len() as u64 > data_end || !open.contents.has_room(copy.key.len()));
+        if is_full {
+            if !can_take {
+                return Ok(false);
+            }
+            if let Some(full) = self.open[which].take() {
+                write_contents(&self.engine, &full)?;
+                self.heat.copies.seal(full.number);
+            }
+            if !self.take(worth == Worth::Passing)? {
+                return Ok(false);
+            }
+        }
+        self.write(slice, &copy.key, bytes, worth)
+    }
+}
+
+/// Forgets the copies in a segment and gives it back to the ring.
+fn release(engine: &Engine, number: u32) {
+    count(&engine.heat.counters.evicted, engine.heat.copies.end(number));
+    if let Some(segment) = engine.log.segments.get(number) {
+        engine.log.segments.free_unused(segment);
+        engine.log.notify_progress();
+    }
+}
+
+/// The log needs room: drops the segment of copies with the least worth keeping, if copies have more than is theirs for certain.
+/// Returns whether it did.
+pub fn release_to_log(engine: &Engine) -> bool {
+    let (used, _) = engine.heat.copies.segments();
+    if used <= guaranteed(engine) {
+        return false;
+    }
+    let heat = &engine.heat;
+    let kept = |copy: &Copy| match heat.popularity.worth(&copy.key, u64::from(copy.bytes)) {
+        Worth::None => 0,
+        _ => u64::from(copy.bytes),
+    };
+    let Some((victim, _)) = heat.copies.least_worth(kept) else {
+        return false;
+    };
+    release(engine, victim);
+    true
+}
+
+fn guaranteed(engine: &Engine) -> u32 {
+    let share = u64::from(engine.log.segments.capacity()) * u64::from(engine.options.copies_share_percent) / 100;
+    u32::try_from(share).unwrap_or(u32::MAX)
+}
+
+fn free_min(engine: &Engine) -> u32 {
+    (engine.log.segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+}
+
+fn owner(store_id: u64, segment: &Segment) -> Owner {
+    Owner {
+        store_id,
+        segment: segment.number,
+        generation: segment.generation(),
+    }
+}
+
+fn write_contents(engine: &Engine, open: &OpenSegment) -> Result<()> {
+    let segments = &engine.log.segments;
+    let Some(segment) = segments.get(open.number) else {
+        return Ok(());
+    };
+    let owner = Owner {
+        store_id: segments.store_id(),
+        segment: open.number,
+        generation: open.generation,
+    };
+    let at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
+    segment
+        .file
+        .write_all_at(&open.contents.encode(owner), at)
+        .map_err(|error| Error::io(format!("write the contents of segment {:08x}", open.number), &error))
+}
+
+/// Writes in chunks, each after the reads that are under way.
+fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut buffer = AlignedBuffer::with_capacity(CHUNK_BYTES);
+    for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
+        engine.let_reads_go_first();
+        buffer.clear();
+        buffer.extend_from_slice(chunk);
+        buffer.pad_to_page();
+        let chunk_at = at + (number * CHUNK_BYTES) as u64;
+        segment
+            .file
+            .write_all_at(&buffer, chunk_at)
+            .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
+    }
+    Ok(())
+}
+
+fn prefix_end(prefix: &[u8]) -> Bound<Vec<u8>> {
+    match crate::ScanRange::prefix(prefix).end {
+        Bound::Excluded(end) => Bound::Excluded(end),
+        other => other,
+    }
+}
+
+/// How much may be written to flash: the device wears.
+#[derive(Debug)]
+struct Budget {
+    per_day: Option<u64>,
+    left_bytes: f64,
+    earned_at: Instant,
+}
+
+impl Budget {
+    fn new(per_day: Option<u64>) -> Self {
+        #[allow(clippy::cast_precision_loss)]
+        Self {
+            per_day,
+            // The first hour's share is there at once.
+            left_bytes: per_day.map_or(0.0, |bytes| bytes as f64 / 24.0),
+            earned_at: Instant::now(),
+        }
+    }
+
+    /// What is not used in a day is lost.
+    #[allow(clippy::cast_precision_loss)]
+    fn earn(&mut self) {
+        if let Some(per_day) = self.per_day {
+            let per_day = per_day as f64;
+            self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
+            self.left_bytes = self.left_bytes.min(per_day);
+            self.earned_at = Instant::now();
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn spend(&mut self, bytes: u64) -> bool {
+        if self.per_day.is_none() {
+            return true;
+        }
+        let may = self.left_bytes >= bytes as f64;
+        if may {
+            self.left_bytes -= bytes as f64;
+        }
+        may
+    }
+}
+
+impl std::fmt::Debug for Promoter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Promoter").finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Waits while callers read from flash, for a moment at most.
+    pub(crate) fn let_reads_go_first(&self) {
+        let until = Instant::now() + Duration::from_millis(5);
+        while self.metrics.flash_reads_under_way.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::{
         scan::SegmentImage,
         segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     },
-    heat::release_to_log,
+    heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
     key_hash,
@@ -130,13 +130,15 @@ impl Recycler {
             self.ask_for_mark();
         }
         let wanted = (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        // Copies are room that can be had at once, but for those that are guaranteed theirs.
+        let lent = lent_by_copies(&engine);
+        if segments.available() < KEPT_FREE && release_to_log(&engine) {
+            return Ok(true);
+        }
         #[allow(clippy::cast_possible_truncation)] // a few segments
-        let soon = segments.available() + drained as u32;
+        let soon = segments.available() + drained as u32 + lent;
         if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
-        }
-        if release_to_log(&engine) {
-            return Ok(true);
         }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
         let Some(segment) = segments.oldest_sealed(self.engine.log.overlay.released_seq()) else {

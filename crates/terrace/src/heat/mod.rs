@@ -22,13 +22,13 @@ mod sketch;
 
 pub use group::GroupRule;
 pub use near::{NearReader, Source};
-pub use promote::{Promoter, release_to_log};
+pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
 
 use crate::{HeatStats, Options};
 use copies::Copies;
 use images::Images;
 use popularity::Popularity;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Longest part of an extent that is one image, in bytes.
 pub const SLICE_BYTES: u64 = 8 << 20;
@@ -53,6 +53,8 @@ pub struct Heat {
     images: Images,
     copies: Copies,
     counters: Counters,
+    /// The log needs even the segments that are being written.
+    must_seal: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +85,7 @@ impl Heat {
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
             counters: Counters::default(),
+            must_seal: AtomicBool::new(false),
         }
     }
 

@@ -28,8 +28,8 @@ use std::{
 const CHUNK_BYTES: usize = 512 << 10;
 /// How long it sleeps when there is nothing to do.
 const IDLE: Duration = Duration::from_millis(100);
-/// Share of the ring that is left to the log beside what it uses: where recycling would begin.
-const FREE_SHARE_MIN_PERCENT: u32 = 20;
+/// Segments that copies leave free, for the log to begin at once.
+pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
 /// Of a segment that is cleaned at most this share is copied again.
 const RECOPIED_SHARE_MAX_PERCENT: u64 = 75;
 /// A group with more objects is not measured to its end, and counts object by object.
@@ -75,6 +75,9 @@ impl Promoter {
             tracing::warn!(%error, "copies from before the last close are not used");
         }
         while !self.engine.log.is_closed() {
+            if self.heat.must_seal.swap(false, Ordering::AcqRel) {
+                self.seal_open();
+            }
             self.look_at_space();
             self.measure_one();
             let Some(image) = self.heat.images.next(IDLE) else {
@@ -87,8 +90,15 @@ impl Promoter {
             }
             self.heat.images.drop_image(&image);
         }
+        self.seal_open();
+    }
+
+    /// Ends the segments that are being written.
+    fn seal_open(&mut self) {
         for open in self.open.iter_mut().filter_map(Option::take) {
+            // Without its contents it is not found after the next open: a loss of copies.
             let _ = write_contents(&self.engine, &open);
+            self.heat.copies.seal(open.number);
         }
     }
 
@@ -156,7 +166,7 @@ impl Promoter {
     /// How many segments copies may have, when they have `used` of them.
     fn segments_max(&self, used: u32) -> u32 {
         let segments = &self.engine.log.segments;
-        let left = segments.available().saturating_sub(free_min(&self.engine));
+        let left = segments.available().saturating_sub(KEPT_FREE);
         (used + left).max(self.segments_guaranteed())
     }
 
@@ -378,6 +388,8 @@ pub fn release_to_log(engine: &Engine) -> bool {
         _ => u64::from(copy.bytes),
     };
     let Some((victim, _)) = heat.copies.least_worth(kept) else {
+        // What is still being written must be ended first.
+        heat.must_seal.store(true, Ordering::Release);
         return false;
     };
     release(engine, victim);
@@ -389,8 +401,9 @@ fn guaranteed(engine: &Engine) -> u32 {
     u32::try_from(share).unwrap_or(u32::MAX)
 }
 
-fn free_min(engine: &Engine) -> u32 {
-    (engine.log.segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+/// Segments of copies that the log can have at once.
+pub fn lent_by_copies(engine: &Engine) -> u32 {
+    engine.heat.copies.segments().0.saturating_sub(guaranteed(engine))
 }
 
 fn owner(store_id: u64, segment: &Segment) -> Owner {

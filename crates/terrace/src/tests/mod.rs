@@ -4,6 +4,7 @@
 mod basics;
 mod close;
 mod figures;
+mod heat;
 mod reopen;
 
 pub use crate::test_common::bytes;

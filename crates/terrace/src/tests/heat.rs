@@ -1,0 +1,201 @@
+//! Copies of large objects on flash, through the whole engine.
+
+use super::{bytes, small_options};
+use crate::{
+    Options, Store,
+    io::{SimDisk, Survival},
+};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const PARTS: u64 = 8;
+const PART_BYTES: usize = 40_000;
+
+fn key(part: u64) -> String {
+    format!("titles/1/seg-{part:04}.ts")
+}
+
+/// No cache in RAM, so that every read is one of the large space.
+fn options(dir: &Path, flash: &SimDisk) -> Options {
+    Options {
+        cache_bytes: 0,
+        flash_disk: Some(Arc::new(flash.clone())),
+        ..small_options(dir)
+    }
+}
+
+fn put_title(store: &Store, seed: u64) {
+    for part in 0..PARTS {
+        store.put(key(part), bytes(seed + part, PART_BYTES)).unwrap();
+    }
+}
+
+fn read_title(store: &Store, seed: u64) {
+    for part in 0..PARTS {
+        assert!(
+            store.get(key(part)).unwrap().unwrap().value == bytes(seed + part, PART_BYTES),
+            "{part}"
+        );
+    }
+}
+
+/// Reads a title until all of it is copied.
+fn heat_up(store: &Store, seed: u64) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.stats().heat.copies < PARTS {
+        read_title(store, seed);
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+}
+
+#[test]
+fn what_is_read_often_is_read_from_flash_also_after_an_open() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    let before = store.stats();
+    read_title(&store, 1);
+    let after = store.stats();
+    assert_eq!(after.reads.copy_hits - before.reads.copy_hits, PARTS);
+    assert_eq!(after.reads.block_reads, before.reads.block_reads);
+    assert_eq!(after.heat.promoted_bytes, after.written.copy_bytes);
+    // A range and a stream come from there as well.
+    let range = store.get_range(key(3), 10_000..20_000).unwrap().unwrap();
+    assert!(range == bytes(4, PART_BYTES)[10_000..20_000]);
+    let mut streamed = Vec::new();
+    std::io::copy(&mut store.reader(key(5)).unwrap().unwrap(), &mut streamed).unwrap();
+    assert!(streamed == bytes(6, PART_BYTES));
+    assert_eq!(store.stats().reads.block_reads, before.reads.block_reads);
+    store.close().unwrap();
+    drop(store);
+
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while store.stats().heat.copies < PARTS && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    read_title(&store, 1);
+    let reads = store.stats().reads;
+    assert_eq!((reads.copy_hits, reads.block_reads), (PARTS, 0));
+    assert!(store.verify().unwrap().errors.is_empty());
+}
+
+#[test]
+fn an_overwritten_object_is_never_read_from_its_old_copy() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(2));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    let snapshot = store.snapshot().unwrap();
+    put_title(&store, 100);
+    read_title(&store, 100);
+    let hits = store.stats().reads.copy_hits;
+    for part in 0..PARTS {
+        assert!(snapshot.get(key(part)).unwrap().unwrap().value == bytes(1 + part, PART_BYTES));
+    }
+    assert!(
+        store.stats().reads.copy_hits >= hits + PARTS,
+        "a snapshot finds the old copies"
+    );
+    store.delete(key(0)).unwrap();
+    assert!(store.get(key(0)).unwrap().is_none());
+}
+
+#[test]
+fn a_damaged_copy_costs_a_read_of_the_block_and_nothing_else() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(3));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    let segments = flash.files().into_iter().filter(|path| path.starts_with("segments/"));
+    for path in segments {
+        // All that is not the header.
+        let length = flash.read_file(&path).unwrap().len();
+        flash.corrupt(&path, 4096, &vec![0x5a; length - 4096]).unwrap();
+    }
+    let before = store.stats();
+    read_title(&store, 1);
+    let after = store.stats();
+    assert_eq!(after.heat.forgotten - before.heat.forgotten, PARTS);
+    assert_eq!(after.reads.block_hits - before.reads.block_hits, PARTS);
+}
+
+#[test]
+fn a_power_cut_loses_copies_at_most() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(4));
+    for survival in Survival::ALL {
+        let store = Store::open(options(dir.path(), &flash)).unwrap();
+        put_title(&store, 1);
+        heat_up(&store, 1);
+        flash.power_cut();
+        drop(store);
+        flash.set_survival(survival);
+        flash.restore_power();
+        let store = Store::open(options(dir.path(), &flash)).unwrap();
+        read_title(&store, 1);
+        assert_eq!(store.stats().damage, [""; 0]);
+        assert!(store.verify().unwrap().errors.is_empty());
+    }
+}
+
+#[test]
+fn copies_make_way_for_small_values() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(5));
+    let store = Store::open(Options {
+        copies_share_percent: 0,
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    assert!(store.stats().heat.segments > 0);
+    for number in 0..3_000_u64 {
+        store
+            .put(format!("small/{}", number % 600), bytes(number, 3_000))
+            .unwrap();
+    }
+    read_title(&store, 1);
+    for number in 2_400..3_000_u64 {
+        assert!(store.get(format!("small/{}", number % 600)).unwrap().unwrap().value == bytes(number, 3_000));
+    }
+    let heat = store.stats().heat;
+    assert!(heat.evicted >= PARTS && heat.segments <= 2, "{heat:?}");
+}
+
+#[test]
+fn repair_passes_over_copies() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(7));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    store.close().unwrap();
+    drop(store);
+    let report = Store::repair(options(dir.path(), &flash)).unwrap();
+    assert_eq!(report.objects, PARTS, "{report:?}");
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    read_title(&store, 1);
+    assert_eq!(store.stats().damage, [""; 0]);
+}
+
+#[test]
+fn a_daily_budget_is_kept() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(6));
+    let store = Store::open(Options {
+        // An hour's share is three parts.
+        promotion_bytes_per_day: Some(24 * 3 * 41_000),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.stats().heat.dropped_budget < 20 {
+        read_title(&store, 1);
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+    let heat = store.stats().heat;
+    assert!((1..=3).contains(&heat.promoted), "{heat:?}");
+}

@@ -6,6 +6,7 @@ mod drive;
 mod harness;
 mod mris;
 mod power_cut;
+mod video;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Command {
     PowerCutWriter(power_cut::WriterArguments),
     /// The evaluation of the MRIS paper.
     Mris(mris::Arguments),
+    /// Reads of video: what flash answers, and what that costs in writes.
+    Video(video::Arguments),
     /// Results of earlier runs as one HTML page.
     Report(harness::report::Arguments),
     /// A workload from a TOML file.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
         Command::Mris(arguments) => mris::run(arguments),
+        Command::Video(arguments) => video::run(&arguments),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };

@@ -3,6 +3,7 @@
 
 use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, write::apply::Applier};
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -19,7 +20,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// If a thread cannot be started.
 pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
     let applier = Applier::new(Arc::clone(engine))?;
-    let mut threads = vec![spawn("terrace-apply", move || applier.run())?];
+    let mut threads = vec![spawn(engine, "terrace-apply", move || applier.run())?];
     if !engine.options.read_only {
         for (name, body) in [
             ("terrace-flush", flush as fn(&Arc<Engine>)),
@@ -28,17 +29,29 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-recycle", recycle),
             ("terrace-promote", promote),
         ] {
-            let engine = Arc::clone(engine);
-            threads.push(spawn(name, move || body(&engine))?);
+            let its = Arc::clone(engine);
+            threads.push(spawn(engine, name, move || body(&its))?);
         }
     }
     Ok(threads)
 }
 
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+/// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any more.
+fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let engine = Arc::clone(engine);
+    let guarded = move || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            engine
+                .log
+                .writer
+                .fail(&format!("the thread {name} panicked: a bug, please report it"));
+            engine.log.notify_progress();
+            resume_unwind(panic);
+        }
+    };
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(body)
+        .spawn(guarded)
         .map_err(|error| Error::io(format!("start the thread {name}"), &error))
 }
 

@@ -398,10 +398,9 @@ impl Recycler {
         }
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        for item in engine
-            .index
-            .scan((Bound::Unbounded, Bound::Unbounded), engine.log.applied_seq())?
-        {
+        // A scan without a snapshot may find that the state it asks for is gone.
+        let held = engine.snapshots.register(|| engine.log.applied_seq());
+        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
             let (key, entry) = item?;
             let Home::Flash { address } = entry.home else { continue };
             let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);

@@ -253,6 +253,7 @@ impl Handle {
         engine.log.close();
         engine.wake_index_threads();
         engine.wake_recycler();
+        engine.heat.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 outcome = outcome.and(Err(Error::Failed(

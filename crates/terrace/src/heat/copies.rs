@@ -193,9 +193,11 @@ impl Copies {
         used.slices.iter().filter_map(copy).collect()
     }
 
-    /// Forgets a segment with all copies in it; returns how many.
-    pub fn end(&self, segment: u32) -> u64 {
+    /// Forgets a segment that is full with all copies in it; returns how many. `None` if somebody else did, or it is used again by
+    /// now: of several who chose the same segment only one may free it.
+    pub fn end(&self, segment: u32) -> Option<u64> {
         let mut table = self.table.write();
+        table.segments.get(&segment).filter(|used| !used.is_open)?;
         let slices = table
             .segments
             .get_mut(&segment)
@@ -206,7 +208,7 @@ impl Copies {
             .filter_map(|slice| table.remove(slice, segment))
             .count();
         table.segments.remove(&segment);
-        forgotten as u64
+        Some(forgotten as u64)
     }
 }
 
@@ -260,7 +262,11 @@ mod tests {
         assert_eq!(out[0], 2);
         assert_eq!((copies.size(), copies.segments()), ((2, 2, 16_384), (2, 8192)));
         assert!(copies.forget(slice(8)) && !copies.forget(slice(8)));
-        assert_eq!((copies.end(1), copies.end(2)), (0, 1));
+        assert_eq!(copies.end(1), None, "it is being written");
+        copies.seal(1);
+        copies.seal(2);
+        assert_eq!((copies.end(1), copies.end(2)), (Some(0), Some(1)));
+        assert_eq!(copies.end(2), None, "it is free already");
         assert_eq!(copies.size(), (0, 0, 0));
     }
 

@@ -175,6 +175,14 @@ impl Images {
     }
 }
 
+impl Images {
+    /// Wakes who waits for the next image.
+    pub fn wake(&self) {
+        let _queue = self.queue.lock();
+        self.queued.notify_all();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -89,6 +89,11 @@ impl Heat {
         }
     }
 
+    /// The store closes: the thread that waits for something to copy shall see it.
+    pub fn wake(&self) {
+        self.images.wake();
+    }
+
     /// A picture.
     #[must_use]
     pub fn stats(&self) -> HeatStats {

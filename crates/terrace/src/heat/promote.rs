@@ -177,7 +177,9 @@ impl Promoter {
         };
         let end = prefix_end(&group.prefix);
         let bounds = (Bound::Included(group.prefix.clone()), end);
-        let Ok(scan) = self.engine.index.scan(bounds, self.engine.index.applied_seq()) else {
+        // A scan without a snapshot may find that the state it asks for is gone.
+        let held = self.engine.snapshots.register(|| self.engine.log.applied_seq());
+        let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
             return;
         };
         let (mut objects, mut bytes) = (0, 0);
@@ -366,9 +368,13 @@ impl Promoter {
     }
 }
 
-/// Forgets the copies in a segment and gives it back to the ring.
+/// Forgets the copies in a segment and gives it back to the ring, unless another thread was quicker: found by the model test, both
+/// freed it, the log had it by then, and lost it to the next one who took it.
 fn release(engine: &Engine, number: u32) {
-    count(&engine.heat.counters.evicted, engine.heat.copies.end(number));
+    let Some(forgotten) = engine.heat.copies.end(number) else {
+        return;
+    };
+    count(&engine.heat.counters.evicted, forgotten);
     if let Some(segment) = engine.log.segments.get(number) {
         engine.log.segments.free_unused(segment);
         engine.log.notify_progress();

@@ -58,7 +58,8 @@ pub struct Options {
     pub coalesce_interval: Duration,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
     pub overlay_bytes: u64,
-    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB.
+    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
+    /// every reader reads for himself and nothing is copied to flash.
     pub staging_bytes: u64,
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
     /// what is left over beyond it. 50; 0 leaves them only what nobody needs.

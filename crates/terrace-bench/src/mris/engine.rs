@@ -160,6 +160,8 @@ impl Terrace {
     ) -> Outcome<Self> {
         let store = Store::open(Options {
             cache_bytes: 0,
+            // Size decides, as in the paper: what heat adds is measured elsewhere.
+            staging_bytes: 0,
             size_threshold_bytes: tuning.size_threshold_bytes,
             segment_bytes: tuning.segment_bytes,
             split_threshold_bytes: tuning.split_threshold_bytes,

@@ -135,7 +135,7 @@ mod tests {
         for _ in 0..400_000 {
             let object = sessions.next_read();
             reads[object / PARTS] += 1;
-            first_parts += u64::from(object % PARTS == 0);
+            first_parts += u64::from(object.is_multiple_of(PARTS));
         }
         let top: u64 = reads[..30].iter().sum();
         let expected = choice.optimum(0.1);

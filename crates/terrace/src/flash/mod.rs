@@ -10,6 +10,7 @@ pub mod format;
 pub mod frame;
 pub mod free_list;
 mod gate;
+mod identify;
 pub mod index;
 pub mod reader;
 pub mod recover;

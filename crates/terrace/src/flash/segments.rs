@@ -7,7 +7,7 @@
 //! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own word and then
 //! read the other's (both sequentially consistent), so at least one of the two sees the other and backs off.
 
-use super::format::{FrameHeader, SegmentHeader, SegmentUse};
+use super::format::{SegmentHeader, SegmentUse};
 use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -66,15 +66,15 @@ pub struct Segment {
     pub file: Arc<dyn DiskFile>,
     state: AtomicU8,
     pins: AtomicU32,
-    generation: AtomicU64,
-    first_seq: AtomicU64,
+    pub(super) generation: AtomicU64,
+    pub(super) first_seq: AtomicU64,
     last_seq: AtomicU64,
     drained_seq: AtomicU64,
     end_bytes: AtomicU64,
 }
 
 impl Segment {
-    fn new(number: u32, file: Arc<dyn DiskFile>) -> Self {
+    pub(super) fn new(number: u32, file: Arc<dyn DiskFile>) -> Self {
         Self {
             number,
             file,
@@ -93,7 +93,7 @@ impl Segment {
         SegmentState::ALL[usize::from(self.state.load(Ordering::SeqCst))]
     }
 
-    fn set_state(&self, state: SegmentState) {
+    pub(super) fn set_state(&self, state: SegmentState) {
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
@@ -143,12 +143,12 @@ impl Drop for SegmentPin<'_> {
 /// The ring.
 #[derive(Debug)]
 pub struct Segments {
-    disk: Arc<dyn Disk>,
-    store_id: u64,
-    segment_bytes: u64,
-    direct_io: bool,
-    slots: Vec<OnceLock<Segment>>,
-    created: AtomicU32,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) store_id: u64,
+    pub(super) segment_bytes: u64,
+    pub(super) direct_io: bool,
+    pub(super) slots: Vec<OnceLock<Segment>>,
+    pub(super) created: AtomicU32,
     pub(super) free: Mutex<Vec<u32>>,
     free_count: AtomicU32,
     /// One file is made at a time: a commit and the flusher may both want one.
@@ -157,21 +157,6 @@ pub struct Segments {
     device_full: AtomicBool,
     /// What opening found damaged, in words.
     damage: Mutex<Vec<String>>,
-}
-
-/// What a file in the ring turned out to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    /// A segment in this use.
-    Used {
-        generation: u64,
-        first_seq: u64,
-        segment_use: SegmentUse,
-    },
-    /// Never written, or its header never was durable: nothing in it was acknowledged.
-    Unused,
-    /// Not to be touched.
-    Unknown,
 }
 
 /// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot be.
@@ -243,105 +228,7 @@ impl Segments {
         Path::new(DIRECTORY).join(format!("{number:08x}.seg"))
     }
 
-    fn open_segment(&self, number: u32, read_only: bool) -> Result<()> {
-        let path = Self::path(number);
-        let context = || format!("open segment {}", path.display());
-        let mode = OpenMode {
-            write: !read_only,
-            direct: self.direct_io,
-            create_new: false,
-        };
-        let io = |error| Error::io(context(), &error);
-        let file = self.disk.open(&path, mode).map_err(io)?;
-        let length = file.len().map_err(io)?;
-        let segment = Segment::new(number, file);
-        let found = match self.identify(&segment, length) {
-            Ok(found) => found,
-            // Who only looks shall see the rest.
-            Err(error) if read_only => {
-                self.note_damage(number, &format!("it cannot be read: {error}"));
-                Found::Unknown
-            }
-            Err(error) => return Err(io(error)),
-        };
-        match found {
-            Found::Used {
-                generation,
-                first_seq,
-                segment_use,
-            } => {
-                segment.generation.store(generation, Ordering::Release);
-                segment.first_seq.store(first_seq, Ordering::Release);
-                segment.set_state(match segment_use {
-                    SegmentUse::Log => SegmentState::Sealed,
-                    SegmentUse::Copies => SegmentState::Copies,
-                });
-                self.next_generation.fetch_max(generation + 1, Ordering::AcqRel);
-            }
-            Found::Unknown => segment.set_state(SegmentState::Quarantined),
-            Found::Unused => {}
-        }
-        if length < self.segment_bytes && found != Found::Unknown && !read_only {
-            let full = |error| Error::io_on(Tier::Flash, context(), &error);
-            self.allocate(&*segment.file).map_err(full)?;
-        }
-        if found == Found::Unused && !read_only {
-            self.push_free(number);
-        }
-        let _ = self.slots[number as usize].set(segment);
-        self.created.fetch_add(1, Ordering::AcqRel);
-        Ok(())
-    }
-
-    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash leaves it old or new and
-    /// never torn; a new file is all zeros.
-    fn identify(&self, segment: &Segment, length: u64) -> std::io::Result<Found> {
-        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
-        segment.file.read_up_to_at(&mut page, 0)?;
-        if let Some(header) = SegmentHeader::decode(&page) {
-            if header.store_id != self.store_id
-                || header.number != segment.number
-                || header.segment_bytes != self.segment_bytes
-            {
-                self.note_damage(
-                    segment.number,
-                    "it belongs to another store or is another segment; it is left alone",
-                );
-                return Ok(Found::Unknown);
-            }
-            if length < self.segment_bytes {
-                self.note_damage(segment.number, &format!("its file is cut short to {length} bytes"));
-            }
-            return Ok(Found::Used {
-                generation: header.generation,
-                first_seq: header.first_seq,
-                segment_use: header.segment_use,
-            });
-        }
-        let header_is_zero = page.iter().all(|&byte| byte == 0);
-        page.fill(0);
-        segment.file.read_up_to_at(&mut page, PAGE_BYTES as u64)?;
-        match FrameHeader::decode(&page) {
-            Some(frame) => {
-                self.note_damage(segment.number, "its header is damaged; its frames are used");
-                Ok(Found::Used {
-                    generation: frame.generation,
-                    first_seq: frame.first_seq,
-                    segment_use: SegmentUse::Log,
-                })
-            }
-            None if header_is_zero => Ok(Found::Unused),
-            None => {
-                self.note_damage(
-                    segment.number,
-                    "its header and its first frame are damaged; it is left alone",
-                );
-                Ok(Found::Unknown)
-            }
-        }
-    }
-
-    fn note_damage(&self, number: u32, what: &str) {
+    pub(super) fn note_damage(&self, number: u32, what: &str) {
         tracing::error!(segment = number, what, "a segment is damaged");
         self.damage.lock().push(format!("segment {number:08x}: {what}"));
     }
@@ -351,7 +238,7 @@ impl Segments {
         std::mem::take(&mut *self.damage.lock())
     }
 
-    fn push_free(&self, number: u32) {
+    pub(super) fn push_free(&self, number: u32) {
         let mut free = self.free.lock();
         free.push(number);
         self.free_count.fetch_add(1, Ordering::AcqRel);
@@ -508,7 +395,7 @@ impl Segments {
 
     /// Gives a file its full length, durably: were the header of its first use to survive a crash and its length not, it
     /// would look like a segment that lost its frames.
-    fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
+    pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
         file.allocate(self.segment_bytes)?;
         unless(Mutation::SegmentLength, || file.sync_data())
     }

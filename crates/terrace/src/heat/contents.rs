@@ -170,6 +170,26 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes() {
+        let mut contents = Contents::new(256 << 10);
+        contents.push(&item(1));
+        let bytes = contents.encode(OWNER);
+        let hex: String = bytes[..HEAD_BYTES + 40]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            concat!(
+                "545243434f505953d0cd3d5c010000000700000000000000",
+                "09000000000000000300000028000000",
+                "0500000000000000002000000000000001000000020000000030000004000100",
+                "6b6b6b6b00000000",
+            )
+        );
+    }
+
+    #[test]
     fn what_was_written_is_read() {
         let mut contents = Contents::new(256 << 10);
         let items: Vec<Item> = (0..20).map(item).collect();

@@ -113,6 +113,11 @@ impl Images {
         }
     }
 
+    /// Whether there may be any.
+    pub const fn has_room_at_all(&self) -> bool {
+        self.bytes_max > 0
+    }
+
     /// Bytes promised to images.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

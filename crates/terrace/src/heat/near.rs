@@ -54,7 +54,7 @@ impl NearReader {
         extent_bytes: u64,
         value_bytes: u64,
     ) -> Option<Self> {
-        if extent_bytes < COPY_BYTES_MIN {
+        if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
             return None;
         }
         Some(Self {

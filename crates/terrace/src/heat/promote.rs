@@ -12,7 +12,7 @@ use super::{
     popularity::Worth,
 };
 use crate::{
-    Error, Result,
+    Error, Result, ScanRange,
     engine::Engine,
     flash::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     index::Home,
@@ -175,8 +175,10 @@ impl Promoter {
         let Some(group) = self.heat.popularity.unmeasured() else {
             return;
         };
-        let end = prefix_end(&group.prefix);
-        let bounds = (Bound::Included(group.prefix.clone()), end);
+        let bounds = (
+            Bound::Included(group.prefix.clone()),
+            ScanRange::prefix(&group.prefix).end,
+        );
         // A scan without a snapshot may find that the state it asks for is gone.
         let held = self.engine.snapshots.register(|| self.engine.log.applied_seq());
         let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
@@ -452,13 +454,6 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
             .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
     }
     Ok(())
-}
-
-fn prefix_end(prefix: &[u8]) -> Bound<Vec<u8>> {
-    match crate::ScanRange::prefix(prefix).end {
-        Bound::Excluded(end) => Bound::Excluded(end),
-        other => other,
-    }
 }
 
 /// How much may be written to flash: the device wears.

@@ -7,7 +7,6 @@ use super::{
     GroupRule,
     popularity::{Popularity, Worth},
 };
-use rand::{Rng, SeedableRng, rngs::StdRng};
 
 const TITLES: usize = 300;
 const PARTS: usize = 466;
@@ -15,12 +14,6 @@ const SESSIONS: usize = 50;
 /// Copies in a segment: 64 MiB of 2.3 MB.
 const SEGMENT: usize = 28;
 const PART_BYTES: u64 = 2_300_000;
-
-struct Workload {
-    exponent: f64,
-    /// Two titles change places each time so many sessions have begun; 0 for never.
-    swap_every: usize,
-}
 
 struct Outcome {
     hits: f64,
@@ -133,47 +126,89 @@ impl Segments {
     }
 }
 
-fn simulate(workload: &Workload, share: f64, sessions: usize, measured: usize) -> Outcome {
-    let mut rng = StdRng::seed_from_u64(7);
-    let weights: Vec<f64> = (1..=TITLES)
-        .map(|rank| (rank as f64).powf(-workload.exponent))
-        .collect();
-    let total: f64 = weights.iter().sum();
-    let mut title_of_rank: Vec<usize> = (0..TITLES).collect();
-    let popularity = Popularity::new(GroupRule::LastSlash);
-    let copies = (share * (TITLES * PARTS) as f64) as usize;
-    let mut segments = Segments::new(copies);
-    popularity.set_space(copies as u64 * PART_BYTES, 0);
-    let mut begun = 0;
-    let mut begin = |rng: &mut StdRng, begun: &mut usize| {
-        *begun += 1;
-        if workload.swap_every > 0 && *begun % workload.swap_every == 0 {
-            title_of_rank.swap(rng.random_range(0..TITLES), rng.random_range(0..TITLES));
+/// Numbers that look random and are the same each time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        (self.share() * end as f64) as usize
+    }
+
+    fn share(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Sessions, by Zipf's law over the titles.
+struct Sessions {
+    numbers: Numbers,
+    weights: Vec<f64>,
+    running: Vec<Session>,
+    begun: usize,
+}
+
+impl Sessions {
+    fn new(exponent: f64) -> Self {
+        let mut sessions = Self {
+            numbers: Numbers(88_172_645_463_325_252),
+            weights: (1..=TITLES).map(|rank| (rank as f64).powf(-exponent)).collect(),
+            running: Vec::new(),
+            begun: 0,
+        };
+        for _ in 0..SESSIONS {
+            let mut session = sessions.begin();
+            session.part = sessions.numbers.below(session.end);
+            sessions.running.push(session);
         }
-        let mut at = rng.random::<f64>() * total;
-        let rank = weights.iter().position(|weight| {
+        sessions
+    }
+
+    fn begin(&mut self) -> Session {
+        self.begun += 1;
+        let mut at = self.numbers.share() * self.weights.iter().sum::<f64>();
+        let title = self.weights.iter().position(|weight| {
             at -= weight;
             at < 0.0
         });
+        let gives_up = self.numbers.below(10) == 0;
         Session {
-            title: title_of_rank[rank.unwrap_or(TITLES - 1)],
+            title: title.unwrap_or(TITLES - 1),
             part: 0,
-            end: if rng.random_bool(0.1) {
-                rng.random_range(1..PARTS)
+            end: if gives_up {
+                1 + self.numbers.below(PARTS - 1)
             } else {
                 PARTS
             },
         }
-    };
-    let mut running: Vec<Session> = (0..SESSIONS).map(|_| begin(&mut rng, &mut begun)).collect();
-    for session in &mut running {
-        session.part = rng.random_range(0..session.end);
     }
-    let (mut reads, mut hits, mut written_before) = (0_u64, 0_u64, 0);
-    while begun < sessions + measured {
-        let session = rng.random_range(0..SESSIONS);
-        let Session { title, part, end } = running[session];
-        let object = title * PARTS + part;
+
+    fn next_read(&mut self) -> usize {
+        let at = self.numbers.below(SESSIONS);
+        let Session { title, part, end } = self.running[at];
+        if part + 1 < end {
+            self.running[at].part += 1;
+        } else {
+            self.running[at] = self.begin();
+        }
+        title * PARTS + part
+    }
+}
+
+fn simulate(exponent: f64, share: f64, warm_up: usize, measured: usize) -> Outcome {
+    let mut sessions = Sessions::new(exponent);
+    let popularity = Popularity::new(GroupRule::LastSlash);
+    let copies = (share * (TITLES * PARTS) as f64) as usize;
+    let mut segments = Segments::new(copies);
+    popularity.set_space(copies as u64 * PART_BYTES, 0);
+    let (mut reads, mut hits, mut written_before) = (0_u64, 0_u64, None);
+    while sessions.begun < warm_up + measured {
+        if written_before.is_none() && sessions.begun >= warm_up {
+            (reads, hits, written_before) = (0, 0, Some(segments.written));
+        }
+        let object = sessions.next_read();
         let worth = popularity.read(&segments.keys[object], PART_BYTES);
         while let Some(group) = popularity.unmeasured() {
             popularity.measured(&group, PARTS as u64, PARTS as u64 * PART_BYTES);
@@ -188,54 +223,20 @@ fn simulate(workload: &Workload, share: f64, sessions: usize, measured: usize) -
                 popularity.set_space(copies as u64 * PART_BYTES, segments.passing_bytes());
             }
         }
-        if part + 1 >= end {
-            running[session] = begin(&mut rng, &mut begun);
-            if begun == sessions {
-                (reads, hits, written_before) = (0, 0, segments.written);
-            }
-        } else {
-            running[session].part += 1;
-        }
     }
     let fitting = (share * TITLES as f64) as usize;
+    let weights = &sessions.weights;
     Outcome {
         hits: hits as f64 / reads as f64,
-        writes: (segments.written - written_before) as f64 / reads as f64 * 100.0,
-        optimum: weights[..fitting].iter().sum::<f64>() / total,
-    }
-}
-
-/// The full table takes minutes; `cargo test --release -p terrace heat::simulation -- --ignored --nocapture` prints it.
-#[test]
-#[ignore = "prints a table; takes minutes"]
-fn table() {
-    for (exponent, swap_every) in [(0.271, 0), (0.271, 20), (0.729, 0)] {
-        println!("exponent {exponent}, a swap every {swap_every} sessions");
-        for share in [0.05, 0.1, 0.2, 0.3, 0.4, 0.5] {
-            let workload = Workload { exponent, swap_every };
-            let outcome = simulate(&workload, share, 6_000, 3_000);
-            println!(
-                "  flash {share:.2}: {:.1} % hits, fixed optimum {:.1} %, {:.1} writes per 100 reads",
-                outcome.hits * 100.0,
-                outcome.optimum * 100.0,
-                outcome.writes
-            );
-        }
+        writes: (segments.written - written_before.unwrap_or_default()) as f64 / reads as f64 * 100.0,
+        optimum: weights[..fitting].iter().sum::<f64>() / weights.iter().sum::<f64>(),
     }
 }
 
 #[test]
 fn hits_come_near_the_best_fixed_choice_with_few_writes() {
-    let workload = Workload {
-        exponent: 0.729,
-        swap_every: 0,
-    };
-    let outcome = simulate(&workload, 0.2, 800, 300);
-    assert!(
-        outcome.hits > outcome.optimum - 0.05,
-        "{:.3} of {:.3}",
-        outcome.hits,
-        outcome.optimum
-    );
-    assert!(outcome.writes < 20.0, "{:.1}", outcome.writes);
+    let outcome = simulate(0.729, 0.2, 800, 300);
+    let Outcome { hits, optimum, writes } = outcome;
+    assert!(hits > optimum - 0.05, "{hits:.3} of {optimum:.3}");
+    assert!(writes < 20.0, "{writes:.1} writes per 100 reads");
 }

@@ -1,0 +1,128 @@
+//! What each file in the ring is, told by its header when the store is opened.
+//!
+//! On failure: what belongs to another store or cannot be told is left alone, and reported as damage.
+
+use super::{
+    format::{FrameHeader, SegmentHeader, SegmentUse},
+    segments::{Segment, SegmentState, Segments},
+};
+use crate::{
+    Error, Result, Tier,
+    io::{AlignedBuffer, OpenMode, PAGE_BYTES},
+};
+use std::sync::atomic::Ordering;
+
+/// What a file in the ring turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// A segment in this use.
+    Used {
+        generation: u64,
+        first_seq: u64,
+        segment_use: SegmentUse,
+    },
+    /// Never written, or its header never was durable: nothing in it was acknowledged.
+    Unused,
+    /// Not to be touched.
+    Unknown,
+}
+
+impl Segments {
+    pub(super) fn open_segment(&self, number: u32, read_only: bool) -> Result<()> {
+        let path = Self::path(number);
+        let context = || format!("open segment {}", path.display());
+        let mode = OpenMode {
+            write: !read_only,
+            direct: self.direct_io,
+            create_new: false,
+        };
+        let io = |error| Error::io(context(), &error);
+        let file = self.disk.open(&path, mode).map_err(io)?;
+        let length = file.len().map_err(io)?;
+        let segment = Segment::new(number, file);
+        let found = match self.identify(&segment, length) {
+            Ok(found) => found,
+            // Who only looks shall see the rest.
+            Err(error) if read_only => {
+                self.note_damage(number, &format!("it cannot be read: {error}"));
+                Found::Unknown
+            }
+            Err(error) => return Err(io(error)),
+        };
+        match found {
+            Found::Used {
+                generation,
+                first_seq,
+                segment_use,
+            } => {
+                segment.generation.store(generation, Ordering::Release);
+                segment.first_seq.store(first_seq, Ordering::Release);
+                segment.set_state(match segment_use {
+                    SegmentUse::Log => SegmentState::Sealed,
+                    SegmentUse::Copies => SegmentState::Copies,
+                });
+                self.next_generation.fetch_max(generation + 1, Ordering::AcqRel);
+            }
+            Found::Unknown => segment.set_state(SegmentState::Quarantined),
+            Found::Unused => {}
+        }
+        if length < self.segment_bytes && found != Found::Unknown && !read_only {
+            let full = |error| Error::io_on(Tier::Flash, context(), &error);
+            self.allocate(&*segment.file).map_err(full)?;
+        }
+        if found == Found::Unused && !read_only {
+            self.push_free(number);
+        }
+        let _ = self.slots[number as usize].set(segment);
+        self.created.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash leaves it old or new and
+    /// never torn; a new file is all zeros.
+    fn identify(&self, segment: &Segment, length: u64) -> std::io::Result<Found> {
+        let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
+        segment.file.read_up_to_at(&mut page, 0)?;
+        if let Some(header) = SegmentHeader::decode(&page) {
+            if header.store_id != self.store_id
+                || header.number != segment.number
+                || header.segment_bytes != self.segment_bytes
+            {
+                self.note_damage(
+                    segment.number,
+                    "it belongs to another store or is another segment; it is left alone",
+                );
+                return Ok(Found::Unknown);
+            }
+            if length < self.segment_bytes {
+                self.note_damage(segment.number, &format!("its file is cut short to {length} bytes"));
+            }
+            return Ok(Found::Used {
+                generation: header.generation,
+                first_seq: header.first_seq,
+                segment_use: header.segment_use,
+            });
+        }
+        let header_is_zero = page.iter().all(|&byte| byte == 0);
+        page.fill(0);
+        segment.file.read_up_to_at(&mut page, PAGE_BYTES as u64)?;
+        match FrameHeader::decode(&page) {
+            Some(frame) => {
+                self.note_damage(segment.number, "its header is damaged; its frames are used");
+                Ok(Found::Used {
+                    generation: frame.generation,
+                    first_seq: frame.first_seq,
+                    segment_use: SegmentUse::Log,
+                })
+            }
+            None if header_is_zero => Ok(Found::Unused),
+            None => {
+                self.note_damage(
+                    segment.number,
+                    "its header and its first frame are damaged; it is left alone",
+                );
+                Ok(Found::Unknown)
+            }
+        }
+    }
+}

@@ -29,13 +29,12 @@ const GROUPS_MAX: usize = 1 << 16;
 /// A group with more bytes than this share of the space for copies is not of one heat.
 const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
-const SETTLED_SHARE: f64 = 0.95;
-/// How much better than the margin a group must be to be settled, and how much worse to be unsettled: ranks that
-/// change places all the time would cost flash writes and gain nothing.
-const MARGIN: f64 = 0.15;
+const SETTLED_SHARE: f64 = 0.97;
+/// How much better than a settled group another one must be to take its place.
+const MARGIN: f64 = 0.2;
 /// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
-/// follows changes sooner: with 8, groups that are read once in a while are told apart to some ten per cent.
-const HALF_LIFE: f64 = 8.0;
+/// follows changes sooner.
+const HALF_LIFE: f64 = 12.0;
 /// The same where little is known yet.
 const HALF_LIFE_READS_MIN: f64 = 100_000.0;
 /// The ranking is made anew after this share of a half-life.
@@ -247,26 +246,33 @@ impl State {
         self.half_life = (objects as f64 * HALF_LIFE).max(HALF_LIFE_READS_MIN);
         self.sketch.set_period(self.half_life);
         let (now, half_life) = (self.now, self.half_life);
-        let mut ranked: Vec<(f64, u64)> = (self.groups.values())
-            .filter(|group| self.is_of_one_heat(group))
-            .filter_map(|group| Some((group.per_byte(now, half_life)?, group.size?.1)))
+        // Who is settled already has an advantage: ranks that change places all the time would cost flash writes and gain nothing.
+        let mut ranked: Vec<(f64, f64, u64, u64)> = (self.groups.iter())
+            .filter(|(_, group)| self.is_of_one_heat(group))
+            .filter_map(|(hash, group)| {
+                let per_byte = group.per_byte(now, half_life)?;
+                let rank = if group.settled {
+                    per_byte * (1.0 + MARGIN)
+                } else {
+                    per_byte
+                };
+                Some((rank, per_byte, group.size?.1, *hash))
+            })
             .collect();
         ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
         let room = self.space_bytes.saturating_sub(self.passing_bytes) as f64 * SETTLED_SHARE;
         let mut filled = 0.0;
-        let past = ranked.iter().find(|(_, bytes)| {
-            filled += *bytes as f64;
-            filled > room
-        });
-        self.margin = past.map_or(0.0, |(per_byte, _)| *per_byte);
-        let space_bytes = self.space_bytes as f64;
-        for group in self.groups.values_mut() {
-            let fits = group
-                .size
-                .is_some_and(|(_, bytes)| bytes as f64 <= space_bytes * GROUP_SHARE_MAX);
-            let factor = if group.settled { 1.0 - MARGIN } else { 1.0 + MARGIN };
-            let per_byte = group.per_byte(now, half_life);
-            group.settled = fits && per_byte.is_some_and(|per_byte| per_byte > self.margin * factor);
+        self.margin = 0.0;
+        self.groups.values_mut().for_each(|group| group.settled = false);
+        for (_, per_byte, bytes, hash) in ranked {
+            filled += bytes as f64;
+            if filled > room {
+                self.margin = per_byte;
+                break;
+            }
+            if let Some(group) = self.groups.get_mut(&hash) {
+                group.settled = true;
+            }
         }
     }
 

@@ -33,6 +33,10 @@ pub struct Common {
     /// Without LevelDB.
     #[arg(long)]
     pub no_leveldb: bool,
+    /// Only these, by the names in the report ("Terrace HDD"), and "raw" for the drives themselves; with `--resume` the runs of one
+    /// evaluation can be made bit by bit.
+    #[arg(long = "only", value_name = "NAME")]
+    pub only: Vec<String>,
     /// Without measuring the drives by fio; then nothing is known of the limit.
     #[arg(long)]
     pub no_raw: bool,
@@ -208,7 +212,23 @@ pub struct Evaluation {
     pub raw: bool,
     values: Arc<Values>,
     leveldb: Option<PathBuf>,
+    only: Vec<String>,
     _directory: TempDir,
+}
+
+/// Whether a name was chosen, by `--only`, or by the want of it.
+fn is_chosen(only: &[String], name: &str) -> bool {
+    only.is_empty() || only.iter().any(|chosen| chosen.eq_ignore_ascii_case(name))
+}
+
+/// Names that nobody has are mistakes.
+fn check_names(only: &[String]) -> Outcome {
+    let names: Vec<String> = Contender::ALL.iter().map(|contender| contender.name()).collect();
+    let is_known = |name: &String| name.eq_ignore_ascii_case("raw") || is_chosen(&names, name);
+    match only.iter().find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(unknown) => Err(format!("--only {unknown:?}: there are raw, {}", names.join(", ")).into()),
+    }
 }
 
 impl Evaluation {
@@ -217,6 +237,7 @@ impl Evaluation {
     /// # Errors
     /// If one of them cannot be had.
     pub fn open(common: &Common) -> Outcome<Self> {
+        check_names(&common.only)?;
         let file = WorkloadFile::read(common.workload.as_deref())?;
         let places = Places::open(&common.places, file.seed)?;
         let directory = TempDir::new()?;
@@ -242,7 +263,8 @@ impl Evaluation {
                 one_device: places.share_a_device(),
             },
             places,
-            raw: !common.no_raw,
+            raw: !common.no_raw && is_chosen(&common.only, "raw"),
+            only: common.only.clone(),
             values: Arc::new(Values::new(file.seed, file.large_bytes.max(file.small_bytes))),
             leveldb,
             _directory: directory,
@@ -255,6 +277,7 @@ impl Evaluation {
         Contender::ALL
             .into_iter()
             .filter(move |contender| leveldb || contender.engine == EngineKind::Terrace)
+            .filter(|contender| is_chosen(&self.only, &contender.name()))
     }
 
     /// Opens a contender's store of this name, or makes it in the directories that are there.
@@ -316,6 +339,16 @@ mod tests {
             (file.small_bytes, file.large_bytes, file.size_threshold_bytes),
             (8192, 131_072, 131_072)
         );
+    }
+
+    #[test]
+    fn names_are_those_of_the_report() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert!(check_names(&names(&[])).is_ok());
+        assert!(check_names(&names(&["raw", "terrace hdd", "LevelDB SSD"])).is_ok());
+        let error = check_names(&names(&["terrace tape"])).unwrap_err().to_string();
+        assert!(error.contains("Terrace Hybrid"), "{error}");
+        assert!(is_chosen(&[], "Terrace HDD") && !is_chosen(&names(&["raw"]), "Terrace HDD"));
     }
 
     #[test]

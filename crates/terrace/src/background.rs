@@ -1,7 +1,7 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, recycle::Recycler, write::apply::Applier};
+use crate::{Error, Result, engine::Engine, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
 use std::{
     sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
@@ -26,6 +26,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-index", flush_index),
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
+            ("terrace-sweep", sweep),
         ] {
             let engine = Arc::clone(engine);
             threads.push(spawn(name, move || body(&engine))?);
@@ -125,6 +126,25 @@ fn recycle(engine: &Arc<Engine>) {
             Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
+                engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn sweep(engine: &Arc<Engine>) {
+    let mut sweeper = Sweeper::new(Arc::clone(engine));
+    while !engine.log.is_closed() {
+        match sweeper.turn() {
+            Ok(true) => {}
+            Ok(false) => {
+                let soon = engine.log.ranges.count() > 0;
+                engine.pause(Duration::from_millis(if soon { 2 } else { 50 }));
+            }
+            Err(error) => {
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "sweeping is held up");
+                }
                 engine.pause(RETRY);
             }
         }

@@ -4,10 +4,12 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `recover` opens all of it again.
+//! index; `read` the way back; `recycle` makes room; `ranges`, `presence` and `sweep` are about objects that are gone and not yet
+//! forgotten; `recover` opens all of it again.
 
 mod batch;
 mod error;
+mod expiry;
 mod object;
 mod options;
 mod stats;
@@ -33,9 +35,12 @@ mod manifest;
 mod metrics;
 #[doc(hidden)]
 pub mod mutation;
+mod presence;
+mod ranges;
 mod recover;
 mod recycle;
 mod repair;
+mod sweep;
 mod verify;
 
 #[cfg(test)]
@@ -46,6 +51,7 @@ mod tests;
 
 pub use batch::Batch;
 pub use error::{Error, Result, Tier};
+pub use expiry::{Clock, Expiry};
 pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };

@@ -1,6 +1,6 @@
 //! Random keys, values and changes.
 
-use crate::model::{Change, Key};
+use crate::model::{Change, Key, Put};
 use bytes::Bytes;
 use rand::{Rng, rngs::StdRng};
 use terrace::Attributes;
@@ -45,24 +45,42 @@ pub fn attributes(rng: &mut StdRng) -> Attributes {
     }
 }
 
-pub fn change(rng: &mut StdRng, prefix: &str) -> Change {
-    let put = rng.random_bool(0.8).then(|| (value(rng), attributes(rng)));
-    Change {
-        key: key(rng, prefix),
-        put,
+/// A value, often one that expires soon, now and then one that has expired.
+pub fn put(rng: &mut StdRng, now_ms: u64) -> Put {
+    let expires_ms = match rng.random_range(0..100) {
+        0..75 => None,
+        75..98 => Some(now_ms + rng.random_range(1..1_500)),
+        _ => Some(now_ms - rng.random_range(0..500)),
+    };
+    Put {
+        value: value(rng),
+        attributes: attributes(rng),
+        expires_ms,
+    }
+}
+
+pub fn change(rng: &mut StdRng, prefix: &str, now_ms: u64) -> Change {
+    let key = key(rng, prefix);
+    change_of(rng, key, now_ms)
+}
+
+fn change_of(rng: &mut StdRng, key: Key, now_ms: u64) -> Change {
+    if rng.random_bool(0.8) {
+        Change::Put(key, put(rng, now_ms))
+    } else {
+        Change::Delete(key)
     }
 }
 
 /// A batch. The small values of one must fit in a segment, so only a few changes.
-pub fn changes(rng: &mut StdRng, prefix: &str) -> Vec<Change> {
+pub fn changes(rng: &mut StdRng, prefix: &str, now_ms: u64) -> Vec<Change> {
     let count = rng.random_range(1..8);
-    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix)).collect();
-    if rng.random_bool(0.3) {
+    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix, now_ms)).collect();
+    if rng.random_bool(0.3)
+        && let Some(Change::Put(key, _) | Change::Delete(key)) = changes.first()
+    {
         // The same key twice: the later wins.
-        let again = Change {
-            key: changes[0].key.clone(),
-            ..change(rng, prefix)
-        };
+        let again = change_of(rng, key.clone(), now_ms);
         changes.push(again);
     }
     changes

@@ -45,12 +45,21 @@ pub fn attributes(rng: &mut StdRng) -> Attributes {
     }
 }
 
+/// How much passes: what expires is never reinserted or destaged, and that must happen, too.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    pub now_ms: u64,
+    /// Few objects expire, and few ranges are deleted.
+    pub calm: bool,
+}
+
 /// A value, often one that expires soon, now and then one that has expired.
-pub fn put(rng: &mut StdRng, now_ms: u64) -> Put {
-    let expires_ms = match rng.random_range(0..100) {
-        0..75 => None,
-        75..98 => Some(now_ms + rng.random_range(1..1_500)),
-        _ => Some(now_ms - rng.random_range(0..500)),
+pub fn put(rng: &mut StdRng, times: Times) -> Put {
+    let now_ms = times.now_ms;
+    let expires_ms = match rng.random_range(0..if times.calm { 2_000 } else { 100 }) {
+        0..23 => Some(now_ms + rng.random_range(1..1_500)),
+        23..25 => Some(now_ms - rng.random_range(0..500)),
+        _ => None,
     };
     Put {
         value: value(rng),
@@ -59,28 +68,28 @@ pub fn put(rng: &mut StdRng, now_ms: u64) -> Put {
     }
 }
 
-pub fn change(rng: &mut StdRng, prefix: &str, now_ms: u64) -> Change {
+pub fn change(rng: &mut StdRng, prefix: &str, times: Times) -> Change {
     let key = key(rng, prefix);
-    change_of(rng, key, now_ms)
+    change_of(rng, key, times)
 }
 
-fn change_of(rng: &mut StdRng, key: Key, now_ms: u64) -> Change {
+fn change_of(rng: &mut StdRng, key: Key, times: Times) -> Change {
     if rng.random_bool(0.8) {
-        Change::Put(key, put(rng, now_ms))
+        Change::Put(key, put(rng, times))
     } else {
         Change::Delete(key)
     }
 }
 
 /// A batch. The small values of one must fit in a segment, so only a few changes.
-pub fn changes(rng: &mut StdRng, prefix: &str, now_ms: u64) -> Vec<Change> {
+pub fn changes(rng: &mut StdRng, prefix: &str, times: Times) -> Vec<Change> {
     let count = rng.random_range(1..8);
-    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix, now_ms)).collect();
+    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix, times)).collect();
     if rng.random_bool(0.3)
         && let Some(Change::Put(key, _) | Change::Delete(key)) = changes.first()
     {
         // The same key twice: the later wins.
-        let again = change_of(rng, key.clone(), now_ms);
+        let again = change_of(rng, key.clone(), times);
         changes.push(again);
     }
     changes

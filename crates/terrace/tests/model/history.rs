@@ -1,7 +1,7 @@
 //! One caller's history: random operations, each checked against the model as soon as it returns.
 
 use crate::{
-    generate,
+    generate::{self, Times},
     machine::{Machine, ms},
     model::{Bounds, Change, Held, Journal, Key, Put, State, apply, brief, is_empty, name},
 };
@@ -45,6 +45,8 @@ pub struct History<'a> {
     prefix: &'a str,
     /// Whether nobody else writes.
     alone: bool,
+    /// Whether few objects pass but by being overwritten or deleted.
+    calm: bool,
     pub now: State,
     pub journal: Journal,
     snapshots: Vec<(Snapshot, State)>,
@@ -61,12 +63,14 @@ impl<'a> History<'a> {
         alone: bool,
         now: State,
     ) -> Self {
+        let calm = rng.random_bool(0.6);
         Self {
             machine,
             store,
             rng,
             prefix,
             alone,
+            calm,
             journal: Journal::starting_with(now.clone()),
             now,
             snapshots: Vec::new(),
@@ -86,8 +90,8 @@ impl<'a> History<'a> {
     fn step(&mut self) -> Step {
         match self.rng.random_range(0..100) {
             0..36 => self.put_or_delete(),
-            36..38 => self.delete_range(),
-            38..40 => {
+            36..38 if !self.calm || self.rng.random_bool(0.01) => self.delete_range(),
+            36..40 => {
                 // Others would have to know what the time was when they asked.
                 if self.alone {
                     self.machine.pass_time(self.rng, 600);
@@ -134,6 +138,13 @@ impl<'a> History<'a> {
             Durability::Sync
         } else {
             Durability::Buffered
+        }
+    }
+
+    fn times(&self) -> Times {
+        Times {
+            now_ms: self.machine.now_ms(),
+            calm: self.calm,
         }
     }
 
@@ -198,7 +209,7 @@ impl<'a> History<'a> {
     }
 
     fn put_or_delete(&mut self) -> Step {
-        let change = generate::change(self.rng, self.prefix, self.machine.now_ms());
+        let change = generate::change(self.rng, self.prefix, self.times());
         let (Change::Put(key, _) | Change::Delete(key)) = &change else {
             return Ok(());
         };
@@ -232,7 +243,7 @@ impl<'a> History<'a> {
     }
 
     fn batch(&mut self) -> Step {
-        let changes = generate::changes(self.rng, self.prefix, self.machine.now_ms());
+        let changes = generate::changes(self.rng, self.prefix, self.times());
         let mut batch = Batch::new();
         let mut all_hold = true;
         for change in &changes {
@@ -260,7 +271,7 @@ impl<'a> History<'a> {
 
     fn stream(&mut self) -> Step {
         let key = self.some_key();
-        let put = generate::put(self.rng, self.machine.now_ms());
+        let put = generate::put(self.rng, self.times());
         let (condition, holds) = self.condition(&key);
         let durability = self.durability();
         let options = WriterOptions {

@@ -1,6 +1,6 @@
 //! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same JSON.
 
-use crate::size::Size;
+use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use terrace::{HomeStats, Stats};
@@ -75,6 +75,13 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
+        "sweep": {
+            "ranges_outstanding": stats.sweep.ranges_outstanding,
+            "dropped_expired": stats.sweep.dropped_expired,
+            "dropped_deleted": stats.sweep.dropped_deleted,
+            "expiry_passes": stats.sweep.expiry_passes,
+            "earliest_expiry": stats.sweep.earliest_expiry.map(|time| Moment(time).to_string()),
+        },
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -109,6 +116,16 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    if stats.sweep.ranges_outstanding > 0 {
+        let _ = writeln!(
+            text,
+            "deletions    {} by prefix or range whose space is not reclaimed yet",
+            stats.sweep.ranges_outstanding
+        );
+    }
+    if let Some(time) = stats.sweep.earliest_expiry {
+        let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
+    }
     if !stats.damage.is_empty() {
         let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");
         for finding in stats.damage.iter().take(FINDINGS_SHOWN) {
@@ -141,6 +158,21 @@ mod tests {
         );
         assert!(!text.contains("block 20 ") && text.contains("and 5 more"), "{text}");
         assert_eq!(stats_json(&stats)["damage"].as_array().map(Vec::len), Some(25));
+    }
+
+    #[test]
+    fn what_waits_to_be_swept_is_told() {
+        let mut stats = Stats::default();
+        let text = stats_text(&stats);
+        assert!(!text.contains("deletions") && !text.contains("expiry"), "{text}");
+        stats.sweep.ranges_outstanding = 3;
+        stats.sweep.earliest_expiry = Some(std::time::UNIX_EPOCH);
+        let text = stats_text(&stats);
+        assert!(text.contains("deletions    3 by prefix"), "{text}");
+        assert!(text.contains("nothing before 1970-01-01T00:00:00.000Z"), "{text}");
+        let json = stats_json(&stats);
+        assert_eq!(json["sweep"]["ranges_outstanding"], 3);
+        assert_eq!(json["sweep"]["earliest_expiry"], "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub struct RmArgs {
     #[arg(long, value_name = "PREFIX", conflicts_with = "key")]
     pub prefix: Option<OsString>,
     /// Do not ask
-    #[arg(long, requires = "prefix")]
+    #[arg(long)]
     pub yes: bool,
     /// Print the version of the deletion as JSON
     #[arg(long)]

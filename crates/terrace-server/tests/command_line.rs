@@ -153,7 +153,7 @@ fn rm_by_prefix_asks_first() {
     assert!(place.run(&["stat", "--json"]).json()["sweep"]["ranges_outstanding"].is_u64());
     place.run(&["rm"]).code(2);
     place.run(&["rm", "k", "--prefix", "k"]).code(2);
-    place.run(&["rm", "k", "--yes"]).code(2);
+    place.run(&["rm", "k", "--yes"]).code(3);
 }
 
 #[test]

@@ -137,6 +137,11 @@ fn index(seeds: &mut Seeds) {
             seeds.insert(format!("index_entry/{name}{suffix}"), bytes);
         }
     }
+    mark(seeds);
+}
+
+/// The mark and the parts of its payload.
+fn mark(seeds: &mut Seeds) {
     let live = encode_accounting(&[(1, 5), (300, 1 << 33)]);
     let counts: Vec<u8> = [1_u64, 5, 2, 300, 1, 1 << 33]
         .into_iter()

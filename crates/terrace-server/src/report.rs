@@ -3,7 +3,7 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{HomeStats, Stats};
+use terrace::{FlashIndexStats, HomeStats, Stats, SweepStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -38,11 +38,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "compactions": index.compactions,
             "block_reads": index.block_reads,
         },
-        "flash_index": {
-            "entries": stats.flash_index.entries,
-            "ram_bytes": stats.flash_index.ram_bytes,
-            "refilling": stats.flash_index.refilling,
-        },
+        "flash_index": flash_index_json(&stats.flash_index),
         "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
         "reads": {
             "overlay_hits": reads.overlay_hits,
@@ -75,15 +71,27 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
-        "sweep": {
-            "ranges_outstanding": stats.sweep.ranges_outstanding,
-            "dropped_expired": stats.sweep.dropped_expired,
-            "dropped_deleted": stats.sweep.dropped_deleted,
-            "expiry_passes": stats.sweep.expiry_passes,
-            "earliest_expiry": stats.sweep.earliest_expiry.map(|time| Moment(time).to_string()),
-        },
+        "sweep": sweep_json(&stats.sweep),
         "damage": stats.damage,
         "failed": stats.failed,
+    })
+}
+
+fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
+    json!({
+        "entries": flash_index.entries,
+        "ram_bytes": flash_index.ram_bytes,
+        "refilling": flash_index.refilling,
+    })
+}
+
+fn sweep_json(sweep: &SweepStats) -> Value {
+    json!({
+        "ranges_outstanding": sweep.ranges_outstanding,
+        "dropped_expired": sweep.dropped_expired,
+        "dropped_deleted": sweep.dropped_deleted,
+        "expiry_passes": sweep.expiry_passes,
+        "earliest_expiry": sweep.earliest_expiry.map(|time| Moment(time).to_string()),
     })
 }
 

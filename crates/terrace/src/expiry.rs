@@ -1,4 +1,4 @@
-//! When objects expire: what a caller says, the clock it is held against, and how it is stored.
+//! When objects expire: what a caller says, and how it is stored.
 //!
 //! The stored form of attributes begins with the expiry, if there is one, as an item whose name is empty (no attribute has
 //! such a name). So it goes wherever attributes go: into the record, the entry, a block, and along with moves.
@@ -8,13 +8,12 @@
 //! On failure: an item that is not exactly an expiry makes the attributes undecodable, so damage is reported when the
 //! object is read, and it never counts as expired.
 
-use crate::{ATTRIBUTES_BYTES_MAX, Attributes, Error, Result};
-use parking_lot::Mutex;
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+use crate::{
+    ATTRIBUTES_BYTES_MAX, Attributes, Clock, Error, Result,
+    clock::{NEVER_MS, to_ms},
 };
+use parking_lot::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// When an object expires: from then on it is absent, and its space is reclaimed. Kept in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,52 +42,10 @@ impl Expiry {
     }
 }
 
-/// No object expires at this time or later.
-pub(crate) const NEVER_MS: u64 = u64::MAX;
-
-fn to_ms(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(NEVER_MS - 1)
-}
-
 /// A stored time as the interface shows it. A time the system cannot express is shown as the last it can, roughly.
 pub(crate) fn from_ms(ms: u64) -> SystemTime {
     let far = UNIX_EPOCH + Duration::from_secs(1 << 38);
     UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(far)
-}
-
-/// The clock that expiries are held against. Cloning it shares it.
-#[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
-
-impl Clock {
-    /// A clock that asks `now`. It is asked from many threads, often, and should be quick.
-    pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(Arc::new(now))
-    }
-
-    /// The time it shows.
-    #[must_use]
-    pub fn now(&self) -> SystemTime {
-        (self.0)()
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        to_ms(self.now())
-    }
-}
-
-impl Default for Clock {
-    /// The operating system's.
-    fn default() -> Self {
-        Self::new(SystemTime::now)
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").finish_non_exhaustive()
-    }
 }
 
 /// When the first object expires, as far as is known: never later than in truth.

@@ -8,6 +8,7 @@
 //! forgotten; `recover` opens all of it again.
 
 mod batch;
+mod clock;
 mod error;
 mod expiry;
 mod object;
@@ -50,8 +51,9 @@ mod test_common;
 mod tests;
 
 pub use batch::Batch;
+pub use clock::Clock;
 pub use error::{Error, Result, Tier};
-pub use expiry::{Clock, Expiry};
+pub use expiry::Expiry;
 pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats,
-    SweepStats, WrittenStats, engine::Engine, expiry, flash::segments::SegmentState,
+    SweepStats, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
 };
 use std::{
     sync::{
@@ -284,7 +284,7 @@ pub fn stats(engine: &Engine) -> Stats {
 fn sweep_stats(engine: &Engine) -> SweepStats {
     let metrics = &engine.metrics;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != expiry::NEVER_MS);
+    let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != NEVER_MS);
     SweepStats {
         ranges_outstanding: engine.log.ranges.count() as u64,
         dropped_expired: load(&metrics.dropped_expired),

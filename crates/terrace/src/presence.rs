@@ -6,12 +6,7 @@
 //!
 //! On failure: nothing here can fail. Attributes that are damaged never count as expired, so the damage is reported.
 
-use crate::{
-    engine::Engine,
-    expiry::{self, Clock},
-    index::Entry,
-    ranges::RangeSet,
-};
+use crate::{Clock, engine::Engine, expiry, index::Entry, ranges::RangeSet};
 use std::sync::Arc;
 
 /// Why an object is dead.

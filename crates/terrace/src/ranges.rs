@@ -102,9 +102,16 @@ pub fn first_and_end(range: &ScanRange) -> Option<(Vec<u8>, Vec<u8>)> {
 pub struct RangeSet {
     /// By seq, ascending.
     ranges: Vec<Arc<DeletedRange>>,
-    /// The key space cut at every start and end, from the first start on: where a piece starts, and the seqs of the ranges
-    /// that cover it, ascending.
-    pieces: Vec<(Box<[u8]>, Box<[u64]>)>,
+    /// The key space cut at every start and end, from the first start on.
+    pieces: Vec<Piece>,
+}
+
+/// Keys up to the next piece, all covered by the same ranges.
+#[derive(Debug)]
+struct Piece {
+    start: Box<[u8]>,
+    /// Seqs of the ranges, ascending.
+    seqs: Box<[u64]>,
 }
 
 impl RangeSet {
@@ -133,15 +140,18 @@ impl RangeSet {
             while let Some(range) = starting.next_if(|range| *range.start == *cut) {
                 covering.insert(range.seq);
             }
-            pieces.push((cut.into(), covering.iter().copied().collect()));
+            pieces.push(Piece {
+                start: cut.into(),
+                seqs: covering.iter().copied().collect(),
+            });
         }
         Self { ranges, pieces }
     }
 
     /// Whether a range up to `seq` hides `version` of a key.
     pub fn hides(&self, key: &[u8], version: u64, seq: u64) -> bool {
-        let after = self.pieces.partition_point(|(start, _)| **start <= *key);
-        let Some((_, seqs)) = after.checked_sub(1).and_then(|at| self.pieces.get(at)) else {
+        let after = self.pieces.partition_point(|piece| *piece.start <= *key);
+        let Some(Piece { seqs, .. }) = after.checked_sub(1).and_then(|at| self.pieces.get(at)) else {
             return false;
         };
         let seen = seqs.partition_point(|&range_seq| range_seq <= seq);

@@ -14,8 +14,9 @@
 
 use crate::{
     Error, Result,
+    clock::NEVER_MS,
     engine::Engine,
-    expiry::{self, NEVER_MS},
+    expiry,
     flash::format::{Body, Record},
     index::KeyBounds,
     key_hash,
@@ -124,7 +125,8 @@ impl Sweeper {
     fn forget_swept(&mut self) -> bool {
         let released = self.engine.log.overlay.released_seq();
         let mut over = Vec::new();
-        while let Some((seq, _)) = self.swept.pop_front_if(|(_, last_drop)| *last_drop <= released) {
+        while let Some(&(seq, _)) = self.swept.front().filter(|(_, last_drop)| *last_drop <= released) {
+            self.swept.pop_front();
             tracing::debug!(seq, "a range deletion is swept");
             over.push(seq);
         }

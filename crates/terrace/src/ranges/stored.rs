@@ -7,7 +7,7 @@
 //! deleted must not be back because of a bad byte. (The mark has a checksum; only a repair can help then.)
 
 use super::DeletedRange;
-use crate::KEY_BYTES_MAX;
+use crate::{KEY_BYTES_MAX, clock::NEVER_MS};
 
 const MAGIC: [u8; 4] = *b"TRDR";
 const FORMAT_VERSION: u32 = 1;
@@ -20,6 +20,16 @@ pub struct Stored {
     pub earliest_ms: u64,
     /// By seq, ascending.
     pub ranges: Vec<DeletedRange>,
+}
+
+impl Stored {
+    /// Of a store without ranges, in which nothing expires.
+    pub const fn none() -> Self {
+        Self {
+            earliest_ms: NEVER_MS,
+            ranges: Vec::new(),
+        }
+    }
 }
 
 /// The stored form.

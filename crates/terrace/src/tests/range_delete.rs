@@ -22,11 +22,8 @@ fn fill(store: &Store, prefix: &str, count: u64) {
 }
 
 fn count(store: &Store, prefix: &str) -> usize {
-    store
-        .scan(ScanRange::prefix(prefix))
-        .unwrap()
-        .map(|item| item.unwrap())
-        .count()
+    let items: Result<Vec<_>, _> = store.scan(ScanRange::prefix(prefix)).unwrap().collect();
+    items.unwrap().len()
 }
 
 fn objects(store: &Store) -> u64 {

@@ -12,6 +12,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// Wait before a walk over the index begins anew after a failure: it may be a long one.
+const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
 /// Starts the threads of a store.
 ///
@@ -145,7 +147,7 @@ fn sweep(engine: &Arc<Engine>) {
                 if !engine.log.is_closing() {
                     tracing::warn!(%error, "sweeping is held up");
                 }
-                engine.pause(RETRY);
+                engine.pause(SWEEP_RETRY);
             }
         }
     }

@@ -112,6 +112,7 @@ impl Sweeper {
         if outcome.is_err() {
             self.range = None;
             self.expiry = None;
+            self.expiry_after = Some(Instant::now() + self.engine.options.sweep_interval);
         }
         outcome?;
         // Callers may wait for ranges to be forgotten.

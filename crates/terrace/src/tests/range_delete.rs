@@ -2,6 +2,7 @@
 
 use super::{bytes, eventually, open, small_options};
 use crate::{Batch, Condition, Durability, Error, PutOptions, ScanRange, Store, Version};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const SIZES: [usize; 3] = [10, 2_000, 40_000];
 
@@ -306,4 +307,65 @@ fn a_deletion_that_is_not_flushed_is_durable_when_it_says_so() {
     store.close().unwrap();
     let closed = store.delete_prefix("k", Durability::Sync);
     assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
+}
+
+/// Ranges are deleted, swept and forgotten as fast as can be while others read: none of them ever finds what was deleted
+/// before he began.
+#[test]
+fn nobody_finds_what_was_deleted_before_he_looked() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let (floor, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let key = |n: u64| format!("k/{}", n % 3);
+    std::thread::scope(|scope| {
+        let (store, floor, done) = (&store, &floor, &done);
+        for reader in 0..3_u64 {
+            scope.spawn(move || {
+                for n in reader.. {
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let before = floor.load(Ordering::Acquire);
+                    let after_it = |version: Version| assert!(version.0 > before, "{version} was deleted by {before}");
+                    match reader {
+                        0 => drop(store.get(key(n)).unwrap().map(|object| after_it(object.version))),
+                        1 => {
+                            let snapshot = store.snapshot().unwrap();
+                            for item in snapshot.scan(ScanRange::prefix("k/")).unwrap() {
+                                after_it(item.unwrap().info.version);
+                            }
+                        }
+                        _ => {
+                            // Refused, or of an object that was put after.
+                            if let Some(info) = store.head(key(n)).unwrap() {
+                                after_it(info.version);
+                            }
+                            let present = PutOptions {
+                                condition: Condition::Present,
+                                ..buffered()
+                            };
+                            let _ = store.put_with("other", "v", &buffered());
+                            if let Ok(version) = store.put_with(key(n), "again", &present) {
+                                after_it(version);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        for round in 0..400_u64 {
+            for n in 0..3 {
+                let size = SIZES[(round + n) as usize % 3];
+                store.put_with(key(n), bytes(n, size), &buffered()).unwrap();
+            }
+            let deleted = store.delete_prefix("k/", Durability::Buffered).unwrap();
+            floor.store(deleted.0, Ordering::Release);
+            if round % 50 == 0 {
+                store.flush().unwrap();
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    let dropped = store.stats().sweep.dropped_deleted;
+    assert!(dropped > 50, "ranges were swept meanwhile: {dropped} drops");
 }

@@ -4,9 +4,10 @@
 //! dead: a move to nowhere, which the applier takes only if the entry still has that version. Between steps it waits until
 //! the drops are applied, and rests as long as the step took; so it holds nobody up for long.
 //!
-//! - Ranges first, the oldest first. A range is forgotten when nothing it hides can be found any more: docs/durability.md,
+//! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more: docs/durability.md,
 //!   section 7.
 //! - Expired objects by a pass over all of the index, and only if the earliest expiry has come. Passes keep a distance.
+//! - If there is both, they take turns, unless many ranges are outstanding: then these go first.
 //!
 //! Invariant: a pass that is given up changes nothing but what it dropped; the next one begins anew.
 //!
@@ -50,6 +51,8 @@ pub struct Sweeper {
     /// Ranges whose drops are committed, with the seq of the last one.
     swept: VecDeque<(u64, u64)>,
     expiry: Option<ExpiryPass>,
+    /// The last step was on a range: a pass for expired objects has the next one, if there is any.
+    ranges_had_turn: bool,
     /// When the next pass for expired objects may begin.
     expiry_after: Option<Instant>,
 }
@@ -91,6 +94,7 @@ impl Sweeper {
             range: None,
             swept: VecDeque::new(),
             expiry: None,
+            ranges_had_turn: false,
             expiry_after: None,
         }
     }
@@ -102,7 +106,11 @@ impl Sweeper {
     pub fn turn(&mut self) -> Result<bool> {
         let forgot = self.forget_swept();
         let began = Instant::now();
-        let outcome = if self.begin_range() {
+        // Callers may wait for ranges to be forgotten.
+        let is_urgent = self.engine.log.ranges.count() >= RANGES_MAX / 2;
+        let take_turns = std::mem::take(&mut self.ranges_had_turn) && !is_urgent;
+        let outcome = if !(take_turns && self.begin_expiry()) && self.begin_range() {
+            self.ranges_had_turn = true;
             self.range_step()
         } else if self.begin_expiry() {
             self.expiry_step()
@@ -115,8 +123,7 @@ impl Sweeper {
             self.expiry_after = Some(Instant::now() + self.engine.options.sweep_interval);
         }
         outcome?;
-        // Callers may wait for ranges to be forgotten.
-        if self.engine.log.ranges.count() < RANGES_MAX / 2 {
+        if !is_urgent {
             self.engine.pause(began.elapsed().min(REST_MAX));
         }
         Ok(true)
@@ -205,8 +212,8 @@ impl Sweeper {
         pass.walk
             .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
         if pass.walk.is_over {
-            self.engine.expiring.pass_ends(pass.earliest_ms);
             self.engine.metrics.expiry_passes.fetch_add(1, Ordering::Relaxed);
+            self.engine.expiring.pass_ends(pass.earliest_ms);
             let distance = self
                 .engine
                 .options

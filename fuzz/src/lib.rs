@@ -18,6 +18,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("attributes_decode", attributes_decode),
     ("block_header", block_header),
     ("chunk", chunk),
+    ("deleted_ranges", deleted_ranges),
+    ("expiry", expiry),
     ("footer", footer),
     ("frame", frame),
     ("free_list", free_list),

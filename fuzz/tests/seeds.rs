@@ -9,6 +9,7 @@ use terrace::{
         format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
         free_list::encode_free_list,
     },
+    fuzzing,
     index::{Entry, Home, IndexMark},
     io::AlignedBuffer,
     large::{
@@ -37,7 +38,7 @@ fn attributes() -> Vec<u8> {
         .expect("they are short")
 }
 
-fn bodies() -> [(&'static str, Body<'static>); 6] {
+fn bodies() -> [(&'static str, Body<'static>); 8] {
     let value = &b"a value"[..];
     [
         ("put", Body::Put { value }),
@@ -52,11 +53,13 @@ fn bodies() -> [(&'static str, Body<'static>); 6] {
                 extent: EXTENT,
             },
         ),
+        ("drop", Body::Drop { version: 3 }),
+        ("delete-range", Body::DeleteRange { end: b"film/2" }),
     ]
 }
 
 fn record_bytes(body: Body<'_>, attributes: &[u8]) -> Vec<u8> {
-    let attributes = if body == Body::Delete { &[] } else { attributes };
+    let attributes = if body.names_value() { attributes } else { &[] };
     let record = Record {
         seq: 9,
         generation: 2,
@@ -135,6 +138,11 @@ fn index(seeds: &mut Seeds) {
             seeds.insert(format!("index_entry/{name}{suffix}"), bytes);
         }
     }
+    mark(seeds);
+}
+
+/// The mark and the parts of its payload.
+fn mark(seeds: &mut Seeds) {
     let live = encode_accounting(&[(1, 5), (300, 1 << 33)]);
     let counts: Vec<u8> = [1_u64, 5, 2, 300, 1, 1 << 33]
         .into_iter()
@@ -153,7 +161,23 @@ fn index(seeds: &mut Seeds) {
         "free_list/two-and-blocks".to_owned(),
         [free.clone(), live.clone()].concat(),
     );
-    let payload = [counts, free, live].concat();
+    let ranges = fuzzing::encode_deleted_ranges(77, &[(5, b"a", b"b"), (1 << 40, b"film/", b"")]);
+    seeds.insert(
+        "deleted_ranges/none".to_owned(),
+        fuzzing::encode_deleted_ranges(u64::MAX, &[]),
+    );
+    seeds.insert(
+        "deleted_ranges/two-and-blocks".to_owned(),
+        [ranges.clone(), live.clone()].concat(),
+    );
+    for (name, attributes) in [
+        ("alone", Attributes::new()),
+        ("and-attributes", Attributes::new().with("type", "image/jpeg")),
+    ] {
+        let stored = fuzzing::encode_expiring(&attributes, Some(1_700_000_000_000)).expect("it is short");
+        seeds.insert(format!("expiry/{name}"), stored);
+    }
+    let payload = [counts, free, ranges, live].concat();
     for (name, payload) in [("whole", payload), ("empty", Vec::new())] {
         let mark = IndexMark {
             applied_seq: 9,
@@ -221,9 +245,15 @@ fn seeds_are_what_encoders_write_and_are_accepted() {
     index(&mut seeds);
     large(&mut seeds);
     // The golden bytes of the engine's own test: nothing outside can make a manifest.
-    let manifest = "5445525241434531536a86d401000000887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
-    let manifest = (0..64).map(|at| u8::from_str_radix(&manifest[at * 2..at * 2 + 2], 16).expect("hex"));
-    seeds.insert("manifest/flash".to_owned(), manifest.collect());
+    let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
+    for (name, head) in [
+        ("format-1", "5445525241434531536a86d401000000"),
+        ("format-2", "54455252414345315c01d93d02000000"),
+    ] {
+        let hex = [head, tail].concat();
+        let bytes = (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).expect("hex"));
+        seeds.insert(format!("manifest/{name}"), bytes.collect());
+    }
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let write = std::env::var_os("TERRACE_WRITE_SEEDS").is_some();
     for (name, bytes) in seeds {

@@ -1,6 +1,6 @@
 //! The command line, defined once: names, help, defaults.
 
-use crate::{failure::EXIT_CODES, settings::Layer};
+use crate::{failure::EXIT_CODES, settings::Layer, time_span::TimeSpan};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -49,7 +49,10 @@ pub enum Command {
     Head(KeyArgs),
     /// List keys in order
     Ls(LsArgs),
-    /// Delete an object
+    /// Delete an object, or all whose keys begin alike
+    ///
+    /// Deleting by prefix is one commit whatever is there, and asks first. Space comes back while some program has the
+    /// store open for writing.
     Rm(RmArgs),
     /// Show figures about the whole store, or about one object
     Stat(StatArgs),
@@ -119,6 +122,9 @@ pub struct PutArgs {
     /// Only if no object has this key; else end with code 4
     #[arg(long)]
     pub if_absent: bool,
+    /// Delete the object by itself after this time, such as 90s, 15m, 1h30m or 7d
+    #[arg(long, value_name = "TIME")]
+    pub ttl: Option<TimeSpan>,
     /// Attribute to store with the object; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub attribute: Vec<String>,
@@ -154,7 +160,17 @@ pub struct KeyArgs {
 #[derive(Debug, Args)]
 pub struct RmArgs {
     /// Key
-    pub key: OsString,
+    #[arg(required_unless_present = "prefix")]
+    pub key: Option<OsString>,
+    /// Delete every object whose key begins with this, instead of one; '' for all
+    #[arg(long, value_name = "PREFIX", conflicts_with = "key")]
+    pub prefix: Option<OsString>,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
+    /// Print the version of the deletion as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `ls`.
@@ -195,7 +211,9 @@ Examples:
   terrace put notes/today today.txt
   tar c src | terrace put backup/src.tar -
   terrace get notes/today -o today.txt
+  terrace put --ttl 1h cache/page page.html
   terrace ls --long notes/
+  terrace rm --prefix cache/
   terrace stat --json
 
 Keys are any bytes. Printable text stands for itself, \\\\ for a backslash, \\xNN for any other byte;

@@ -11,6 +11,7 @@ mod report;
 mod settings;
 mod signals;
 mod size;
+mod time_span;
 
 use clap::FromArgMatches as _;
 use failure::{Code, Outcome};

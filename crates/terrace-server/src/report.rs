@@ -1,9 +1,9 @@
 //! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same JSON.
 
-use crate::size::Size;
+use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{HomeStats, Stats};
+use terrace::{FlashIndexStats, HomeStats, Stats, SweepStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -38,11 +38,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "compactions": index.compactions,
             "block_reads": index.block_reads,
         },
-        "flash_index": {
-            "entries": stats.flash_index.entries,
-            "ram_bytes": stats.flash_index.ram_bytes,
-            "refilling": stats.flash_index.refilling,
-        },
+        "flash_index": flash_index_json(&stats.flash_index),
         "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
         "reads": {
             "overlay_hits": reads.overlay_hits,
@@ -75,8 +71,27 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
+        "sweep": sweep_json(&stats.sweep),
         "damage": stats.damage,
         "failed": stats.failed,
+    })
+}
+
+fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
+    json!({
+        "entries": flash_index.entries,
+        "ram_bytes": flash_index.ram_bytes,
+        "refilling": flash_index.refilling,
+    })
+}
+
+fn sweep_json(sweep: &SweepStats) -> Value {
+    json!({
+        "ranges_outstanding": sweep.ranges_outstanding,
+        "dropped_expired": sweep.dropped_expired,
+        "dropped_deleted": sweep.dropped_deleted,
+        "expiry_passes": sweep.expiry_passes,
+        "earliest_expiry": sweep.earliest_expiry.map(|time| Moment(time).to_string()),
     })
 }
 
@@ -109,6 +124,16 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    if stats.sweep.ranges_outstanding > 0 {
+        let _ = writeln!(
+            text,
+            "deletions    {} by prefix or range whose space is not reclaimed yet",
+            stats.sweep.ranges_outstanding
+        );
+    }
+    if let Some(time) = stats.sweep.earliest_expiry {
+        let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
+    }
     if !stats.damage.is_empty() {
         let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");
         for finding in stats.damage.iter().take(FINDINGS_SHOWN) {
@@ -141,6 +166,21 @@ mod tests {
         );
         assert!(!text.contains("block 20 ") && text.contains("and 5 more"), "{text}");
         assert_eq!(stats_json(&stats)["damage"].as_array().map(Vec::len), Some(25));
+    }
+
+    #[test]
+    fn what_waits_to_be_swept_is_told() {
+        let mut stats = Stats::default();
+        let text = stats_text(&stats);
+        assert!(!text.contains("deletions") && !text.contains("expiry"), "{text}");
+        stats.sweep.ranges_outstanding = 3;
+        stats.sweep.earliest_expiry = Some(std::time::UNIX_EPOCH);
+        let text = stats_text(&stats);
+        assert!(text.contains("deletions    3 by prefix"), "{text}");
+        assert!(text.contains("nothing before 1970-01-01T00:00:00.000Z"), "{text}");
+        let json = stats_json(&stats);
+        assert_eq!(json["sweep"]["ranges_outstanding"], 3);
+        assert_eq!(json["sweep"]["earliest_expiry"], "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

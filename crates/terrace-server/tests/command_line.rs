@@ -77,7 +77,8 @@ fn put_get_head_ls_rm() {
 }
 
 fn lists_and_removes(place: &Place) {
-    place.run(&["rm", "notes/tiny"]).code(0);
+    let removed = place.run(&["rm", "notes/tiny", "--json"]).code(0).json();
+    assert_eq!(removed["key"], "notes/tiny");
     place.run(&["rm", "notes/tiny"]).code(3);
     let missing = place.run(&["get", "notes/tiny"]).code(3);
     assert_eq!(
@@ -87,6 +88,72 @@ fn lists_and_removes(place: &Place) {
     place.run(&["head", "notes/tiny"]).code(3);
     place.run(&["stat", "notes/tiny", "--json"]).code(3);
     assert_eq!(place.run(&["ls"]).text(), "notes/medium\nphotos/large\n");
+}
+
+#[test]
+fn a_time_to_live_ends_and_is_shown_until_then() {
+    let place = Place::new();
+    place
+        .run_with_input(&["put", "long", "-", "--ttl", "1d12h"], b"for long")
+        .code(0);
+    place
+        .run_with_input(&["put", "short", "-", "--ttl", "700ms"], b"not for long")
+        .code(0);
+    place.run_with_input(&["put", "for ever", "-"], b"v").code(0);
+    let head = place.run(&["head", "long", "--json"]).code(0).json();
+    let expires_at = head["expires_at"].as_str().unwrap();
+    assert!(
+        expires_at.starts_with("20") && expires_at.ends_with('Z'),
+        "{expires_at}"
+    );
+    let text = place.run(&["stat", "long"]).code(0).text();
+    assert!(text.contains(&format!("expires   {expires_at}\n")), "{text}");
+    assert_eq!(
+        place.run(&["head", "for ever", "--json"]).json()["expires_at"],
+        json!(null)
+    );
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    place.run(&["get", "short"]).code(3);
+    place.run(&["head", "short"]).code(3);
+    place.run(&["rm", "short"]).code(3);
+    assert_eq!(place.run(&["ls"]).text(), "for ever\nlong\n");
+    let again = place.run_with_input(&["put", "short", "-", "--if-absent"], b"new");
+    assert_eq!(again.code(0).text(), "");
+    assert_eq!(place.run(&["get", "short"]).code(0).text(), "new");
+    assert!(place.run(&["stat", "--json"]).json()["sweep"]["earliest_expiry"].is_string());
+    for wrong in ["1", "1.5h", "0s", "soon"] {
+        let refused = place.run_with_input(&["put", "k", "-", "--ttl", wrong], b"v").code(2);
+        assert!(refused.error().contains("write it like"), "{}", refused.error());
+    }
+}
+
+#[test]
+fn rm_by_prefix_asks_first() {
+    let place = Place::new();
+    for key in ["a/1", "a/2", "a", "b/1"] {
+        place.run_with_input(&["put", key, "-"], b"v").code(0);
+    }
+    for (input, answer) in [(&b""[..], "end of input"), (b"n\n", "no"), (b"maybe\n", "another")] {
+        let refused = place.run_with_input(&["rm", "--prefix", "a/"], input).code(2);
+        assert!(refused.error().contains("key begins with `a/`? [y/N]"), "{answer}");
+        assert!(refused.error().contains("nothing was deleted"), "{answer}");
+    }
+    assert_eq!(place.run(&["ls"]).text(), "a\na/1\na/2\nb/1\n");
+    place.run_with_input(&["rm", "--prefix", "a/"], b"y\n").code(0);
+    assert_eq!(place.run(&["ls"]).text(), "a\nb/1\n");
+    place.run(&["get", "a/1"]).code(3);
+    place.run(&["rm", "--prefix", "a/", "--yes"]).code(3);
+    place.run_with_input(&["put", "a/1", "-"], b"back").code(0);
+    assert_eq!(place.run(&["get", "a/1"]).code(0).text(), "back");
+    let all = place.run(&["rm", "--prefix", "", "--yes", "--json"]).code(0).json();
+    assert_eq!(all["prefix"], "");
+    assert!(all["version"].as_u64() > Some(5));
+    assert_eq!(place.run(&["ls"]).code(0).text(), "");
+    place.run(&["verify"]).code(0);
+    assert!(place.run(&["stat", "--json"]).json()["sweep"]["ranges_outstanding"].is_u64());
+    place.run(&["rm"]).code(2);
+    place.run(&["rm", "k", "--prefix", "k"]).code(2);
+    place.run(&["rm", "k", "--yes"]).code(3);
 }
 
 #[test]

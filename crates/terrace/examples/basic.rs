@@ -1,4 +1,5 @@
-//! A tour of the interface: put, get, conditional put, batch, scan, snapshot, a streamed large value, figures.
+//! A tour of the interface: put, get, conditional put, batch, scan, snapshot, a streamed large value, a time to live, deletion of a
+//! prefix, figures.
 //!
 //! `cargo run --release -p terrace --example basic [DIR]`. Without DIR it works in a temporary directory and removes it.
 
@@ -6,9 +7,11 @@ use std::{
     error::Error,
     io::{Read, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 use terrace::{
-    Attributes, Batch, Condition, Durability, Error as StoreError, Options, PutOptions, ScanRange, Store, WriterOptions,
+    Attributes, Batch, Condition, Durability, Error as StoreError, Expiry, Options, PutOptions, ScanRange, Store,
+    WriterOptions,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -35,6 +38,7 @@ fn tour(dir: &Path) -> Outcome {
     batch_and_scan(&store)?;
     snapshot(&store)?;
     large_value(&store)?;
+    passing(&store)?;
     figures(&store);
     store.close()?;
     Ok(())
@@ -150,6 +154,23 @@ fn large_value(store: &Store) -> Outcome {
     let mut end = Vec::new();
     reader.read_to_end(&mut end)?;
     assert_eq!(end, chunk[..1000]);
+    Ok(())
+}
+
+/// Objects with a time to live go by themselves; a prefix goes by one commit, however much is below it.
+fn passing(store: &Store) -> Outcome {
+    let for_an_hour = PutOptions {
+        expiry: Expiry::After(Duration::from_secs(3600)),
+        ..PutOptions::default()
+    };
+    for page in ["cache/home", "cache/about"] {
+        store.put_with(page, "<html>", &for_an_hour)?;
+    }
+    let info = store.head("cache/home")?.ok_or("the page is gone")?;
+    assert!(info.expires_at.is_some());
+    let version = store.delete_prefix("cache/", Durability::Sync)?;
+    assert!(store.scan(ScanRange::prefix("cache/"))?.next().is_none());
+    println!("the cache was emptied by version {version}");
     Ok(())
 }
 

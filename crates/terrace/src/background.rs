@@ -1,7 +1,7 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, write::apply::Applier};
+use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -13,6 +13,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// Wait before a walk over the index begins anew after a failure: it may be a long one.
+const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
 /// Starts the threads of a store.
 ///
@@ -28,6 +30,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
             ("terrace-promote", promote),
+            ("terrace-sweep", sweep),
         ] {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
@@ -144,6 +147,25 @@ fn recycle(engine: &Arc<Engine>) {
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
                 engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn sweep(engine: &Arc<Engine>) {
+    let mut sweeper = Sweeper::new(Arc::clone(engine));
+    while !engine.log.is_closed() {
+        match sweeper.turn() {
+            Ok(true) => {}
+            Ok(false) => {
+                let soon = engine.log.ranges.count() > 0;
+                engine.pause(Duration::from_millis(if soon { 2 } else { 50 }));
+            }
+            Err(error) => {
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "sweeping is held up");
+                }
+                engine.pause(SWEEP_RETRY);
             }
         }
     }

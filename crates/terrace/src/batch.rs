@@ -1,6 +1,6 @@
 //! Batches: several objects committed together, or not at all.
 
-use crate::{Attributes, Condition};
+use crate::{Attributes, Condition, Expiry};
 use bytes::Bytes;
 
 /// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
@@ -18,7 +18,11 @@ pub(crate) struct Operation {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
-    Put { value: Bytes, attributes: Attributes },
+    Put {
+        value: Bytes,
+        attributes: Attributes,
+        expiry: Expiry,
+    },
     Delete,
 }
 
@@ -42,12 +46,26 @@ impl Batch {
         attributes: Attributes,
         condition: Condition,
     ) -> &mut Self {
+        self.put_expiring(key, value, attributes, condition, Expiry::Never)
+    }
+
+    /// Adds a put with attributes and an expiry, under a condition on what the store held before the batch. A time to live
+    /// counts from the commit's call.
+    pub fn put_expiring(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl Into<Bytes>,
+        attributes: Attributes,
+        condition: Condition,
+        expiry: Expiry,
+    ) -> &mut Self {
         self.operations.push(Operation {
             key: Bytes::copy_from_slice(key.as_ref()),
             condition,
             change: Change::Put {
                 value: value.into(),
                 attributes,
+                expiry,
             },
         });
         self
@@ -72,7 +90,7 @@ impl Batch {
     pub fn changes(&self) -> impl Iterator<Item = (&[u8], Option<(&Bytes, &Attributes)>)> {
         self.operations.iter().map(|operation| {
             let put = match &operation.change {
-                Change::Put { value, attributes } => Some((value, attributes)),
+                Change::Put { value, attributes, .. } => Some((value, attributes)),
                 Change::Delete => None,
             };
             (operation.key.as_ref(), put)

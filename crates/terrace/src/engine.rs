@@ -3,6 +3,7 @@
 use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
+    expiry::Expiring,
     flash::index::{Config as FlashIndexConfig, FlashIndex},
     heat::Heat,
     index::OrderedIndex,
@@ -46,6 +47,8 @@ pub struct Engine {
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
+    /// When the first object expires.
+    pub expiring: Expiring,
     /// Counters.
     pub metrics: Metrics,
     /// Everything up to this seq is persisted in the ordered index.
@@ -81,6 +84,8 @@ pub struct Parts {
     /// See [`Engine`].
     pub accounting: Accounting,
     /// See [`Engine`].
+    pub expiring: Expiring,
+    /// See [`Engine`].
     pub persisted_seq: u64,
     /// See [`Engine`].
     pub damage: Vec<String>,
@@ -108,6 +113,7 @@ impl Engine {
             large: parts.large,
             unsynced: parts.unsynced,
             accounting: parts.accounting,
+            expiring: parts.expiring,
             persisted_seq: AtomicU64::new(parts.persisted_seq),
             damage: parts.damage,
             refilling: AtomicBool::new(false),

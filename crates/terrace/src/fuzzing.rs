@@ -1,9 +1,12 @@
 //! Decoders that nothing outside needs, as plain functions, for the fuzz targets. No part of the interface.
 
 use crate::{
+    Attributes,
     accounting::Accounting,
+    expiry,
     flash::free_list::{decode_free_list, encode_free_list},
     manifest::Manifest,
+    ranges::{DeletedRange, stored},
 };
 
 /// Reads a manifest; gives what it encodes to.
@@ -31,4 +34,38 @@ pub fn free_list(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
         encode_free_list(&list)
     };
     Some((encoded, rest))
+}
+
+/// Reads the deleted ranges in a mark's payload; gives what they encode to (nothing where there are none) and what follows.
+#[must_use]
+pub fn deleted_ranges(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let (stored, rest) = stored::decode(bytes)?;
+    let encoded = stored.map_or_else(Vec::new, |stored| {
+        stored::encode(stored.earliest_ms, stored.ranges.iter())
+    });
+    Some((encoded, rest))
+}
+
+/// The stored form of ranges given by seq, first key and end, for the seeds.
+#[must_use]
+pub fn encode_deleted_ranges(earliest_ms: u64, ranges: &[(u64, &[u8], &[u8])]) -> Vec<u8> {
+    let range = |(seq, start, end): &(u64, &[u8], &[u8])| DeletedRange {
+        seq: *seq,
+        start: (*start).into(),
+        end: (*end).into(),
+    };
+    let ranges: Vec<_> = ranges.iter().map(range).collect();
+    stored::encode(earliest_ms, ranges.iter())
+}
+
+/// Splits stored attributes into their expiry and the rest.
+#[must_use]
+pub fn split_expiry(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
+    expiry::split(bytes)
+}
+
+/// The stored form of attributes with an expiry; `None` if it is too long.
+#[must_use]
+pub fn encode_expiring(attributes: &Attributes, expires_ms: Option<u64>) -> Option<Vec<u8>> {
+    expiry::encode(attributes, expires_ms).ok()
 }

@@ -4,11 +4,13 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `recover` opens all
-//! of it again.
+//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `ranges`, `presence` and
+//! `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again.
 
 mod batch;
+mod clock;
 mod error;
+mod expiry;
 mod object;
 mod options;
 mod stats;
@@ -36,9 +38,12 @@ mod manifest;
 mod metrics;
 #[doc(hidden)]
 pub mod mutation;
+mod presence;
+mod ranges;
 mod recover;
 mod recycle;
 mod repair;
+mod sweep;
 mod verify;
 
 #[cfg(test)]
@@ -48,7 +53,9 @@ mod test_common;
 mod tests;
 
 pub use batch::Batch;
+pub use clock::Clock;
 pub use error::{Error, Result, Tier};
+pub use expiry::Expiry;
 pub use heat::GroupRule;
 pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,

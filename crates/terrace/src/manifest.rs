@@ -1,6 +1,7 @@
 //! What a directory says of itself: that it holds a tier of a store, of which store, in which format.
 //!
-//! A manifest is written once, when the store is created, the flash tier's first: a flash tier without segments, so
+//! A manifest is written when the store is created, the flash tier's first, and once more when a newer program raises its
+//! format, the large tier's first, so that nothing of the new format is ever under an old number: a flash tier without segments, so
 //! that nothing was ever committed, beside a large tier without a manifest is a creation that a crash cut short, and is
 //! finished with the same identity. The other way around it would be a store whose flash tier is missing.
 
@@ -17,7 +18,8 @@ use std::{
 
 const FILE: &str = "TERRACE";
 const MAGIC: [u8; 8] = *b"TERRACE1";
-const FORMAT_VERSION: u32 = 1;
+/// What a new store gets, and an older one when it is opened for writing.
+const FORMAT_VERSION: u32 = 2;
 /// Length of a manifest.
 pub const MANIFEST_BYTES: usize = 64;
 
@@ -30,6 +32,8 @@ pub struct Manifest {
     tier: u8,
     /// Length of the store's segments.
     pub segment_bytes: u64,
+    /// Version of the format of what is on this tier, at most.
+    format_version: u32,
 }
 
 /// Why bytes are no manifest this version can use.
@@ -53,7 +57,7 @@ impl Manifest {
     pub(crate) fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.format_version.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[32] = self.tier;
@@ -96,6 +100,7 @@ impl Manifest {
                 store_id,
                 tier: bytes[32],
                 segment_bytes,
+                format_version: version,
             }),
             _ => Err(NotAManifest::Unreadable),
         }
@@ -195,6 +200,7 @@ impl Manifest {
                     store_id,
                     tier: Self::number(Tier::Flash),
                     segment_bytes,
+                    format_version: FORMAT_VERSION,
                 }
             }
         };
@@ -219,7 +225,7 @@ impl Manifest {
             disk.rename(temporary, Path::new(FILE))?;
             unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
         };
-        write().map_err(|error| Error::io_on(tier, format!("create the {tier} tier"), &error))
+        write().map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
     /// Reads the manifests of both tiers, or creates the store.
@@ -236,13 +242,20 @@ impl Manifest {
             })
         };
         match (on_flash, on_large) {
-            (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => Ok(on_flash),
+            (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
+                if !options.read_only {
+                    on_large.raise(large, Tier::Large)?;
+                    on_flash.raise(flash, Tier::Flash)?;
+                }
+                Ok(on_flash)
+            }
             (Some(_), Some(_)) => refuse(
                 &options.large_dir,
                 "it belongs to another store than the flash tier; give the two directories of one store",
             ),
             (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
                 on_flash.write_large(large)?;
+                on_flash.raise(flash, Tier::Flash)?;
                 Ok(on_flash)
             }
             (Some(_), None) => refuse(
@@ -289,16 +302,42 @@ impl Manifest {
             store_id,
             tier: Self::number(Tier::Flash),
             segment_bytes: options.segment_bytes,
+            format_version: FORMAT_VERSION,
         };
         manifest.write(flash, Tier::Flash)?;
         manifest.write_large(large)?;
         Ok(manifest)
     }
 
+    /// Writes the manifest anew if its format is older than what this program writes. To be done before anything else is
+    /// written: a program that does not know the format must not take what it cannot read for damage.
+    fn raise(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {
+        if self.format_version >= FORMAT_VERSION {
+            return Ok(());
+        }
+        tracing::info!(
+            from = self.format_version,
+            to = FORMAT_VERSION,
+            "raising the format of the {tier} tier"
+        );
+        let format_version = FORMAT_VERSION;
+        Self {
+            format_version,
+            ..*self
+        }
+        .write(disk, tier)
+    }
+
     /// Writes the large tier's manifest of the same store.
     fn write_large(&self, large: &dyn Disk) -> Result<()> {
         let tier = Self::number(Tier::Large);
-        Self { tier, ..*self }.write(large, Tier::Large)
+        let format_version = FORMAT_VERSION;
+        Self {
+            tier,
+            format_version,
+            ..*self
+        }
+        .write(large, Tier::Large)
     }
 }
 
@@ -358,26 +397,78 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     const MANIFEST: Manifest = Manifest {
         store_id: 0x1122_3344_5566_7788,
         tier: 1,
         segment_bytes: 0x4_0000,
+        format_version: 2,
     };
 
     #[test]
-    fn golden_bytes() {
-        let bytes = MANIFEST.encode();
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    fn golden_bytes_of_both_formats() {
+        let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
+        for (format_version, head) in [
+            (1, "5445525241434531536a86d401000000"),
+            (2, "54455252414345315c01d93d02000000"),
+        ] {
+            let manifest = Manifest {
+                format_version,
+                ..MANIFEST
+            };
+            let bytes = manifest.encode();
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, [head, tail].concat());
+            assert_eq!(Manifest::decode(&bytes), Ok(manifest));
+        }
+    }
+
+    #[test]
+    fn an_older_store_is_raised_when_it_is_written_and_only_then() {
+        let (flash, large) = (crate::io::SimDisk::new(1), crate::io::SimDisk::new(2));
+        let old = |tier| Manifest {
+            format_version: 1,
+            tier,
+            ..MANIFEST
+        };
+        let read = |disk: &dyn Disk, tier| {
+            Manifest::read(disk, tier, Path::new(""))
+                .unwrap()
+                .unwrap()
+                .format_version
+        };
+        let options = Options::new("nowhere");
+        let looking = Options {
+            read_only: true,
+            ..options.clone()
+        };
+        old(1).write(&flash, Tier::Flash).unwrap();
+        old(2).write(&large, Tier::Large).unwrap();
         assert_eq!(
-            hex,
-            concat!(
-                "5445525241434531536a86d40100000088776655443322110000040000000000",
-                "0100000000000000000000000000000000000000000000000000000000000000",
-            )
+            Manifest::open(&looking, &flash, &large).unwrap().store_id,
+            MANIFEST.store_id
         );
-        assert_eq!(Manifest::decode(&bytes), Ok(MANIFEST));
+        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (1, 1));
+        for operations in 0..12 {
+            old(1).write(&flash, Tier::Flash).unwrap();
+            old(2).write(&large, Tier::Large).unwrap();
+            for disk in [&flash, &large] {
+                disk.cut_after(operations);
+            }
+            let _ = Manifest::open(&options, &flash, &large);
+            for disk in [&flash, &large] {
+                disk.power_cut();
+                disk.restore_power();
+            }
+            assert!(
+                read(&flash, Tier::Flash) <= read(&large, Tier::Large),
+                "{operations} operations"
+            );
+            Manifest::open(&options, &flash, &large).unwrap();
+            assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (2, 2));
+        }
     }
 
     #[test]
@@ -396,7 +487,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_told_from_damage() {
         let mut bytes = MANIFEST.encode();
-        for (version, expected) in [(0, NotAManifest::Unreadable), (2, NotAManifest::Newer(2))] {
+        for (version, expected) in [(0, NotAManifest::Unreadable), (3, NotAManifest::Newer(3))] {
             bytes[12] = version;
             let checksum = crc32c::crc32c(&bytes[12..]);
             bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

@@ -2,7 +2,7 @@
 
 use crate::{
     CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats,
-    WrittenStats, engine::Engine, flash::segments::SegmentState,
+    SweepStats, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
 };
 use std::{
     sync::{
@@ -169,6 +169,12 @@ pub struct Metrics {
     pub reinserted_bytes: AtomicU64,
     /// Segments freed by recycling.
     pub segments_recycled: AtomicU64,
+    /// Drops committed for expired objects.
+    pub dropped_expired: AtomicU64,
+    /// Drops committed for objects that a range deletion hid.
+    pub dropped_deleted: AtomicU64,
+    /// Walks over the index in search of expired objects.
+    pub expiry_passes: AtomicU64,
     /// Calls.
     pub get: Operation,
     /// Calls.
@@ -179,6 +185,8 @@ pub struct Metrics {
     pub put: Operation,
     /// Calls.
     pub delete: Operation,
+    /// Calls.
+    pub delete_range: Operation,
     /// Calls.
     pub write: Operation,
     /// Calls.
@@ -199,6 +207,7 @@ impl Metrics {
             self.get_range.stats("get_range"),
             self.put.stats("put"),
             self.delete.stats("delete"),
+            self.delete_range.stats("delete_range"),
             self.write.stats("write"),
             self.scan.stats("scan"),
             self.multi_get.stats("multi_get"),
@@ -273,9 +282,23 @@ pub fn stats(engine: &Engine) -> Stats {
             applied_seq: engine.log.applied_seq(),
             snapshots: engine.snapshots.count(),
         },
+        sweep: sweep_stats(engine),
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
+    }
+}
+
+fn sweep_stats(engine: &Engine) -> SweepStats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != NEVER_MS);
+    SweepStats {
+        ranges_outstanding: engine.log.ranges.count() as u64,
+        dropped_expired: load(&metrics.dropped_expired),
+        dropped_deleted: load(&metrics.dropped_deleted),
+        expiry_passes: load(&metrics.expiry_passes),
+        earliest_expiry: earliest_ms.map(expiry::from_ms),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use bytes::Bytes;
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::SystemTime};
 
 /// Longest key, in bytes. Keys have at least one byte; any bytes are allowed.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -155,6 +155,8 @@ pub struct ObjectInfo {
     pub checksum: u32,
     /// Where the value lives.
     pub home: HomeKind,
+    /// When it expires, if it does.
+    pub expires_at: Option<SystemTime>,
     /// Its attributes.
     pub attributes: Attributes,
 }

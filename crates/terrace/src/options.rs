@@ -1,6 +1,6 @@
 //! How a store is opened and how a write is made.
 
-use crate::{Attributes, Error, GroupRule, Result, Version, io::Disk};
+use crate::{Attributes, Clock, Error, Expiry, GroupRule, Result, Version, io::Disk};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// When a write is acknowledged.
@@ -70,6 +70,10 @@ pub struct Options {
     pub group_rule: GroupRule,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
+    /// The clock that expiries are held against; the operating system's.
+    pub clock: Clock,
+    /// Least time between two walks over the index in search of expired objects, once something has expired. 1 minute.
+    pub sweep_interval: Duration,
     /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
     /// The ordered index keeps its own files there in either case.
     pub flash_disk: Option<Arc<dyn Disk>>,
@@ -108,6 +112,8 @@ impl Options {
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
             direct_io: true,
+            clock: Clock::default(),
+            sweep_interval: Duration::from_secs(60),
             flash_disk: None,
             large_disk: None,
         }
@@ -182,6 +188,8 @@ pub struct PutOptions {
     pub durability: Durability,
     /// What must hold.
     pub condition: Condition,
+    /// When the object expires.
+    pub expiry: Expiry,
 }
 
 /// How a stream is written.

@@ -8,11 +8,22 @@ use crate::{
     Error, Options, Result,
     accounting::Accounting,
     engine::{Engine, Parts},
-    flash::{self, frame::FramePool, free_list::decode_free_list, segments::Segments},
+    expiry::Expiring,
+    flash::{
+        self,
+        format::Body,
+        frame::{Frame, FramePool},
+        free_list::{OverUse, decode_free_list},
+        segments::Segments,
+    },
     index::{IndexMark, IndexOptions, OrderedIndex},
     io::{Disk, FileDisk},
     large::{LargeOptions, LargeSpace},
     manifest::Manifest,
+    ranges::{
+        DeletedRange, Ranges,
+        stored::{self, Stored},
+    },
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
 use std::{path::Path, sync::Arc};
@@ -82,18 +93,10 @@ pub fn open(mut options: Options) -> Result<Engine> {
     }
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
-    let mut over_uses = Vec::new();
-    if let Some(mark) = &mark {
-        let parts = accounting.restore(&mark.payload).and_then(decode_free_list);
-        let (list, large_part) = parts.ok_or_else(|| {
-            Error::corruption(
-                "the index's mark",
-                "its accounting is too short or of another format; run `terrace repair`",
-            )
-        })?;
-        over_uses = list;
-        large.restore_accounting(large_part)?;
-    }
+    let restored = mark
+        .map(|mark| restore(&mark.payload, &accounting, &large))
+        .transpose()?;
+    let (over_uses, mut stored) = restored.unwrap_or_else(|| (Vec::new(), Stored::none()));
     let segments = Segments::open(
         Arc::clone(&flash_disk),
         manifest.store_id,
@@ -106,12 +109,18 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let pool = Arc::new(FramePool::default());
     let mut recovered = flash::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
+    stored.ranges.extend(
+        recovered
+            .frames
+            .iter()
+            .flat_map(|frame| replayed_ranges(frame, persisted_seq)),
+    );
     let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
     let large_sync = {
         let unsynced = Arc::clone(&unsynced);
         Box::new(move |turn| unsynced.sync(turn))
     };
-    let log = CommitLog::new(
+    let mut log = CommitLog::new(
         segments,
         pool,
         options.overlay_bytes,
@@ -119,6 +128,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         persisted_seq,
         large_sync,
     );
+    log.ranges = Ranges::starting_with(stored.ranges);
     Engine::new(Parts {
         options,
         flash_disk,
@@ -127,7 +137,45 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large,
         unsynced,
         accounting,
+        expiring: Expiring::starting_at(stored.earliest_ms),
         persisted_seq,
         damage,
     })
+}
+
+/// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted and the earliest expiry.
+fn restore(payload: &[u8], accounting: &Accounting, large: &LargeSpace) -> Result<(Vec<OverUse>, Stored)> {
+    let parts = accounting.restore(payload).and_then(decode_free_list);
+    let parts = parts.and_then(|(list, rest)| Some((list, stored::decode(rest)?)));
+    let (list, (stored, large_part)) = parts.ok_or_else(|| {
+        Error::corruption(
+            "the index's mark",
+            "its accounting is too short or of another format; run `terrace repair`",
+        )
+    })?;
+    large.restore_accounting(large_part)?;
+    // A mark without it is a repair's or of format 1: something may have expired already.
+    Ok((
+        list,
+        stored.unwrap_or_else(|| Stored {
+            earliest_ms: 0,
+            ..Stored::none()
+        }),
+    ))
+}
+
+/// Range deletions in a frame that are not in the index's mark.
+fn replayed_ranges(frame: &Frame, persisted_seq: u64) -> Vec<DeletedRange> {
+    let view = frame.view();
+    let records = view.records().filter(|(_, record)| record.seq > persisted_seq);
+    records
+        .filter_map(|(_, record)| match record.body {
+            Body::DeleteRange { end } => Some(DeletedRange {
+                seq: record.seq,
+                start: record.key.into(),
+                end: end.into(),
+            }),
+            _ => None,
+        })
+        .collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately) or destaged to
 //! the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
-//! still has that version. A segment is free again when (a) the index has persisted everything up to the last move out of
+//! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
 
 use crate::{
@@ -20,6 +20,7 @@ use crate::{
     key_hash,
     large::DestageItem,
     mutation::{Mutation, active, unless},
+    sweep::{self, drop_record},
     write::log::Committer,
 };
 use std::{
@@ -219,6 +220,7 @@ impl Recycler {
             return Ok(());
         }
         let live = self.live_records(segment, &image)?;
+        let live = self.drop_dead(live)?;
         let limit = image.len_bytes() * REINSERTED_SHARE_MAX_PERCENT / 100;
         let mut reinserted_bytes = 0;
         let (mut hot, mut cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
@@ -293,6 +295,21 @@ impl Recycler {
             if self.is_home(&found.record, address)? {
                 live.push(found);
             }
+        }
+        Ok(live)
+    }
+
+    /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the rest.
+    fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
+        let presence = self.engine.presence();
+        let why = |live: &Live<'_>| presence.dead(live.record.key, live.record.version(), live.record.attributes);
+        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| why(live).is_some());
+        let drops = dead
+            .iter()
+            .map(|live| drop_record(live.record.key, live.record.version()));
+        self.commit_moves(drops)?;
+        for live in &dead {
+            why(live).into_iter().for_each(|why| sweep::count(&self.engine, why));
         }
         Ok(live)
     }

@@ -27,6 +27,8 @@ pub struct Stats {
     pub written: WrittenStats,
     /// Commits on their way.
     pub queue: QueueStats,
+    /// Objects that expired or were deleted by a range, and are not or were swept.
+    pub sweep: SweepStats,
     /// Operations and how long they took.
     pub operations: Vec<OperationStats>,
     /// What recovery found damaged when the store was opened, in words.
@@ -240,6 +242,22 @@ pub struct QueueStats {
     pub applied_seq: u64,
     /// Open snapshots.
     pub snapshots: u64,
+}
+
+/// Objects that are gone and whose entries are, or were, still in the index. Until they are swept they count among the objects
+/// of their home.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SweepStats {
+    /// Range deletions that are not swept yet.
+    pub ranges_outstanding: u64,
+    /// Expired objects dropped since open.
+    pub dropped_expired: u64,
+    /// Objects deleted by a range and dropped since open.
+    pub dropped_deleted: u64,
+    /// Walks over the whole index for expired objects that ended since open.
+    pub expiry_passes: u64,
+    /// No object expires before this; `None` if none does.
+    pub earliest_expiry: Option<std::time::SystemTime>,
 }
 
 /// One operation's count and latencies since open.

@@ -98,6 +98,29 @@ impl Store {
             .measure(|| write::delete(engine, key.as_ref(), condition, durability))
     }
 
+    /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend on how many there are: nothing is
+    /// read. They are absent when this returns; a background thread takes their entries out later, and their space follows.
+    /// With 256 such calls waiting for that thread, or 64 KiB of their bounds, the next one waits until it has gone on. A
+    /// range in which no key can be commits nothing.
+    ///
+    /// # Errors
+    /// As [`Store::put_with`]; [`Error::Unavailable`] after waiting for a minute.
+    pub fn delete_range(&self, range: ScanRange, durability: Durability) -> Result<Version> {
+        let engine = self.engine();
+        engine
+            .metrics
+            .delete_range
+            .measure(|| write::delete_range(engine, &range, durability))
+    }
+
+    /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty prefix is every key's.
+    ///
+    /// # Errors
+    /// As [`Store::delete_range`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>, durability: Durability) -> Result<Version> {
+        self.delete_range(ScanRange::prefix(prefix), durability)
+    }
+
     /// Commits a batch, whole or not at all. All its objects get the same version.
     ///
     /// # Errors

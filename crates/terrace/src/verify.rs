@@ -5,6 +5,7 @@ use crate::{
     engine::Engine,
     flash::{scan::SegmentImage, segments::SegmentState},
     index::Home,
+    presence::Presence,
     read::read_home,
 };
 use std::{ops::Bound, sync::Arc};
@@ -18,7 +19,8 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Findings that mean loss or damage: corrupt values, entries that lead nowhere, bad frames.
     pub errors: Vec<String>,
-    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning reclaims them.
+    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning reclaims them. (What has expired
+    /// or was deleted by a range is not among them until it is swept.)
     pub orphaned_bytes: u64,
 }
 
@@ -32,7 +34,9 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         ..VerifyReport::default()
     };
     engine.log.wait_applied()?;
-    let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
+    let register = || engine.snapshots.register(|| engine.log.applied_seq());
+    let (ranges, snapshot) = engine.log.ranges.current_with(register);
+    let presence = Presence::at(ranges, snapshot.seq, &engine.options.clock);
     let mut live_block_bytes = 0;
     for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
         let (key, entry) = match item {
@@ -44,6 +48,9 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         };
         if let Home::Block { extent_bytes, .. } = entry.home {
             live_block_bytes += extent_bytes;
+        }
+        if presence.dead(&key, entry.version.0, &entry.attributes).is_some() {
+            continue;
         }
         match check_value(engine, &key, &entry) {
             Ok(()) => {

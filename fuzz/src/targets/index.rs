@@ -2,7 +2,7 @@
 
 use super::{as_is_and_signed, sign_at};
 use terrace::{
-    ATTRIBUTES_BYTES_MAX, VALUE_BYTES_MAX, fuzzing,
+    ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX, fuzzing,
     index::{Entry, IndexMark},
     large::{decode_accounting, encode_accounting},
 };
@@ -62,6 +62,45 @@ pub fn free_list(data: &[u8]) -> bool {
     };
     assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
     !encoded.is_empty()
+}
+
+/// Deleted ranges encode to the bytes they were read from, and the rest is left to the large space.
+///
+/// # Panics
+/// If a property is broken.
+pub fn deleted_ranges(data: &[u8]) -> bool {
+    let Some((encoded, rest)) = fuzzing::deleted_ranges(data) else {
+        return false;
+    };
+    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
+    !encoded.is_empty()
+}
+
+/// An expiry that is read encodes to the bytes it was read from, in front of the attributes.
+///
+/// # Panics
+/// If a property is broken.
+pub fn expiry(data: &[u8]) -> bool {
+    let Some((expires_ms, rest)) = fuzzing::split_expiry(data) else {
+        return false;
+    };
+    let Some(attributes) = Attributes::decode(rest) else {
+        return false;
+    };
+    if let Some(encoded) = fuzzing::encode_expiring(&attributes, expires_ms) {
+        assert_eq!(
+            encoded.len() - attributes.encode().map_or(0, |bytes| bytes.len()),
+            data.len() - rest.len()
+        );
+        let again = fuzzing::split_expiry(&encoded).expect("what encode writes, split reads");
+        assert_eq!(again.0, expires_ms);
+        assert_eq!(
+            encoded[..encoded.len() - again.1.len()],
+            data[..data.len() - rest.len()],
+            "not canonical"
+        );
+    }
+    expires_ms.is_some()
 }
 
 /// Live bytes of blocks that are read encode to something that reads the same and is no longer.

@@ -10,6 +10,7 @@ use crate::{
     failure::{Code, Failure, Outcome},
     key_text,
     settings::Settings,
+    time_span::Moment,
 };
 use serde::Serialize;
 use std::io::{self, Write as _};
@@ -101,6 +102,7 @@ fn info_json(key: &[u8], info: &ObjectInfo) -> serde_json::Value {
         "bytes": info.length,
         "home": info.home.to_string(),
         "checksum": format!("{:08x}", info.checksum),
+        "expires_at": info.expires_at.map(|time| Moment(time).to_string()),
         "attributes": attributes,
     })
 }
@@ -115,6 +117,9 @@ fn info_text(key: &[u8], info: &ObjectInfo) -> String {
         info.home,
         info.checksum
     );
+    if let Some(time) = info.expires_at {
+        text.push_str(&format!("expires   {}\n", Moment(time)));
+    }
     if !info.attributes.is_empty() {
         text.push_str("attributes\n");
     }

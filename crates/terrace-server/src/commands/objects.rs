@@ -11,11 +11,11 @@ use crate::{
 use std::{
     ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, BufRead as _, Read, Write},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
-use terrace::{Attributes, Condition, PutOptions, Reader, WriterOptions};
+use terrace::{Attributes, Condition, Expiry, PutOptions, Reader, ScanRange, WriterOptions};
 
 /// Bytes moved at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -40,6 +40,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         attributes,
         durability: settings.durability,
         condition,
+        expiry: args.ttl.map_or(Expiry::Never, |ttl| Expiry::After(ttl.0)),
     };
     let mut writer = store.writer(&key, WriterOptions { length, put })?;
     let mut piece = vec![0; PIECE_BYTES];
@@ -209,13 +210,64 @@ pub fn describe(key: &OsStr, json: bool, settings: Settings) -> Outcome {
     }
 }
 
-/// `terrace rm KEY`
+/// `terrace rm KEY|--prefix PREFIX`
 pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
-    let key = key_text::parse(&args.key)?;
-    let store = open(&settings, Access::Change)?;
-    match store.delete_with(&key, Condition::Present, settings.durability) {
-        Err(terrace::Error::ConditionFailed { .. }) => Err(not_found(&key)),
-        Err(error) => Err(error.into()),
-        Ok(_) => close(&store),
+    match (&args.key, &args.prefix) {
+        (_, Some(prefix)) => remove_prefix(prefix, args, settings),
+        (Some(key), None) => remove_one(key, args, settings),
+        (None, None) => Err(Failure::usage("name a key, or a prefix with --prefix")),
     }
+}
+
+fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
+    let key = key_text::parse(key)?;
+    let store = open(&settings, Access::Change)?;
+    let version = match store.delete_with(&key, Condition::Present, settings.durability) {
+        Err(terrace::Error::ConditionFailed { .. }) => return Err(not_found(&key)),
+        other => other?,
+    };
+    close(&store)?;
+    if args.json {
+        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
+    }
+    Ok(())
+}
+
+fn remove_prefix(prefix: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
+    let prefix = key_text::parse(prefix)?;
+    let shown = key_text::escape(&prefix);
+    let store = open(&settings, Access::Change)?;
+    if store.scan(ScanRange::prefix(&prefix))?.next().transpose()?.is_none() {
+        return Err(Failure::new(
+            Code::NotFound,
+            format!("no object has a key that begins with `{shown}`"),
+        ));
+    }
+    let what = if prefix.is_empty() {
+        "EVERY object of the store".to_owned()
+    } else {
+        format!("every object whose key begins with `{shown}`")
+    };
+    if !args.yes && !confirms(&format!("Delete {what}? [y/N] "))? {
+        return Err(Failure::usage(
+            "nothing was deleted: answer y, or say --yes where nobody can answer",
+        ));
+    }
+    let version = store.delete_prefix(&prefix, settings.durability)?;
+    close(&store)?;
+    if args.json {
+        print_json(&serde_json::json!({ "prefix": key_text::to_json(&prefix), "version": version.0 }))?;
+    }
+    Ok(())
+}
+
+/// Asks on standard error, so that standard output has results only, and reads one line.
+fn confirms(question: &str) -> Outcome<bool> {
+    let failed = |error| Failure::io("asking whether to delete", &error);
+    let mut error = io::stderr().lock();
+    error.write_all(question.as_bytes()).map_err(failed)?;
+    error.flush().map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

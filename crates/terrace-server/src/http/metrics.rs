@@ -69,6 +69,7 @@ impl Collector for Figures {
         self.parts(&mut out)?;
         self.sizes(&mut out)?;
         self.under_way(&mut out)?;
+        self.swept(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -251,6 +252,28 @@ impl Figures {
         Ok(())
     }
 
+    /// What has expired or was deleted by a range.
+    fn swept(&self, out: &mut Out<'_>) -> fmt::Result {
+        let sweep = &self.0.sweep;
+        out.gauge(
+            "terrace_ranges_outstanding",
+            "Range deletions whose space is not reclaimed yet",
+            sweep.ranges_outstanding,
+        )?;
+        let dropped = [("expired", sweep.dropped_expired), ("deleted", sweep.dropped_deleted)];
+        out.counters(
+            "terrace_dropped_objects",
+            "Objects dropped since open after they expired or a range deletion took them",
+            "cause",
+            dropped,
+        )?;
+        out.counter(
+            "terrace_expiry_passes",
+            "Walks over the index for expired objects since open",
+            sweep.expiry_passes,
+        )
+    }
+
     /// Gauges of what is on its way, and of the RAM cache.
     fn under_way(&self, out: &mut Out<'_>) -> fmt::Result {
         let Stats {
@@ -408,6 +431,7 @@ mod tests {
         stats.block.objects = 7;
         stats.written.flash_padding_bytes = 9;
         stats.written.compaction_bytes = 11;
+        stats.sweep.dropped_expired = 13;
         stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Figures(stats)));
@@ -418,6 +442,7 @@ mod tests {
             "terrace_objects{home=\"block\"} 7",
             "terrace_written_bytes_total{tier=\"flash\",cause=\"padding\"} 9",
             "terrace_written_bytes_total{tier=\"flash\",cause=\"compaction\"} 11",
+            "terrace_dropped_objects_total{cause=\"expired\"} 13",
             "terrace_operations_total{operation=\"get\",outcome=\"error\"} 1",
             "terrace_operation_seconds_bucket{le=\"0.000001\",operation=\"get\"} 4",
             "terrace_operation_seconds_bucket{le=\"1.0\",operation=\"get\"} 6",

@@ -23,6 +23,7 @@ const BUFFERED: PutOptions = PutOptions {
     attributes: terrace::Attributes::new(),
     durability: Durability::Buffered,
     condition: terrace::Condition::None,
+    expiry: terrace::Expiry::Never,
 };
 
 /// Keys in no order, 16 bytes, the same for the same number.

@@ -233,6 +233,16 @@ pub enum Body<'a> {
         /// Its place.
         extent: Extent,
     },
+    /// A move to nowhere: the value of `version` is not needed any more.
+    Drop {
+        /// The version that is dropped.
+        version: u64,
+    },
+    /// All keys from the record's on and before `end` are gone.
+    DeleteRange {
+        /// The first key behind the range, or empty: it has no end.
+        end: &'a [u8],
+    },
 }
 
 impl<'a> Body<'a> {
@@ -244,6 +254,8 @@ impl<'a> Body<'a> {
             Self::Delete => 4,
             Self::MoveToFlash { .. } => 5,
             Self::MoveToBlock { .. } => 6,
+            Self::Drop { .. } => 7,
+            Self::DeleteRange { .. } => 8,
         }
     }
 
@@ -252,23 +264,40 @@ impl<'a> Body<'a> {
     pub const fn value(&self) -> &'a [u8] {
         match self {
             Self::Put { value } | Self::PutInline { value } | Self::MoveToFlash { value, .. } => value,
-            Self::PutLarge { .. } | Self::Delete | Self::MoveToBlock { .. } => &[],
+            Self::DeleteRange { end } => end,
+            Self::PutLarge { .. } | Self::Delete | Self::MoveToBlock { .. } | Self::Drop { .. } => &[],
         }
     }
 
     /// Whether this is a move, not a commit of the user's.
     #[must_use]
     pub const fn is_move(&self) -> bool {
-        matches!(self, Self::MoveToFlash { .. } | Self::MoveToBlock { .. })
+        matches!(
+            self,
+            Self::MoveToFlash { .. } | Self::MoveToBlock { .. } | Self::Drop { .. }
+        )
+    }
+
+    /// Whether this, as the newest record of its key, says what the key holds. A move only counts if the entry still has
+    /// its version, which the applier decides; a range deletion is of no key.
+    #[must_use]
+    pub const fn answers_for_key(&self) -> bool {
+        !self.is_move() && !matches!(self, Self::DeleteRange { .. })
+    }
+
+    /// Whether this says where a value is.
+    #[must_use]
+    pub const fn names_value(&self) -> bool {
+        !matches!(self, Self::Delete | Self::Drop { .. } | Self::DeleteRange { .. })
     }
 }
 
 /// Bytes between header and key, by kind. `None` for a kind that does not exist.
 const fn extension_bytes(kind: u8) -> Option<usize> {
     match kind {
-        1 | 2 | 4 => Some(0),
+        1 | 2 | 4 | 8 => Some(0),
         3 => Some(32),
-        5 => Some(MOVE_EXTENSION_BYTES),
+        5 | 7 => Some(MOVE_EXTENSION_BYTES),
         6 => Some(48),
         _ => None,
     }
@@ -276,7 +305,7 @@ const fn extension_bytes(kind: u8) -> Option<usize> {
 
 /// Whether records of this kind hold a value.
 const fn holds_value(kind: u8) -> bool {
-    matches!(kind, 1 | 2 | 5)
+    matches!(kind, 1 | 2 | 5 | 8)
 }
 
 /// A record as it is handed to the log and as it is read from it.
@@ -290,7 +319,7 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// Encoded attributes.
     pub attributes: &'a [u8],
-    /// CRC-32C of the value, wherever it lives; zero for a delete.
+    /// CRC-32C of the value, wherever it lives; zero for a delete and a drop.
     pub checksum: u32,
     /// What it says.
     pub body: Body<'a>,
@@ -301,7 +330,7 @@ impl<'a> Record<'a> {
     #[must_use]
     pub const fn version(&self) -> u64 {
         match self.body {
-            Body::MoveToFlash { version, .. } | Body::MoveToBlock { version, .. } => version,
+            Body::MoveToFlash { version, .. } | Body::MoveToBlock { version, .. } | Body::Drop { version } => version,
             _ => self.seq,
         }
     }
@@ -337,14 +366,16 @@ impl<'a> Record<'a> {
         };
         match self.body {
             Body::PutLarge { extent } => extent.words().into_iter().for_each(|value| word(out, value)),
-            Body::MoveToFlash { version, .. } => [version, 0].into_iter().for_each(|value| word(out, value)),
+            Body::MoveToFlash { version, .. } | Body::Drop { version } => {
+                [version, 0].into_iter().for_each(|value| word(out, value));
+            }
             Body::MoveToBlock { version, extent } => {
                 [version, 0]
                     .into_iter()
                     .chain(extent.words())
                     .for_each(|value| word(out, value));
             }
-            Body::Put { .. } | Body::PutInline { .. } | Body::Delete => {}
+            Body::Put { .. } | Body::PutInline { .. } | Body::Delete | Body::DeleteRange { .. } => {}
         }
         out[at..at + self.key.len()].copy_from_slice(self.key);
         at += self.key.len();
@@ -372,11 +403,14 @@ impl<'a> Record<'a> {
         let end = layout.value_at.checked_add(layout.value_bytes)?;
         let padding = bytes.get(end..layout.record_bytes())?;
         // Moves have a reserved word after the version.
-        let is_reserved_zero = !matches!(layout.kind, 5 | 6) || u64_at(bytes, RECORD_HEADER_BYTES + 8) == 0;
+        let is_reserved_zero = !matches!(layout.kind, 5..=7) || u64_at(bytes, RECORD_HEADER_BYTES + 8) == 0;
         if !is_zero(padding) || !is_reserved_zero {
             return None;
         }
         let value = &bytes[layout.value_at..end];
+        if layout.kind == 8 && !value.is_empty() && value <= &bytes[layout.key_at..layout.attributes_at] {
+            return None;
+        }
         let extent_at = |at: usize| Extent {
             block: u64_at(bytes, at),
             offset: u64_at(bytes, at + 8),
@@ -398,6 +432,10 @@ impl<'a> Record<'a> {
                 version: u64_at(bytes, RECORD_HEADER_BYTES),
                 extent: extent_at(RECORD_HEADER_BYTES + 16),
             },
+            7 => Body::Drop {
+                version: u64_at(bytes, RECORD_HEADER_BYTES),
+            },
+            8 => Body::DeleteRange { end: value },
             _ => return None,
         };
         Some(Self {
@@ -417,6 +455,7 @@ impl<'a> Record<'a> {
             Body::Put { value } | Body::PutInline { value } | Body::MoveToFlash { value, .. } => {
                 crc32c::crc32c(value) == self.checksum
             }
+            Body::DeleteRange { end } => crc32c::crc32c(end) == self.checksum,
             _ => true,
         }
     }
@@ -457,7 +496,8 @@ impl RecordLayout {
         }
         let value_bytes = u32_at(header, 20) as usize;
         let has_too_much = (value_bytes > 0 && !holds_value(kind))
-            || (kind == Body::Delete.kind() && (attributes_bytes > 0 || u32_at(header, 24) != 0));
+            || (matches!(kind, 4 | 7) && (attributes_bytes > 0 || u32_at(header, 24) != 0))
+            || (kind == 8 && (attributes_bytes > 0 || value_bytes > crate::KEY_BYTES_MAX));
         if has_too_much {
             return None;
         }

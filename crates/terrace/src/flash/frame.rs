@@ -127,12 +127,12 @@ impl Frame {
             contents.record_count = header.record_count;
             let mut at = FRAME_HEADER_BYTES;
             while let Some(record) = contents.buffer.get(at..).and_then(Record::parse) {
-                let (hash, bytes, is_move) = (
+                let (hash, bytes, answers) = (
                     crate::key_hash(record.key),
                     record.record_bytes(),
-                    record.body.is_move(),
+                    record.body.answers_for_key(),
                 );
-                if !is_move {
+                if answers {
                     let Contents { buffer, table, .. } = &mut *contents;
                     insert(table, buffer, hash, at);
                 }
@@ -173,9 +173,8 @@ impl Frame {
                 ..*record
             };
             record.encode_into(&mut contents.buffer[at..]);
-            // A move only counts if the entry still has its version, which the applier decides: until then the old home
-            // answers.
-            if !record.body.is_move() {
+            // Until the applier decides about a move the old home answers; what a range deletion hides is told by versions.
+            if record.body.answers_for_key() {
                 insert(&mut contents.table, &contents.buffer, *hash, at);
             }
         }

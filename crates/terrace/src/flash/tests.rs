@@ -30,7 +30,8 @@ pub(super) fn ring(disk: &SimDisk, count: u64) -> Segments {
 pub(super) fn record<'a>(key: &'a [u8], body: Body<'a>) -> Record<'a> {
     let checksum = match body {
         Body::Put { value } | Body::PutInline { value } | Body::MoveToFlash { value, .. } => crc32c::crc32c(value),
-        Body::Delete => 0,
+        Body::Delete | Body::Drop { .. } => 0,
+        Body::DeleteRange { end } => crc32c::crc32c(end),
         Body::PutLarge { .. } | Body::MoveToBlock { .. } => 0xCAFE_F00D,
     };
     Record {

@@ -6,6 +6,9 @@
 //! A hit of the flash index is the key's newest applied record if its key matches (see `flash::index`), so it needs no
 //! second opinion. The overlay is asked first and the applier updates the indexes before a frame leaves the overlay;
 //! so a read never misses a commit that was acknowledged before it began.
+//!
+//! What is found may be dead: expired, or hidden by a range deletion. What decides about that is taken before the key
+//! is looked up (`presence`).
 
 pub mod cache;
 pub mod reader;
@@ -16,6 +19,7 @@ pub mod snapshots;
 use crate::{
     Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
     engine::Engine,
+    expiry,
     flash::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
@@ -24,6 +28,7 @@ use crate::{
     index::{Entry, Home},
     key_hash,
     large::ValueReader,
+    presence::Presence,
     write::check_key,
 };
 use bytes::Bytes;
@@ -41,6 +46,12 @@ pub struct Hit {
 }
 
 impl Hit {
+    /// The object, unless it is dead.
+    fn living(self, key: &[u8], presence: &Presence<'_>) -> Option<Self> {
+        let dead = presence.dead(key, self.version.0, &self.attributes);
+        dead.is_none().then_some(self)
+    }
+
     /// The object for the caller.
     ///
     /// # Errors
@@ -62,7 +73,9 @@ pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
     if bytes.is_empty() {
         return Ok(Attributes::new());
     }
-    Attributes::decode(bytes).ok_or_else(|| Error::corruption("attributes", "they do not decode"))
+    expiry::split(bytes)
+        .and_then(|(_, attributes)| Attributes::decode(attributes))
+        .ok_or_else(|| Error::corruption("attributes", "they do not decode"))
 }
 
 /// Counts where a value of the large space was found, by what was read of it so far.
@@ -121,32 +134,39 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     check_key(key)?;
     let hash = key_hash(key);
     let reads = &engine.metrics;
+    let presence = engine.presence();
     match find_in_overlay(engine, hash, key) {
         Some(Pending::Deleted) => {
             count(&reads.misses);
             return Ok(None);
         }
         Some(Pending::Small(hit)) => {
-            count(&reads.overlay_hits);
-            return Ok(Some(hit));
+            let found = hit.living(key, &presence);
+            count(if found.is_some() {
+                &reads.overlay_hits
+            } else {
+                &reads.misses
+            });
+            return Ok(found);
         }
         // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
         Some(Pending::Large(_)) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
         None => {}
     }
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {
-        return Ok(Some(hit));
+        return Ok(hit.living(key, &presence));
     }
-    get_by_ordered_index(engine, key, |key| engine.index.get(key))
+    get_by_ordered_index(engine, key, |key| Ok(presence.living(key, engine.index.get(key)?)))
 }
 
 /// A key's newest value if overlay or flash index have it whole. `None` says nothing about the key.
 ///
 /// # Errors
 /// As [`get`].
-pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Object>> {
+pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     check_key(key)?;
     let hash = key_hash(key);
+    let presence = engine.presence();
     let hit = match find_in_overlay(engine, hash, key) {
         Some(Pending::Small(hit)) => {
             count(&engine.metrics.overlay_hits);
@@ -155,7 +175,7 @@ pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Object>> {
         Some(Pending::Deleted | Pending::Large(_)) => None,
         None => get_by_flash_index(engine, hash, key)?,
     };
-    hit.map(Hit::into_object).transpose()
+    Ok(hit.and_then(|hit| hit.living(key, &presence)))
 }
 
 /// One look into the flash index. `None` says nothing about the key.
@@ -333,18 +353,20 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.
 pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
     check_key(key)?;
-    match find_in_overlay(engine, key_hash(key), key) {
-        Some(Pending::Deleted) => Ok(None),
-        Some(Pending::Large(entry)) => Ok(Some(*entry)),
-        Some(Pending::Small(hit)) => Ok(Some(Entry {
+    let presence = engine.presence();
+    let entry = match find_in_overlay(engine, key_hash(key), key) {
+        Some(Pending::Deleted) => None,
+        Some(Pending::Large(entry)) => Some(*entry),
+        Some(Pending::Small(hit)) => Some(Entry {
             version: hit.version,
             length: hit.value.len() as u64,
             checksum: crc32c::crc32c(&hit.value),
             home: Home::Inline(hit.value),
             attributes: hit.attributes,
-        })),
-        None => engine.index.get(key),
-    }
+        }),
+        None => engine.index.get(key)?,
+    };
+    Ok(presence.living(key, entry))
 }
 
 /// What is known of an object without reading its value.
@@ -369,6 +391,7 @@ pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
         length: entry.length,
         checksum: entry.checksum,
         home: entry.home.kind(),
+        expires_at: expiry::of(&entry.attributes).map(expiry::from_ms),
         attributes: decode_attributes(&entry.attributes)?,
     })
 }

@@ -4,6 +4,7 @@ use super::{find_entry, object_info, read_home, small_value};
 use crate::{
     Error, HomeKind, ObjectInfo, Result,
     engine::Engine,
+    expiry,
     index::{Entry, Home},
     large::ValueReader,
     metrics::StreamClock,
@@ -54,6 +55,8 @@ impl Reader {
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts as use.
     pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Self>> {
         if let Some(hit) = small_value(engine, key)? {
+            let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
+            let hit = hit.into_object()?;
             let checksum = crc32c::crc32c(&hit.value);
             let home = if hit.value.len() as u64 <= engine.options.inline_bytes_max {
                 HomeKind::Inline
@@ -65,6 +68,7 @@ impl Reader {
                 length: hit.value.len() as u64,
                 checksum,
                 home,
+                expires_at,
                 attributes: hit.attributes,
             };
             let source = Source::Memory {

@@ -73,12 +73,14 @@ impl ScanRange {
     }
 }
 
-/// An iterator over objects in key order, from both ends. It sees the store as it was when it began, and holds a snapshot
-/// until it is dropped.
+/// An iterator over objects in key order, from both ends. It sees the store as it was when it began, without what had expired
+/// by then, and holds a snapshot until it is dropped.
 #[derive(Debug)]
 pub struct Scan {
     inner: IndexScan,
     snapshot: Snapshot,
+    /// The moment that expiries are held against.
+    now_ms: u64,
 }
 
 impl Scan {
@@ -90,7 +92,24 @@ impl Scan {
         Ok(Self {
             inner,
             snapshot: snapshot.clone(),
+            now_ms: snapshot.engine().options.clock.now_ms(),
         })
+    }
+
+    /// Steps on to an object that is not dead.
+    fn step(&mut self, advance: impl Fn(&mut IndexScan) -> Option<Result<(Bytes, Entry)>>) -> Option<Result<ScanItem>> {
+        let presence = self.snapshot.presence().frozen_at(self.now_ms);
+        loop {
+            let found = advance(&mut self.inner)?;
+            let is_dead = |found: &(Bytes, Entry)| {
+                presence
+                    .dead(&found.0, found.1.version.0, &found.1.attributes)
+                    .is_some()
+            };
+            if !found.as_ref().is_ok_and(is_dead) {
+                return Some(self.item(found));
+            }
+        }
     }
 
     fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
@@ -118,13 +137,13 @@ impl Scan {
 impl Iterator for Scan {
     type Item = Result<ScanItem>;
     fn next(&mut self) -> Option<Self::Item> {
-        self.inner.next().map(|found| self.item(found))
+        self.step(IndexScan::next)
     }
 }
 
 impl DoubleEndedIterator for Scan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.inner.next_back().map(|found| self.item(found))
+        self.step(IndexScan::next_back)
     }
 }
 

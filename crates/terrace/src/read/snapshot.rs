@@ -1,26 +1,45 @@
 //! The store at one moment.
 
 use super::{Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan, snapshots::SnapshotSeq};
-use crate::{Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, write::check_key};
+use crate::{
+    Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, index::Entry, presence::Presence, ranges::RangeSet,
+    write::check_key,
+};
 use std::sync::Arc;
 
 /// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
 /// seen. Until it is dropped, space freed since cannot be reused; how many are open shows in the statistics.
+/// Its clock does not stand still: what expires meanwhile is absent from it, too.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     engine: Arc<Engine>,
     seq: Arc<SnapshotSeq>,
+    /// Range deletions that may hide something from it.
+    ranges: Option<Arc<RangeSet>>,
 }
 
 impl Snapshot {
     /// Takes a snapshot of everything committed before the call.
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
         engine.log.wait_applied()?;
-        let seq = engine.snapshots.register(|| engine.log.applied_seq());
+        let register = || engine.snapshots.register(|| engine.log.applied_seq());
+        let (ranges, seq) = engine.log.ranges.current_with(register);
         Ok(Self {
             engine: Arc::clone(engine),
             seq: Arc::new(seq),
+            ranges,
         })
+    }
+
+    /// What decides which objects are dead for it.
+    pub(super) fn presence(&self) -> Presence<'_> {
+        Presence::at(self.ranges.clone(), self.seq.seq, &self.engine.options.clock)
+    }
+
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        Ok(self
+            .presence()
+            .living(key, self.engine.index.get_at(key, self.seq.seq)?))
     }
 
     /// The version of the last commit it sees.
@@ -36,8 +55,7 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let key = key.as_ref();
         check_key(key)?;
-        let seq = self.seq.seq;
-        let hit = get_by_ordered_index(&self.engine, key, |key| self.engine.index.get_at(key, seq))?;
+        let hit = get_by_ordered_index(&self.engine, key, |key| self.entry(key))?;
         hit.map(Hit::into_object).transpose()
     }
 
@@ -47,7 +65,7 @@ impl Snapshot {
     /// As [`crate::Store::head`].
     pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
         check_key(key.as_ref())?;
-        let entry = self.engine.index.get_at(key.as_ref(), self.seq.seq)?;
+        let entry = self.entry(key.as_ref())?;
         entry.as_ref().map(object_info).transpose()
     }
 
@@ -57,9 +75,7 @@ impl Snapshot {
     /// As [`crate::Store::reader`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
-        Reader::open(&self.engine, key.as_ref(), |key| {
-            self.engine.index.get_at(key, self.seq.seq)
-        })
+        Reader::open(&self.engine, key.as_ref(), |key| self.entry(key))
     }
 
     /// Objects in a range, in key order.

@@ -94,7 +94,7 @@ impl<'a> Builder<'a> {
     /// The index's.
     pub fn add_from_log(&mut self, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
         for_each_record(self.segments, |address, record| {
-            let Some(known) = survey.keys.get_mut(record.key) else {
+            let Some(known) = survey.keys.get_mut(record.key).filter(|_| record.body.names_value()) else {
                 return Ok(());
             };
             let wanted = Known {
@@ -177,7 +177,7 @@ impl<'a> Builder<'a> {
         }
         for_each_record(self.segments, |address, record| {
             let entry = entry_of(address, record);
-            if record.body != Body::Delete && is_possible(&entry) {
+            if record.body.names_value() && is_possible(&entry) {
                 self.try_instead(record.key, entry)?;
             }
             Ok(())
@@ -365,7 +365,7 @@ fn entry_of(address: Address, record: &Record<'_>) -> Entry {
             let address = address.bytes();
             (Home::Flash { address }, value.len() as u64)
         }
-        Body::Delete => (Home::Inline(Bytes::new()), 0),
+        Body::Delete | Body::Drop { .. } | Body::DeleteRange { .. } => (Home::Inline(Bytes::new()), 0),
     };
     Entry {
         version: Version(record.version()),

@@ -8,7 +8,7 @@
 //! Rules:
 //! - Where the log still has a commit, the log decides. A version that a block claims for a commit the log has counts
 //!   only if the log agrees; a version beyond the log's end counts only if the log's end may be lost.
-//! - The newest version of a key wins; a delete is a version, too. Of several places of that version, the one named last
+//! - The newest version of a key wins; a delete is a version, too. A range deletion takes out what it hides. Of several places of that version, the one named last
 //!   in the log is taken if its value verifies, else any other that does.
 //! - A value of the newest version that verifies nowhere is not replaced by an older one: its entry is kept, so that
 //!   reading it is an error and what is sound of it can still be read. It is named in the report.
@@ -83,6 +83,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     let old = install::open_old(&options.flash_dir, &survey, &mut notes);
     if let Some(old) = &old {
         survey.add_old_index(old, &mut notes);
+        survey.add_old_ranges(old);
     }
     survey.settle(&mut notes);
     let directory = install::new_directory(&options.flash_dir);

@@ -11,18 +11,22 @@
 use super::{OldIndex, notes::Notes};
 use crate::{
     Result,
+    accounting::Accounting,
     flash::{
         address::Address,
         format::{Body, FRAME_HEADER_BYTES, FrameHeader, Record, records},
+        free_list::decode_free_list,
         scan::{FoundFrame, SegmentImage},
         segments::{Segment, SegmentState, Segments},
     },
     index::{Entry, Home, VERSION_LIMIT},
     large::{LargeSpace, ScannedExtent},
+    ranges::{DeletedRange, RangeSet, stored},
 };
 use std::{
     collections::{BTreeSet, HashMap},
     ops::Bound,
+    sync::Arc,
 };
 
 /// Seqs from here on are taken for damage: no store gets there.
@@ -80,6 +84,8 @@ pub struct Survey {
     last_seq: u64,
     /// Highest seq seen anywhere.
     seen_seq: u64,
+    /// Range deletions, in any order.
+    ranges: Vec<DeletedRange>,
     /// The log has damage, so its end may be elsewhere than it seems.
     log_is_damaged: bool,
 }
@@ -178,16 +184,21 @@ impl Survey {
         if version > record.seq {
             return;
         }
-        let place = if record.body == Body::Delete {
-            Place::Deleted
-        } else {
-            Place::Log
+        let (rank, place) = match record.body {
+            Body::DeleteRange { end } => {
+                self.ranges.push(DeletedRange {
+                    seq: record.seq,
+                    start: record.key.into(),
+                    end: end.into(),
+                });
+                return;
+            }
+            Body::Delete => (record.seq, Place::Deleted),
+            // Final for its version: a move behind it came too late.
+            Body::Drop { .. } => (u64::MAX, Place::Deleted),
+            _ => (record.seq, Place::Log),
         };
-        let known = Known {
-            version,
-            rank: record.seq,
-            place,
-        };
+        let known = Known { version, rank, place };
         self.offer(record.key, known);
     }
 
@@ -277,6 +288,18 @@ impl Survey {
         }
     }
 
+    /// Adds the range deletions that the old index's mark lists: their records may be recycled.
+    pub fn add_old_ranges(&mut self, old: &OldIndex) {
+        let payload = old.persisted_mark().map(|mark| mark.payload).unwrap_or_default();
+        let parts = Accounting::default().restore(&payload).and_then(decode_free_list);
+        let stored = parts.and_then(|(_, rest)| stored::decode(rest)?.0);
+        let ranges = stored.into_iter().flat_map(|stored| stored.ranges);
+        for range in ranges.filter(|range| range.seq < SEQ_LIMIT) {
+            self.seen(range.seq);
+            self.ranges.push(range);
+        }
+    }
+
     /// Whether the log still has every commit ever made, as far as can be told.
     pub fn log_is_complete(&self) -> bool {
         !self.log_is_damaged && self.covered.contains(1, self.last_seq)
@@ -284,6 +307,7 @@ impl Survey {
 
     /// Decides about extents of unknown version, and says what cannot be known.
     pub fn settle(&mut self, notes: &mut Notes) {
+        let deleted = self.hide_deleted();
         for (key, orphan) in std::mem::take(&mut self.orphans) {
             let Orphan { ticket, block, offset } = orphan;
             match self.keys.get(&key) {
@@ -295,6 +319,12 @@ impl Survey {
                     ),
                 ),
                 Some(_) => {}
+                None if deleted.hides(&key, ticket, u64::MAX) => notes.add_key(
+                    &key,
+                    &format!(
+                        "block {block:016x} at {offset} has a value of unknown version, {ticket} or later; its range was deleted after {ticket}, so it was not taken"
+                    ),
+                ),
                 None => {
                     notes.add_key(
                         &key,
@@ -314,6 +344,22 @@ impl Survey {
                 "the log does not have every commit any more (recycled or damaged): whether a key was deleted or overwritten by one of those cannot be known, so deleted objects and older values may be back",
             );
         }
+    }
+
+    /// Takes out what range deletions hide; gives them.
+    fn hide_deleted(&mut self) -> RangeSet {
+        let mut ranges = std::mem::take(&mut self.ranges);
+        ranges.sort_unstable_by_key(|range| range.seq);
+        ranges.dedup_by_key(|range| range.seq);
+        let set = RangeSet::new(ranges.into_iter().map(Arc::new).collect());
+        if !set.ranges().is_empty() {
+            for (key, known) in &mut self.keys {
+                if set.hides(key, known.version, u64::MAX) {
+                    known.place = Place::Deleted;
+                }
+            }
+        }
+        set
     }
 
     /// Names what was there in the first pass and not in the second.

@@ -3,13 +3,22 @@
 
 mod basics;
 mod close;
+mod expiry;
 mod figures;
 mod heat;
+mod range_delete;
 mod reopen;
 
 pub use crate::test_common::bytes;
-use crate::{Options, Store};
-use std::path::Path;
+use crate::{Clock, Options, Store};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, UNIX_EPOCH},
+};
 
 /// Options small enough that a test meets every mechanism.
 pub fn small_options(dir: &Path) -> Options {
@@ -27,4 +36,45 @@ pub fn small_options(dir: &Path) -> Options {
 
 pub fn open(dir: &Path) -> Store {
     Store::open(small_options(dir)).unwrap()
+}
+
+/// A clock that stands still until it is set.
+#[derive(Clone)]
+pub struct Hands(Arc<AtomicU64>);
+
+impl Hands {
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(1_700_000_000_000)))
+    }
+
+    pub fn clock(&self) -> Clock {
+        let ms = Arc::clone(&self.0);
+        Clock::new(move || UNIX_EPOCH + Duration::from_millis(ms.load(Ordering::SeqCst)))
+    }
+
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+
+    pub fn turn_back(&self, by: Duration) {
+        self.0.fetch_sub(by.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+/// Small options with this clock, and no rest between walks for expired objects.
+pub fn timed_options(dir: &Path, hands: &Hands) -> Options {
+    Options {
+        clock: hands.clock(),
+        sweep_interval: Duration::ZERO,
+        ..small_options(dir)
+    }
+}
+
+/// Waits for something that the background does.
+pub fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} does not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

@@ -1,8 +1,11 @@
 //! What an open finds of the store before: which segments may be written again.
 
-use super::{bytes, open};
-use crate::{Durability, PutOptions, Store};
-use std::time::{Duration, Instant};
+use super::{bytes, open, small_options};
+use crate::{Durability, Expiry, PutOptions, ScanRange, Store};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 const KEYS: u64 = 300;
 
@@ -62,4 +65,60 @@ fn recycled_segments_are_free_again_after_an_open() {
         }
         assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
     }
+}
+
+/// The format version in a tier's manifest.
+fn format_version(manifest: &Path) -> u32 {
+    let bytes = std::fs::read(manifest).unwrap();
+    u32::from_le_bytes(bytes[12..16].try_into().unwrap())
+}
+
+#[test]
+fn a_store_of_format_1_is_read_and_then_raised() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifests = ["flash", "large"].map(|tier| dir.path().join(tier).join("TERRACE"));
+    let store = open(dir.path());
+    for (n, size) in [10, 500, 20_000, 300_000].into_iter().enumerate() {
+        store.put(format!("{n}"), bytes(n as u64, size)).unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    // A repair's mark has nothing in it that format 1 did not have, and nothing expires here.
+    Store::repair(small_options(dir.path())).unwrap();
+    for manifest in &manifests {
+        let mut bytes = std::fs::read(manifest).unwrap();
+        assert_eq!(bytes[12], 2);
+        bytes[12] = 1;
+        let checksum = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        std::fs::write(manifest, bytes).unwrap();
+    }
+    let looking = crate::Options {
+        read_only: true,
+        ..small_options(dir.path())
+    };
+    let count = |store: &Store| {
+        store
+            .scan(ScanRange::all())
+            .unwrap()
+            .filter(|item| item.is_ok())
+            .count()
+    };
+    assert_eq!(count(&Store::open(looking).unwrap()), 4);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [1, 1]);
+    let store = open(dir.path());
+    assert_eq!(count(&store), 4);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [2, 2]);
+    let brief = PutOptions {
+        expiry: Expiry::After(Duration::from_secs(3600)),
+        ..PutOptions::default()
+    };
+    store.put_with("brief", "v", &brief).unwrap();
+    store.delete_prefix("0", Durability::Sync).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(count(&store), 4);
+    assert!(store.head("brief").unwrap().unwrap().expires_at.is_some());
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

@@ -10,6 +10,7 @@ use crate::{
     HomeKind, Result, Version,
     accounting::KeyFilter,
     engine::Engine,
+    expiry,
     flash::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
@@ -19,6 +20,7 @@ use crate::{
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
     key_hash,
     mutation::{Mutation, active, unless},
+    ranges,
 };
 use bytes::Bytes;
 use std::{
@@ -171,6 +173,9 @@ impl Applier {
         payload.extend_from_slice(&encode_free_list(
             &engine.log.segments.over_uses(self.index.applied_seq()),
         ));
+        let ranges = engine.log.ranges.up_to(self.index.applied_seq());
+        let ranges = ranges.iter().map(|range| &**range);
+        payload.extend_from_slice(&ranges::stored::encode(engine.expiring.earliest_ms(), ranges));
         payload.extend_from_slice(&engine.large.accounting());
         let mark = IndexMark {
             applied_seq: self.index.applied_seq(),
@@ -248,6 +253,14 @@ impl Applier {
                 self.move_to_flash(hash, address, record, version, value.len() as u64)
             }
             Body::MoveToBlock { version, extent } => self.move_to_block(hash, record, version, extent),
+            Body::Drop { version } => self.drop_value(hash, record, version),
+            // What it hides is told by versions; the drops that follow take it out.
+            Body::DeleteRange { .. } => {}
+        }
+        if record.body.answers_for_key()
+            && let Some(expires_ms) = expiry::of(record.attributes)
+        {
+            self.engine.expiring.put(expires_ms);
         }
     }
 
@@ -378,6 +391,20 @@ impl Applier {
         }
         self.account_replaced(&Replaced::Entry(entry));
         self.put_elsewhere(hash, record, block_home(extent), extent.length);
+    }
+
+    fn drop_value(&mut self, hash: u64, record: &Record<'_>, version: u64) {
+        let Some(entry) = self
+            .current_entry(record.key)
+            .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
+        else {
+            return;
+        };
+        if entry.home.kind() == HomeKind::Flash {
+            self.engine.flash_index.remove(hash);
+        }
+        self.account_replaced(&Replaced::Entry(entry));
+        self.index.remove(record.key, record.seq);
     }
 
     /// Puts the next entries of the ordered index into the flash index and the filter.

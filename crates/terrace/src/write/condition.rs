@@ -3,32 +3,49 @@
 //! What the ordered index says may take a device read, which must not happen while everybody waits. So the index is
 //! asked before the commit, together with how far the overlay had been released by then. Inside the commit the overlay is
 //! asked first; if it does not know the key and has released nothing since, the index's answer still stands.
+//!
+//! Whether what is found is dead is decided inside the commit, with the time and the range deletions as of then, and with the
+//! range deletions as of the precheck as well: one that was forgotten since may be what hides the index's answer.
 
-use crate::{Condition, Error, Result, Version, engine::Engine, flash::format::Body};
+use crate::{Condition, Error, Result, Version, engine::Engine, expiry, flash::format::Body, presence::Presence};
 
 /// What the index said of a key before the commit.
-#[derive(Debug, Clone, Copy)]
-pub struct Precheck {
+#[derive(Debug)]
+pub struct Precheck<'a> {
     condition: Condition,
     released_seq: u64,
-    indexed: Option<Version>,
+    /// As of before the index was asked.
+    presence: Presence<'a>,
+    indexed: Option<Found>,
 }
 
-impl Precheck {
+/// An object that the overlay or the index has.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    version: Version,
+    expires_ms: Option<u64>,
+    /// A range deletion known before the commit hides it.
+    is_hidden: bool,
+}
+
+impl<'a> Precheck<'a> {
     /// Asks the index. Free if there is no condition.
     ///
     /// # Errors
     /// The index's.
-    pub fn new(engine: &Engine, key: &[u8], condition: Condition) -> Result<Self> {
+    pub fn new(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
+        // In this order: a range that is missing in the set is released later than this.
         let released_seq = engine.log.overlay.released_seq();
+        let presence = engine.presence();
         let indexed = if condition == Condition::None {
             None
         } else {
-            indexed_version(engine, key)?
+            indexed(engine, key, &presence)?
         };
         Ok(Self {
             condition,
             released_seq,
+            presence,
             indexed,
         })
     }
@@ -41,15 +58,21 @@ impl Precheck {
         if self.condition == Condition::None {
             return Ok(());
         }
+        let now = engine.presence();
         let in_overlay = engine.log.overlay.find(hash, key, |record| match record.body {
             Body::Delete => None,
-            _ => Some(Version(record.version())),
+            _ => Some(found(&self.presence, key, record.version(), record.attributes)),
         });
-        let current = match in_overlay {
-            Some(version) => version,
+        let found = match in_overlay {
+            Some(found) => found,
             None if engine.log.overlay.released_seq() == self.released_seq => self.indexed,
-            None => indexed_version(engine, key)?,
+            None => indexed(engine, key, &self.presence)?,
         };
+        let is_there = |found: &Found| {
+            let is_over = found.expires_ms.is_some_and(|expires_ms| now.is_over(expires_ms));
+            !found.is_hidden && !is_over && !now.hides(key, found.version.0)
+        };
+        let current = found.filter(is_there).map(|found| found.version);
         let reason = match (self.condition, current) {
             (Condition::None, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => return Ok(()),
             (Condition::VersionIs(wanted), Some(version)) if version == wanted => return Ok(()),
@@ -65,6 +88,15 @@ impl Precheck {
     }
 }
 
-fn indexed_version(engine: &Engine, key: &[u8]) -> Result<Option<Version>> {
-    Ok(engine.index.get(key)?.map(|entry| entry.version))
+fn found(presence: &Presence<'_>, key: &[u8], version: u64, attributes: &[u8]) -> Found {
+    Found {
+        version: Version(version),
+        expires_ms: expiry::of(attributes),
+        is_hidden: presence.hides(key, version),
+    }
+}
+
+fn indexed(engine: &Engine, key: &[u8], presence: &Presence<'_>) -> Result<Option<Found>> {
+    let entry = engine.index.get(key)?;
+    Ok(entry.map(|entry| found(presence, key, entry.version.0, &entry.attributes)))
 }

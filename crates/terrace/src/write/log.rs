@@ -12,13 +12,14 @@ use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
     flash::{
-        format::{FRAME_HEADER_BYTES, Record},
+        format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
         recover::RecoveredLog,
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
     },
     io::PAGE_BYTES,
+    ranges::{DeletedRange, Ranges},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -56,6 +57,8 @@ pub struct CommitLog {
     pub writer: FrameWriter,
     /// Commits the index does not know yet.
     pub overlay: Overlay,
+    /// Range deletions that are not swept yet.
+    pub ranges: Ranges,
     tail: Mutex<Tail>,
     pool: Arc<FramePool>,
     overlay_bytes_max: u64,
@@ -129,6 +132,7 @@ impl CommitLog {
             segments,
             writer: FrameWriter::starting_at(last_seq, large_sync),
             overlay,
+            ranges: Ranges::default(),
             pool,
             overlay_bytes_max,
             committed_seq: AtomicU64::new(last_seq),
@@ -200,12 +204,26 @@ impl CommitLog {
             frame.needs_large_sync(large_turn);
         }
         frame.append(seq, records);
+        self.publish_ranges(seq, records);
         tail.next_seq += 1;
         self.committed_seq.store(seq, Ordering::Release);
         if frame.len_bytes() >= FRAME_BYTES_TARGET {
             self.seal_open(&mut tail);
         }
         Ok(seq)
+    }
+
+    /// Under the tail's lock, so that nobody sees a later commit and not the range.
+    fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)]) {
+        for (_, record) in records {
+            if let Body::DeleteRange { end } = record.body {
+                self.ranges.add(DeletedRange {
+                    seq,
+                    start: record.key.into(),
+                    end: end.into(),
+                });
+            }
+        }
     }
 
     fn check_open(&self) -> Result<()> {

@@ -12,20 +12,23 @@
 
 pub mod apply;
 pub mod condition;
+mod delete_range;
 pub mod index_full;
 pub mod log;
 pub mod overlay;
 pub mod stream;
 
 use crate::{
-    Attributes, Batch, Condition, Durability, Error, KEY_BYTES_MAX, PutOptions, Result, VALUE_BYTES_MAX, Version,
+    Batch, Condition, Durability, Error, KEY_BYTES_MAX, PutOptions, Result, VALUE_BYTES_MAX, Version,
     batch::{Change, Operation},
     engine::Engine,
+    expiry,
     flash::format::{Body, Record},
     key_hash,
     mutation::{Mutation, active, unless},
 };
 use condition::Precheck;
+pub use delete_range::delete_range;
 use log::Committer;
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stream::PendingLarge;
@@ -62,23 +65,36 @@ pub fn put(engine: &Engine, key: &[u8], value: &[u8], options: &PutOptions) -> R
     engine.check_writable()?;
     check_key(key)?;
     check_length(value.len() as u64)?;
-    let attributes = options.attributes.encode()?;
+    let expires_ms = options.expiry.resolve(&engine.options.clock);
+    let attributes = expiry::encode(&options.attributes, expires_ms)?;
+    put_stored(engine, key, value, &attributes, options.condition, options.durability)
+}
+
+/// Puts one object whose attributes are in stored form.
+fn put_stored(
+    engine: &Engine,
+    key: &[u8],
+    value: &[u8],
+    attributes: &[u8],
+    condition: Condition,
+    durability: Durability,
+) -> Result<Version> {
     if value.len() as u64 >= engine.options.size_threshold_bytes {
         // Who waits for the device anyway writes for himself.
-        let behind = options.durability == Durability::Buffered;
-        let pending = PendingLarge::write(engine, key, &attributes, value, behind)?;
-        return commit_large(engine, key, &attributes, pending, options.condition, options.durability);
+        let behind = durability == Durability::Buffered;
+        let pending = PendingLarge::write(engine, key, attributes, value, behind)?;
+        return commit_large(engine, key, attributes, pending, condition, durability);
     }
     let body = small_body(engine, value);
     let record = Record {
         seq: 0,
         generation: 0,
         key,
-        attributes: &attributes,
+        attributes,
         checksum: crc32c::crc32c(value),
         body,
     };
-    commit_one(engine, record, 0, options.condition, options.durability)
+    commit_one(engine, record, 0, condition, durability)
 }
 
 /// Where a small value's home is.
@@ -197,12 +213,17 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
 }
 
 fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>> {
-    let no_attributes = Attributes::new();
     let (value, attributes) = match &operation.change {
-        Change::Put { value, attributes } => (Some(value), attributes),
-        Change::Delete => (None, &no_attributes),
+        Change::Put {
+            value,
+            attributes,
+            expiry,
+        } => {
+            let expires_ms = expiry.resolve(&engine.options.clock);
+            (Some(value), expiry::encode(attributes, expires_ms)?)
+        }
+        Change::Delete => (None, Vec::new()),
     };
-    let attributes = attributes.encode()?;
     let mut pending = None;
     if let Some(value) = value {
         check_length(value.len() as u64)?;

@@ -1,9 +1,10 @@
 //! Values on their way to the large space, and the stream a caller writes one object through.
 
-use super::{check_key, check_length, commit_large, put};
+use super::{check_key, check_length, commit_large, put_stored};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     engine::Engine,
+    expiry,
     flash::format::Extent,
     large::{LargeSpace, LargeValue, LargeWriter},
     metrics::StreamClock,
@@ -165,6 +166,8 @@ pub struct ValueWriter {
     engine: Arc<Engine>,
     key: Vec<u8>,
     options: WriterOptions,
+    /// In stored form, made once: the block and the record must say the same.
+    attributes: Vec<u8>,
     stage: Stage,
     length: u64,
     clock: Arc<StreamClock>,
@@ -200,7 +203,8 @@ impl ValueWriter {
         engine.check_writable()?;
         check_key(key)?;
         check_length(options.length.unwrap_or(0))?;
-        let attributes = options.put.attributes.encode()?;
+        let expires_ms = options.put.expiry.resolve(&engine.options.clock);
+        let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
             Some(length) if length >= engine.options.size_threshold_bytes => {
                 let ticket = engine.log.committed_seq() + 1;
@@ -212,6 +216,7 @@ impl ValueWriter {
             engine,
             key: key.to_vec(),
             options,
+            attributes,
             stage,
             length: 0,
             clock,
@@ -246,9 +251,8 @@ impl ValueWriter {
                 Ok(())
             }
             Stage::Buffered(buffer) => {
-                let attributes = self.options.put.attributes.encode()?;
                 let ticket = self.engine.log.committed_seq() + 1;
-                let mut writer = self.engine.large.writer(&self.key, &attributes, None, ticket)?;
+                let mut writer = self.engine.large.writer(&self.key, &self.attributes, None, ticket)?;
                 writer.write(buffer)?;
                 writer.write(data)?;
                 self.stage = Stage::Large(writer);
@@ -279,12 +283,11 @@ impl ValueWriter {
             )));
         }
         let PutOptions {
-            attributes,
-            durability,
-            condition,
+            durability, condition, ..
         } = &self.options.put;
+        let attributes = &self.attributes[..];
         match self.stage {
-            Stage::Buffered(value) => put(&self.engine, &self.key, &value, &self.options.put),
+            Stage::Buffered(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
             Stage::Large(writer) => {
                 let writer = match durability {
                     Durability::Sync => writer,
@@ -292,14 +295,7 @@ impl ValueWriter {
                 };
                 let value = self.engine.large_result(writer.finish())?;
                 let pending = PendingLarge::new(&self.engine, value);
-                commit_large(
-                    &self.engine,
-                    &self.key,
-                    &attributes.encode()?,
-                    pending,
-                    *condition,
-                    *durability,
-                )
+                commit_large(&self.engine, &self.key, attributes, pending, *condition, *durability)
             }
             Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
         }

@@ -9,6 +9,7 @@ pub const BUFFERED: PutOptions = PutOptions {
     attributes: terrace::Attributes::new(),
     durability: Durability::Buffered,
     condition: terrace::Condition::None,
+    expiry: terrace::Expiry::Never,
 };
 
 pub struct Bench {

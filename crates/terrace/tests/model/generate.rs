@@ -1,6 +1,6 @@
 //! Random keys, values and changes.
 
-use crate::model::{Change, Key};
+use crate::model::{Change, Key, Put};
 use bytes::Bytes;
 use rand::{Rng, rngs::StdRng};
 use terrace::Attributes;
@@ -45,24 +45,51 @@ pub fn attributes(rng: &mut StdRng) -> Attributes {
     }
 }
 
-pub fn change(rng: &mut StdRng, prefix: &str) -> Change {
-    let put = rng.random_bool(0.8).then(|| (value(rng), attributes(rng)));
-    Change {
-        key: key(rng, prefix),
-        put,
+/// How much passes: what expires is never reinserted or destaged, and that must happen, too.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    pub now_ms: u64,
+    /// Few objects expire, and few ranges are deleted.
+    pub calm: bool,
+}
+
+/// A value, often one that expires soon, now and then one that has expired.
+pub fn put(rng: &mut StdRng, times: Times) -> Put {
+    let now_ms = times.now_ms;
+    let expires_ms = match rng.random_range(0..if times.calm { 2_000 } else { 100 }) {
+        0..23 => Some(now_ms + rng.random_range(1..1_500)),
+        23..25 => Some(now_ms - rng.random_range(0..500)),
+        _ => None,
+    };
+    Put {
+        value: value(rng),
+        attributes: attributes(rng),
+        expires_ms,
+    }
+}
+
+pub fn change(rng: &mut StdRng, prefix: &str, times: Times) -> Change {
+    let key = key(rng, prefix);
+    change_of(rng, key, times)
+}
+
+fn change_of(rng: &mut StdRng, key: Key, times: Times) -> Change {
+    if rng.random_bool(0.8) {
+        Change::Put(key, put(rng, times))
+    } else {
+        Change::Delete(key)
     }
 }
 
 /// A batch. The small values of one must fit in a segment, so only a few changes.
-pub fn changes(rng: &mut StdRng, prefix: &str) -> Vec<Change> {
+pub fn changes(rng: &mut StdRng, prefix: &str, times: Times) -> Vec<Change> {
     let count = rng.random_range(1..8);
-    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix)).collect();
-    if rng.random_bool(0.3) {
+    let mut changes: Vec<Change> = (0..count).map(|_| change(rng, prefix, times)).collect();
+    if rng.random_bool(0.3)
+        && let Some(Change::Put(key, _) | Change::Delete(key)) = changes.first()
+    {
         // The same key twice: the later wins.
-        let again = Change {
-            key: changes[0].key.clone(),
-            ..change(rng, prefix)
-        };
+        let again = change_of(rng, key.clone(), times);
         changes.push(again);
     }
     changes

@@ -1,14 +1,19 @@
 //! One caller's history: random operations, each checked against the model as soon as it returns.
 
 use crate::{
-    generate,
-    machine::Machine,
-    model::{Change, Held, Journal, Key, State, apply, brief, name},
+    generate::{self, Times},
+    machine::{Machine, ms},
+    model::{Bounds, Change, Held, Journal, Key, Put, State, apply, brief, is_empty, name},
 };
 use rand::{Rng, rngs::StdRng, seq::SliceRandom};
-use std::{io::Read, ops::Bound};
+use std::{
+    io::Read,
+    ops::Bound,
+    time::{Duration, UNIX_EPOCH},
+};
 use terrace::{
-    Batch, Condition, Durability, Error, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version, WriterOptions,
+    Batch, Condition, Durability, Error, Expiry, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version,
+    WriterOptions,
 };
 
 /// The power went, so nothing more can be said of this store.
@@ -20,6 +25,19 @@ type Step<T = ()> = std::result::Result<T, PowerLost>;
 /// Snapshots are let go of after this much was written: they keep segments from being reused.
 const SNAPSHOT_BYTES_MAX: usize = 600 << 10;
 
+fn expiry(expires_ms: Option<u64>) -> Expiry {
+    expires_ms.map_or(Expiry::Never, |ms| Expiry::At(UNIX_EPOCH + Duration::from_millis(ms)))
+}
+
+fn put_options(put: &Put, condition: Condition, durability: Durability) -> PutOptions {
+    PutOptions {
+        attributes: put.attributes.clone(),
+        durability,
+        condition,
+        expiry: expiry(put.expires_ms),
+    }
+}
+
 pub struct History<'a> {
     machine: &'a Machine,
     store: &'a Store,
@@ -27,6 +45,8 @@ pub struct History<'a> {
     prefix: &'a str,
     /// Whether nobody else writes.
     alone: bool,
+    /// Whether few objects pass but by being overwritten or deleted.
+    calm: bool,
     pub now: State,
     pub journal: Journal,
     snapshots: Vec<(Snapshot, State)>,
@@ -43,12 +63,14 @@ impl<'a> History<'a> {
         alone: bool,
         now: State,
     ) -> Self {
+        let calm = rng.random_bool(0.6);
         Self {
             machine,
             store,
             rng,
             prefix,
             alone,
+            calm,
             journal: Journal::starting_with(now.clone()),
             now,
             snapshots: Vec::new(),
@@ -67,7 +89,15 @@ impl<'a> History<'a> {
 
     fn step(&mut self) -> Step {
         match self.rng.random_range(0..100) {
-            0..40 => self.put_or_delete(),
+            0..36 => self.put_or_delete(),
+            36..38 if !self.calm || self.rng.random_bool(0.01) => self.delete_range(),
+            36..40 => {
+                // Others would have to know what the time was when they asked.
+                if self.alone {
+                    self.machine.pass_time(self.rng, 600);
+                }
+                Ok(())
+            }
             40..52 => self.batch(),
             52..58 => self.stream(),
             58..60 => self.abandoned_stream(),
@@ -111,13 +141,26 @@ impl<'a> History<'a> {
         }
     }
 
+    fn times(&self) -> Times {
+        Times {
+            now_ms: self.machine.now_ms(),
+            calm: self.calm,
+        }
+    }
+
+    /// What is there now.
+    fn held(&self, key: &[u8]) -> Option<&Held> {
+        let now_ms = self.machine.now_ms();
+        self.now.get(key).filter(|held| held.is_there(now_ms))
+    }
+
     fn some_key(&mut self) -> Key {
         generate::key(self.rng, self.prefix)
     }
 
     /// A condition on a key, and whether it holds.
     fn condition(&mut self, key: &[u8]) -> (Condition, bool) {
-        let held = self.now.get(key).map(|held| held.version);
+        let held = self.held(key).map(|held| held.version);
         match self.rng.random_range(0..8) {
             0 => (Condition::Absent, held.is_none()),
             1 => (Condition::Present, held.is_some()),
@@ -134,16 +177,15 @@ impl<'a> History<'a> {
     fn settle(&mut self, result: Result<Version>, holds: bool, durability: Durability, changes: Vec<Change>) -> Step {
         match result {
             Ok(version) => {
-                assert!(
-                    holds,
-                    "a condition that does not hold passed: {}",
-                    name(&changes[0].key)
-                );
+                assert!(holds, "a condition that does not hold passed: {}", changes[0].name());
                 assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
                 self.last_version = version.0;
                 apply(&mut self.now, version.0, &changes);
                 // A frame takes a page at least, and values of the large space take their records only.
-                let bytes_of = |change: &Change| change.put.as_ref().map_or(0, |(value, _)| value.len().min(25_000));
+                let bytes_of = |change: &Change| match change {
+                    Change::Put(_, put) => put.value.len().min(25_000),
+                    _ => 0,
+                };
                 self.bytes_since_snapshot += 8_000 + changes.iter().map(bytes_of).sum::<usize>();
                 let before = self.journal.commits.insert(version.0, changes);
                 assert!(before.is_none(), "version {version} was given out twice");
@@ -167,39 +209,59 @@ impl<'a> History<'a> {
     }
 
     fn put_or_delete(&mut self) -> Step {
-        let change = generate::change(self.rng, self.prefix);
-        let (condition, holds) = self.condition(&change.key);
+        let change = generate::change(self.rng, self.prefix, self.times());
+        let (Change::Put(key, _) | Change::Delete(key)) = &change else {
+            return Ok(());
+        };
+        let (condition, holds) = self.condition(key);
         let durability = self.durability();
-        let result = match &change.put {
-            Some((value, attributes)) => {
-                let options = PutOptions {
-                    attributes: attributes.clone(),
-                    durability,
-                    condition,
-                };
-                self.store.put_with(&change.key, value, &options)
-            }
-            None => self.store.delete_with(&change.key, condition, durability),
+        let result = match &change {
+            Change::Put(key, put) => self
+                .store
+                .put_with(key, &put.value, &put_options(put, condition, durability)),
+            _ => self.store.delete_with(key, condition, durability),
         };
         self.settle(result, holds, durability, vec![change])
     }
 
+    fn delete_range(&mut self) -> Step {
+        let (range, bounds) = if self.rng.random_bool(0.1) {
+            let mut end = self.prefix.as_bytes().to_vec();
+            *end.last_mut().expect("a prefix") += 1;
+            let low = Bound::Included(self.prefix.as_bytes().to_vec());
+            (ScanRange::prefix(self.prefix), (low, Bound::Excluded(end)))
+        } else {
+            self.range()
+        };
+        let durability = self.durability();
+        let result = self.store.delete_range(range, durability);
+        if is_empty(&bounds) {
+            self.survive(result)?;
+            return Ok(());
+        }
+        self.settle(result, true, durability, vec![Change::DeleteRange(bounds)])
+    }
+
     fn batch(&mut self) -> Step {
-        let changes = generate::changes(self.rng, self.prefix);
+        let changes = generate::changes(self.rng, self.prefix, self.times());
         let mut batch = Batch::new();
         let mut all_hold = true;
         for change in &changes {
+            let (Change::Put(key, _) | Change::Delete(key)) = change else {
+                continue;
+            };
             let (condition, holds) = if self.rng.random_bool(0.3) {
-                self.condition(&change.key)
+                self.condition(key)
             } else {
                 (Condition::None, true)
             };
             all_hold &= holds;
-            match &change.put {
-                Some((value, attributes)) => {
-                    batch.put_with(&change.key, value.clone(), attributes.clone(), condition);
+            match change {
+                Change::Put(key, put) => {
+                    let (value, attributes) = (put.value.clone(), put.attributes.clone());
+                    batch.put_expiring(key, value, attributes, condition, expiry(put.expires_ms));
                 }
-                None => drop(batch.delete_if(&change.key, condition)),
+                _ => drop(batch.delete_if(key, condition)),
             }
         }
         let durability = self.durability();
@@ -209,29 +271,21 @@ impl<'a> History<'a> {
 
     fn stream(&mut self) -> Step {
         let key = self.some_key();
-        let (value, attributes) = (generate::value(self.rng), generate::attributes(self.rng));
+        let put = generate::put(self.rng, self.times());
         let (condition, holds) = self.condition(&key);
         let durability = self.durability();
         let options = WriterOptions {
-            length: self.rng.random_bool(0.5).then_some(value.len() as u64),
-            put: PutOptions {
-                attributes: attributes.clone(),
-                durability,
-                condition,
-            },
+            length: self.rng.random_bool(0.5).then_some(put.value.len() as u64),
+            put: put_options(&put, condition, durability),
         };
         let part_bytes = [700, 4096, 100_000][self.rng.random_range(0..3)];
         let writer = self.store.writer(&key, options);
         let mut writer = self.survive(writer)?;
-        for part in value.chunks(part_bytes) {
+        for part in put.value.chunks(part_bytes) {
             let appended = writer.append(part);
             self.survive(appended)?;
         }
-        let change = Change {
-            key,
-            put: Some((value, attributes)),
-        };
-        self.settle(writer.finish(), holds, durability, vec![change])
+        self.settle(writer.finish(), holds, durability, vec![Change::Put(key, put)])
     }
 
     /// A stream that is given up, by dropping it or by ending it short of what was announced.
@@ -259,13 +313,18 @@ impl<'a> History<'a> {
     }
 
     fn expect(&self, key: &[u8], found: Option<Object>, state: &State, what: &str) {
-        let found = found.map(Held::of);
-        let expected = state.get(key);
+        let now_ms = self.machine.now_ms();
+        let expected = state.get(key).filter(|held| held.is_there(now_ms));
+        let is_right = match (&found, expected) {
+            (Some(found), Some(expected)) => expected.is(found),
+            (None, None) => true,
+            _ => false,
+        };
         assert!(
-            found.as_ref() == expected,
-            "{what}: {} holds {:?} instead of {:?}",
+            is_right,
+            "{what}: {} holds {:?} instead of {:?} at {now_ms}",
             name(key),
-            found.as_ref().map(brief),
+            found.map(|found| (found.version, found.value.len())),
             expected.map(brief)
         );
     }
@@ -277,21 +336,24 @@ impl<'a> History<'a> {
         self.expect(&key, found, &self.now, "get");
         let info = self.store.head(&key);
         let info = self.survive(info)?;
-        let described = info.map(|info| (info.version.0, info.length, info.attributes));
-        let expected = self.now.get(&key);
-        let expected = expected.map(|held| (held.version, held.value.len() as u64, held.attributes.clone()));
+        let described = info.map(|info| (info.version.0, info.length, info.attributes, info.expires_at.map(ms)));
+        let facts = |held: &Held| {
+            let length = held.value.len() as u64;
+            (held.version, length, held.attributes.clone(), held.expires_ms)
+        };
+        let expected = self.held(&key).map(facts);
         assert_eq!(described, expected, "head of {}", name(&key));
         Ok(())
     }
 
     fn get_range(&mut self) -> Step {
         let key = self.some_key();
-        let length = self.now.get(&key).map_or(0, |held| held.value.len() as u64);
+        let length = self.held(&key).map_or(0, |held| held.value.len() as u64);
         let start = self.rng.random_range(0..=length + 10);
         let end = start + self.rng.random_range(0..=length + 10);
         let found = self.store.get_range(&key, start..end);
         let found = self.survive(found)?;
-        let expected = self.now.get(&key).map(|held| {
+        let expected = self.held(&key).map(|held| {
             let end = end.min(length) as usize;
             held.value.slice((start as usize).min(end)..end)
         });
@@ -303,12 +365,11 @@ impl<'a> History<'a> {
         let key = self.some_key();
         let reader = self.store.reader(&key);
         let Some(mut reader) = self.survive(reader)? else {
-            assert!(!self.now.contains_key(&key), "no stream over {}", name(&key));
+            assert!(self.held(&key).is_none(), "no stream over {}", name(&key));
             return Ok(());
         };
         let expected = self
-            .now
-            .get(&key)
+            .held(&key)
             .map(|held| held.value.clone())
             .expect("nothing was there");
         let from = self.rng.random_range(0..=expected.len());
@@ -338,7 +399,7 @@ impl<'a> History<'a> {
     }
 
     /// A range of keys that lies within this history's prefix.
-    fn range(&mut self) -> (ScanRange, Bound<Key>, Bound<Key>) {
+    fn range(&mut self) -> (ScanRange, Bounds) {
         let (mut low, mut high) = (self.some_key(), self.some_key());
         if low > high {
             std::mem::swap(&mut low, &mut high);
@@ -350,25 +411,22 @@ impl<'a> History<'a> {
                 *end.last_mut().expect("a prefix of two digits") += 1;
                 (
                     ScanRange::prefix(&prefix),
-                    Bound::Included(prefix),
-                    Bound::Excluded(end),
+                    (Bound::Included(prefix), Bound::Excluded(end)),
                 )
             }
             1 => {
                 let range = ScanRange::prefix(self.prefix).after(&low);
                 let mut end = self.prefix.as_bytes().to_vec();
                 *end.last_mut().expect("a prefix") += 1;
-                (range, Bound::Excluded(low), Bound::Excluded(end))
+                (range, (Bound::Excluded(low), Bound::Excluded(end)))
             }
             2 => (
                 ScanRange::range(low.clone()..high.clone()),
-                Bound::Included(low),
-                Bound::Excluded(high),
+                (Bound::Included(low), Bound::Excluded(high)),
             ),
             _ => (
                 ScanRange::range(low.clone()..=high.clone()),
-                Bound::Included(low),
-                Bound::Included(high),
+                (Bound::Included(low), Bound::Included(high)),
             ),
         }
     }
@@ -381,19 +439,14 @@ impl<'a> History<'a> {
 
     /// Compares a scan from both ends with a state.
     fn check_scan(&mut self, state: &State, scan: impl FnOnce(ScanRange) -> Result<terrace::Scan>) -> Step {
-        let (range, low, high) = self.range();
+        let (range, bounds) = self.range();
         let scan = scan(range);
         let mut scan = self.survive(scan)?;
-        // A `BTreeMap` refuses ranges that a scan gives nothing for.
-        let empty = match (&low, &high) {
-            (Bound::Included(low), Bound::Included(high)) => low > high,
-            (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
-            _ => false,
-        };
-        let expected: Vec<(&Key, &Held)> = if empty {
+        let now_ms = self.machine.now_ms();
+        let expected: Vec<(&Key, &Held)> = if is_empty(&bounds) {
             Vec::new()
         } else {
-            state.range((low, high)).collect()
+            state.range(bounds).filter(|(_, held)| held.is_there(now_ms)).collect()
         };
         let mut expected = std::collections::VecDeque::from(expected);
         let mut left = self.rng.random_range(0..200);
@@ -417,6 +470,7 @@ impl<'a> History<'a> {
             };
             assert_eq!((&item.key[..], item.info.version.0), (&key[..], held.version), "scan");
             assert_eq!(item.info.attributes, held.attributes);
+            assert_eq!(item.info.expires_at.map(ms), held.expires_ms);
             if self.rng.random_bool(0.3) {
                 let value = item.value();
                 assert!(self.survive(value)? == held.value, "a scan's value of {}", name(key));

@@ -8,11 +8,14 @@
 use crate::model::{Held, State};
 use rand::{Rng, rngs::StdRng};
 use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use terrace::{
-    Options, Result, ScanRange, Store,
+    Clock, Options, Result, ScanRange, Store,
     io::{SimDisk, Survival},
 };
 
@@ -21,13 +24,27 @@ pub struct Machine {
     pub large: SimDisk,
     _dir: tempfile::TempDir,
     options: Options,
+    /// The time that expiries are held against.
+    now_ms: Arc<AtomicU64>,
+}
+
+/// As the model has it.
+pub fn ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 impl Machine {
     pub fn new(rng: &mut StdRng) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (flash, large) = (SimDisk::new(rng.random()), SimDisk::new(rng.random()));
+        let now_ms = Arc::new(AtomicU64::new(1_700_000_000_000));
+        let clock = {
+            let now_ms = Arc::clone(&now_ms);
+            Clock::new(move || UNIX_EPOCH + Duration::from_millis(now_ms.load(Ordering::SeqCst)))
+        };
         let options = Options {
+            clock,
+            sweep_interval: Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]),
             segment_bytes: 256 << 10,
             flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
@@ -44,7 +61,17 @@ impl Machine {
             large,
             _dir: dir,
             options,
+            now_ms,
         }
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
+    /// Time goes on by at most so many milliseconds.
+    pub fn pass_time(&self, rng: &mut StdRng, ms_max: u64) {
+        self.now_ms.fetch_add(rng.random_range(0..=ms_max), Ordering::SeqCst);
     }
 
     pub fn open(&self) -> Result<Store> {
@@ -106,12 +133,13 @@ pub fn contents(store: &Store) -> State {
             version: item.info.version.0,
             value: value.unwrap_or_else(|error| panic!("{}: {error}", crate::model::name(&item.key))),
             attributes: item.info.attributes,
+            expires_ms: item.info.expires_at.map(ms),
         };
         assert_eq!(held.value.len() as u64, item.info.length);
         assert_eq!(crc32c::crc32c(&held.value), item.info.checksum);
-        let got = store.get(&item.key).unwrap().map(Held::of);
+        let got = store.get(&item.key).unwrap();
         assert!(
-            got.as_ref() == Some(&held),
+            got.is_some_and(|got| held.is(&got)),
             "get and scan differ on {}",
             crate::model::name(&item.key)
         );

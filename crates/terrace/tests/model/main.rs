@@ -15,7 +15,7 @@ mod model;
 
 use history::History;
 use machine::{Machine, assert_sound, contents, drop_promptly};
-use model::{Journal, State};
+use model::{Journal, State, at_time};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -35,6 +35,8 @@ struct Tally {
     reinserted_bytes: u64,
     destaged_bytes: u64,
     index_flushes: u64,
+    dropped_expired: u64,
+    dropped_deleted: u64,
     /// Block numbers given out, less the blocks there are in the end.
     blocks_deleted: u64,
 }
@@ -49,6 +51,8 @@ impl Tally {
         self.reinserted_bytes += stats.written.flash_reinserted_bytes;
         self.destaged_bytes += stats.written.large_destaged_bytes;
         self.index_flushes += stats.index.flushes;
+        self.dropped_expired += stats.sweep.dropped_expired;
+        self.dropped_deleted += stats.sweep.dropped_deleted;
     }
 
     /// Counts the blocks a store had.
@@ -67,6 +71,8 @@ impl Tally {
             self.reinserted_bytes,
             self.destaged_bytes,
             self.index_flushes,
+            self.dropped_expired,
+            self.dropped_deleted,
             self.blocks_deleted,
         ];
         assert!(
@@ -144,14 +150,18 @@ fn next_life(
         store.close().unwrap();
         drop_promptly(Some(store));
     }
+    if rng.random_bool(0.5) {
+        machine.pass_time(rng, 1_000);
+    }
     let store = machine.recover(rng);
     let state = contents(&store);
+    let now_ms = machine.now_ms();
     if cut {
         journal
-            .check(&state)
+            .check(&state, now_ms)
             .unwrap_or_else(|reason| panic!("after a cut: {reason}; damage: {:?}", store.stats().damage));
     } else {
-        assert!(state == *now, "a clean close lost something");
+        assert!(state == at_time(now.clone(), now_ms), "a clean close lost something");
     }
     assert_sound(&store);
     assert_eq!(store.stats().damage, [""; 0], "nothing was damaged");

@@ -1,7 +1,10 @@
 //! What a store should hold, and what of it a crash may have taken.
 
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 use terrace::{Attributes, Object};
 
 pub type Key = Vec<u8>;
@@ -12,39 +15,91 @@ pub struct Held {
     pub version: u64,
     pub value: Bytes,
     pub attributes: Attributes,
+    pub expires_ms: Option<u64>,
 }
 
 impl Held {
-    pub fn of(object: Object) -> Self {
-        Self {
-            version: object.version.0,
-            value: object.value,
-            attributes: object.attributes,
-        }
+    /// Whether it is there at this time.
+    pub fn is_there(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms)
+    }
+
+    /// Whether a read gave this.
+    pub fn is(&self, object: &Object) -> bool {
+        (self.version, &self.value, &self.attributes) == (object.version.0, &object.value, &object.attributes)
     }
 }
 
 pub type State = BTreeMap<Key, Held>;
 
-/// One operation of a commit: `None` deletes.
+/// What a state shows at a time.
+pub fn at_time(mut state: State, now_ms: u64) -> State {
+    state.retain(|_, held| held.is_there(now_ms));
+    state
+}
+
+pub type Bounds = (Bound<Key>, Bound<Key>);
+
+/// A value with all that goes with it.
 #[derive(Debug, Clone)]
-pub struct Change {
-    pub key: Key,
-    pub put: Option<(Bytes, Attributes)>,
+pub struct Put {
+    pub value: Bytes,
+    pub attributes: Attributes,
+    pub expires_ms: Option<u64>,
+}
+
+/// One operation of a commit.
+#[derive(Debug, Clone)]
+pub enum Change {
+    Put(Key, Put),
+    Delete(Key),
+    DeleteRange(Bounds),
+}
+
+/// Whether no key can be between the bounds; a `BTreeMap` refuses to be asked for those.
+pub fn is_empty((low, high): &Bounds) -> bool {
+    match (low, high) {
+        (Bound::Included(low), Bound::Included(high)) => low > high,
+        (Bound::Included(low) | Bound::Excluded(low), Bound::Included(high) | Bound::Excluded(high)) => low >= high,
+        _ => false,
+    }
+}
+
+impl Change {
+    pub fn name(&self) -> String {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => name(key),
+            Self::DeleteRange(_) => "a range".to_owned(),
+        }
+    }
+
+    /// The keys it changes in a state.
+    fn keys(&self, state: &State) -> Vec<Key> {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => vec![key.clone()],
+            Self::DeleteRange(bounds) if is_empty(bounds) => Vec::new(),
+            Self::DeleteRange(bounds) => state.range(bounds.clone()).map(|(key, _)| key.clone()).collect(),
+        }
+    }
 }
 
 pub fn apply(state: &mut State, version: u64, changes: &[Change]) {
     for change in changes {
-        match &change.put {
-            Some((value, attributes)) => {
+        match change {
+            Change::Put(key, put) => {
                 let held = Held {
                     version,
-                    value: value.clone(),
-                    attributes: attributes.clone(),
+                    value: put.value.clone(),
+                    attributes: put.attributes.clone(),
+                    expires_ms: put.expires_ms,
                 };
-                state.insert(change.key.clone(), held);
+                state.insert(key.clone(), held);
             }
-            None => drop(state.remove(&change.key)),
+            Change::Delete(_) | Change::DeleteRange(_) => {
+                for key in change.keys(state) {
+                    state.remove(&key);
+                }
+            }
         }
     }
 }
@@ -75,36 +130,20 @@ impl Journal {
         self.durable_seq = self.durable_seq.max(other.durable_seq);
     }
 
-    /// Checks that `found` is what is left after a crash: all commits up to some seq, none after it, that seq
+    /// Checks that `found`, as of `now_ms`, is what is left after a crash: all commits up to some seq, none after it, that seq
     /// being no earlier than what was acknowledged as durable; each commit whole or absent.
-    pub fn check(mut self, found: &State) -> Result<(), String> {
-        let mut maybe_deleted = BTreeSet::new();
-        for changes in std::mem::take(&mut self.in_flight) {
-            let mut effect = State::new();
-            apply(&mut effect, 0, &changes);
-            let version = effect.keys().find_map(|key| {
-                let version = found.get(key)?.version;
-                let known = self.commits.contains_key(&version)
-                    || self.base.get(key).is_some_and(|held| held.version == version);
-                (!known).then_some(version)
-            });
-            match version {
-                Some(version) => drop(self.commits.insert(version, changes)),
-                // Nothing of it would show, or it did not happen.
-                None if effect.is_empty() => maybe_deleted.extend(changes.into_iter().map(|change| change.key)),
-                None => {}
-            }
-        }
+    pub fn check(mut self, found: &State, now_ms: u64) -> Result<(), String> {
+        let unclear = self.place_in_flight(found, now_ms);
         let mut state = self.base;
         let mut nearest: Option<(usize, u64, String)> = None;
         let mut compare = |state: &State, seq: u64| {
-            let differences = differences(state, found, &maybe_deleted);
-            if differences.is_empty() {
+            let differences = differences(&at_time(state.clone(), now_ms), found);
+            if differences.is_empty() || explained(&differences, state, found, &unclear, now_ms) {
                 return true;
             }
             if nearest.as_ref().is_none_or(|(count, ..)| differences.len() < *count) {
-                let shown = differences[..differences.len().min(5)].join("\n  ");
-                nearest = Some((differences.len(), seq, shown));
+                let shown: Vec<_> = differences.values().take(5).cloned().collect();
+                nearest = Some((differences.len(), seq, shown.join("\n  ")));
             }
             false
         };
@@ -126,25 +165,72 @@ impl Journal {
             seqs.last()
         ))
     }
+
+    /// Gives the commits in flight that show their version in `found` their place among the others; returns those that
+    /// would not show if they happened. (One that would show and does not did not happen.)
+    fn place_in_flight(&mut self, found: &State, now_ms: u64) -> Vec<Vec<Change>> {
+        let mut unclear = Vec::new();
+        for changes in std::mem::take(&mut self.in_flight) {
+            let mut effect = State::new();
+            apply(&mut effect, 0, &changes);
+            let effect = at_time(effect, now_ms);
+            let version = effect.keys().find_map(|key| {
+                let version = found.get(key)?.version;
+                let known = self.commits.contains_key(&version)
+                    || self.base.get(key).is_some_and(|held| held.version == version);
+                (!known).then_some(version)
+            });
+            match version {
+                Some(version) => drop(self.commits.insert(version, changes)),
+                None if effect.is_empty() => unclear.push(changes),
+                None => {}
+            }
+        }
+        unclear
+    }
 }
 
-fn differences(state: &State, found: &State, maybe_deleted: &BTreeSet<Key>) -> Vec<String> {
-    let mut differences = Vec::new();
+/// Whether some of the unclear commits, each whole, make of `state` what was found. They come last: whoever has a commit in
+/// flight has made none since, and callers keep to their own keys.
+fn explained(
+    differences: &BTreeMap<Key, String>,
+    state: &State,
+    found: &State,
+    unclear: &[Vec<Change>],
+    now_ms: u64,
+) -> bool {
+    let touched: Vec<BTreeSet<Key>> = unclear
+        .iter()
+        .map(|changes| changes.iter().flat_map(|change| change.keys(state)).collect())
+        .collect();
+    let is_touched = |key: &Key| touched.iter().any(|keys| keys.contains(key));
+    if !differences.keys().all(is_touched) {
+        return false;
+    }
+    (1..1_u32 << unclear.len()).any(|chosen| {
+        let mut changed = state.clone();
+        for (_, changes) in unclear.iter().enumerate().filter(|(at, _)| chosen & (1 << at) != 0) {
+            apply(&mut changed, 0, changes);
+        }
+        let is_there = |key: &Key| changed.get(key).filter(|held| held.is_there(now_ms));
+        touched.iter().flatten().all(|key| is_there(key) == found.get(key))
+    })
+}
+
+fn differences(state: &State, found: &State) -> BTreeMap<Key, String> {
+    let mut differences = BTreeMap::new();
     let show = |held: Option<&Held>| held.map_or("nothing".to_owned(), brief);
     for (key, held) in state {
         let other = found.get(key);
-        if other != Some(held) && !(other.is_none() && maybe_deleted.contains(key)) {
-            differences.push(format!(
-                "{}: {} instead of {}",
-                name(key),
-                show(other),
-                show(Some(held))
-            ));
+        if other != Some(held) {
+            let difference = format!("{}: {} instead of {}", name(key), show(other), show(Some(held)));
+            differences.insert(key.clone(), difference);
         }
     }
     for (key, held) in found {
         if !state.contains_key(key) {
-            differences.push(format!("{}: {} instead of nothing", name(key), show(Some(held))));
+            let difference = format!("{}: {} instead of nothing", name(key), show(Some(held)));
+            differences.insert(key.clone(), difference);
         }
     }
     differences
@@ -152,10 +238,11 @@ fn differences(state: &State, found: &State, maybe_deleted: &BTreeSet<Key>) -> V
 
 pub fn brief(held: &Held) -> String {
     format!(
-        "version {} ({} bytes, checksum {:08x})",
+        "version {} ({} bytes, checksum {:08x}, expires {:?})",
         held.version,
         held.value.len(),
-        crc32c::crc32c(&held.value)
+        crc32c::crc32c(&held.value),
+        held.expires_ms
     )
 }
 

@@ -201,6 +201,7 @@ impl<'a> Caller<'a> {
             attributes: attributes(op, &key),
             durability,
             condition,
+            ..PutOptions::default()
         };
         let result = self.store.put_with(&key, value(op, &key, length), &options);
         self.settle(op, result, Some(holds), &changes)
@@ -260,6 +261,7 @@ impl<'a> Caller<'a> {
                 attributes: attributes(op, &key),
                 durability,
                 condition,
+                ..PutOptions::default()
             },
         };
         let part_bytes = self.rng.random_range(500..50_000);
@@ -290,6 +292,7 @@ impl<'a> Caller<'a> {
             attributes: attributes(op, &key),
             durability,
             condition,
+            ..PutOptions::default()
         };
         let result = self.store.put_with(&key, value(op, &key, length), &options);
         self.settle(op, result, None, &changes)

@@ -19,8 +19,8 @@ fn encoded(record: &Record<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A record of every kind with its bytes.
-fn golden() -> [(Record<'static>, &'static str); 6] {
+/// A record of every kind that names a value, and a delete, with their bytes.
+fn golden_of_format_1() -> [(Record<'static>, &'static str); 6] {
     const ATTRIBUTES: &[u8] = &[1, 0, 2, 0, 0, 0, b'w', b'6', b'4'];
     let make = |attributes: &'static [u8], body: Body<'static>| Record {
         seq: 0x0123,
@@ -81,6 +81,32 @@ fn golden() -> [(Record<'static>, &'static str); 6] {
             ),
         ),
     ]
+}
+
+/// A record of every kind with its bytes.
+fn golden() -> Vec<(Record<'static>, &'static str)> {
+    let make = |body: Body<'static>| Record {
+        seq: 0x0123,
+        generation: 0x89AB_CDEF,
+        ..record(b"film/1", body)
+    };
+    let since = [
+        (
+            make(Body::Drop { version: 0x11 }),
+            concat!(
+                "5f00bbcf070006002301000000000000000000000000000000000000efcdab89",
+                "1100000000000000000000000000000066696c6d2f3100000000000000000000",
+            ),
+        ),
+        (
+            make(Body::DeleteRange { end: b"film/2" }),
+            concat!(
+                "3f4e83cc080006002301000000000000000000000600000030a70cf9efcdab89",
+                "66696c6d2f3166696c6d2f3200000000",
+            ),
+        ),
+    ];
+    golden_of_format_1().into_iter().chain(since).collect()
 }
 
 const SEGMENT: SegmentHeader = SegmentHeader {
@@ -187,8 +213,9 @@ fn resign(bytes: &mut [u8]) {
 
 #[test]
 fn decoders_take_any_bytes() {
+    let golden = golden();
     for seed in 0..20_000_u64 {
-        let (record, _) = golden()[seed as usize % 6];
+        let (record, _) = golden[seed as usize % golden.len()];
         let mut bytes = encoded(&record);
         let random = noise(seed, 8);
         for pair in random.chunks(2).take(1 + seed as usize % 4) {
@@ -210,17 +237,35 @@ fn decoders_take_any_bytes() {
 
 #[test]
 fn reserved_fields_and_values_where_none_belong_are_refused() {
-    for ((record, _), at) in golden().into_iter().zip([5, 5, 20, 20, 40, 44]) {
+    for ((record, _), at) in golden().into_iter().zip([5, 5, 20, 20, 40, 44, 20, 16]) {
         let mut bytes = encoded(&record);
         bytes.extend_from_slice(&[0; 64]);
         bytes[at] = 16;
         resign(&mut bytes);
         assert_eq!(Record::decode(&bytes), None, "byte {at} of {:?}", record.body);
     }
-    for kind in [0, 7, 255] {
+    for kind in [0, 9, 255] {
         let mut bytes = encoded(&golden()[0].0);
         bytes[4] = kind;
         assert!(RecordLayout::read(&bytes).is_none() && Record::decode(&bytes).is_none());
+    }
+}
+
+#[test]
+fn a_range_that_ends_before_it_begins_is_refused() {
+    for (end, is_range) in [
+        (&b"film/1\0"[..], true),
+        (b"", true),
+        (b"film/1", false),
+        (b"film/", false),
+    ] {
+        let bytes = encoded(&record(b"film/1", Body::DeleteRange { end }));
+        assert_eq!(Record::decode(&bytes).is_some(), is_range, "{end:?}");
+    }
+    let longest = vec![b'z'; crate::KEY_BYTES_MAX + 1];
+    for (end, is_range) in [(&longest[1..], true), (&longest[..], false)] {
+        let bytes = encoded(&record(b"film/1", Body::DeleteRange { end }));
+        assert_eq!(Record::decode(&bytes).is_some(), is_range, "{} bytes", end.len());
     }
 }
 

@@ -77,8 +77,10 @@ fn a_move_does_not_answer_for_its_key() {
             value: b"old",
         }),
     );
+    frame.append(9, &moved(Body::Drop { version: 7 }));
+    frame.append(10, &moved(Body::DeleteRange { end: b"l" }));
     assert_eq!(value_of(&frame, b"k"), Some((7, b"new".to_vec())));
-    assert_eq!(frame.view().records().count(), 4, "the applier sees them all");
+    assert_eq!(frame.view().records().count(), 6, "the applier sees them all");
 }
 
 #[test]

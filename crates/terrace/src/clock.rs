@@ -1,0 +1,54 @@
+//! The clock that expiries are held against: the operating system's, or one that a test sets.
+//!
+//! Invariant: nothing but expiry asks for the time of day. What is measured uses the monotonic clock.
+//!
+//! On failure: a time before 1970 counts as 1970.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// No object expires at this time or later.
+pub const NEVER_MS: u64 = u64::MAX;
+
+/// Milliseconds since 1970.
+pub fn to_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(NEVER_MS - 1)
+}
+
+/// The clock that expiries are held against. Cloning it shares it.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
+
+impl Clock {
+    /// A clock that asks `now`. It is asked from many threads, often, and should be quick.
+    pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The time it shows.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        (self.0)()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        to_ms(self.now())
+    }
+}
+
+impl Default for Clock {
+    /// The operating system's.
+    fn default() -> Self {
+        Self::new(SystemTime::now)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").finish_non_exhaustive()
+    }
+}

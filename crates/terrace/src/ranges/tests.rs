@@ -1,0 +1,165 @@
+//! Which versions a set hides, what bounds mean for keys, and the bytes that docs/format.md promises.
+
+#![allow(clippy::unwrap_used)]
+use super::{
+    stored::{Stored, decode, encode},
+    *,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+fn range(seq: u64, start: &[u8], end: &[u8]) -> DeletedRange {
+    DeletedRange {
+        seq,
+        start: start.into(),
+        end: end.into(),
+    }
+}
+
+#[test]
+fn golden_bytes() {
+    let ranges = [range(0x0807_0605_0403_0201, b"a", b"b"), range(u64::MAX, b"xyz", b"")];
+    let bytes = encode(0x1817_1615_1413_1211, ranges.iter());
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        concat!(
+            "54524452",
+            "01000000",
+            "1112131415161718",
+            "02000000",
+            "010203040506070801000100",
+            "6162",
+            "ffffffffffffffff03000000",
+            "78797a",
+        )
+    );
+    let followed = [&bytes[..], b"TRCA"].concat();
+    let stored = Stored {
+        earliest_ms: 0x1817_1615_1413_1211,
+        ranges: ranges.to_vec(),
+    };
+    assert_eq!(decode(&followed), Some((Some(stored), &b"TRCA"[..])));
+    assert_eq!(decode(b"TRCA and more"), Some((None, &b"TRCA and more"[..])));
+    for length in 4..bytes.len() {
+        assert_eq!(decode(&bytes[..length]), None, "{length} bytes");
+    }
+}
+
+#[test]
+fn what_is_no_range_is_refused() {
+    let long = vec![b'k'; KEY_BYTES_MAX + 1];
+    for wrong in [
+        vec![range(1, b"", b"b")],
+        vec![range(1, b"b", b"b")],
+        vec![range(1, b"b", b"a")],
+        vec![range(0, b"a", b"b")],
+        vec![range(1, &long, b"")],
+        vec![range(1, b"a", &long)],
+        vec![range(2, b"a", b"b"), range(2, b"c", b"d")],
+        vec![range(2, b"a", b"b"), range(1, b"c", b"d")],
+    ] {
+        assert_eq!(decode(&encode(7, wrong.iter())), None, "{wrong:?}");
+    }
+    let mut newer = encode(7, [].iter());
+    newer[4] = 2;
+    assert_eq!(decode(&newer), None);
+    let mut huge = encode(7, [].iter());
+    huge[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert_eq!(decode(&huge), None);
+}
+
+#[test]
+fn bounds_become_a_first_key_and_an_end() {
+    let normal = |range: ScanRange| first_and_end(&range);
+    let pair = |start: &[u8], end: &[u8]| Some((start.to_vec(), end.to_vec()));
+    assert_eq!(normal(ScanRange::all()), pair(&[0], b""));
+    assert_eq!(normal(ScanRange::prefix("")), pair(&[0], b""));
+    assert_eq!(normal(ScanRange::prefix("a/")), pair(b"a/", b"a0"));
+    assert_eq!(normal(ScanRange::prefix([0xff, 0xff])), pair(&[0xff, 0xff], b""));
+    assert_eq!(normal(ScanRange::range("a".."c")), pair(b"a", b"c"));
+    assert_eq!(normal(ScanRange::range("a"..="c")), pair(b"a", b"c\0"));
+    assert_eq!(normal(ScanRange::all().after("k")), pair(b"k\0", b""));
+    assert_eq!(normal(ScanRange::range("c".."a")), None);
+    assert_eq!(normal(ScanRange::range("c".."c")), None);
+    assert_eq!(normal(ScanRange::range(..="")), None);
+    assert_eq!(normal(ScanRange::range("a"..="a")), pair(b"a", b"a\0"));
+    let longest = vec![b'k'; KEY_BYTES_MAX];
+    let mut next = longest.clone();
+    next[KEY_BYTES_MAX - 1] = b'l';
+    assert_eq!(
+        normal(ScanRange::range(longest.clone()..=longest.clone())),
+        pair(&longest, &next)
+    );
+    let last = vec![0xff; KEY_BYTES_MAX];
+    assert_eq!(normal(ScanRange::range(last.clone()..=last.clone())), pair(&last, b""));
+    assert_eq!(normal(ScanRange::all().after(&last)), None);
+    // Longer than any key: what it means for keys is what its first 4096 bytes say.
+    let longer = [&longest[..], b"x"].concat();
+    assert_eq!(normal(ScanRange::range(longer.clone()..)), pair(&next, b""));
+    assert_eq!(normal(ScanRange::range(b"a".to_vec()..longer)), pair(b"a", &next));
+}
+
+/// Against asking every range.
+#[test]
+fn a_set_hides_what_its_ranges_hide() {
+    let mut rng = StdRng::seed_from_u64(5);
+    for _ in 0..300 {
+        let key = |rng: &mut StdRng| -> Vec<u8> {
+            let length = rng.random_range(1..4);
+            (0..length).map(|_| rng.random_range(b'a'..b'd')).collect()
+        };
+        let mut ranges = Vec::new();
+        for seq in 1..rng.random_range(2..12_u64) {
+            let (start, mut end) = (key(&mut rng), key(&mut rng));
+            if rng.random_bool(0.2) {
+                end.clear();
+            }
+            if end.is_empty() || start < end {
+                ranges.push(Arc::new(range(seq * 10, &start, &end)));
+            }
+        }
+        let set = RangeSet::new(ranges.clone());
+        for _ in 0..100 {
+            let (key, version, seq) = (key(&mut rng), rng.random_range(0..130), rng.random_range(0..130));
+            let expected = ranges
+                .iter()
+                .any(|range| range.covers(&key) && range.seq > version && range.seq <= seq);
+            assert_eq!(
+                set.hides(&key, version, seq),
+                expected,
+                "{key:?} {version} {seq} {ranges:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_set_in_hand_outlives_what_is_forgotten() {
+    let ranges = Ranges::starting_with(vec![range(7, b"b", b"d"), range(3, b"a", b"c")]);
+    assert_eq!(ranges.up_to(6), [Arc::new(range(3, b"a", b"c"))]);
+    let before = ranges.current().unwrap();
+    ranges.forget(&[3]);
+    ranges.add(range(9, b"x", b""));
+    assert!(before.hides(b"a", 2, u64::MAX) && !before.hides(b"y", 2, u64::MAX));
+    let now = ranges.current().unwrap();
+    assert!(!now.hides(b"a", 2, u64::MAX) && now.hides(b"y", 8, 9) && !now.hides(b"y", 8, 8));
+    ranges.forget(&[7, 9]);
+    assert!(ranges.current().is_none() && ranges.has_room());
+    assert!(ranges.current_with(|| ()).0.is_none());
+}
+
+#[test]
+fn there_is_room_for_so_many_and_so_long() {
+    let ranges = Ranges::default();
+    for seq in 1..=RANGES_MAX as u64 {
+        assert!(ranges.has_room());
+        ranges.add(range(seq, format!("{seq}").as_bytes(), b""));
+    }
+    assert!(!ranges.has_room());
+    let ranges = Ranges::default();
+    for seq in 1..=8 {
+        assert!(ranges.has_room());
+        ranges.add(range(seq, &[1; 4096], &[2; 4096]));
+    }
+    assert!(!ranges.has_room());
+}

@@ -29,6 +29,7 @@ pub mod io;
 
 mod accounting;
 mod background;
+mod backup;
 mod manifest;
 mod metrics;
 #[doc(hidden)]
@@ -44,6 +45,7 @@ mod test_common;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport};
 pub use batch::Batch;
 pub use error::{Error, Result, Tier};
 pub use object::{

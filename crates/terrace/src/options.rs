@@ -58,6 +58,9 @@ pub struct Options {
     pub coalesce_interval: Duration,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
     pub overlay_bytes: u64,
+    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
+    /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
+    pub snapshot_max_age: Option<Duration>,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
@@ -93,6 +96,7 @@ impl Options {
             memtable_bytes: 16 << 20,
             coalesce_interval: Duration::from_millis(1),
             overlay_bytes: 64 << 20,
+            snapshot_max_age: None,
             direct_io: true,
             flash_disk: None,
             large_disk: None,

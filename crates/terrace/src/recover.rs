@@ -121,6 +121,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     );
     Engine::new(Parts {
         options,
+        manifest,
         flash_disk,
         log,
         index: Arc::new(index),

@@ -448,6 +448,7 @@ impl Recycler {
         // not do: a block dies while its last commit is being applied.)
         let committed = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
+        self.count_held_blocks();
         for block in dead {
             let seen = *self.dead_blocks.entry(block).or_insert(committed);
             let may_go = self.may_reuse(seen) || active(Mutation::BlockBeforePersisted);
@@ -459,6 +460,25 @@ impl Recycler {
             }
         }
         Ok(())
+    }
+
+    /// Counts the dead blocks that only a snapshot keeps.
+    fn count_held_blocks(&self) {
+        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let watermark_seq = self.engine.watermark_seq();
+        let is_held = |&(_, &seen): &(&u64, &u64)| seen <= persisted_seq && seen > watermark_seq;
+        let held: Vec<u64> = self
+            .dead_blocks
+            .iter()
+            .filter(is_held)
+            .map(|(block, _)| *block)
+            .collect();
+        let bytes = if held.is_empty() {
+            0
+        } else {
+            self.engine.large.bytes_of(&held)
+        };
+        self.engine.metrics.held_block_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.

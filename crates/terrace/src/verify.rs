@@ -32,7 +32,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         ..VerifyReport::default()
     };
     engine.log.wait_applied()?;
-    let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
+    let snapshot = engine.snapshots.register_for_good(|| engine.log.applied_seq());
     let mut live_block_bytes = 0;
     for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
         let (key, entry) = match item {

@@ -87,7 +87,7 @@ impl Mutant {
     }
 }
 
-/// Rules whose absence no power cut under this file system can show, and why. Argued in docs/durability.md, section 7.
+/// Rules whose absence no power cut under this file system can show, and why. Argued in docs/durability.md, section 8.
 const UNOBSERVABLE: &[(&str, &str)] = &[
     (
         "wipe-sync",

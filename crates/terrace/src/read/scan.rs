@@ -79,18 +79,24 @@ impl ScanRange {
 pub struct Scan {
     inner: IndexScan,
     snapshot: Snapshot,
+    is_over: bool,
 }
 
 impl Scan {
     pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
-        let inner = snapshot
-            .engine()
-            .index
-            .scan((range.start, range.end), snapshot.version().0)?;
+        let inner = snapshot.read(|seq| snapshot.engine().index.scan((range.start, range.end), seq))?;
         Ok(Self {
             inner,
             snapshot: snapshot.clone(),
+            is_over: false,
         })
+    }
+
+    /// The error of a snapshot that is too old, once; the scan is over then.
+    fn ends_too_old(&mut self) -> Option<Result<ScanItem>> {
+        let error = self.snapshot.check().err()?;
+        self.is_over = true;
+        Some(Err(error))
     }
 
     fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
@@ -118,13 +124,21 @@ impl Scan {
 impl Iterator for Scan {
     type Item = Result<ScanItem>;
     fn next(&mut self) -> Option<Self::Item> {
-        self.inner.next().map(|found| self.item(found))
+        if self.is_over {
+            return None;
+        }
+        let found = self.inner.next()?;
+        self.ends_too_old().or_else(|| Some(self.item(found)))
     }
 }
 
 impl DoubleEndedIterator for Scan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.inner.next_back().map(|found| self.item(found))
+        if self.is_over {
+            return None;
+        }
+        let found = self.inner.next_back()?;
+        self.ends_too_old().or_else(|| Some(self.item(found)))
     }
 }
 
@@ -143,10 +157,11 @@ impl ScanItem {
     /// Reads the value.
     ///
     /// # Errors
-    /// [`crate::Error::Corruption`], the device's.
+    /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
     pub fn value(&self) -> Result<Bytes> {
         // The snapshot keeps the entry's home where it was, so there is nothing to look up again.
-        read_home(self.snapshot.engine(), &self.key, &self.entry)
+        self.snapshot
+            .read(|_| read_home(self.snapshot.engine(), &self.key, &self.entry))
             .map(Hit::into_object)?
             .map(|object| object.value)
     }

@@ -5,7 +5,8 @@ use crate::{Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, writ
 use std::sync::Arc;
 
 /// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
-/// seen. Until it is dropped, space freed since cannot be reused; how many are open shows in the statistics.
+/// seen. Until it is dropped, or older than [`crate::Options::snapshot_max_age`], space freed since cannot be reused; how many are
+/// open, how old the oldest is and what they hold back shows in the statistics.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     engine: Arc<Engine>,
@@ -36,8 +37,9 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let key = key.as_ref();
         check_key(key)?;
-        let seq = self.seq.seq;
-        let hit = get_by_ordered_index(&self.engine, key, |key| self.engine.index.get_at(key, seq))?;
+        let hit = self
+            .seq
+            .read(|seq| get_by_ordered_index(&self.engine, key, |key| self.engine.index.get_at(key, seq)))?;
         hit.map(Hit::into_object).transpose()
     }
 
@@ -47,7 +49,7 @@ impl Snapshot {
     /// As [`crate::Store::head`].
     pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
         check_key(key.as_ref())?;
-        let entry = self.engine.index.get_at(key.as_ref(), self.seq.seq)?;
+        let entry = self.seq.read(|seq| self.engine.index.get_at(key.as_ref(), seq))?;
         entry.as_ref().map(object_info).transpose()
     }
 
@@ -57,9 +59,9 @@ impl Snapshot {
     /// As [`crate::Store::reader`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
-        Reader::open(&self.engine, key.as_ref(), |key| {
-            self.engine.index.get_at(key, self.seq.seq)
-        })
+        // What it reads from is pinned once it is open, so it may outlive the snapshot.
+        self.seq
+            .read(|seq| Reader::open(&self.engine, key.as_ref(), |key| self.engine.index.get_at(key, seq)))
     }
 
     /// Objects in a range, in key order.
@@ -68,6 +70,16 @@ impl Snapshot {
     /// As [`crate::Store::scan`].
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         Scan::at(self, range)
+    }
+
+    /// Whether it can still be read.
+    pub(super) fn check(&self) -> Result<()> {
+        self.seq.check()
+    }
+
+    /// Reads by it.
+    pub(super) fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
+        self.seq.read(read)
     }
 
     pub(super) const fn engine(&self) -> &Arc<Engine> {

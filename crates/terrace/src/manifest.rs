@@ -172,7 +172,7 @@ impl Manifest {
         large: &dyn Disk,
         otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
     ) -> Result<(Self, Vec<Tier>)> {
-        backup::refuse_marked(options, flash, large)?;
+        backup::refuse_marked(options, flash)?;
         let tiers = [
             (Tier::Flash, flash, &options.flash_dir),
             (Tier::Large, large, &options.large_dir),
@@ -238,7 +238,7 @@ impl Manifest {
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
     pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
-        backup::refuse_marked(options, flash, large)?;
+        backup::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
         let refuse = |path: &Path, reason: &str| {

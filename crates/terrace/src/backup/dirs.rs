@@ -5,17 +5,20 @@
 //! | `BACKUP` | backup | the manifest: the backup is complete |
 //! | `BACKUP.part` | backup | one is being taken, or was cut short |
 //! | `BACKUP` | flash directory of a backup | this is a backup's: nobody writes it |
-//! | `RESTORING` | both directories of a store | a restore is under way, or was cut short |
+//! | `RESTORING` | flash directory of a store | a restore is under way, or was cut short |
+//! | `RESTORING` | its large directory | the same, if the flash directory has the same; else nothing |
 //!
 //! On failure: a directory that holds anything else is left as it is.
 
 use super::manifest::{BackupManifest, MANIFEST_BYTES_MAX};
 use crate::{
-    Error, Options, Result,
+    Error, Options, Result, Tier,
     io::{Disk, FileDisk, OpenMode},
+    manifest::Manifest,
 };
 use std::{
     fs::{self, File, TryLockError},
+    hash::{BuildHasher as _, Hasher as _},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -29,6 +32,8 @@ const BACKUP_NEW: &str = "BACKUP.new";
 const PART_FILE: &str = "BACKUP.part";
 /// A restore that is not complete.
 const RESTORING_FILE: &str = "RESTORING";
+/// More than a mark has.
+const MARK_BYTES_MAX: usize = 256;
 /// The directories of a backup, innermost first.
 pub(super) const DIRECTORIES: [&str; 7] = [
     "flash/index/tables",
@@ -44,13 +49,17 @@ const MARKER_TEXT: &str =
     "This directory belongs to a backup and is never written. `terrace restore` copies it to a store.\n";
 const PART_TEXT: &str =
     "A backup that is being taken, or was cut short. The next `terrace backup` here begins again.\n";
-const RESTORING_TEXT: &str = "A restore that is under way, or was cut short. Run `terrace restore` again.\n";
+const RESTORING_TEXT: &str = "A restore that is under way, or was cut short. Run `terrace restore` again.";
 
 fn exists(disk: &dyn Disk, name: &str) -> Result<bool> {
+    exists_plainly(disk, name).map_err(|error| Error::io(format!("read {name}"), &error))
+}
+
+fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
     match disk.open(Path::new(name), OpenMode::READ) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io(format!("read {name}"), &error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -65,7 +74,7 @@ pub(super) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Resu
 ///
 /// # Errors
 /// [`Error::NotAStore`], the devices'.
-pub fn refuse_marked(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<()> {
+pub fn refuse_marked(options: &Options, flash: &dyn Disk) -> Result<()> {
     let refuse = |path: &Path, reason: &str| {
         Err(Error::NotAStore {
             path: path.to_owned(),
@@ -78,13 +87,11 @@ pub fn refuse_marked(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> R
             "this is a backup, which nobody writes; copy it to a new place with `terrace restore`, or only read it",
         );
     }
-    for (disk, dir) in [(flash, &options.flash_dir), (large, &options.large_dir)] {
-        if exists(disk, RESTORING_FILE)? {
-            return refuse(
-                dir,
-                "a restore into it is under way or was cut short; run `terrace restore` again",
-            );
-        }
+    if exists(flash, RESTORING_FILE)? {
+        return refuse(
+            &options.flash_dir,
+            "a restore into it is under way or was cut short; run `terrace restore` again",
+        );
     }
     Ok(())
 }
@@ -281,74 +288,128 @@ fn remove_contents(disk: &dyn Disk, directories: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// One tier's directory of a store that is being restored.
+/// The directories of a store that is being restored.
+///
+/// The mark of the flash tier decides: it is durable before anything else is made, and while it is there the store is a
+/// part. The large tier's has the same text, a number that no other restore has; it only says that what is beside it may be
+/// removed by a restore that finds both.
 #[derive(Debug)]
 pub(super) struct Restored {
-    pub disk: Arc<dyn Disk>,
-    /// Its directories, innermost first, the root last and empty.
-    pub directories: Vec<&'static str>,
+    pub flash: Arc<dyn Disk>,
+    pub large: Arc<dyn Disk>,
 }
 
 impl Restored {
-    /// Looks whether a directory may be restored into: empty, or cut short before.
+    /// Begins a restore in empty directories, or again where one was cut short.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it holds something.
-    pub fn check(disk: &dyn Disk, dir: &Path) -> Result<()> {
-        if !exists(disk, RESTORING_FILE)? && !is_empty(disk, &["LOCK"])? {
-            return Err(Error::invalid(format!(
-                "{} is not empty; restore into a new directory, and put it in place of the old one when it is there",
-                dir.display()
-            )));
+    /// [`Error::Invalid`] if a directory holds something else, the devices'.
+    pub fn begin(flash: Arc<dyn Disk>, large: Arc<dyn Disk>, options: &Options) -> Result<Self> {
+        let restored = Self { flash, large };
+        let fail = |error: io::Error| Error::io("begin the restore", &error);
+        let mark = read_mark(&*restored.flash).map_err(fail)?;
+        let is_part = mark.is_some();
+        if !is_part {
+            refuse_unless_empty(&*restored.flash, &options.flash_dir)?;
         }
-        Ok(())
+        let text = mark.unwrap_or_else(|| format!("{RESTORING_TEXT} ({:016x})\n", random_number()).into_bytes());
+        let large_is_part = is_part && read_mark(&*restored.large).map_err(fail)?.as_ref() == Some(&text);
+        if !large_is_part {
+            refuse_unless_empty(&*restored.large, &options.large_dir)?;
+        }
+        for (disk, tier, is_part) in [
+            (&*restored.flash, "flash", is_part),
+            (&*restored.large, "large", large_is_part),
+        ] {
+            Self::prepare(disk, tier, is_part, &text).map_err(fail)?;
+        }
+        Ok(restored)
     }
 
-    /// Marks the directory, and removes what an attempt before has left.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn begin(disk: Arc<dyn Disk>, tier: &str) -> io::Result<Self> {
-        let directories: Vec<&'static str> = DIRECTORIES
-            .iter()
-            .filter_map(|path| path.strip_prefix(tier))
-            .map(|path| path.trim_start_matches('/'))
-            .collect();
-        if disk.open(Path::new(RESTORING_FILE), OpenMode::READ).is_err() {
-            write_file(&*disk, Path::new(RESTORING_FILE), RESTORING_TEXT.as_bytes())?;
-            disk.sync_dir(Path::new(""))?;
-        } else {
-            let inner: Vec<&str> = directories.iter().copied().filter(|path| !path.is_empty()).collect();
-            remove_contents(&*disk, &inner)?;
+    fn prepare(disk: &dyn Disk, tier: &str, is_part: bool, mark: &[u8]) -> io::Result<()> {
+        let directories = tier_directories(tier);
+        if is_part {
+            remove_contents(disk, &directories)?;
             for name in disk.list(Path::new(""))? {
-                if name.starts_with("TERRACE") {
+                if name.starts_with(Manifest::PATH) {
                     disk.remove(Path::new(&name))?;
                 }
             }
-            disk.sync_dir(Path::new(""))?;
+        } else {
+            // One whose bytes a power cut took, with nothing beside it.
+            if exists_plainly(disk, RESTORING_FILE)? {
+                disk.remove(Path::new(RESTORING_FILE))?;
+            }
+            write_file(disk, Path::new(RESTORING_FILE), mark)?;
         }
-        for directory in directories.iter().filter(|path| !path.is_empty()) {
-            disk.create_dir_all(Path::new(directory))?;
-        }
-        Ok(Self { disk, directories })
+        disk.sync_dir(Path::new(""))?;
+        directories
+            .iter()
+            .try_for_each(|directory| disk.create_dir_all(Path::new(directory)))
     }
 
     /// Makes all names durable.
     ///
     /// # Errors
-    /// The device's.
-    pub fn sync(&self) -> io::Result<()> {
-        self.directories
-            .iter()
-            .try_for_each(|directory| self.disk.sync_dir(Path::new(directory)))
+    /// The devices'.
+    pub fn sync(&self) -> Result<()> {
+        for (disk, tier, name) in [(&self.flash, Tier::Flash, "flash"), (&self.large, Tier::Large, "large")] {
+            let synced = tier_directories(name)
+                .iter()
+                .chain([&""])
+                .try_for_each(|directory| disk.sync_dir(Path::new(directory)));
+            synced.map_err(|error| Error::io_on(tier, "sync what was restored", &error))?;
+        }
+        Ok(())
     }
 
     /// Says that the store is whole.
     ///
     /// # Errors
-    /// The device's.
-    pub fn complete(&self) -> io::Result<()> {
-        self.disk.remove(Path::new(RESTORING_FILE))?;
-        self.disk.sync_dir(Path::new(""))
+    /// The devices'.
+    pub fn complete(&self) -> Result<()> {
+        for (disk, tier) in [(&self.flash, Tier::Flash), (&self.large, Tier::Large)] {
+            let removed = disk
+                .remove(Path::new(RESTORING_FILE))
+                .and_then(|()| disk.sync_dir(Path::new("")));
+            removed.map_err(|error| Error::io_on(tier, "complete the restore", &error))?;
+        }
+        Ok(())
     }
+}
+
+/// A tier's directories in a store, innermost first.
+fn tier_directories(tier: &str) -> Vec<&'static str> {
+    DIRECTORIES
+        .iter()
+        .filter_map(|path| path.strip_prefix(tier)?.strip_prefix('/'))
+        .collect()
+}
+
+fn read_mark(disk: &dyn Disk) -> io::Result<Option<Vec<u8>>> {
+    match disk.open(Path::new(RESTORING_FILE), OpenMode::READ) {
+        Ok(file) => {
+            let mut bytes = vec![0; MARK_BYTES_MAX];
+            let length = file.read_up_to_at(&mut bytes, 0)?;
+            bytes.truncate(length);
+            let is_whole = bytes.starts_with(RESTORING_TEXT.as_bytes()) && bytes.ends_with(b")\n");
+            Ok(is_whole.then_some(bytes))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn refuse_unless_empty(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    if is_empty(disk, &["LOCK", RESTORING_FILE])? {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{} is not empty; restore into a new directory, and put it in place of the old one when it is there",
+        dir.display()
+    )))
+}
+
+fn random_number() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

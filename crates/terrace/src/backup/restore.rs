@@ -23,10 +23,9 @@ struct Restore<'a> {
     backup_dir: &'a Path,
     options: &'a Options,
     how: &'a RestoreOptions,
-    flash: Restored,
+    restored: Restored,
     /// The index keeps its own files, wherever the rest of the tier is.
     index: Arc<dyn Disk>,
-    large: Restored,
     damaged: Vec<String>,
 }
 
@@ -46,13 +45,9 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
     let flash = created(options.flash_disk.as_ref(), &options.flash_dir)?;
     let large = created(options.large_disk.as_ref(), &options.large_dir)?;
     let _lock = manifest::lock(&options)?;
-    Restored::check(&*flash, &options.flash_dir)?;
-    Restored::check(&*large, &options.large_dir)?;
-    let begin = |disk, tier, name| Restored::begin(disk, name).map_err(|error| write_error(tier, "begin", &error));
     let mut restore = Restore {
+        restored: Restored::begin(flash, large, &options)?,
         index: created(None, &options.flash_dir)?,
-        flash: begin(flash, Tier::Flash, "flash")?,
-        large: begin(large, Tier::Large, "large")?,
         backup,
         backup_dir,
         options: &options,
@@ -65,11 +60,13 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
     for (path, file) in first {
         restore.file(path, file)?;
     }
-    restore.sync()?;
+    restore.sync_index()?;
+    restore.restored.sync()?;
     for (path, file) in last {
         restore.file(path, file)?;
     }
-    restore.complete()?;
+    restore.restored.sync()?;
+    restore.restored.complete()?;
     Ok(RestoreReport {
         version: Version(manifest.seq),
         files: manifest.files.len() as u64,
@@ -81,10 +78,6 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
 
 fn is_tier_manifest(path: &str) -> bool {
     Path::new(path).file_name().is_some_and(|name| name == Manifest::PATH)
-}
-
-fn write_error(tier: Tier, what: &str, error: &io::Error) -> Error {
-    Error::io_on(tier, format!("{what} the restore"), error)
 }
 
 impl Restore<'_> {
@@ -99,15 +92,15 @@ impl Restore<'_> {
             }
             Ok(())
         };
-        prepare().map_err(|error| write_error(Tier::Flash, "begin", &error))
+        prepare().map_err(|error: io::Error| Error::io_on(Tier::Flash, "begin the restore", &error))
     }
 
     fn file(&mut self, path: &str, file: &BackupFile) -> Result<()> {
         let context = || format!("read {}", self.backup_dir.join(path).display());
         let (tier, disk, place) = match path.split_once('/') {
             Some(("flash", place)) if place.starts_with("index/") => (Tier::Flash, Arc::clone(&self.index), place),
-            Some(("flash", place)) => (Tier::Flash, Arc::clone(&self.flash.disk), place),
-            Some((_, place)) => (Tier::Large, Arc::clone(&self.large.disk), place),
+            Some(("flash", place)) => (Tier::Flash, Arc::clone(&self.restored.flash), place),
+            Some((_, place)) => (Tier::Large, Arc::clone(&self.restored.large), place),
             None => return Err(Error::corruption(path.to_owned(), "it is of no tier")),
         };
         let opened = self
@@ -163,31 +156,10 @@ impl Restore<'_> {
         Ok(())
     }
 
-    /// Makes everything durable but the tiers' manifests.
-    fn sync(&self) -> Result<()> {
-        let index = || {
-            for directory in ["index/tables", "index", ""] {
-                self.index.sync_dir(Path::new(directory))?;
-            }
-            self.flash.sync()
-        };
-        index().map_err(|error| write_error(Tier::Flash, "sync", &error))?;
-        self.large
-            .sync()
-            .map_err(|error| write_error(Tier::Large, "sync", &error))
-    }
-
-    /// Makes the tiers' manifests durable, and then the restore complete.
-    fn complete(&self) -> Result<()> {
-        for (restored, tier) in [(&self.flash, Tier::Flash), (&self.large, Tier::Large)] {
-            let synced = restored.disk.sync_dir(Path::new(""));
-            synced.map_err(|error| write_error(tier, "complete", &error))?;
-        }
-        for (restored, tier) in [(&self.large, Tier::Large), (&self.flash, Tier::Flash)] {
-            restored
-                .complete()
-                .map_err(|error| write_error(tier, "complete", &error))?;
-        }
-        Ok(())
+    fn sync_index(&self) -> Result<()> {
+        ["index/tables", "index", ""]
+            .iter()
+            .try_for_each(|directory| self.index.sync_dir(Path::new(directory)))
+            .map_err(|error| Error::io_on(Tier::Flash, "sync the restored index", &error))
     }
 }

@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod control;
 mod failure;
 mod http;
 mod key_text;
@@ -11,6 +12,7 @@ mod report;
 mod settings;
 mod signals;
 mod size;
+mod span;
 
 use clap::FromArgMatches as _;
 use failure::{Code, Outcome};

@@ -12,7 +12,7 @@ const FINDINGS_SHOWN: usize = 20;
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
     let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let (reads, written, queue) = (&stats.reads, &stats.written, &stats.queue);
+    let (reads, written, queue, snapshots) = (&stats.reads, &stats.written, &stats.queue, &stats.snapshots);
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {
@@ -75,6 +75,14 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
+        "snapshots": {
+            "open": snapshots.open,
+            "oldest_version": snapshots.oldest_version.map(|version| version.0),
+            "oldest_age_seconds": snapshots.oldest_age.map(|age| age.as_secs_f64()),
+            "held_segment_bytes": snapshots.held_segment_bytes,
+            "held_block_bytes": snapshots.held_block_bytes,
+            "expired": snapshots.expired,
+        },
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -109,6 +117,17 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    let snapshots = &stats.snapshots;
+    if let Some(age) = snapshots.oldest_age {
+        let _ = writeln!(
+            text,
+            "snapshots    {}, the oldest for {} s; they hold back {} on flash and {} in blocks",
+            snapshots.open,
+            age.as_secs(),
+            Size(snapshots.held_segment_bytes),
+            Size(snapshots.held_block_bytes),
+        );
+    }
     if !stats.damage.is_empty() {
         let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");
         for finding in stats.damage.iter().take(FINDINGS_SHOWN) {

@@ -30,6 +30,7 @@ pub mod io;
 mod accounting;
 mod background;
 mod backup;
+mod clock;
 mod manifest;
 mod metrics;
 #[doc(hidden)]

@@ -16,8 +16,6 @@ mod image;
 mod manifest;
 mod restore;
 mod take;
-#[cfg(test)]
-mod tests;
 mod transfer;
 
 pub use check::verify;

@@ -8,7 +8,7 @@ use super::{
     transfer::{Earlier, Source, Transfer},
 };
 use crate::{
-    Error, Result, Tier, Version,
+    Error, Result, Tier, Version, clock,
     engine::Engine,
     flash::segments::{SegmentPin, Segments},
     index::IndexImage,
@@ -16,11 +16,7 @@ use crate::{
     large::{HeldBlock, block_path},
     manifest::Manifest,
 };
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
 
 /// Takes a backup into `dir`. See [`crate::Store::backup`].
 ///
@@ -36,7 +32,6 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         .transpose()?;
     let target = Target::begin(options.target_disk.as_ref(), dir)?;
     let image = StoreImage::hold(engine)?;
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let check = || {
         if engine.log.is_closing() {
             return Err(Error::Unavailable(
@@ -56,8 +51,8 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         manifest: BackupManifest {
             store_id: engine.manifest.store_id,
             seq: image.seq,
-            time_s: time.as_secs(),
-            files: std::collections::BTreeMap::new(),
+            time_s: clock::unix_seconds(),
+            files: BTreeMap::new(),
         },
         copied_bytes: 0,
         linked_bytes: 0,

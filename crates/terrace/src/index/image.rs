@@ -89,3 +89,63 @@ impl OrderedIndex {
         Ok(Some((current, bytes)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::index::{
+        Applier, IndexOptions, OrderedIndex,
+        tests::{flash_entry, mark, open},
+    };
+    use std::fs;
+
+    fn flush(index: &OrderedIndex, applier: &mut Applier, seq: u64) {
+        for n in 0..200 {
+            applier.insert(format!("{n:04}").as_bytes(), &flash_entry(seq), seq);
+        }
+        applier.applied(seq);
+        applier.rotate(mark(seq)).unwrap();
+        index.flush_sealed(seq).unwrap();
+    }
+
+    #[test]
+    fn what_an_image_names_stays_while_it_is_held_and_opens_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (index, _) = open(dir.path());
+        let mut applier = index.applier().unwrap();
+        for seq in 1..=3 {
+            flush(&index, &mut applier, seq);
+        }
+        let image = index.image().unwrap();
+        assert_eq!(image.mark, Some(mark(3)));
+        assert!(!image.tables.is_empty());
+        // Enough for the tables of then to be merged away.
+        for seq in 4..=40 {
+            flush(&index, &mut applier, seq);
+            while index.compact(seq).unwrap() {}
+        }
+        let now = index.image().unwrap();
+        assert!(
+            image.tables.iter().all(|table| !now.tables.contains(table)),
+            "all tables are new"
+        );
+        let copy = tempfile::tempdir().unwrap();
+        fs::create_dir(copy.path().join("tables")).unwrap();
+        for table in &image.tables {
+            fs::hard_link(dir.path().join(table), copy.path().join(table)).unwrap();
+        }
+        for (path, bytes) in &image.files {
+            fs::write(copy.path().join(path), bytes).unwrap();
+        }
+        let (copied, found) = OrderedIndex::open(copy.path(), IndexOptions::default()).unwrap();
+        assert_eq!(found, Some(mark(3)));
+        assert_eq!(copied.get(b"0007").unwrap(), Some(flash_entry(3)));
+        let tables = image.tables.clone();
+        drop(image);
+        assert!(
+            tables.iter().all(|table| !dir.path().join(table).exists()),
+            "they went with it"
+        );
+        assert!(tables.iter().all(|table| copy.path().join(table).exists()));
+    }
+}

@@ -3,7 +3,7 @@
 use crate::size::Size;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{HomeStats, Stats};
+use terrace::{HomeStats, SnapshotStats, Stats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -12,7 +12,7 @@ const FINDINGS_SHOWN: usize = 20;
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
     let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let (reads, written, queue, snapshots) = (&stats.reads, &stats.written, &stats.queue, &stats.snapshots);
+    let (reads, written, queue) = (&stats.reads, &stats.written, &stats.queue);
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {
@@ -75,16 +75,20 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
-        "snapshots": {
-            "open": snapshots.open,
-            "oldest_version": snapshots.oldest_version.map(|version| version.0),
-            "oldest_age_seconds": snapshots.oldest_age.map(|age| age.as_secs_f64()),
-            "held_segment_bytes": snapshots.held_segment_bytes,
-            "held_block_bytes": snapshots.held_block_bytes,
-            "expired": snapshots.expired,
-        },
+        "snapshots": snapshots_json(&stats.snapshots),
         "damage": stats.damage,
         "failed": stats.failed,
+    })
+}
+
+fn snapshots_json(snapshots: &SnapshotStats) -> Value {
+    json!({
+        "open": snapshots.open,
+        "oldest_version": snapshots.oldest_version.map(|version| version.0),
+        "oldest_age_seconds": snapshots.oldest_age.map(|age| age.as_secs_f64()),
+        "held_segment_bytes": snapshots.held_segment_bytes,
+        "held_block_bytes": snapshots.held_block_bytes,
+        "expired": snapshots.expired,
     })
 }
 

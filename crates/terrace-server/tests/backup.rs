@@ -187,10 +187,11 @@ fn what_else_comes_to_the_socket_is_refused() {
     let ask = |request: &[u8]| {
         let mut stream = UnixStream::connect(place.path("terrace-data/flash/control.sock")).unwrap();
         stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
-        stream.write_all(request).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // What is too long is not read to its end, which may cost the answer.
+        let _ = stream.write_all(request);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();
-        std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+        let _ = std::io::Read::read_to_string(&mut stream, &mut answer);
         answer
     };
     for request in [&b"{}\n"[..], b"nonsense\n", b"", b"\xff\xfe\n", &[b'x'; 100_000]] {

@@ -150,6 +150,9 @@ impl Options {
                 self.flash_capacity_bytes
             ));
         }
+        if self.snapshot_max_age == Some(Duration::ZERO) {
+            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
+        }
         if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
             return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
         }

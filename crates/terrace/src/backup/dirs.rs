@@ -300,6 +300,18 @@ pub(super) struct Restored {
 }
 
 impl Restored {
+    /// Refuses a flash directory that holds something else than a restore that was cut short.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], the device's.
+    pub fn check(flash: &dyn Disk, options: &Options) -> Result<()> {
+        match read_mark(flash) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => refuse_unless_empty(flash, &options.flash_dir),
+            Err(error) => Err(Error::io("begin the restore", &error)),
+        }
+    }
+
     /// Begins a restore in empty directories, or again where one was cut short.
     ///
     /// # Errors

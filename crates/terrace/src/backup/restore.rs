@@ -44,6 +44,8 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
     };
     let flash = created(options.flash_disk.as_ref(), &options.flash_dir)?;
     let large = created(options.large_disk.as_ref(), &options.large_dir)?;
+    // Looked at before the lock is made there, and again after.
+    Restored::check(&*flash, &options)?;
     let _lock = manifest::lock(&options)?;
     let mut restore = Restore {
         restored: Restored::begin(flash, large, &options)?,

@@ -10,6 +10,7 @@ use super::{
     BlockInfo, LargeSpace,
     block::Block,
     block_path,
+    format::PAGE,
     meta::{BlockState, Meta, MetaBlock, encode_meta, meta_path},
 };
 use crate::{Error, Result, io::DiskFile};
@@ -53,6 +54,10 @@ impl LargeSpace {
                 // Taken back: it was made and never used.
                 continue;
             };
+            if open_bytes == Some(PAGE) {
+                // Nothing was given out in it; it may be taken back.
+                continue;
+            }
             let sealed = open_bytes.is_none() && listed.state != BlockState::Open;
             let bytes = match open_bytes {
                 Some(tail) => tail,

@@ -34,7 +34,7 @@ fn a_directory_with_something_in_it_is_left_alone() {
     );
     refused(
         Store::restore(place("empty"), &options(&place("store")), &RestoreOptions::default()),
-        "in use",
+        "is not empty",
     );
     refused(
         Store::restore(place("other"), &options(&place("new")), &RestoreOptions::default()),
@@ -45,6 +45,7 @@ fn a_directory_with_something_in_it_is_left_alone() {
         "no such directory",
     );
     assert!(!place("new").exists() && !place("nowhere").exists());
+    assert!(!place("other/flash/LOCK").exists());
 }
 
 #[test]
@@ -151,4 +152,39 @@ fn closing_the_store_ends_its_backup() {
         refused(backup.join().unwrap(), "closed");
     });
     refused(store.backup(place("late"), &BackupOptions::default()), "closed");
+}
+
+#[test]
+fn a_restore_that_was_stopped_is_refused_and_taken_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+    let store = filled(&place("store"));
+    store.backup(place("backup"), &BackupOptions::default()).unwrap();
+    let new = options(&place("new"));
+    let stopped = RestoreOptions::default();
+    stopped.progress.stop();
+    refused(Store::restore(place("backup"), &new, &stopped), "stopped");
+    refused(
+        Store::open(new.clone()),
+        "a restore into it is under way or was cut short",
+    );
+    // The part of another restore is not taken for this one's.
+    let mixed = Options {
+        large_dir: place("elsewhere"),
+        ..new.clone()
+    };
+    fs::create_dir_all(place("elsewhere/blocks")).unwrap();
+    fs::write(place("elsewhere/blocks/0000000000000001.blk"), "kept").unwrap();
+    refused(
+        Store::restore(place("backup"), &mixed, &RestoreOptions::default()),
+        "is not empty",
+    );
+    assert!(place("elsewhere/blocks/0000000000000001.blk").exists());
+    Store::restore(place("backup"), &new, &RestoreOptions::default()).unwrap();
+    assert_eq!(contents(&Store::open(new.clone()).unwrap()), contents(&store));
+    // A whole store is never written over.
+    refused(
+        Store::restore(place("backup"), &new, &RestoreOptions::default()),
+        "is not empty",
+    );
 }

@@ -11,8 +11,8 @@ const FINDINGS_SHOWN: usize = 20;
 /// The figures as JSON. Names end in their unit.
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
-    let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let (reads, written, queue) = (&stats.reads, &stats.written, &stats.queue);
+    #[rustfmt::skip]
+    let Stats { log, large, index, reads, written, queue, .. } = stats;
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {

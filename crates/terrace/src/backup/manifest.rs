@@ -29,7 +29,7 @@ const TITLE: &str = "terrace backup";
 
 /// Where a file's bytes came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(crate) enum Origin {
     /// Written for a backup.
     Copied,
     /// A second name of the store's own file.
@@ -38,7 +38,7 @@ pub(super) enum Origin {
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BackupFile {
+pub(crate) struct BackupFile {
     /// Bytes that count.
     pub bytes: u64,
     /// Length of the file; zeros behind the bytes.
@@ -53,7 +53,7 @@ pub(super) struct BackupFile {
 
 /// What a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BackupManifest {
+pub(crate) struct BackupManifest {
     /// Identity of the store.
     pub store_id: u64,
     /// The last commit in it.
@@ -90,8 +90,7 @@ impl BackupManifest {
                 file.bytes, file.length
             );
         }
-        let checksum = xxh3_128(text.as_bytes());
-        let _ = writeln!(text, "end {} {checksum:032x}", self.files.len());
+        text.push_str(&end_line(text.as_bytes(), self.files.len()));
         text
     }
 
@@ -143,6 +142,11 @@ impl BackupManifest {
         }
         (manifest.files.len() == count.parse::<usize>().ok()?).then_some(manifest)
     }
+}
+
+/// The last line behind everything before it.
+pub(crate) fn end_line(before: &[u8], files: usize) -> String {
+    format!("end {files} {:032x}\n", xxh3_128(before))
 }
 
 fn parse_file(line: &str) -> Option<(String, BackupFile)> {
@@ -224,7 +228,7 @@ mod tests {
              time 1763700000\n\
              file 4096 65536 00000000000000000000000000001234 copied 7-42-1763700000.000000001 flash/segments/00000001.seg\n\
              file 9 9 - linked - large/blocks/0000000000000001.blk\n\
-             end 2 2cca6ea4fefd2d2e9e6ff5a91ee08e6a\n"
+             end 2 6da2129cc477568760afb43965e4815f\n"
         );
         assert_eq!(decode(&text).unwrap(), sample());
     }

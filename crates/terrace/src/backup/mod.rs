@@ -18,6 +18,8 @@ mod restore;
 mod take;
 mod transfer;
 
+pub(crate) use manifest::{BackupManifest, end_line};
+
 pub use check::verify;
 pub use dirs::refuse_marked;
 pub use restore::restore;

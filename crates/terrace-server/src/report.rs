@@ -3,7 +3,7 @@
 use crate::size::Size;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{HomeStats, SnapshotStats, Stats};
+use terrace::{HomeStats, SnapshotStats, Stats, WrittenStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -11,8 +11,8 @@ const FINDINGS_SHOWN: usize = 20;
 /// The figures as JSON. Names end in their unit.
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
-    #[rustfmt::skip]
-    let Stats { log, large, index, reads, written, queue, .. } = stats;
+    let (log, large, index) = (&stats.log, &stats.large, &stats.index);
+    let (reads, queue) = (&stats.reads, &stats.queue);
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {
@@ -55,17 +55,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "false_flash_reads": reads.false_flash_reads,
             "block_reads": reads.block_reads,
         },
-        "written": {
-            "user_bytes": written.user_bytes,
-            "flash_user_bytes": written.flash_user_bytes,
-            "flash_padding_bytes": written.flash_padding_bytes,
-            "flash_reinserted_bytes": written.flash_reinserted_bytes,
-            "index_bytes": written.index_bytes,
-            "compaction_bytes": written.compaction_bytes,
-            "large_user_bytes": written.large_user_bytes,
-            "large_destaged_bytes": written.large_destaged_bytes,
-            "write_amplification": written.write_amplification(),
-        },
+        "written": written_json(&stats.written),
         "queue": {
             "overlay_bytes": queue.overlay_bytes,
             "frames": queue.frames,
@@ -78,6 +68,20 @@ pub fn stats_json(stats: &Stats) -> Value {
         "snapshots": snapshots_json(&stats.snapshots),
         "damage": stats.damage,
         "failed": stats.failed,
+    })
+}
+
+fn written_json(written: &WrittenStats) -> Value {
+    json!({
+        "user_bytes": written.user_bytes,
+        "flash_user_bytes": written.flash_user_bytes,
+        "flash_padding_bytes": written.flash_padding_bytes,
+        "flash_reinserted_bytes": written.flash_reinserted_bytes,
+        "index_bytes": written.index_bytes,
+        "compaction_bytes": written.compaction_bytes,
+        "large_user_bytes": written.large_user_bytes,
+        "large_destaged_bytes": written.large_destaged_bytes,
+        "write_amplification": written.write_amplification(),
     })
 }
 

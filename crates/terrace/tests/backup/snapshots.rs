@@ -1,8 +1,11 @@
 //! Snapshots that grow too old, and what the statistics say of those that hold something back.
 
-use crate::{contents, fill, options};
-use std::time::{Duration, Instant};
-use terrace::{Error, Options, ScanRange, Store};
+use crate::{common::bytes, contents, fill, options};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+use terrace::{Batch, Durability, Error, Options, ScanRange, Snapshot, Store};
 
 /// Writes until something is held back, or for some seconds.
 fn write_until(store: &Store, done: impl Fn() -> bool) {
@@ -86,5 +89,100 @@ fn a_snapshot_that_is_too_old_says_so_and_holds_nothing_back() {
     assert!(store.stats().snapshots.expired >= 1);
     // New ones are read as ever, and what the store takes for itself does not age.
     assert_eq!(contents(&store).len(), seen.len());
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+const KEYS: u64 = 24;
+
+/// Tiny, small and large values that say which round they are of.
+fn value(key: u64, round: u64) -> Vec<u8> {
+    let length = [40, 2_000, 7_000, 30_000][(key % 4) as usize];
+    let mut value = bytes(key << 40 | round, length);
+    value[..8].copy_from_slice(&round.to_le_bytes());
+    value
+}
+
+fn round_of(key: u64, found: &[u8]) -> u64 {
+    let round = u64::from_le_bytes(found[..8].try_into().unwrap());
+    assert!(found == value(key, round), "key {key}: not what round {round} wrote");
+    round
+}
+
+/// Reads by a snapshot until it is too old: everything it sees is of one round.
+fn read_until_too_old(snapshot: &Snapshot, reads: &AtomicU64) -> Error {
+    let mut rounds = None;
+    let mut check = |key: u64, found: &[u8]| {
+        let round = round_of(key, found);
+        assert_eq!(*rounds.get_or_insert(round), round, "key {key} of another round");
+        reads.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut all = || -> terrace::Result<()> {
+        for key in 0..KEYS {
+            let found = snapshot.get(format!("{key:02}"))?.expect("it was always there");
+            check(key, &found.value);
+        }
+        let scan = snapshot.scan(ScanRange::all())?;
+        for (key, item) in (0..KEYS).zip(scan) {
+            check(key, &item?.value()?);
+        }
+        Ok(())
+    };
+    loop {
+        if let Err(error) = all() {
+            return error;
+        }
+    }
+}
+
+/// Each batch writes all keys anew, and the ring is so small that what a snapshot sees is gone soon after it is too old.
+#[test]
+fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_too_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        snapshot_max_age: Some(Duration::from_millis(15)),
+        flash_capacity_bytes: 3 << 20,
+        ..options(dir.path())
+    })
+    .unwrap();
+    let write = |round: u64| {
+        let mut batch = Batch::new();
+        for key in 0..KEYS {
+            batch.put(format!("{key:02}"), value(key, round));
+        }
+        store.write(batch, Durability::Buffered).unwrap();
+    };
+    write(0);
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
+    let refused: u64 = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut refused = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        match read_until_too_old(&store.snapshot().unwrap(), &reads) {
+                            Error::SnapshotTooOld { .. } => refused += 1,
+                            error => panic!("{error}"),
+                        }
+                    }
+                    refused
+                })
+            })
+            .collect();
+        let start = Instant::now();
+        for round in 1.. {
+            write(round);
+            if start.elapsed() > Duration::from_secs(4) || readers.iter().any(|reader| reader.is_finished()) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum()
+    });
+    let stats = store.stats();
+    assert!(
+        refused > 20 && reads.load(Ordering::Relaxed) > 500,
+        "{refused} {reads:?}"
+    );
+    assert!(stats.log.segments_recycled > 5, "{stats:?}");
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

@@ -21,8 +21,10 @@ use terrace::{BackupOptions, BackupProgress, Store};
 
 /// Requests at a time.
 const REQUESTS_MAX: usize = 4;
-/// Time for a request to arrive, and for a peer to take an answer.
-const PEER_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for a request to arrive: it is sent at once, and the server's end waits for it.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time for a peer to take an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often progress is told.
 const TELL_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the socket is looked at; what a person would not notice.
@@ -108,8 +110,8 @@ fn listen(listener: &UnixListener, store: &Store, stop: &AtomicBool) {
 
 fn converse(stream: &UnixStream, store: &Store, stop: &AtomicBool, is_busy: bool) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PEER_TIME_MAX))?;
-    stream.set_write_timeout(Some(PEER_TIME_MAX))?;
+    stream.set_read_timeout(Some(REQUEST_TIME_MAX))?;
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
     let refuse = |message: &str| Answer::Failed {
         code: Code::Error,
         message: message.to_owned(),

@@ -16,6 +16,7 @@ pub type Target = fn(&[u8]) -> bool;
 pub const TARGETS: &[(&str, Target)] = &[
     ("accounting", accounting),
     ("attributes_decode", attributes_decode),
+    ("backup_manifest", backup_manifest),
     ("block_header", block_header),
     ("chunk", chunk),
     ("deleted_ranges", deleted_ranges),

@@ -1,6 +1,6 @@
 //! The command line, defined once: names, help, defaults.
 
-use crate::{failure::EXIT_CODES, settings::Layer, time_span::TimeSpan};
+use crate::{failure::EXIT_CODES, settings::Layer, size::Size, time_span::TimeSpan};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -64,6 +64,15 @@ pub enum Command {
     ///
     /// For a store that does not open. Stop whatever uses it first. Says what it could not know.
     Repair(JsonArgs),
+    /// Copy a store, running or not, to a directory of its own
+    ///
+    /// A running `serve` is asked to do it; reads and writes go on meanwhile. Files that never change are linked where the
+    /// directory is on the store's file system. Complete when BACKUP is in it; one that was cut short begins again.
+    Backup(BackupArgs),
+    /// Copy a backup to a new store
+    ///
+    /// Give the new store's place with --store, or --flash and --large; it must be empty. The backup stays as it is.
+    Restore(RestoreArgs),
 }
 
 /// Arguments of `serve`.
@@ -192,6 +201,41 @@ pub struct StatArgs {
     /// Key of one object instead of the whole store
     pub key: Option<OsString>,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+pub struct BackupArgs {
+    /// Directory of the backup, new or empty
+    pub dir: PathBuf,
+    /// Earlier backup on the same file system: take from there what has not changed
+    #[arg(long, value_name = "EARLIER")]
+    pub onto: Option<PathBuf>,
+    /// Link nothing from the store, so that damage to the store's files is not the backup's
+    #[arg(long)]
+    pub copy: bool,
+    /// Copy at most this much per second
+    #[arg(long, value_name = "SIZE")]
+    pub rate: Option<Size>,
+    /// Check the backup in DIR instead: every checksum, and everything read as from a store
+    #[arg(long, conflicts_with_all = ["onto", "copy", "rate"])]
+    pub verify: bool,
+    /// Print the report as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Directory of a complete backup
+    pub backup: PathBuf,
+    /// Go on where a file of the backup is damaged; what is in it is lost
+    #[arg(long)]
+    pub keep_damaged: bool,
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 }

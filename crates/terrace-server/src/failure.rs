@@ -2,6 +2,7 @@
 //!
 //! The codes are part of the interface: scripts branch on them. docs/cli.md lists them.
 
+use serde::{Deserialize, Serialize};
 use std::{fmt, io, process::ExitCode};
 use terrace::Error;
 
@@ -9,7 +10,8 @@ use terrace::Error;
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Exit codes, by what the caller can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum Code {
     /// Something failed: I/O, a directory that holds no store, an address in use.

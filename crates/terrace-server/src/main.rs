@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod control;
 mod failure;
 mod http;
 mod key_text;

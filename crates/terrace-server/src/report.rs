@@ -3,7 +3,7 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{FlashIndexStats, HomeStats, Stats, SweepStats};
+use terrace::{FlashIndexStats, HomeStats, SnapshotStats, Stats, SweepStats, WrittenStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -12,7 +12,7 @@ const FINDINGS_SHOWN: usize = 20;
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
     let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let (reads, written, queue) = (&stats.reads, &stats.written, &stats.queue);
+    let (reads, queue) = (&stats.reads, &stats.queue);
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {
@@ -51,17 +51,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "false_flash_reads": reads.false_flash_reads,
             "block_reads": reads.block_reads,
         },
-        "written": {
-            "user_bytes": written.user_bytes,
-            "flash_user_bytes": written.flash_user_bytes,
-            "flash_padding_bytes": written.flash_padding_bytes,
-            "flash_reinserted_bytes": written.flash_reinserted_bytes,
-            "index_bytes": written.index_bytes,
-            "compaction_bytes": written.compaction_bytes,
-            "large_user_bytes": written.large_user_bytes,
-            "large_destaged_bytes": written.large_destaged_bytes,
-            "write_amplification": written.write_amplification(),
-        },
+        "written": written_json(&stats.written),
         "queue": {
             "overlay_bytes": queue.overlay_bytes,
             "frames": queue.frames,
@@ -72,6 +62,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "snapshots": queue.snapshots,
         },
         "sweep": sweep_json(&stats.sweep),
+        "snapshots": snapshots_json(&stats.snapshots),
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -92,6 +83,31 @@ fn sweep_json(sweep: &SweepStats) -> Value {
         "dropped_deleted": sweep.dropped_deleted,
         "expiry_passes": sweep.expiry_passes,
         "earliest_expiry": sweep.earliest_expiry.map(|time| Moment(time).to_string()),
+    })
+}
+
+fn written_json(written: &WrittenStats) -> Value {
+    json!({
+        "user_bytes": written.user_bytes,
+        "flash_user_bytes": written.flash_user_bytes,
+        "flash_padding_bytes": written.flash_padding_bytes,
+        "flash_reinserted_bytes": written.flash_reinserted_bytes,
+        "index_bytes": written.index_bytes,
+        "compaction_bytes": written.compaction_bytes,
+        "large_user_bytes": written.large_user_bytes,
+        "large_destaged_bytes": written.large_destaged_bytes,
+        "write_amplification": written.write_amplification(),
+    })
+}
+
+fn snapshots_json(snapshots: &SnapshotStats) -> Value {
+    json!({
+        "open": snapshots.open,
+        "oldest_version": snapshots.oldest_version.map(|version| version.0),
+        "oldest_age_seconds": snapshots.oldest_age.map(|age| age.as_secs_f64()),
+        "held_segment_bytes": snapshots.held_segment_bytes,
+        "held_block_bytes": snapshots.held_block_bytes,
+        "expired": snapshots.expired,
     })
 }
 
@@ -133,6 +149,17 @@ pub fn stats_text(stats: &Stats) -> String {
     }
     if let Some(time) = stats.sweep.earliest_expiry {
         let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
+    }
+    let snapshots = &stats.snapshots;
+    if let Some(age) = snapshots.oldest_age {
+        let _ = writeln!(
+            text,
+            "snapshots    {}, the oldest for {} s; they hold back {} on flash and {} in blocks",
+            snapshots.open,
+            age.as_secs(),
+            Size(snapshots.held_segment_bytes),
+            Size(snapshots.held_block_bytes),
+        );
     }
     if !stats.damage.is_empty() {
         let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");

@@ -3,6 +3,7 @@
 //! A span is a whole number and a unit; several may follow each other (`1h30m`). Anything else is refused with an example,
 //! never guessed: a bare number could mean anything.
 
+use serde::{Deserialize, Deserializer, de};
 use std::{
     fmt,
     str::FromStr,
@@ -21,6 +22,13 @@ const UNITS: [(&str, u64); 6] = [
     ("d", 86_400_000),
     ("w", 604_800_000),
 ];
+
+impl<'de> Deserialize<'de> for TimeSpan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
 
 impl FromStr for TimeSpan {
     type Err = String;

@@ -52,3 +52,8 @@ impl fmt::Debug for Clock {
         f.debug_struct("Clock").finish_non_exhaustive()
     }
 }
+
+/// Seconds since 1970, for what is dated for people; 0 if the clock is set before that. Nothing that must be right depends on it.
+pub fn unix_seconds() -> u64 {
+    to_ms(SystemTime::now()) / 1000
+}

@@ -9,6 +9,7 @@ use crate::{
     index::OrderedIndex,
     io::Disk,
     large::LargeSpace,
+    manifest::Manifest,
     metrics::Metrics,
     read::{cache::ValueCache, snapshots::Snapshots},
     write::{log::CommitLog, stream::UnsyncedLarge},
@@ -27,6 +28,8 @@ use std::{
 pub struct Engine {
     /// As opened.
     pub options: Options,
+    /// Which store it is.
+    pub manifest: Manifest,
     /// The flash tier's device.
     pub flash_disk: Arc<dyn Disk>,
     /// The commit log and the overlay.
@@ -72,6 +75,8 @@ pub struct Parts {
     /// See [`Engine`].
     pub options: Options,
     /// See [`Engine`].
+    pub manifest: Manifest,
+    /// See [`Engine`].
     pub flash_disk: Arc<dyn Disk>,
     /// See [`Engine`].
     pub log: CommitLog,
@@ -103,10 +108,11 @@ impl Engine {
             heat,
             cache: ValueCache::new(parts.options.cache_bytes),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
-            snapshots: Arc::default(),
+            snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
+            manifest: parts.manifest,
             flash_disk: parts.flash_disk,
             log: parts.log,
             index: parts.index,

@@ -3,7 +3,7 @@
 //! A failed write's outcome may be unknown; where it is, the message says so and the store refuses
 //! further writes until it is opened again (see docs/durability.md).
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 /// Shorthand for a result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -70,6 +70,17 @@ pub enum Error {
     /// The store was closed, or opened read-only, and cannot do this.
     #[error("{0}")]
     Unavailable(&'static str),
+
+    /// A snapshot or scan is older than the store keeps what they see. Take a new one.
+    #[error(
+        "the snapshot of version {version} is older than the {max_age:?} for which the store keeps snapshots; take a new one, or raise the limit"
+    )]
+    SnapshotTooOld {
+        /// The version it saw.
+        version: u64,
+        /// The limit.
+        max_age: Duration,
+    },
 
     /// An operation of the operating system failed.
     #[error("{context}: {message}")]

@@ -3,16 +3,31 @@
 use crate::{
     Attributes,
     accounting::Accounting,
+    backup::{BackupManifest, end_line},
     expiry,
     flash::free_list::{decode_free_list, encode_free_list},
     manifest::Manifest,
     ranges::{DeletedRange, stored},
 };
+use std::path::Path;
 
 /// Reads a manifest; gives what it encodes to.
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
+}
+
+/// Reads the manifest of a backup; gives what it encodes to.
+#[must_use]
+pub fn backup_manifest(bytes: &[u8]) -> Option<Vec<u8>> {
+    let manifest = BackupManifest::decode(bytes, Path::new("BACKUP")).ok()?;
+    Some(manifest.encode().into_bytes())
+}
+
+/// The last line of a backup's manifest, behind everything before it.
+#[must_use]
+pub fn backup_manifest_end(before: &[u8], files: usize) -> String {
+    end_line(before, files)
 }
 
 /// Reads the store's own part of a mark's payload; gives what it encodes to and what follows it.

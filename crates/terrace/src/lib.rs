@@ -34,6 +34,7 @@ pub mod io;
 
 mod accounting;
 mod background;
+mod backup;
 mod manifest;
 mod metrics;
 #[doc(hidden)]
@@ -52,6 +53,7 @@ mod test_common;
 #[cfg(test)]
 mod tests;
 
+pub use backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport};
 pub use batch::Batch;
 pub use clock::Clock;
 pub use error::{Error, Result, Tier};

@@ -6,7 +6,7 @@
 //! finished with the same identity. The other way around it would be a store whose flash tier is missing.
 
 use crate::{
-    Error, Options, Result, Tier,
+    Error, Options, Result, Tier, backup,
     io::{Disk, OpenMode},
     mutation::{Mutation, unless},
 };
@@ -53,6 +53,16 @@ enum Found {
 }
 
 impl Manifest {
+    /// Where it is in a tier's directory.
+    pub const PATH: &str = FILE;
+
+    /// The manifest of a tier of the same store.
+    #[must_use]
+    pub const fn of(mut self, tier: Tier) -> Self {
+        self.tier = Self::number(tier);
+        self
+    }
+
     /// A manifest's bytes.
     pub(crate) fn encode(&self) -> [u8; MANIFEST_BYTES] {
         let mut bytes = [0; MANIFEST_BYTES];
@@ -167,6 +177,7 @@ impl Manifest {
         large: &dyn Disk,
         otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
     ) -> Result<(Self, Vec<Tier>)> {
+        backup::refuse_marked(options, flash)?;
         let tiers = [
             (Tier::Flash, flash, &options.flash_dir),
             (Tier::Large, large, &options.large_dir),
@@ -233,6 +244,7 @@ impl Manifest {
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
     pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
+        backup::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
         let refuse = |path: &Path, reason: &str| {

@@ -1,8 +1,9 @@
 //! Counters and latencies, and the picture made of them.
 
 use crate::{
-    CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, Stats,
-    SweepStats, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
+    CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, SnapshotStats,
+    Stats, SweepStats, Version, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
+    read::snapshots::SnapshotFigures,
 };
 use std::{
     sync::{
@@ -175,6 +176,8 @@ pub struct Metrics {
     pub dropped_deleted: AtomicU64,
     /// Walks over the index in search of expired objects.
     pub expiry_passes: AtomicU64,
+    /// Bytes of dead blocks that only a snapshot keeps.
+    pub held_block_bytes: AtomicU64,
     /// Calls.
     pub get: Operation,
     /// Calls.
@@ -227,6 +230,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let reinserted = load(&metrics.reinserted_bytes);
     let index = engine.index.stats();
     let heat = engine.heat.stats();
+    let snapshots = engine.snapshots.figures();
     Stats {
         heat,
         inline: engine.accounting.stats(HomeKind::Inline),
@@ -280,9 +284,10 @@ pub fn stats(engine: &Engine) -> Stats {
             durable_seq: engine.log.writer.durable_seq(),
             syncs: load(&written.syncs),
             applied_seq: engine.log.applied_seq(),
-            snapshots: engine.snapshots.count(),
+            snapshots: snapshots.count,
         },
         sweep: sweep_stats(engine),
+        snapshots: snapshot_stats(engine, snapshots),
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
@@ -299,6 +304,25 @@ fn sweep_stats(engine: &Engine) -> SweepStats {
         dropped_deleted: load(&metrics.dropped_deleted),
         expiry_passes: load(&metrics.expiry_passes),
         earliest_expiry: earliest_ms.map(expiry::from_ms),
+    }
+}
+
+/// What the snapshots hold back: drained segments and dead blocks that the index has done with.
+fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
+    let segments = &engine.log.segments;
+    let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
+    let oldest_seq = figures.oldest.map_or(u64::MAX, |(seq, _)| seq);
+    let held = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Drained)
+        .filter(|segment| segment.drained_seq() <= persisted_seq && segment.drained_seq() > oldest_seq);
+    SnapshotStats {
+        open: figures.count,
+        oldest_version: figures.oldest.map(|(seq, _)| Version(seq)),
+        oldest_age: figures.oldest.map(|(_, age)| age),
+        held_segment_bytes: held.count() as u64 * segments.segment_bytes(),
+        held_block_bytes: engine.metrics.held_block_bytes.load(Ordering::Relaxed),
+        expired: figures.expired,
     }
 }
 

@@ -68,6 +68,9 @@ pub struct Options {
     pub promotion_bytes_per_day: Option<u64>,
     /// What part of a key names its group: objects of one group are of one heat.
     pub group_rule: GroupRule,
+    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
+    /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
+    pub snapshot_max_age: Option<Duration>,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// The clock that expiries are held against; the operating system's.
@@ -111,6 +114,7 @@ impl Options {
             copies_share_percent: 50,
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
+            snapshot_max_age: None,
             direct_io: true,
             clock: Clock::default(),
             sweep_interval: Duration::from_secs(60),
@@ -171,6 +175,9 @@ impl Options {
                 "copies share {} must be at most 80 per cent: the log needs the rest",
                 self.copies_share_percent
             ));
+        }
+        if self.snapshot_max_age == Some(Duration::ZERO) {
+            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
         }
         if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
             return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());

@@ -87,10 +87,8 @@ pub fn open(mut options: Options) -> Result<Engine> {
             read_only: options.read_only,
         },
     )?;
-    let mut damage = Vec::new();
-    for block in &report.missing {
-        damage.push(format!("block {block:016x} is gone; the values in it are lost"));
-    }
+    let gone = |block: &u64| format!("block {block:016x} is gone; the values in it are lost");
+    let mut damage: Vec<String> = report.missing.iter().map(gone).collect();
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
     let restored = mark
@@ -131,6 +129,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     log.ranges = Ranges::starting_with(stored.ranges);
     Engine::new(Parts {
         options,
+        manifest,
         flash_disk,
         log,
         index: Arc::new(index),

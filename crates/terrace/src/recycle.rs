@@ -416,7 +416,7 @@ impl Recycler {
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
         // A scan without a snapshot may find that the state it asks for is gone.
-        let held = engine.snapshots.register(|| engine.log.applied_seq());
+        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
         for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
             let (key, entry) = item?;
             let Home::Flash { address } = entry.home else { continue };
@@ -470,6 +470,7 @@ impl Recycler {
         // not do: a block dies while its last commit is being applied.)
         let committed = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
+        self.count_held_blocks();
         for block in dead {
             let seen = *self.dead_blocks.entry(block).or_insert(committed);
             let may_go = self.may_reuse(seen) || active(Mutation::BlockBeforePersisted);
@@ -481,6 +482,25 @@ impl Recycler {
             }
         }
         Ok(())
+    }
+
+    /// Counts the dead blocks that only a snapshot keeps.
+    fn count_held_blocks(&self) {
+        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let watermark_seq = self.engine.watermark_seq();
+        let is_held = |&(_, &seen): &(&u64, &u64)| seen <= persisted_seq && seen > watermark_seq;
+        let held: Vec<u64> = self
+            .dead_blocks
+            .iter()
+            .filter(is_held)
+            .map(|(block, _)| *block)
+            .collect();
+        let bytes = if held.is_empty() {
+            0
+        } else {
+            self.engine.large.bytes_of(&held)
+        };
+        self.engine.metrics.held_block_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.

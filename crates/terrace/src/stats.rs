@@ -1,5 +1,8 @@
 //! What a store tells about itself.
 
+use crate::Version;
+use std::time::Duration;
+
 /// A picture of the store at one moment. Sizes in bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
@@ -29,6 +32,8 @@ pub struct Stats {
     pub queue: QueueStats,
     /// Objects that expired or were deleted by a range, and are not or were swept.
     pub sweep: SweepStats,
+    /// Open snapshots and what they hold back.
+    pub snapshots: SnapshotStats,
     /// Operations and how long they took.
     pub operations: Vec<OperationStats>,
     /// What recovery found damaged when the store was opened, in words.
@@ -258,6 +263,23 @@ pub struct SweepStats {
     pub expiry_passes: u64,
     /// No object expires before this; `None` if none does.
     pub earliest_expiry: Option<std::time::SystemTime>,
+}
+
+/// Open snapshots and scans, and what they hold back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SnapshotStats {
+    /// How many are open, those of the store itself (verifying, the beginning of a backup) included.
+    pub open: u64,
+    /// The version that the oldest sees.
+    pub oldest_version: Option<Version>,
+    /// Its age.
+    pub oldest_age: Option<Duration>,
+    /// Segments of the flash log that are only kept for snapshots.
+    pub held_segment_bytes: u64,
+    /// Blocks that are only kept for snapshots.
+    pub held_block_bytes: u64,
+    /// Snapshots that became older than the limit, since open.
+    pub expired: u64,
 }
 
 /// One operation's count and latencies since open.

@@ -1,13 +1,14 @@
 //! The store: the interface over the engine. Each call checks, measures, and hands over to `write` or `read`.
 
 use crate::{
-    Batch, Condition, Durability, Error, Object, ObjectInfo, Options, PutOptions, Reader, RepairReport, Result, Scan,
-    ScanRange, Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions, background, engine::Engine,
-    manifest, metrics::StreamClock, read, recover, repair, verify, write,
+    BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
+    Options, PutOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange, Snapshot, Stats,
+    ValueWriter, VerifyReport, Version, WriterOptions, background, backup, engine::Engine, manifest,
+    metrics::StreamClock, read, recover, repair, verify, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{fs::File, ops::Range, sync::Arc, thread::JoinHandle};
+use std::{fs::File, ops::Range, path::Path, sync::Arc, thread::JoinHandle};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone)]
@@ -244,6 +245,34 @@ impl Store {
     /// If the store cannot be read at all; findings are in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         verify::verify(self.engine())
+    }
+
+    /// Takes a backup of the running store into `dir`, which must be empty or hold a backup that was cut short. It holds
+    /// exactly the state after one commit, no earlier than the last one before the call. Reads and writes go on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the directory holds something else or the earlier backup is another store's,
+    /// [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
+    pub fn backup(&self, dir: impl AsRef<Path>, options: &BackupOptions) -> Result<BackupReport> {
+        backup::take(self.engine(), dir.as_ref(), options)
+    }
+
+    /// Copies a backup to the directories that `options` names, which must be empty, and checks it on the way. Nothing else
+    /// of `options` matters. The store is then opened like any other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if the backup is none or not complete,
+    /// [`Error::Corruption`] if a file of it is damaged, the devices'.
+    pub fn restore(backup: impl AsRef<Path>, options: &Options, how: &RestoreOptions) -> Result<RestoreReport> {
+        backup::restore(backup.as_ref(), options, how)
+    }
+
+    /// Checks a backup: every checksum of its manifest; then the copy is opened, read-only, and everything in it read.
+    ///
+    /// # Errors
+    /// If there is no complete backup; findings are in what is returned.
+    pub fn verify_backup(backup: impl AsRef<Path>, progress: &BackupProgress) -> Result<BackupCheck> {
+        backup::verify(backup.as_ref(), progress)
     }
 
     /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open anywhere. Takes some 100 bytes

@@ -34,7 +34,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         ..VerifyReport::default()
     };
     engine.log.wait_applied()?;
-    let register = || engine.snapshots.register(|| engine.log.applied_seq());
+    let register = || engine.snapshots.register_for_good(|| engine.log.applied_seq());
     let (ranges, snapshot) = engine.log.ranges.current_with(register);
     let presence = Presence::at(ranges, snapshot.seq, &engine.options.clock);
     let mut live_block_bytes = 0;

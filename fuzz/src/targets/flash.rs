@@ -1,4 +1,4 @@
-//! Targets of the flash log and of the manifest.
+//! Targets of the flash log and of the manifests.
 
 use super::{as_is_and_signed, sign_at};
 use terrace::{
@@ -26,6 +26,37 @@ pub fn manifest(data: &[u8]) -> bool {
     as_is_and_signed(data, check, |bytes| {
         let end = bytes.len();
         sign_at(bytes, 8, 12..end);
+    })
+}
+
+/// What is read of a backup's manifest encodes to one that reads the same.
+///
+/// # Panics
+/// If a property is broken.
+pub fn backup_manifest(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let Some(encoded) = fuzzing::backup_manifest(bytes) else {
+            return false;
+        };
+        assert_eq!(
+            fuzzing::backup_manifest(&encoded).as_ref(),
+            Some(&encoded),
+            "its own form reads differently"
+        );
+        true
+    };
+    as_is_and_signed(data, check, |bytes| {
+        let lines = |bytes: &[u8]| {
+            bytes
+                .split_inclusive(|&byte| byte == b'\n')
+                .map(<[u8]>::to_vec)
+                .collect::<Vec<_>>()
+        };
+        let mut lines = lines(bytes);
+        lines.pop();
+        let files = lines.iter().filter(|line| line.starts_with(b"file ")).count();
+        *bytes = lines.concat();
+        bytes.extend_from_slice(fuzzing::backup_manifest_end(bytes, files).as_bytes());
     })
 }
 

@@ -1,5 +1,6 @@
 //! One function per command. Each opens the store as gently as it can: commands that only look open it read-only.
 
+mod backup;
 mod listing;
 mod objects;
 mod serve;
@@ -35,6 +36,8 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         },
         Command::Verify(args) => store::verify(args.json, settings),
         Command::Repair(args) => store::repair(args.json, settings),
+        Command::Backup(args) => backup::backup(&args, settings),
+        Command::Restore(args) => backup::restore(&args, &settings),
     }
 }
 

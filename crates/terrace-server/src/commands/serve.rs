@@ -6,6 +6,7 @@
 use super::{Access, close, open, print_json};
 use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
+    control::Control,
     failure::{Code, Failure, Outcome},
     http::{self, App, ImportWatch},
     key_text,
@@ -68,6 +69,10 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         .local_addr()
         .map_err(|error| Failure::io("listening", &error))?;
     let store = open(&settings, Access::Create)?;
+    let control = Control::start(store.clone(), &settings.options.flash_dir);
+    if let Err(failure) = &control {
+        eprintln!("warning: backups of the running store are not possible: {failure}");
+    }
     announce(address);
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
@@ -81,6 +86,9 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     if let Some(importing) = importing {
         // It sees the flag itself; a panic in it has been printed already.
         let _ = importing.join();
+    }
+    if let Ok(control) = control {
+        control.stop();
     }
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);

@@ -70,6 +70,7 @@ impl Collector for Figures {
         self.sizes(&mut out)?;
         self.under_way(&mut out)?;
         self.swept(&mut out)?;
+        self.snapshots(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -271,6 +272,31 @@ impl Figures {
             "terrace_expiry_passes",
             "Walks over the index for expired objects since open",
             sweep.expiry_passes,
+        )
+    }
+
+    /// Snapshots and what they hold back.
+    fn snapshots(&self, out: &mut Out<'_>) -> fmt::Result {
+        let snapshots = &self.0.snapshots;
+        out.gauge_f64(
+            "terrace_snapshot_oldest_age_seconds",
+            "Age of the oldest snapshot, 0 if there is none",
+            snapshots.oldest_age.map_or(0.0, |age| age.as_secs_f64()),
+        )?;
+        let held = [
+            ("flash", snapshots.held_segment_bytes),
+            ("large", snapshots.held_block_bytes),
+        ];
+        out.gauges(
+            "terrace_snapshot_held_bytes",
+            "Bytes of segments and blocks that only snapshots keep",
+            "tier",
+            held,
+        )?;
+        out.counter(
+            "terrace_snapshots_expired",
+            "Snapshots that became older than the limit, since open",
+            snapshots.expired,
         )
     }
 

@@ -14,6 +14,7 @@ mod tests;
 use crate::{
     failure::{Failure, Outcome},
     size::Size,
+    time_span::TimeSpan,
 };
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
@@ -60,6 +61,9 @@ pub struct Layer {
     /// RAM for cached values, 0 for none [default: 256MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
+    /// Longest a snapshot or scan keeps old data, like 6h [default: as long as it is open]
+    #[arg(long, global = true, value_name = "SPAN", hide_short_help = true)]
+    pub snapshot_max_age: Option<TimeSpan>,
     /// When a write counts as done [default: sync]
     #[arg(long, global = true, value_name = "WHEN", hide_short_help = true)]
     pub durability: Option<DurabilityChoice>,
@@ -113,6 +117,7 @@ impl Layer {
             segment_size: self.segment_size.or(below.segment_size),
             flash_capacity: self.flash_capacity.or(below.flash_capacity),
             cache: self.cache.or(below.cache),
+            snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
             listen: self.listen.or(below.listen),
         }
@@ -171,6 +176,7 @@ impl Layer {
                 *option = bytes;
             }
         }
+        options.snapshot_max_age = self.snapshot_max_age.map(|TimeSpan(span)| span);
         options.validate()?;
         let durability = match self.durability {
             None | Some(DurabilityChoice::Sync) => Durability::Sync,

@@ -56,6 +56,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         segment_size: Some(Size(1 << 20)),
         flash_capacity: Some(Size(8 << 20)),
         cache: Some(Size(0)),
+        snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
         listen: Some(([127, 0, 0, 1], 80).into()),
     };
@@ -68,6 +69,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         ("segment-size", "1MiB"),
         ("flash-capacity", "8 MiB"),
         ("cache", "0"),
+        ("snapshot-max-age", "15m"),
         ("durability", "buffered"),
         ("listen", "127.0.0.1:80"),
     ];

@@ -180,7 +180,10 @@ impl Promoter {
             ScanRange::prefix(&group.prefix).end,
         );
         // A scan without a snapshot may find that the state it asks for is gone.
-        let held = self.engine.snapshots.register(|| self.engine.log.applied_seq());
+        let held = self
+            .engine
+            .snapshots
+            .register_for_good(|| self.engine.log.applied_seq());
         let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
             return;
         };

@@ -107,7 +107,7 @@ impl OrderedIndex {
         ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
     }
 
-    fn check_usable(&self) -> Result<()> {
+    pub(super) fn check_usable(&self) -> Result<()> {
         match &*self.failed.lock() {
             Some(reason) => Err(Error::Failed(reason.clone())),
             None => Ok(()),

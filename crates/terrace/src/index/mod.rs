@@ -50,6 +50,7 @@ mod applier;
 mod background;
 mod entry;
 mod errors;
+mod image;
 mod mark;
 mod open;
 mod scan;
@@ -66,6 +67,7 @@ mod tests;
 
 pub use applier::Applier;
 pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
+pub use image::IndexImage;
 pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
 

@@ -36,7 +36,7 @@ const OPEN_FILES_MAX: usize = 512;
 const FIRST_LEVEL_RUNS: u8 = 8;
 /// File naming the current state.
 pub(super) const CURRENT_FILE: &str = "current";
-const TABLES_DIR: &str = "tables";
+pub(super) const TABLES_DIR: &str = "tables";
 
 impl OrderedIndex {
     /// Opens or creates the index in `dir` and returns the newest mark on flash: what comes after its seq is to be

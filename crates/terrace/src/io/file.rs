@@ -148,6 +148,15 @@ impl Disk for FileDisk {
     fn counters(&self) -> DiskCounters {
         self.counters.load()
     }
+
+    fn host_path(&self, path: &Path) -> Option<PathBuf> {
+        self.resolve(path).ok()
+    }
+
+    fn link(&self, host_path: &Path, to: &Path) -> io::Result<()> {
+        let to = self.resolve(to)?;
+        fs::hard_link(host_path, &to).map_err(|error| at("link", &to, error))
+    }
 }
 
 /// Creates `path` and its parents, and syncs the parent of each directory it created.

@@ -20,7 +20,11 @@ pub use buffer::AlignedBuffer;
 pub use file::FileDisk;
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 
-use std::{fmt, io, path::Path, sync::Arc};
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 /// Unit of alignment for direct I/O and of frames on flash, in bytes.
 pub const PAGE_BYTES: usize = 4096;
@@ -103,6 +107,17 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn available_bytes(&self) -> io::Result<u64>;
     /// Counters of what this disk was asked to do since it was opened.
     fn counters(&self) -> DiskCounters;
+    /// Where a file, or the root for an empty path, is in the operating system's file system, if it is there.
+    fn host_path(&self, _path: &Path) -> Option<PathBuf> {
+        None
+    }
+    /// Gives a file of the operating system's file system a second name on this disk (a hard link).
+    ///
+    /// # Errors
+    /// `Unsupported` if this disk is no part of that file system, or the operating system's.
+    fn link(&self, _host_path: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// An open file of a [`Disk`]. All methods may be called from any thread.

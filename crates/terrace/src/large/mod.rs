@@ -21,6 +21,7 @@ mod destage;
 mod extent;
 pub mod format;
 mod group;
+mod image;
 pub mod meta;
 mod queue;
 mod reader;
@@ -33,6 +34,7 @@ mod writer;
 
 pub use account::{decode_accounting, encode_accounting};
 pub use destage::DestageItem;
+pub use image::HeldBlock;
 pub use reader::ValueReader;
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::LargeWriter;

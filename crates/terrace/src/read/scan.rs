@@ -81,23 +81,25 @@ pub struct Scan {
     snapshot: Snapshot,
     /// The moment that expiries are held against.
     now_ms: u64,
+    is_over: bool,
 }
 
 impl Scan {
     pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
-        let inner = snapshot
-            .engine()
-            .index
-            .scan((range.start, range.end), snapshot.version().0)?;
+        let inner = snapshot.read(|seq| snapshot.engine().index.scan((range.start, range.end), seq))?;
         Ok(Self {
             inner,
             snapshot: snapshot.clone(),
             now_ms: snapshot.engine().options.clock.now_ms(),
+            is_over: false,
         })
     }
 
     /// Steps on to an object that is not dead.
     fn step(&mut self, advance: impl Fn(&mut IndexScan) -> Option<Result<(Bytes, Entry)>>) -> Option<Result<ScanItem>> {
+        if self.is_over {
+            return None;
+        }
         let presence = self.snapshot.presence().frozen_at(self.now_ms);
         loop {
             let found = advance(&mut self.inner)?;
@@ -107,9 +109,16 @@ impl Scan {
                     .is_some()
             };
             if !found.as_ref().is_ok_and(is_dead) {
-                return Some(self.item(found));
+                return self.ends_too_old().or_else(|| Some(self.item(found)));
             }
         }
+    }
+
+    /// The error of a snapshot that is too old, once; the scan is over then.
+    fn ends_too_old(&mut self) -> Option<Result<ScanItem>> {
+        let error = self.snapshot.check().err()?;
+        self.is_over = true;
+        Some(Err(error))
     }
 
     fn item(&self, found: Result<(Bytes, Entry)>) -> Result<ScanItem> {
@@ -162,10 +171,11 @@ impl ScanItem {
     /// Reads the value.
     ///
     /// # Errors
-    /// [`crate::Error::Corruption`], the device's.
+    /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
     pub fn value(&self) -> Result<Bytes> {
         // The snapshot keeps the entry's home where it was, so there is nothing to look up again.
-        read_home(self.snapshot.engine(), &self.key, &self.entry)
+        self.snapshot
+            .read(|_| read_home(self.snapshot.engine(), &self.key, &self.entry))
             .map(Hit::into_object)?
             .map(|object| object.value)
     }

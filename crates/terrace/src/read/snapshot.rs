@@ -8,7 +8,8 @@ use crate::{
 use std::sync::Arc;
 
 /// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
-/// seen. Until it is dropped, space freed since cannot be reused; how many are open shows in the statistics.
+/// seen. Until it is dropped, or older than [`crate::Options::snapshot_max_age`], space freed since cannot be reused; how many are
+/// open, how old the oldest is and what they hold back shows in the statistics.
 /// Its clock does not stand still: what expires meanwhile is absent from it, too.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -36,10 +37,8 @@ impl Snapshot {
         Presence::at(self.ranges.clone(), self.seq.seq, &self.engine.options.clock)
     }
 
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        Ok(self
-            .presence()
-            .living(key, self.engine.index.get_at(key, self.seq.seq)?))
+    fn entry(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
+        Ok(self.presence().living(key, self.engine.index.get_at(key, seq)?))
     }
 
     /// The version of the last commit it sees.
@@ -55,7 +54,9 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let key = key.as_ref();
         check_key(key)?;
-        let hit = get_by_ordered_index(&self.engine, key, |key| self.entry(key))?;
+        let hit = self
+            .seq
+            .read(|seq| get_by_ordered_index(&self.engine, key, |key| self.entry(key, seq)))?;
         hit.map(Hit::into_object).transpose()
     }
 
@@ -65,7 +66,7 @@ impl Snapshot {
     /// As [`crate::Store::head`].
     pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
         check_key(key.as_ref())?;
-        let entry = self.entry(key.as_ref())?;
+        let entry = self.seq.read(|seq| self.entry(key.as_ref(), seq))?;
         entry.as_ref().map(object_info).transpose()
     }
 
@@ -75,7 +76,9 @@ impl Snapshot {
     /// As [`crate::Store::reader`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
-        Reader::open(&self.engine, key.as_ref(), |key| self.entry(key))
+        // What it reads from is pinned once it is open, so it may outlive the snapshot.
+        self.seq
+            .read(|seq| Reader::open(&self.engine, key.as_ref(), |key| self.entry(key, seq)))
     }
 
     /// Objects in a range, in key order.
@@ -84,6 +87,16 @@ impl Snapshot {
     /// As [`crate::Store::scan`].
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         Scan::at(self, range)
+    }
+
+    /// Whether it can still be read.
+    pub(super) fn check(&self) -> Result<()> {
+        self.seq.check()
+    }
+
+    /// Reads by it.
+    pub(super) fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
+        self.seq.read(read)
     }
 
     pub(super) const fn engine(&self) -> &Arc<Engine> {

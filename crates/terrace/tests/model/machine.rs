@@ -8,6 +8,7 @@
 use crate::model::{Held, State};
 use rand::{Rng, rngs::StdRng};
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -16,7 +17,7 @@ use std::{
 };
 use terrace::{
     Clock, Options, Result, ScanRange, Store,
-    io::{SimDisk, Survival},
+    io::{Disk, FileDisk, SimDisk, Survival},
 };
 
 pub struct Machine {
@@ -72,6 +73,38 @@ impl Machine {
     /// Time goes on by at most so many milliseconds.
     pub fn pass_time(&self, rng: &mut StdRng, ms_max: u64) {
         self.now_ms.fetch_add(rng.random_range(0..=ms_max), Ordering::SeqCst);
+    }
+
+    /// The same, on directories of the real file system: the power cannot be cut, and files can be linked.
+    pub fn on_real_disks(rng: &mut StdRng) -> Self {
+        let mut machine = Self::new(rng);
+        machine.options.flash_disk = None;
+        machine.options.large_disk = None;
+        machine
+    }
+
+    /// Options for a store like this one, in another directory of the real file system.
+    pub fn elsewhere(&self, dir: &Path) -> Options {
+        Options {
+            flash_dir: dir.join("flash"),
+            large_dir: dir.join("large"),
+            flash_disk: None,
+            large_disk: None,
+            ..self.options.clone()
+        }
+    }
+
+    /// Block numbers given out, less the blocks there are.
+    pub fn blocks_deleted(&self) -> u64 {
+        let disk: Arc<dyn Disk> = match &self.options.large_disk {
+            Some(disk) => Arc::clone(disk),
+            None => Arc::new(FileDisk::new(&self.options.large_dir).unwrap()),
+        };
+        let names = disk.list(Path::new("blocks")).unwrap();
+        let blocks: Vec<u64> = (names.iter())
+            .filter_map(|name| u64::from_str_radix(name.strip_suffix(".blk")?, 16).ok())
+            .collect();
+        blocks.iter().max().map_or(0, |last| last - blocks.len() as u64)
     }
 
     pub fn open(&self) -> Result<Store> {

@@ -8,6 +8,7 @@
 //! its seed; threads make the course of a history differ from run to run, so several tries may be needed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod backup;
 mod generate;
 mod history;
 mod machine;

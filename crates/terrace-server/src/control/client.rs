@@ -1,0 +1,75 @@
+//! Asking a running `serve`.
+
+use super::{Answer, BackupSummary, Request, SOCKET, short_path};
+use crate::failure::{Code, Failure, Outcome};
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+/// The server tells how far it is several times a second.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How asking ended.
+pub enum Asked {
+    /// Nobody listens: whoever has the store is no server.
+    Nobody,
+    /// The backup is complete.
+    BackedUp(BackupSummary),
+}
+
+/// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is ended once `stop` is set,
+/// which stops the work.
+///
+/// # Errors
+/// The server's, or that it went away.
+pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn(u64, u64)) -> Outcome<Asked> {
+    let fail = |error: io::Error| Failure::io("asking the server", &error);
+    let Ok(dir) = File::open(flash_dir) else {
+        return Ok(Asked::Nobody);
+    };
+    let stream = match UnixStream::connect(short_path(&dir, SOCKET)) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Failure::new(
+                Code::Error,
+                "the server of this store belongs to another user; run this as that user",
+            ));
+        }
+        Err(_) => return Ok(Asked::Nobody),
+    };
+    stream.set_read_timeout(Some(SILENCE_MAX)).map_err(fail)?;
+    let mut line = serde_json::to_vec(request).map_err(|error| Failure::error(error.to_string()))?;
+    line.push(b'\n');
+    (&stream).write_all(&line).map_err(fail)?;
+    for line in BufReader::new(&stream).lines() {
+        let line = match line {
+            Ok(line) => line,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(fail(error)),
+        };
+        let answer = serde_json::from_str(&line)
+            .map_err(|error| Failure::error(format!("the server's answer is not understood: {error}")))?;
+        match answer {
+            Answer::Progress {
+                done_bytes,
+                total_bytes,
+            } => show(done_bytes, total_bytes),
+            Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
+            Answer::Failed { code, message } => return Err(Failure::new(code, message)),
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(
+                Code::Interrupted,
+                "interrupted; the backup is not complete, and the next one into the same directory begins again",
+            ));
+        }
+    }
+    Err(Failure::error(
+        "the server went away before the backup was complete; take it again",
+    ))
+}

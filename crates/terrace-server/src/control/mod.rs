@@ -1,0 +1,108 @@
+//! How other commands ask a running `serve`: a Unix socket in the store's flash directory.
+//!
+//! A connection is one request, a line of JSON, and answers, a line of JSON each: how far it is, several times a second, and
+//! how it ended. Who hangs up before the end stops the work.
+//!
+//! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own user, or root. Requests
+//! are short, and there are few at a time. Whoever has the store open for writing owns the name.
+//!
+//! On failure: a server without a socket serves all the same, and says so.
+
+mod client;
+mod server;
+
+pub use client::{Asked, ask};
+pub use server::Control;
+
+use crate::failure::Code;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The socket's name in the flash directory.
+const SOCKET: &str = "control.sock";
+/// Longest line of a request.
+const REQUEST_BYTES_MAX: u64 = 64 << 10;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Take a backup.
+    Backup(BackupRequest),
+}
+
+/// A backup to take. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackupRequest {
+    /// Where to.
+    pub dir: PathBuf,
+    /// The earlier backup.
+    pub onto: Option<PathBuf>,
+    /// Link nothing from the store.
+    pub copy: bool,
+    /// Most bytes per second.
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// How far it is.
+    Progress {
+        /// Bytes done.
+        done_bytes: u64,
+        /// Of so many.
+        total_bytes: u64,
+    },
+    /// The backup is complete.
+    BackedUp(BackupSummary),
+    /// It failed.
+    Failed {
+        /// The exit code of who asked.
+        code: Code,
+        /// Why.
+        message: String,
+    },
+}
+
+/// A backup's report as it is printed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BackupSummary {
+    /// The last commit in it.
+    pub version: u64,
+    /// Files.
+    pub files: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Of these, copied.
+    pub copied_bytes: u64,
+    /// Of these, linked from the store.
+    pub linked_bytes: u64,
+    /// Of these, linked from the earlier backup.
+    pub reused_bytes: u64,
+    /// How long it took.
+    pub elapsed_seconds: f64,
+}
+
+impl From<terrace::BackupReport> for BackupSummary {
+    fn from(report: terrace::BackupReport) -> Self {
+        Self {
+            version: report.version.0,
+            files: report.files,
+            bytes: report.bytes,
+            copied_bytes: report.copied_bytes,
+            linked_bytes: report.linked_bytes,
+            reused_bytes: report.reused_bytes,
+            elapsed_seconds: report.elapsed.as_secs_f64(),
+        }
+    }
+}
+
+/// A path to a name in an open directory that is short however long the directory's own is: a socket's may have some
+/// hundred bytes only.
+fn short_path(dir: &std::fs::File, name: &str) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)
+}

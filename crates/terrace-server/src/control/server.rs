@@ -1,0 +1,192 @@
+//! The socket's side of `serve`.
+
+use super::{Answer, BackupRequest, REQUEST_BYTES_MAX, Request, SOCKET, short_path};
+use crate::failure::{Code, Failure, Outcome};
+use std::{
+    fs::{self, File, Permissions},
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::{
+        fs::PermissionsExt as _,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use terrace::{BackupOptions, BackupProgress, Store};
+
+/// Requests at a time.
+const REQUESTS_MAX: usize = 4;
+/// Time for a request to arrive: it is sent at once, and the server's end waits for it.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time for a peer to take an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
+/// How often progress is told.
+const TELL_INTERVAL: Duration = Duration::from_millis(200);
+/// How often the socket is looked at; what a person would not notice.
+const ACCEPT_POLL: Duration = Duration::from_millis(50);
+
+/// Listens until it is stopped.
+pub struct Control {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    dir: File,
+}
+
+impl Control {
+    /// Begins to listen. The caller has the store open for writing, so a socket that is there is nobody's.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(store: Store, flash_dir: &Path) -> Outcome<Self> {
+        let fail = |error: io::Error| Failure::io(format!("listening on {}", flash_dir.join(SOCKET).display()), &error);
+        let dir = File::open(flash_dir).map_err(fail)?;
+        let listener = bind(&dir).map_err(fail)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new()
+            .name("control".to_owned())
+            .spawn({
+                let stop = Arc::clone(&stop);
+                move || listen(&listener, &store, &stop)
+            })
+            .map_err(fail)?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+            dir,
+        })
+    }
+
+    /// Stops what is under way and waits for its end: nothing uses the store any more.
+    pub fn stop(mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+        // Left behind, it would answer nobody.
+        let _ = fs::remove_file(short_path(&self.dir, SOCKET));
+    }
+}
+
+fn bind(dir: &File) -> io::Result<UnixListener> {
+    let new = short_path(dir, ".control.sock.new");
+    let _ = fs::remove_file(&new);
+    let listener = UnixListener::bind(&new)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o600))?;
+    fs::rename(&new, short_path(dir, SOCKET))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn listen(listener: &UnixListener, store: &Store, stop: &AtomicBool) {
+    thread::scope(|scope| {
+        let mut under_way = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    under_way.retain(|request: &thread::ScopedJoinHandle<'_, ()>| !request.is_finished());
+                    let is_busy = under_way.len() >= REQUESTS_MAX;
+                    under_way.push(scope.spawn(move || {
+                        if let Err(error) = converse(&stream, store, stop, is_busy) {
+                            tracing::debug!(%error, "a request at the control socket ended early");
+                        }
+                    }));
+                }
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        tracing::warn!(%error, "a connection to the control socket could not be accepted");
+                    }
+                    thread::sleep(ACCEPT_POLL);
+                }
+            }
+        }
+    });
+}
+
+fn converse(stream: &UnixStream, store: &Store, stop: &AtomicBool, is_busy: bool) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(REQUEST_TIME_MAX))?;
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let refuse = |message: &str| Answer::Failed {
+        code: Code::Error,
+        message: message.to_owned(),
+    };
+    let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    if peer != rustix::process::geteuid() && !peer.is_root() {
+        return tell(stream, &refuse("only the user who runs the server may ask this"));
+    }
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    if is_busy {
+        return tell(
+            stream,
+            &refuse("the server is busy with other such requests; try again later"),
+        );
+    }
+    match serde_json::from_str(&line) {
+        Ok(Request::Backup(request)) => back_up(stream, store, stop, &request),
+        Err(error) => tell(
+            stream,
+            &refuse(&format!(
+                "the server does not understand the request ({error}); use programs of one version"
+            )),
+        ),
+    }
+}
+
+fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn back_up(stream: &UnixStream, store: &Store, stop: &AtomicBool, request: &BackupRequest) -> io::Result<()> {
+    let progress = Arc::new(BackupProgress::default());
+    let options = BackupOptions {
+        onto: request.onto.clone(),
+        copy: request.copy,
+        bytes_per_second: request.bytes_per_second,
+        progress: Arc::clone(&progress),
+        ..BackupOptions::default()
+    };
+    tracing::info!(dir = %request.dir.display(), "taking a backup");
+    thread::scope(|scope| {
+        let backup = scope.spawn(|| store.backup(&request.dir, &options));
+        let mut told = Ok(());
+        while !backup.is_finished() {
+            if stop.load(Ordering::Relaxed) || told.is_err() {
+                progress.stop();
+            } else {
+                told = tell(
+                    stream,
+                    &Answer::Progress {
+                        done_bytes: progress.done_bytes(),
+                        total_bytes: progress.total_bytes(),
+                    },
+                );
+            }
+            thread::park_timeout(TELL_INTERVAL);
+        }
+        let answer = match backup.join() {
+            Ok(Ok(report)) => Answer::BackedUp(report.into()),
+            Ok(Err(error)) => {
+                let failure = Failure::from(error);
+                tracing::warn!(dir = %request.dir.display(), reason = failure.message, "a backup was not completed");
+                Answer::Failed {
+                    code: failure.code,
+                    message: failure.message,
+                }
+            }
+            Err(_) => Answer::Failed {
+                code: Code::Error,
+                message: "the backup failed unexpectedly; see the server's messages".to_owned(),
+            },
+        };
+        told.and_then(|()| tell(stream, &answer))
+    })
+}

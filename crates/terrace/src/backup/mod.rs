@@ -1,0 +1,196 @@
+//! Backups: a state that the store persisted, copied or linked while the store goes on.
+//!
+//! A backup's directory has both tiers as a store has them, so it is opened (read-only) by the usual recovery, and a manifest
+//! that lists every file. docs/durability.md argues why it is whole; docs/adr/0009-backup.md why it is made this way.
+//!
+//! Invariants:
+//! - The manifest has its name durably only after every file it lists is durable. Without it a directory is a part.
+//! - Nothing is written into the store but one flush of its index. Nothing in a complete backup is ever written again.
+//! - A restore never links.
+//!
+//! On failure: the store is as it was, an earlier backup too. The target holds a part, which the next run removes.
+
+mod check;
+mod dirs;
+mod image;
+mod manifest;
+mod restore;
+mod take;
+mod transfer;
+
+pub(crate) use manifest::{BackupManifest, end_line};
+
+pub use check::verify;
+pub use dirs::refuse_marked;
+pub use restore::restore;
+pub use take::take;
+
+use crate::{Error, Result, VerifyReport, Version, io::Disk};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+/// How a backup is taken.
+#[derive(Debug, Clone, Default)]
+pub struct BackupOptions {
+    /// An earlier backup of the same store on the target's file system: what has not changed since is linked from there.
+    pub onto: Option<PathBuf>,
+    /// Link nothing from the store, so that the backup shares no byte with it.
+    pub copy: bool,
+    /// Most bytes per second to copy; `None` for no limit.
+    pub bytes_per_second: Option<u64>,
+    /// How far it is, and the way to stop it.
+    pub progress: Arc<BackupProgress>,
+    /// The device under the target; `None` for the operating system's file system.
+    pub target_disk: Option<Arc<dyn Disk>>,
+}
+
+/// How a backup is restored.
+#[derive(Debug, Clone, Default)]
+pub struct RestoreOptions {
+    /// Go on where a file of the backup is damaged, and report it: what is in it is found damaged when it is read.
+    pub keep_damaged: bool,
+    /// How far it is, and the way to stop it.
+    pub progress: Arc<BackupProgress>,
+    /// The device under the backup; `None` for the operating system's file system.
+    pub backup_disk: Option<Arc<dyn Disk>>,
+}
+
+/// How far a backup, a restore or the check of a backup is. Any thread may look, and stop it.
+#[derive(Debug, Default)]
+pub struct BackupProgress {
+    total_bytes: AtomicU64,
+    done_bytes: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl BackupProgress {
+    /// Bytes there are to copy, link or read, once that is known.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of them that are done.
+    #[must_use]
+    pub fn done_bytes(&self) -> u64 {
+        self.done_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Has the work end with an error soon. The store and other backups stay as they are.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`BackupProgress::stop`] was called.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn start(&self, total_bytes: u64) {
+        self.done_bytes.store(0, Ordering::Relaxed);
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    fn add(&self, bytes: u64) {
+        self.done_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.is_stopped() {
+            return Err(Error::Unavailable("stopped before it was complete"));
+        }
+        Ok(())
+    }
+}
+
+/// What a backup holds and what it took.
+#[derive(Debug, Clone)]
+pub struct BackupReport {
+    /// The last commit in it.
+    pub version: Version,
+    /// Files.
+    pub files: u64,
+    /// Bytes of all files. Of segments, what is in use.
+    pub bytes: u64,
+    /// Of these, copied.
+    pub copied_bytes: u64,
+    /// Of these, linked from the store.
+    pub linked_bytes: u64,
+    /// Of these, linked from the earlier backup.
+    pub reused_bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone)]
+pub struct RestoreReport {
+    /// The last commit in the restored store.
+    pub version: Version,
+    /// Files.
+    pub files: u64,
+    /// Bytes copied.
+    pub bytes: u64,
+    /// Files that are not as they were when the backup was taken, if these were to be kept.
+    pub damaged: Vec<String>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// What the check of a backup found.
+#[derive(Debug, Clone)]
+pub struct BackupCheck {
+    /// The last commit in it.
+    pub version: Version,
+    /// When it was taken.
+    pub taken_at: SystemTime,
+    /// Files of the backup.
+    pub files: u64,
+    /// Bytes of them whose checksums were compared with the manifest's.
+    pub compared_bytes: u64,
+    /// Bytes of files linked from the store: their values and table blocks were checked by their own checksums.
+    pub linked_bytes: u64,
+    /// What the engine found when it read everything; `None` if the copy could not be opened.
+    pub store: Option<VerifyReport>,
+    /// All findings of damage, those of the engine included.
+    pub errors: Vec<String>,
+}
+
+/// Keeps the copying below a rate.
+#[derive(Debug)]
+struct Pace {
+    bytes_per_second: Option<u64>,
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn new(bytes_per_second: Option<u64>) -> Self {
+        Self {
+            bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
+            since: Instant::now(),
+            bytes: 0,
+        }
+    }
+
+    /// Waits until these bytes are due.
+    #[allow(clippy::cast_precision_loss)] // seconds need not be exact
+    fn wait_for(&mut self, bytes: u64, progress: &BackupProgress) {
+        let Some(rate) = self.bytes_per_second else { return };
+        self.bytes += bytes;
+        let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
+        while !progress.is_stopped() {
+            let Some(wait) = due.checked_sub(self.since.elapsed()) else {
+                return;
+            };
+            std::thread::sleep(wait.min(Duration::from_millis(100)));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The blocks as they are at one moment, held for a copy of them.
+//!
+//! Invariants: a held block is not deleted. `bytes` of a held block are those that were given out when it was taken, or its
+//! whole file once it is sealed; what of them was durable then never changes again. A block whose footer is in place is
+//! never written again.
+//!
+//! On failure: nothing was changed.
+
+use super::{
+    BlockInfo, LargeSpace,
+    block::Block,
+    block_path,
+    format::PAGE,
+    meta::{BlockState, Meta, MetaBlock, encode_meta, meta_path},
+};
+use crate::{Error, Result, io::DiskFile};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// A block that is not deleted while this is held.
+#[derive(Debug)]
+pub struct HeldBlock {
+    /// Its number.
+    pub number: u64,
+    /// Bytes to copy from its start.
+    pub bytes: u64,
+    /// It is sealed: nobody writes it any more. Whether it has a footer says [`LargeSpace::has_footer`].
+    pub sealed: bool,
+    block: Arc<Block>,
+}
+
+impl LargeSpace {
+    /// Takes hold of all blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn hold_blocks(&self) -> Result<Vec<HeldBlock>> {
+        let held: Vec<(Arc<Block>, Option<u64>)> = {
+            let blocks = self.space.blocks.read();
+            let open_bytes = |block: &Block| block.writing.lock().as_ref().map(|writing| writing.tail);
+            blocks
+                .values()
+                .map(|block| (Arc::clone(block), open_bytes(block)))
+                .collect()
+        };
+        // Asked after: sealing lists a block before it closes it.
+        let listed = self.space.table.lock().meta.blocks.clone();
+        let mut found = Vec::with_capacity(held.len());
+        for (block, open_bytes) in held {
+            let Some(listed) = listed.get(&block.number) else {
+                // Taken back: it was made and never used.
+                continue;
+            };
+            if open_bytes == Some(PAGE) {
+                // Nothing was given out in it; it may be taken back.
+                continue;
+            }
+            let sealed = open_bytes.is_none() && listed.state != BlockState::Open;
+            let bytes = match open_bytes {
+                Some(tail) => tail,
+                None if sealed => listed.bytes,
+                // It got no footer for want of room.
+                None => self.file_bytes(&block)?,
+            };
+            found.push(HeldBlock {
+                number: block.number,
+                bytes,
+                sealed,
+                block,
+            });
+        }
+        Ok(found)
+    }
+
+    fn file_bytes(&self, block: &Block) -> Result<u64> {
+        let length = self.space.file(block)?.len();
+        length.map_err(|error| Error::io(format!("reading {}", block_path(block.number).display()), &error))
+    }
+
+    /// The file of a held block, for reading.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn held_file(&self, held: &HeldBlock) -> Result<Arc<dyn DiskFile>> {
+        self.space.file(&held.block)
+    }
+
+    /// Where a file of the space is in the operating system's file system, if it is there.
+    #[must_use]
+    pub fn host_path(&self, path: &Path) -> Option<PathBuf> {
+        self.space.disk.host_path(path)
+    }
+
+    /// Whether a sealed block's footer is there and whole, at the very end of its file.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn has_footer(&self, held: &HeldBlock) -> Result<bool> {
+        let bytes = self.file_bytes(&held.block)?;
+        Ok(held.sealed && bytes == held.bytes && self.scan_block(held.number)?.has_footer())
+    }
+
+    /// The path and bytes of a LargeMeta that lists these blocks and no others, all at rest.
+    #[must_use]
+    pub fn meta_of(&self, blocks: &[(u64, u64)]) -> (PathBuf, Vec<u8>) {
+        let table = self.space.table.lock();
+        let at_rest = |&(number, bytes): &(u64, u64)| {
+            let state = BlockState::Sealed;
+            (number, MetaBlock { state, bytes })
+        };
+        let meta = Meta {
+            number: table.number.max(1),
+            store_id: self.space.options.store_id,
+            next_block: table.next_block,
+            blocks: blocks.iter().map(at_rest).collect::<BTreeMap<_, _>>(),
+        };
+        (meta_path(meta.number), encode_meta(&meta))
+    }
+
+    /// Bytes of the files of these blocks, those that are gone left out.
+    #[must_use]
+    pub fn bytes_of(&self, numbers: &[u64]) -> u64 {
+        let of_ours = |block: &BlockInfo| numbers.contains(&block.number);
+        self.blocks()
+            .iter()
+            .filter(|block| of_ours(block))
+            .map(|block| block.bytes)
+            .sum()
+    }
+}

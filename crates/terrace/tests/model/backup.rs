@@ -1,0 +1,185 @@
+//! Backups of a store that is written meanwhile: segments are recycled, the index is flushed and compacted, blocks are sealed and
+//! deleted. Each backup must verify clean, and the store restored from it must hold exactly what the history says of the commit
+//! it ends with, which must lie between what was committed before the call and after it.
+
+use crate::{
+    history::History,
+    machine::{Machine, assert_sound, contents},
+    model::{Journal, State, apply},
+    variable,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+use terrace::{BackupOptions, BackupProgress, BackupReport, RestoreOptions, Store};
+
+/// What a run came through.
+#[derive(Debug, Default)]
+struct Tally {
+    backups: u64,
+    segments_recycled: u64,
+    compactions: u64,
+    blocks_deleted: u64,
+    copied_bytes: u64,
+    linked_bytes: u64,
+    reused_bytes: u64,
+}
+
+struct Taken {
+    dir: PathBuf,
+    report: BackupReport,
+    committed: (u64, u64),
+}
+
+/// The state after commit `seq`.
+fn state_at(base: &State, journal: &Journal, seq: u64) -> State {
+    let mut state = base.clone();
+    for (version, changes) in journal.commits.range(..=seq) {
+        apply(&mut state, *version, changes);
+    }
+    state
+}
+
+/// Takes one backup after the other, each onto the one before or by itself, until nobody writes.
+fn backups_until(store: &Store, dir: &tempfile::TempDir, rng: &mut StdRng, writers: &AtomicUsize) -> Vec<Taken> {
+    let mut taken: Vec<Taken> = Vec::new();
+    while writers.load(Ordering::SeqCst) > 0 {
+        let options = BackupOptions {
+            onto: taken
+                .last()
+                .filter(|_| rng.random_bool(0.7))
+                .map(|last| last.dir.clone()),
+            copy: rng.random_bool(0.3),
+            ..BackupOptions::default()
+        };
+        let target = dir.path().join(format!("backup-{}", taken.len()));
+        let before = store.stats().queue.committed_seq;
+        let report = store.backup(&target, &options).unwrap();
+        let after = store.stats().queue.committed_seq;
+        taken.push(Taken {
+            dir: target,
+            report,
+            committed: (before, after),
+        });
+        std::thread::sleep(Duration::from_millis(rng.random_range(0..40)));
+    }
+    taken
+}
+
+fn check(machine: &Machine, taken: &Taken, expected: &State) {
+    let Taken { dir, report, committed } = taken;
+    let version = report.version.0;
+    assert!(
+        (committed.0..=committed.1).contains(&version),
+        "a backup of commit {version}, taken while {committed:?} were committed"
+    );
+    let verified = Store::verify_backup(dir, &BackupProgress::default()).unwrap();
+    assert_eq!(verified.errors, [""; 0], "{report:?}");
+    assert_eq!(verified.version, report.version);
+    let restored_dir = tempfile::tempdir().unwrap();
+    let options = machine.elsewhere(restored_dir.path());
+    let restored = Store::restore(dir, &options, &RestoreOptions::default()).unwrap();
+    assert_eq!(restored.bytes, report.bytes);
+    let store = Store::open(options).unwrap();
+    assert_eq!(store.stats().damage, [""; 0]);
+    assert!(contents(&store) == *expected, "the backup of commit {version} differs");
+    assert_sound(&store);
+    // The restored store goes on by itself. (Recycling may have been first.)
+    let next = store.put("after the restore", b"goes on").unwrap();
+    assert!(next.0 > version);
+}
+
+fn history(seed: u64, real: bool, tally: &mut Tally) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let machine = if real {
+        Machine::on_real_disks(&mut rng)
+    } else {
+        Machine::new(&mut rng)
+    };
+    let store = machine.open().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let prefixes = ["a/", "b/", "c/"];
+    let writers = AtomicUsize::new(prefixes.len());
+    let mut backup_rng = StdRng::seed_from_u64(rng.random());
+    let seeds: Vec<u64> = prefixes.iter().map(|_| rng.random()).collect();
+    let (journals, taken) = std::thread::scope(|scope| {
+        let callers: Vec<_> = prefixes
+            .iter()
+            .zip(seeds)
+            .map(|(prefix, seed)| {
+                let (machine, store, writers) = (&machine, &store, &writers);
+                scope.spawn(move || {
+                    let _writer = Writer(writers);
+                    let mut rng = StdRng::seed_from_u64(seed);
+                    let mut history = History::new(machine, store, &mut rng, prefix, false, State::new());
+                    history.run(1_500).unwrap();
+                    history.journal
+                })
+            })
+            .collect();
+        let taken = backups_until(&store, &dir, &mut backup_rng, &writers);
+        let journals: Vec<Journal> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+        (journals, taken)
+    });
+    let mut journal = Journal::default();
+    journals.into_iter().for_each(|part| journal.merge(part));
+    let stats = store.stats();
+    tally.segments_recycled += stats.log.segments_recycled;
+    tally.compactions += stats.index.compactions;
+    tally.blocks_deleted += machine.blocks_deleted();
+    for taken in &taken {
+        check(
+            &machine,
+            taken,
+            &state_at(&State::new(), &journal, taken.report.version.0),
+        );
+        tally.backups += 1;
+        tally.copied_bytes += taken.report.copied_bytes;
+        tally.linked_bytes += taken.report.linked_bytes;
+        tally.reused_bytes += taken.report.reused_bytes;
+    }
+    assert_sound(&store);
+}
+
+/// Counts itself out, also when it panics.
+struct Writer<'a>(&'a AtomicUsize);
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn run(name: &str, real: bool) -> Tally {
+    let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut seed = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    loop {
+        println!("{name}: TERRACE_MODEL_SEED={seed}");
+        history(seed, real, &mut tally);
+        seed += 1;
+        if start.elapsed() >= Duration::from_secs(seconds) {
+            break;
+        }
+    }
+    println!("{name}: {tally:?}");
+    let met = [tally.backups, tally.segments_recycled, tally.copied_bytes];
+    assert!(met.iter().all(|&count| count > 0), "{tally:?}");
+    tally
+}
+
+#[test]
+fn backups_while_a_store_is_written_on_simulated_disks() {
+    run("backups", false);
+}
+
+#[test]
+fn backups_while_a_store_is_written_with_links_on_real_disks() {
+    let tally = run("backups with links", true);
+    assert!(tally.linked_bytes > 0 && tally.reused_bytes > 0, "{tally:?}");
+}

@@ -46,6 +46,7 @@ impl Place {
         command
             .env("TERRACE_SEGMENT_SIZE", "1MiB")
             .env("TERRACE_FLASH_CAPACITY", "64MiB")
+            .env("TERRACE_S3_LISTEN", "127.0.0.1:0")
             .env_remove("RUST_LOG");
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command

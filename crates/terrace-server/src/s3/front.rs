@@ -119,6 +119,13 @@ impl Inner {
             }
         };
         let mut response = outcome.unwrap_or_else(into_response);
+        // `s3s` sets this for GET only.
+        if method == Method::HEAD
+            && response.headers().contains_key(header::CONTENT_RANGE)
+            && response.status().is_success()
+        {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
         self.add_cors(&method, uri.path(), &headers, response.headers_mut());
         if let Ok(value) = HeaderValue::from_str(&number) {
             response.headers_mut().insert("x-amz-request-id", value);

@@ -14,7 +14,7 @@ use crate::{
     },
     set_checksums,
 };
-use hyper::{HeaderMap, StatusCode, header, header::HeaderValue};
+use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
     dto::{
@@ -253,12 +253,7 @@ pub async fn head(
         set_checksums!(output, facts.checksums());
         output.checksum_type = facts.checksums().checksum_type;
     }
-    let partial = output.content_range.is_some();
-    let mut response = S3Response::new(output);
-    if partial {
-        response.status = Some(StatusCode::PARTIAL_CONTENT);
-    }
-    Ok(response)
+    Ok(S3Response::new(output))
 }
 
 /// Checksums are of the whole object, so they go only with all of it.

@@ -5,6 +5,7 @@ use crate::{
     cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
     failure::{Code, Failure, Outcome},
     key_text,
+    s3::offline,
     settings::Settings,
     signals,
 };
@@ -15,14 +16,14 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
-use terrace::{Attributes, Condition, PutOptions, Reader, WriterOptions};
+use terrace::{Attributes, Condition, PutOptions, WriterOptions};
 
 /// Bytes moved at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// `terrace put KEY FILE|-`
 pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
-    let key = key_text::parse(&args.key)?;
+    let key = key_to_change(&args.key)?;
     let attributes = attributes(args)?;
     // The input is opened first: a mistyped file name must not create a store.
     let (mut input, length) = open_input(&args.file)?;
@@ -41,6 +42,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         durability: settings.durability,
         condition,
     };
+    let garbage = offline::garbage_of(&store, &key)?;
     let mut writer = store.writer(&key, WriterOptions { length, put })?;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -57,11 +59,26 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         Err(terrace::Error::ConditionFailed { .. }) => return Err(taken(&key)),
         other => other?,
     };
+    if let Some(marker) = garbage {
+        store.put(marker, "")?;
+    }
     close(&store)?;
     if args.json {
         print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
     }
     Ok(())
+}
+
+/// The key of an object; what the S3 service keeps for itself is not one.
+fn key_to_change(argument: &OsStr) -> Outcome<Vec<u8>> {
+    let key = key_text::parse(argument)?;
+    if offline::is_system(&key) {
+        return Err(Failure::usage(format!(
+            "{} belongs to the S3 service; use `terrace key` for access keys, and an S3 client for the rest",
+            key_text::escape(&key)
+        )));
+    }
+    Ok(key)
 }
 
 fn taken(key: &[u8]) -> Failure {
@@ -112,14 +129,17 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
-    let mut reader = store.reader(&key)?.ok_or_else(|| not_found(&key))?;
+    let mut reader: Box<dyn Read> = match offline::open(&store, &key)? {
+        Some(values) => Box::new(values),
+        None => Box::new(store.reader(&key)?.ok_or_else(|| not_found(&key))?),
+    };
     match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => write_file(&mut reader, path),
         None => write_standard_output(&mut reader),
     }
 }
 
-fn write_standard_output(reader: &mut Reader) -> Outcome {
+fn write_standard_output(reader: &mut dyn Read) -> Outcome {
     let mut out = io::stdout().lock();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -134,7 +154,7 @@ fn write_standard_output(reader: &mut Reader) -> Outcome {
 }
 
 /// Writes beside `path` and renames, so that `path` is there whole or not at all.
-fn write_file(reader: &mut Reader, path: &Path) -> Outcome {
+fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
     if path.is_dir() {
         return Err(Failure::usage(format!(
             "{} is a directory; name a file in it",
@@ -152,7 +172,7 @@ fn write_file(reader: &mut Reader, path: &Path) -> Outcome {
     result
 }
 
-fn copy_to(reader: &mut Reader, part: &Path, stop: &AtomicBool) -> Outcome {
+fn copy_to(reader: &mut dyn Read, part: &Path, stop: &AtomicBool) -> Outcome {
     let failed = |error| Failure::io(part.display(), &error);
     let mut file = OpenOptions::new()
         .write(true)
@@ -183,7 +203,7 @@ fn part_path(path: &Path) -> Outcome<PathBuf> {
     Ok(path.with_file_name(part))
 }
 
-fn read_piece(reader: &mut Reader, piece: &mut [u8]) -> Outcome<usize> {
+fn read_piece(reader: &mut dyn Read, piece: &mut [u8]) -> Outcome<usize> {
     loop {
         match reader.read(piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -211,11 +231,11 @@ pub fn describe(key: &OsStr, json: bool, settings: Settings) -> Outcome {
 
 /// `terrace rm KEY`
 pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
-    let key = key_text::parse(&args.key)?;
+    let key = key_to_change(&args.key)?;
     let store = open(&settings, Access::Change)?;
-    match store.delete_with(&key, Condition::Present, settings.durability) {
+    match offline::remove(&store, &key, settings.durability) {
         Err(terrace::Error::ConditionFailed { .. }) => Err(not_found(&key)),
         Err(error) => Err(error.into()),
-        Ok(_) => close(&store),
+        Ok(()) => close(&store),
     }
 }

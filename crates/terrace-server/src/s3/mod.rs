@@ -21,6 +21,7 @@ mod front;
 pub mod keyspace;
 mod list;
 mod manifest;
+pub mod offline;
 mod ops;
 mod read;
 mod receive;

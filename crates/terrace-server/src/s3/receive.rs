@@ -79,10 +79,8 @@ pub struct Stored {
 pub fn trailing(headers: &hyper::HeaderMap, trailers: Option<TrailingHeaders>) -> Option<(Algorithm, TrailingHeaders)> {
     let announced = headers.get("x-amz-trailer")?.to_str().ok()?;
     let names = announced.split(',').map(|name| name.trim().to_ascii_lowercase());
-    let algorithm = names.into_iter().find_map(|name| {
-        let found = Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
-        found
-    })?;
+    let known = |name: String| Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
+    let algorithm = names.into_iter().find_map(known)?;
     trailers.map(|trailers| (algorithm, trailers))
 }
 

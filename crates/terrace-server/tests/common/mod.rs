@@ -209,7 +209,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let end = bytes
             .windows(4)
             .position(|window| window == b"\r\n\r\n")

@@ -4,7 +4,7 @@ use super::{PartRecord, Upload};
 use crate::{
     s3::{
         Gateway, digest, errors, keyspace,
-        list::{self, After, Entry, Query},
+        list::{self, After, Entry, Page, Query},
         ops::{
             listings::{Encoding, limit},
             owner, signed,
@@ -148,40 +148,58 @@ pub async fn uploads(
             list::page(store, &query, |key| keyspace::parse_upload(key).map(|(name, _)| name))
         })
         .await?;
-    let (mut shown, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
-    for entry in &page.entries {
-        match entry {
-            Entry::Prefix(prefix) => {
-                last = (Some(prefix.clone()), None);
-                prefixes.push(CommonPrefix {
-                    prefix: Some(encoding.apply(prefix)),
-                });
-            }
-            Entry::Key(key, _) => {
-                let Some((name, id)) = keyspace::parse_upload(key) else {
-                    continue;
-                };
-                last = (Some(name.to_owned()), Some(id.to_string()));
-                shown.push(shown_upload(&encoding.apply(name), id));
-            }
-        }
-    }
-    let next = if page.truncated { last } else { (None, None) };
+    let shown = ShownUploads::of(&page, encoding);
     Ok(S3Response::new(ListMultipartUploadsOutput {
         bucket: Some(input.bucket),
-        common_prefixes: (!prefixes.is_empty()).then_some(prefixes),
+        common_prefixes: shown.prefixes,
         delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
         encoding_type: input.encoding_type,
         is_truncated: Some(page.truncated),
         key_marker: Some(encoding.apply(&key_marker)),
         max_uploads: Some(most),
-        next_key_marker: next.0.map(|text| encoding.apply(&text)),
-        next_upload_id_marker: next.1,
+        next_key_marker: shown.next.0.map(|text| encoding.apply(&text)),
+        next_upload_id_marker: shown.next.1,
         prefix: Some(encoding.apply(&prefix)),
         upload_id_marker: Some(id_marker),
-        uploads: (!shown.is_empty()).then_some(shown),
+        uploads: shown.uploads,
         ..ListMultipartUploadsOutput::default()
     }))
+}
+
+/// A page of uploads as the answer has it.
+struct ShownUploads {
+    uploads: Option<Vec<MultipartUpload>>,
+    prefixes: Option<Vec<CommonPrefix>>,
+    /// Key and upload of the last entry, if there is more.
+    next: (Option<String>, Option<String>),
+}
+
+impl ShownUploads {
+    fn of(page: &Page, encoding: Encoding) -> Self {
+        let (mut uploads, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
+        for entry in &page.entries {
+            match entry {
+                Entry::Prefix(prefix) => {
+                    last = (Some(prefix.clone()), None);
+                    prefixes.push(CommonPrefix {
+                        prefix: Some(encoding.apply(prefix)),
+                    });
+                }
+                Entry::Key(key, _) => {
+                    let Some((name, id)) = keyspace::parse_upload(key) else {
+                        continue;
+                    };
+                    last = (Some(name.to_owned()), Some(id.to_string()));
+                    uploads.push(shown_upload(&encoding.apply(name), id));
+                }
+            }
+        }
+        Self {
+            uploads: (!uploads.is_empty()).then_some(uploads),
+            prefixes: (!prefixes.is_empty()).then_some(prefixes),
+            next: if page.truncated { last } else { (None, None) },
+        }
+    }
 }
 
 fn shown_upload(key: &str, id: keyspace::Id) -> MultipartUpload {

@@ -104,7 +104,8 @@ impl Inner {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let began = Instant::now();
         let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        drop_odd_range(&mut parts);
         let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
         let outcome = match refuse(&parts) {
             Err(refusal) => Err(refusal),
@@ -184,6 +185,16 @@ impl Inner {
         if let Some(rule) = cors::allowing(&record.cors, &question) {
             cors::add(answer, rule, &question);
         }
+    }
+}
+
+/// A range that cannot be understood, or several of them, is answered with the whole object, as RFC 9110 section 14.2
+/// allows and S3 does it; `s3s` would refuse it. A signed one stays, since the signature covers it.
+fn drop_odd_range(parts: &mut Parts) {
+    let is_signed = parts.headers.contains_key(header::AUTHORIZATION);
+    let range = parts.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
+    if !is_signed && range.is_some_and(|text| s3s::dto::Range::parse(text).is_err()) {
+        parts.headers.remove(header::RANGE);
     }
 }
 
@@ -384,6 +395,18 @@ mod tests {
         ] {
             assert_eq!(refused("PUT", "/b/k?prefix=Signature", &[headers]), None, "{headers:?}");
         }
+    }
+
+    #[test]
+    fn odd_ranges_of_players_are_no_ranges() {
+        let kept = |range: &str| {
+            let request = Request::builder().header("range", range).body(()).unwrap();
+            let (mut parts, ()) = request.into_parts();
+            drop_odd_range(&mut parts);
+            parts.headers.contains_key("range")
+        };
+        assert!(kept("bytes=0-1") && kept("bytes=5-") && kept("bytes=-5"));
+        assert!(!kept("bytes=0-1,4-5") && !kept("bytes=x") && !kept("lines=1-2") && !kept("bytes=3-2"));
     }
 
     #[test]

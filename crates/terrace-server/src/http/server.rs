@@ -35,11 +35,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves the page until `stop` resolves, then finishes answers under way.
 pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    serve(TowerToHyperService::new(router(app)), listener, stop).await;
+    serve(TowerToHyperService::new(router(app)), listener, stop, SHUTDOWN_TIME_MAX).await;
 }
 
-/// Serves until `stop` resolves, then finishes answers under way.
-pub async fn serve<S, B>(service: S, listener: TcpListener, stop: impl Future<Output = ()>)
+/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.
+pub async fn serve<S, B>(service: S, listener: TcpListener, stop: impl Future<Output = ()>, patience: Duration)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Clone + Send + 'static,
     B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
@@ -79,10 +79,7 @@ where
     }
     // New connections are refused from here on.
     drop(listener);
-    if tokio::time::timeout(SHUTDOWN_TIME_MAX, graceful.shutdown())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(patience, graceful.shutdown()).await.is_err() {
         tracing::warn!("clients that did not take their answers in time were cut off");
     }
 }

@@ -1,10 +1,10 @@
 //! Frees values that no object refers to any more, and values that were never finished.
 //!
 //! What replaces or deletes an object whose bytes are in values of their own commits a garbage marker with their [`Id`] in
-//! the same batch; who starts to write values for a new object first commits a pending marker, which the object's commit
-//! removes. So after a crash every value is either an object's, a part of an upload, or under a marker. The collector
-//! deletes what is under garbage markers, at once, and what is under pending markers when their writer gives up, or when
-//! the server starts.
+//! the same batch; who starts to write values for a new object, or a part of an upload, first commits a pending marker,
+//! which the commit of the object or the part removes. So after a crash every value is either an object's, a part of an
+//! upload, or under a marker. The collector deletes what is under garbage markers at once, and what is under pending
+//! markers when their writer gives up, or when the server starts.
 //!
 //! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID ([`Collector::hold`]), then
 //! makes sure that the object still is what it read. The collector leaves held IDs for later. Whichever comes first, the
@@ -34,8 +34,8 @@ const UPLOAD_CHECK_INTERVAL_MS: u64 = 3600 * 1000;
 enum Discarded {
     /// All values of an ID, and its pending marker.
     Values(Id),
-    /// One value: a part of an upload that goes on.
-    Value(Vec<u8>),
+    /// One value, and its marker: a part of an upload that may go on.
+    Part(Vec<u8>),
 }
 
 /// Deletes what is not needed.
@@ -104,9 +104,9 @@ impl Collector {
         self.unfinished(Discarded::Values(id))
     }
 
-    /// The value at `key` is being written.
-    pub fn unfinished_value(self: &Arc<Self>, key: Vec<u8>) -> Unfinished {
-        self.unfinished(Discarded::Value(key))
+    /// The part whose value is at `key` is being written; its pending marker is committed already.
+    pub fn unfinished_part(self: &Arc<Self>, key: Vec<u8>) -> Unfinished {
+        self.unfinished(Discarded::Part(key))
     }
 
     fn unfinished(self: &Arc<Self>, discarded: Discarded) -> Unfinished {
@@ -134,6 +134,11 @@ impl Collector {
         for item in store.scan(ScanRange::prefix(keyspace::PENDING))? {
             if let Some(id) = keyspace::parse_id(&item?.key) {
                 self.discarded.lock().push(Discarded::Values(id));
+            }
+        }
+        for item in store.scan(ScanRange::prefix(keyspace::PENDING_PARTS))? {
+            if let Some(value) = keyspace::value_of_pending_part(&item?.key) {
+                self.discarded.lock().push(Discarded::Part(value));
             }
         }
         Ok(())
@@ -171,9 +176,11 @@ impl Collector {
         for (at, one) in discarded.iter().enumerate() {
             let outcome = match one {
                 Discarded::Values(id) => delete_values(store, *id, &keyspace::pending(*id)),
-                Discarded::Value(key) => store
-                    .delete_with(key, Condition::None, Durability::Buffered)
-                    .map(|_| ()),
+                Discarded::Part(key) => {
+                    let mut batch = Batch::new();
+                    batch.delete(key).delete(keyspace::pending_part(key));
+                    store.write(batch, Durability::Buffered).map(|_| ())
+                }
             };
             if let Err(error) = outcome {
                 self.discarded.lock().extend_from_slice(&discarded[at..]);
@@ -294,11 +301,15 @@ mod tests {
         collector.unfinished_values(finished).finished();
         drop(collector.unfinished_values(given_up));
         let part = keyspace::value(Id::new(), 1, 1);
+        store.put(keyspace::pending_part(&part), "").unwrap();
         store.put(&part, "x").unwrap();
-        drop(collector.unfinished_value(part));
+        drop(collector.unfinished_part(part));
         collector.collect(&store).unwrap();
         assert_eq!(count(&store), 4);
 
+        let part = keyspace::value(Id::new(), 2, 1);
+        store.put(keyspace::pending_part(&part), "").unwrap();
+        store.put(&part, "x").unwrap();
         let collector = Collector::default();
         store.delete(keyspace::pending(finished)).unwrap();
         collector.recover(&store).unwrap();

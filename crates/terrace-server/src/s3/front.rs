@@ -1,14 +1,11 @@
 //! What stands before `s3s`: refuses what the service does not have, answers browsers that ask beforehand, limits how long
 //! a client may stay silent, and gives every answer its number.
-//!
-//! Two things are refused here because `s3s` lets them pass. A header `x-amz-…` that is not signed: whoever has a presigned
-//! URL could otherwise add `x-amz-copy-source` to it and read any object its signer can read. And signatures of version 2,
-//! which cover neither body nor time.
 
 use super::{
-    Gateway, OWNER,
+    Gateway,
     access::{Access, Auth, Domains},
     cors, errors,
+    refuse::refuse,
     service::Service,
 };
 use bytes::Bytes;
@@ -41,19 +38,6 @@ use std::{
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Longest XML body: 10,000 parts with their checksums fit.
 const XML_BYTES_MAX: usize = 8 << 20;
-/// Headers that need not be signed: the first two are covered by the signature in another way.
-const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
-/// What headers begin with that ask for something the service does not have.
-const NOT_SUPPORTED: [&str; 7] = [
-    "x-amz-server-side-encryption",
-    "x-amz-copy-source-server-side-encryption",
-    "x-amz-object-lock-",
-    "x-amz-bypass-governance-retention",
-    "x-amz-mfa",
-    "x-amz-grant-",
-    "x-amz-write-offset-bytes",
-];
-
 /// The S3 service as hyper calls it.
 #[derive(Clone)]
 pub struct Front {
@@ -128,6 +112,9 @@ impl Inner {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         self.add_cors(&method, uri.path(), &headers, response.headers_mut());
+        if response.status().is_client_error() || response.status().is_server_error() {
+            complete_error(response.body_mut(), uri.path(), &number);
+        }
         if let Ok(value) = HeaderValue::from_str(&number) {
             response.headers_mut().insert("x-amz-request-id", value);
         }
@@ -188,6 +175,16 @@ impl Inner {
     }
 }
 
+/// Adds to an error's XML what it was about, and the request's number, as S3 has them.
+fn complete_error(body: &mut Body, path: &str, number: &str) {
+    const END: &[u8] = b"</Error>";
+    let Some(xml) = body.bytes() else { return };
+    let Some(front) = xml.strip_suffix(END) else { return };
+    let resource = path.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let more = format!("<Resource>{resource}</Resource><RequestId>{number}</RequestId>");
+    *body = Body::from([front, more.as_bytes(), END].concat());
+}
+
 /// A range that cannot be understood, or several of them, is answered with the whole object, as RFC 9110 section 14.2
 /// allows and S3 does it; `s3s` would refuse it. A signed one stays, since the signature covers it.
 fn drop_odd_range(parts: &mut Parts) {
@@ -204,110 +201,6 @@ fn into_response(error: S3Error) -> Response<Body> {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response
     })
-}
-
-/// Refuses what the service does not have.
-fn refuse(parts: &Parts) -> S3Result {
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let query = parts.uri.query().unwrap_or("");
-    let has_field = |field: &str| {
-        let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or(""));
-        names.into_iter().any(|name| name == field)
-    };
-    let version_2 = text("authorization").is_some_and(|value| value.starts_with("AWS "));
-    if version_2 || has_field("Signature") || has_field("AWSAccessKeyId") {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
-        ));
-    }
-    let form = text("content-type").is_some_and(|value| {
-        value
-            .trim_start()
-            .to_ascii_lowercase()
-            .starts_with("multipart/form-data")
-    });
-    if parts.method == Method::POST && form {
-        return Err(s3_error!(NotImplemented, "Uploads by HTML forms are not implemented."));
-    }
-    if let Some(name) = parts
-        .headers
-        .keys()
-        .map(header::HeaderName::as_str)
-        .find(|name| NOT_SUPPORTED.iter().any(|start| name.starts_with(start)))
-    {
-        return Err(s3_error!(
-            NotImplemented,
-            "A header you provided implies functionality that is not implemented: {name}"
-        ));
-    }
-    refuse_values(text)?;
-    check_signed(parts, query)
-}
-
-/// Refuses values of headers that the service does not have.
-fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
-    if text("x-amz-security-token").is_some() {
-        return Err(s3_error!(
-            InvalidToken,
-            "The provided token is malformed or otherwise invalid."
-        ));
-    }
-    if text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Err(s3_error!(NotImplemented, "Object lock is not implemented."));
-    }
-    if text("x-amz-storage-class").is_some_and(|value| value != "STANDARD") {
-        return Err(s3_error!(
-            InvalidStorageClass,
-            "The storage class you specified is not valid"
-        ));
-    }
-    if text("x-amz-acl").is_some_and(|value| !matches!(value, "private" | "bucket-owner-full-control")) {
-        return Err(s3_error!(
-            AccessControlListNotSupported,
-            "The bucket does not allow ACLs; use a bucket policy to make it public."
-        ));
-    }
-    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
-        if text(name).is_some_and(|owner| owner != OWNER) {
-            return Err(s3_error!(AccessDenied, "Access Denied"));
-        }
-    }
-    Ok(())
-}
-
-/// Refuses signed requests with headers that matter and are not signed.
-fn check_signed(parts: &Parts, query: &str) -> S3Result {
-    let authorization = parts
-        .headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let of_header = authorization.and_then(|value| {
-        let (_, rest) = value.split_once("SignedHeaders=")?;
-        Some(rest.split([',', ' ']).next().unwrap_or(""))
-    });
-    let of_query = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("X-Amz-SignedHeaders="));
-    let Some(signed) = of_header.or(of_query) else {
-        // Anonymous, or malformed; both are for others to judge.
-        return Ok(());
-    };
-    let signed = signed.to_ascii_lowercase().replace("%3b", ";");
-    let is_signed = |name: &str| signed.split(';').any(|other| other == name);
-    let unsigned = parts
-        .headers
-        .keys()
-        .map(header::HeaderName::as_str)
-        .find(|name| name.starts_with("x-amz-") && !UNSIGNED.contains(name) && !is_signed(name));
-    let unsigned = unsigned.or_else(|| (!is_signed("host")).then_some("host"));
-    match unsigned {
-        None => Ok(()),
-        Some(name) => Err(s3_error!(
-            AccessDenied,
-            "There were headers present in the request which were not signed: {name}"
-        )),
-    }
 }
 
 /// A body that fails when nothing comes for too long.
@@ -355,46 +248,21 @@ impl http_body::Body for Attentive {
         self.body.size_hint()
     }
 }
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> Option<String> {
-        let mut request = Request::builder().method(method).uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        refuse(&parts).err().map(|error| error.code().as_str().to_owned())
-    }
-
     #[test]
-    fn what_the_service_does_not_have() {
-        for (headers, code) in [
-            (("x-amz-server-side-encryption", "AES256"), "NotImplemented"),
-            (("x-amz-object-lock-mode", "GOVERNANCE"), "NotImplemented"),
-            (("x-amz-grant-read", "id=x"), "NotImplemented"),
-            (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
-            (("x-amz-acl", "public-read"), "AccessControlListNotSupported"),
-            (("x-amz-expected-bucket-owner", "1234"), "AccessDenied"),
-            (("authorization", "AWS key:signature"), "InvalidRequest"),
-            (("content-type", "Multipart/Form-Data; boundary=x"), "NotImplemented"),
-        ] {
-            assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
-        }
-        assert_eq!(
-            refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]).as_deref(),
-            Some("InvalidRequest")
-        );
-        for headers in [
-            ("x-amz-acl", "private"),
-            ("x-amz-storage-class", "STANDARD"),
-            ("x-amz-meta-a", "b"),
-        ] {
-            assert_eq!(refused("PUT", "/b/k?prefix=Signature", &[headers]), None, "{headers:?}");
-        }
+    fn errors_say_what_they_are_about() {
+        let mut body = Body::from(Bytes::from_static(b"<Error><Code>X</Code></Error>"));
+        complete_error(&mut body, "/b/a&b", "1F");
+        let text = String::from_utf8(body.bytes().unwrap().to_vec()).unwrap();
+        let expected = "<Error><Code>X</Code><Resource>/b/a&amp;b</Resource><RequestId>1F</RequestId></Error>";
+        assert_eq!(text, expected);
+        let mut other = Body::from(Bytes::from_static(b"no error"));
+        complete_error(&mut other, "/", "1F");
+        assert_eq!(other.bytes().unwrap(), "no error");
     }
 
     #[test]
@@ -407,27 +275,5 @@ mod tests {
         };
         assert!(kept("bytes=0-1") && kept("bytes=5-") && kept("bytes=-5"));
         assert!(!kept("bytes=0-1,4-5") && !kept("bytes=x") && !kept("lines=1-2") && !kept("bytes=3-2"));
-    }
-
-    #[test]
-    fn headers_that_matter_are_signed() {
-        let signed = (
-            "authorization",
-            "AWS4-HMAC-SHA256 Credential=x, SignedHeaders=host;x-amz-meta-a, Signature=y",
-        );
-        let presigned = "/b/k?X-Amz-SignedHeaders=host%3Bx-amz-meta-a&X-Amz-Signature=y";
-        let refused = |uri, headers: &[(&str, &str)]| refused("PUT", uri, headers).is_some();
-        assert!(!refused(
-            "/b/k",
-            &[signed, ("x-amz-meta-a", "1"), ("x-amz-date", "1"), ("range", "x")]
-        ));
-        assert!(refused("/b/k", &[signed, ("x-amz-copy-source", "/b/secret")]));
-        assert!(!refused(presigned, &[("x-amz-meta-a", "1")]));
-        assert!(refused(presigned, &[("x-amz-copy-source", "/b/secret")]));
-        assert!(
-            refused("/b/k?X-Amz-SignedHeaders=date", &[]),
-            "the host is always signed"
-        );
-        assert!(!refused("/b/k", &[("x-amz-meta-a", "1")]), "anonymous");
     }
 }

@@ -25,6 +25,11 @@ pub const GARBAGE: &str = "\0s3/garbage/";
 /// Values that are being written and that no object refers to yet: an [`Id`] follows.
 pub const PENDING: &str = "\0s3/pending/";
 
+/// Values of parts that are being written: what follows [`VALUES`] in the key of the value follows.
+pub const PENDING_PARTS: &str = "\0s3/pending-part/";
+/// Values.
+const VALUES: &str = "\0s3/data/";
+
 /// Longest key of an object that S3 allows, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Length of an [`Id`] as text.
@@ -129,13 +134,13 @@ pub fn parse_part(key: &[u8]) -> Option<u16> {
 
 /// What the keys of all values of an object or an upload begin with.
 pub fn values(id: Id) -> Vec<u8> {
-    format!("\0s3/data/{id}/").into_bytes()
+    format!("{VALUES}{id}/").into_bytes()
 }
 
 /// The key of a value. A part that is sent again gets another `nonce`, so that the earlier one stays as it is until the
 /// new one has taken its place.
 pub fn value(id: Id, number: u16, nonce: u32) -> Vec<u8> {
-    format!("\0s3/data/{id}/{number:05}-{nonce:08x}").into_bytes()
+    format!("{VALUES}{id}/{number:05}-{nonce:08x}").into_bytes()
 }
 
 /// The key that says that the values of `id` are garbage.
@@ -146,6 +151,18 @@ pub fn garbage(id: Id) -> Vec<u8> {
 /// The key that says that the values of `id` are being written.
 pub fn pending(id: Id) -> Vec<u8> {
     format!("{PENDING}{id}").into_bytes()
+}
+
+/// The key that says that the value of a part is being written.
+pub fn pending_part(value: &[u8]) -> Vec<u8> {
+    let rest = value.strip_prefix(VALUES.as_bytes()).unwrap_or(value);
+    [PENDING_PARTS.as_bytes(), rest].concat()
+}
+
+/// The key of the value that a key of [`PENDING_PARTS`] is about.
+pub fn value_of_pending_part(marker: &[u8]) -> Option<Vec<u8>> {
+    let rest = marker.strip_prefix(PENDING_PARTS.as_bytes())?;
+    Some([VALUES.as_bytes(), rest].concat())
 }
 
 /// A key that is never there. Deleting it durably makes everything durable that was committed before.
@@ -192,6 +209,8 @@ mod tests {
         assert_eq!(parse_id(&garbage(id)), Some(id));
         assert_eq!(parse_id(&pending(id)), Some(id));
         assert!(value(id, 3, 7).starts_with(&values(id)));
+        let value = value(id, 3, 7);
+        assert_eq!(value_of_pending_part(&pending_part(&value)), Some(value));
         assert_eq!(parse_id(b"short"), None);
         assert_eq!(parse_part(b"x"), None);
         assert_eq!(parse_upload(b"no id"), None);

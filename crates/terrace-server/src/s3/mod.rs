@@ -1,7 +1,7 @@
 //! The S3 service: the protocol by `s3s`, which only this room knows, over the engine.
 //!
-//! The way of one request: the listener accepts it; [`front`] refuses what the service does not have, and adds what every
-//! answer carries; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to its operation
+//! The way of one request: the listener accepts it; [`front`] adds what every answer carries, [`refuse`] refuses what
+//! the service does not have; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to its operation
 //! in [`ops`]. Operations call the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a
 //! time.
 //!
@@ -26,6 +26,7 @@ mod ops;
 mod read;
 mod receive;
 mod record;
+mod refuse;
 mod service;
 
 use crate::http::engine::Engine;
@@ -33,12 +34,14 @@ use access_key::AccessKey;
 use bucket::Buckets;
 use collector::Collector;
 use s3s::S3Result;
-use std::{collections::HashMap, net::SocketAddr, sync::Arc};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 use terrace::{Durability, Store};
 use tokio::net::TcpListener;
 
 /// Where to listen if nothing else is said.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7071);
+/// Time for requests under way when the server shuts down: uploads may take some.
+const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(60);
 /// The region this server says it is in. Signatures for any region are taken.
 const REGION: &str = "us-east-1";
 /// Who owns everything: there are keys, but no users.
@@ -89,7 +92,7 @@ impl Gateway {
 /// Serves until `stop` resolves, then finishes requests under way.
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: TcpListener, stop: impl Future<Output = ()>) {
     let collector = tokio::spawn(Arc::clone(&gateway.collector).run(gateway.engine.clone()));
-    crate::http::serve(front::Front::new(gateway, domains), listener, stop).await;
+    crate::http::serve(front::Front::new(gateway, domains), listener, stop, SHUTDOWN_TIME_MAX).await;
     // What it leaves undone it does at the next start.
     collector.abort();
 }

@@ -244,12 +244,15 @@ impl Writing {
             ..PutOptions::default()
         };
         let fail = |error| errors::of_engine(&error, &key);
+        // The marker comes first in the log, so after a crash there is no value without one.
+        let marker = match target {
+            Target::Object => keyspace::pending(id),
+            Target::Part(..) => keyspace::pending_part(&key),
+        };
+        store.put_with(marker, "", &buffered).map_err(fail)?;
         let unfinished = match target {
-            Target::Object => {
-                store.put_with(keyspace::pending(id), "", &buffered).map_err(fail)?;
-                gateway.collector.unfinished_values(id)
-            }
-            Target::Part(..) => gateway.collector.unfinished_value(key.clone()),
+            Target::Object => gateway.collector.unfinished_values(id),
+            Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
         };
         let options = WriterOptions { length, put: buffered };
         let writer = store.writer(&key, options).map_err(fail)?;

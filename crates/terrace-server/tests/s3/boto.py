@@ -100,6 +100,12 @@ def test_objects_of_many_lengths(s3, bucket):
         assert listed["LastModified"] == head["LastModified"], length
 
 
+def test_errors_are_numbered(s3, bucket):
+    error = fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="a & b")
+    number = error["ResponseMetadata"]["HTTPHeaders"]["x-amz-request-id"]
+    assert error["ResponseMetadata"]["RequestId"] == number and error["Error"]["Resource"] == f"/{bucket}/a%20%26%20b"
+
+
 def test_keys(s3, bucket):
     odd = ["a/b/c", "/lead", "a//b", "trail/", "ü/日本/🎉", "a b+c&d=e?f#g%h", "..", "../x", "a/./b", "'\"<>&", "x" * 1024,
            "line\nfeed", "%2F", "*", "~-_."]

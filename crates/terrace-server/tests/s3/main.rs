@@ -281,12 +281,18 @@ fn a_kill_in_the_middle() {
         .unwrap()
         .to_owned();
     // Half a body, and then the power goes.
-    let half = client.sign("PUT", "/bucket/half", &[], &large, Mode::Unsigned);
-    let mut stream = TcpStream::connect(&client.address).unwrap();
-    stream.write_all(half.head.as_bytes()).unwrap();
-    stream.write_all(&half.body[..600_000]).unwrap();
+    let halves: Vec<_> = ["/bucket/half", &part(3)]
+        .map(|target| {
+            let half = client.sign("PUT", target, &[], &large, Mode::Unsigned);
+            let mut stream = TcpStream::connect(&client.address).unwrap();
+            stream.write_all(half.head.as_bytes()).unwrap();
+            stream.write_all(&half.body[..600_000]).unwrap();
+            stream
+        })
+        .into();
     thread::sleep(Duration::from_millis(300));
     let service = service.restart(&place, "KILL");
+    drop(halves);
     let client = &service.client;
     assert!(client.get("/bucket/large").status(200).body == large);
     assert_eq!(client.get("/bucket/small").status(200).body, b"small");

@@ -174,6 +174,8 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         batch.put_with(&record, "", part.to_attributes(), condition);
         // Touched, so that nobody completes the upload with the former part.
         batch.put_with(&upload.record, "", upload.info.attributes.clone(), Condition::Present);
+        let value = keyspace::value(upload.id, part.number, part.nonce);
+        batch.delete(keyspace::pending_part(&value));
         if let Some(info) = former {
             let former = PartRecord::read(&record, &info)?;
             batch.delete(keyspace::value(upload.id, former.number, former.nonce));

@@ -5,7 +5,7 @@ use super::{
     Gateway,
     access::{Access, Auth, Domains},
     cors, errors,
-    refuse::refuse,
+    refuse::{XML_BYTES_MAX, refuse},
     service::Service,
 };
 use bytes::Bytes;
@@ -36,8 +36,6 @@ use std::{
 
 /// Longest silence in the middle of a request's body.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Longest XML body: 10,000 parts with their checksums fit.
-const XML_BYTES_MAX: usize = 8 << 20;
 /// The S3 service as hyper calls it.
 #[derive(Clone)]
 pub struct Front {

@@ -84,6 +84,14 @@ pub fn trailing(headers: &hyper::HeaderMap, trailers: Option<TrailingHeaders>) -
     trailers.map(|trailers| (algorithm, trailers))
 }
 
+/// How long the body is that a request announces, without the frame of chunks. That header is signed, while
+/// `Content-Length` may have been lost on the way, and then there would be no body to miss.
+pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Option<u64> {
+    let decoded = headers.get("x-amz-decoded-content-length");
+    let decoded = decoded.and_then(|value| value.to_str().ok()?.parse().ok());
+    decoded.or_else(|| content_length.and_then(|length| u64::try_from(length).ok()))
+}
+
 impl Incoming {
     /// The checksums to compute: what is declared, what is asked for, or what S3 computes when nothing is.
     fn all_algorithms(&self) -> Vec<Algorithm> {

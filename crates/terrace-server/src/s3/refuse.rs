@@ -8,6 +8,8 @@ use super::OWNER;
 use hyper::{Method, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
 
+/// Longest XML body: 10,000 parts with their checksums fit.
+pub const XML_BYTES_MAX: usize = 8 << 20;
 /// Headers that need not be signed: the first two are covered by the signature in another way.
 const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 /// What headers begin with that ask for something the service does not have.
@@ -104,8 +106,20 @@ pub fn refuse(parts: &Parts) -> S3Result {
         ));
     }
     refuse_subresources(&parts.method, parts.uri.path(), query)?;
+    refuse_long_xml(&parts.method, query, text("content-length"))?;
     refuse_values(text)?;
     check_signed(parts, query)
+}
+
+/// Refuses XML that is longer than any, before it is read. What is behind a subresource, or posted, is XML, but for parts.
+fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Result {
+    let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or(""));
+    let is_xml = *method == Method::POST || names.into_iter().any(|name| SUBRESOURCES.contains(&name));
+    let is_long = length.is_some_and(|text| text.parse::<usize>().is_ok_and(|bytes| bytes > XML_BYTES_MAX));
+    if is_xml && is_long {
+        return Err(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
+    }
+    Ok(())
 }
 
 /// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an object to be put. A

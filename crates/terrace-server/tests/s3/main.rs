@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod hostile;
 mod sign;
 
 use common::{Answer, PATIENCE, Place, bytes, files, signal, wait};

@@ -288,3 +288,100 @@ fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
         tracing::warn!(%error, %id, "what a completed upload left over could not be deleted");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::{bucket::Buckets, digest::hex, read};
+    use terrace::{Batch, Durability, Options};
+
+    fn part(number: u16, length: u64) -> PartRecord {
+        PartRecord {
+            number,
+            nonce: u32::from(number) * 7,
+            length,
+            md5: [number.to_le_bytes()[0]; 16],
+            modified_ms: 0,
+            attributes: Attributes::new(),
+        }
+    }
+
+    fn asked(id: Id, parts: impl Iterator<Item = PartRecord>) -> Asked {
+        let listed = parts.map(|part| CompletedPart {
+            e_tag: Some(ETag::Strong(hex(&part.md5))),
+            part_number: Some(i32::from(part.number)),
+            ..CompletedPart::default()
+        });
+        Asked {
+            key: "k".to_owned(),
+            upload_id: id.to_string(),
+            parts: listed.collect(),
+            requirement: Requirement::default(),
+            checksums: digest::Declared::default(),
+            kind: None,
+            length: None,
+        }
+    }
+
+    fn code<T>(result: S3Result<T>) -> String {
+        result.err().unwrap().code().as_str().to_owned()
+    }
+
+    /// As many parts as there can be, of which one was sent twice and one is not listed.
+    #[test]
+    fn ten_thousand_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        Buckets::load(&store)
+            .unwrap()
+            .create(&store, "abc", Default::default())
+            .unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered).unwrap();
+        let bucket = gateway.buckets.get("abc").unwrap();
+        let id = Id::new();
+        store.put(keyspace::upload("abc", "k", id), "").unwrap();
+        let mut batch = Batch::new();
+        for number in 1..=10_000 {
+            let part = part(number, PART_BYTES_MIN + u64::from(number));
+            batch.put_with(keyspace::part(id, number), "", part.to_attributes(), Condition::None);
+            batch.put(keyspace::value(id, number, part.nonce), "its bytes");
+            if number % 500 == 0 {
+                store.write(std::mem::take(&mut batch), Durability::Buffered).unwrap();
+            }
+        }
+        store.put(keyspace::value(id, 5, 1), "sent before").unwrap();
+        let listed = (1..=10_000)
+            .filter(|number| *number != 77)
+            .map(|number| part(number, 0));
+        let asked = asked(id, listed);
+        check_order(&asked.parts).unwrap();
+        let (etag, _) = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        assert!(etag.ends_with("-9999"));
+        let opened = read::open(&store, &gateway.collector, b"abc/k").unwrap().unwrap();
+        let parts = opened.parts.unwrap();
+        assert_eq!((parts.len(), parts[76].number), (9999, 78));
+        let whole: u64 = (1..=10_000)
+            .filter(|number| *number != 77)
+            .map(|number| PART_BYTES_MIN + number)
+            .sum();
+        assert_eq!(opened.facts.length, whole);
+        let count = |prefix: &[u8]| store.scan(ScanRange::prefix(prefix)).unwrap().count();
+        assert_eq!(count(&keyspace::values(id)), 9999, "what is not listed is deleted");
+        assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
+        let again = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        assert_eq!(again.0, etag, "asked again, the same answer");
+        store.delete("abc/k").unwrap();
+        assert_eq!(code(commit_object(&gateway, &store, &bucket, &asked)), "NoSuchUpload");
+    }
+
+    #[test]
+    fn lists_that_are_wrong() {
+        let id = Id::new();
+        let order = |numbers: &[u16]| check_order(&asked(id, numbers.iter().map(|number| part(*number, 0))).parts);
+        assert!(order(&[1, 2, 10_000]).is_ok());
+        assert_eq!(code(order(&[])), "MalformedXML");
+        assert_eq!(code(order(&[2, 1])), "InvalidPartOrder");
+        assert_eq!(code(order(&[1, 1])), "InvalidPartOrder");
+    }
+}

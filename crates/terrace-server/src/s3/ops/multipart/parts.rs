@@ -40,7 +40,7 @@ pub async fn put(
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
     let mut incoming = Incoming {
         body: input.body.take(),
-        length: input.content_length.and_then(|length| u64::try_from(length).ok()),
+        length: receive::announced(&request.headers, input.content_length),
         md5: digest::content_md5(input.content_md5.as_deref())?,
         declared: digest::declared(declared_fields!(input))?,
         trailing: receive::trailing(&request.headers, request.trailing_headers),

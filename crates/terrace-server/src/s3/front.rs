@@ -28,7 +28,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -89,11 +89,12 @@ impl Inner {
         let (mut parts, body) = request.into_parts();
         drop_odd_range(&mut parts);
         let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
+        let was_read = Arc::new(AtomicBool::new(false));
         let outcome = match refuse(&parts) {
             Err(refusal) => Err(refusal),
             Ok(()) if method == Method::OPTIONS => self.preflight(&parts),
             Ok(()) => {
-                let body = Body::http_body_unsync(Attentive::new(body));
+                let body = Body::http_body_unsync(Attentive::new(body, Arc::clone(&was_read)));
                 let answer = self.service.call(Request::from_parts(parts, body)).await;
                 answer.map_err(|error| {
                     tracing::error!(?error, "a request could not be answered");
@@ -108,6 +109,13 @@ impl Inner {
             && response.status().is_success()
         {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
+        // botocore then takes the second answer's status line for a header.
+        if headers.contains_key(header::EXPECT) && !was_read.load(Ordering::Relaxed) {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         self.add_cors(&method, uri.path(), &headers, response.headers_mut());
         if response.status().is_client_error() || response.status().is_server_error() {
@@ -204,15 +212,18 @@ fn into_response(error: S3Error) -> Response<Body> {
 /// A body that fails when nothing comes for too long.
 struct Attentive {
     body: Incoming,
+    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
+    was_read: Arc<AtomicBool>,
     /// Runs only while the client is waited for: it must not pay for the time the store takes.
     waiting: bool,
     deadline: Pin<Box<tokio::time::Sleep>>,
 }
 
 impl Attentive {
-    fn new(body: Incoming) -> Self {
+    fn new(body: Incoming, was_read: Arc<AtomicBool>) -> Self {
         Self {
             body,
+            was_read,
             waiting: false,
             deadline: Box::pin(tokio::time::sleep(SILENCE_MAX)),
         }
@@ -224,6 +235,9 @@ impl http_body::Body for Attentive {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if !self.body.is_end_stream() {
+            self.was_read.store(true, Ordering::Relaxed);
+        }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             self.waiting = false;
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));

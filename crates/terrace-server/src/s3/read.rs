@@ -1,7 +1,7 @@
 //! Objects on their way out.
 //!
 //! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
-//! and values of their own are held ([`Hold`](super::collector::Hold)). A body is read in pieces, one engine call each,
+//! and values of their own are held ([`Hold`]). A body is read in pieces, one engine call each,
 //! into a short channel that the connection drains; a client that goes away or takes nothing for a while closes it, and
 //! with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
 //! object for a whole one.

@@ -376,6 +376,44 @@ fn assert_nothing_left(mut service: Service, place: &Place) {
     }
 }
 
+/// botocore expects "100 Continue" also before an empty body, and does not get it. If the connection then went on, it
+/// would take the status line of the next answer for a header, and wait.
+#[test]
+fn who_is_not_told_to_continue_is_told_to_close() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let expecting = |target: &str, body: &[u8]| {
+        let mut request = client.sign("PUT", target, &[], body, Mode::Whole);
+        request.head = request.head.replace("connection: close", "expect: 100-continue");
+        let mut stream = TcpStream::connect(&client.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.head.as_bytes()).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        (stream, String::from_utf8_lossy(&first).into_owned())
+    };
+    for (target, status) in [("/bucket/empty", "HTTP/1.1 200"), ("/none/at-all", "HTTP/1.1 404")] {
+        let (mut stream, first) = expecting(target, b"");
+        assert_eq!(first, status, "{target}");
+        let mut rest = Vec::new();
+        let began = Instant::now();
+        stream.read_to_end(&mut rest).unwrap();
+        assert!(
+            String::from_utf8_lossy(&rest).contains("connection: close\r\n"),
+            "{target}"
+        );
+        assert!(began.elapsed() < PATIENCE / 3, "{target}: the connection stays open");
+    }
+    let (mut stream, first) = expecting("/bucket/k", b"body");
+    assert_eq!(first, "HTTP/1.1 100");
+    stream.write_all(b"body").unwrap();
+    let mut rest = [0; 40];
+    stream.read_exact(&mut rest).unwrap();
+    assert!(String::from_utf8_lossy(&rest).contains("HTTP/1.1 200"));
+}
+
 /// Of writers that all demand to be first, or to replace what they read, one is; and no increment is lost.
 #[test]
 fn conditions_are_decided_in_the_commit() {

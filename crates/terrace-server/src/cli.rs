@@ -1,6 +1,12 @@
 //! The command line, defined once: names, help, defaults.
 
-use crate::{failure::EXIT_CODES, settings::Layer, size::Size, time_span::TimeSpan};
+use crate::{
+    failure::EXIT_CODES,
+    s3::access_key::Grant,
+    settings::{Layer, S3Listen},
+    size::Size,
+    time_span::TimeSpan,
+};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -31,11 +37,15 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the images of a store on a page, after importing some if asked
+    /// Serve the images of a store on a page, and everything over S3, after importing some if asked
     ///
     /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and closes the store. A second
     /// Ctrl-C ends at once; nothing that was acknowledged is lost.
     Serve(ServeArgs),
+    /// Make, list and remove access keys of the S3 service
+    ///
+    /// While no server has the store open. The first start of `serve` makes one that may do everything.
+    Key(KeyCommandArgs),
     /// Import the images of a directory in several resolutions
     ///
     /// Each image is committed whole: original, resolutions and attributes, or nothing. Images already there are
@@ -84,9 +94,53 @@ pub struct ServeArgs {
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+    /// Address of the S3 service, or off; port 0 picks a free one [default: 127.0.0.1:7071]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub s3_listen: Option<S3Listen>,
+    /// Domain below which S3 clients name buckets as hosts; may be repeated, or a list with commas
+    #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
+    pub domain: Vec<String>,
     /// How images are imported.
     #[command(flatten)]
     pub tuning: ImportTuning,
+}
+
+/// Arguments of `key`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct KeyCommandArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// What to do with access keys.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make an access key and print it with its secret, which is shown this once
+    Create(KeyCreateArgs),
+    /// List access keys and what they may do
+    List(JsonArgs),
+    /// Remove an access key
+    Remove(KeyRemoveArgs),
+}
+
+/// Arguments of `key create`.
+#[derive(Debug, Args)]
+pub struct KeyCreateArgs {
+    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); * is every bucket
+    #[arg(long, value_name = "BUCKET=LEVEL", required = true)]
+    pub allow: Vec<Grant>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `key remove`.
+#[derive(Debug, Args)]
+pub struct KeyRemoveArgs {
+    /// ID of the access key
+    pub id: String,
 }
 
 /// Arguments of `import`.
@@ -276,7 +330,7 @@ pub fn command() -> clap::Command {
                 .is_some_and(|heading| heading.starts_with("Store options"))
         })
         .filter_map(clap::Arg::get_long)
-        .chain(["listen", "config"])
+        .chain(["listen", "s3-listen", "domain", "config"])
         .map(|name| format!("  TERRACE_{}", name.to_uppercase().replace('-', "_")))
         .collect();
     let help = format!(
@@ -303,6 +357,7 @@ mod tests {
             "TERRACE_SIZE_THRESHOLD",
             "TERRACE_STORE",
             "TERRACE_LISTEN",
+            "TERRACE_S3_LISTEN",
             "Exit codes:",
             "5    stored bytes",
         ] {

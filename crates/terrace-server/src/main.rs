@@ -9,6 +9,7 @@ mod failure;
 mod http;
 mod key_text;
 mod report;
+mod s3;
 mod settings;
 mod signals;
 mod size;
@@ -60,8 +61,20 @@ fn start_logging(verbose: u8) {
             None
         }
     });
+    // What the S3 library logs of a request that fails includes the signature it should have had.
+    let quiet = |filter: tracing_subscriber::EnvFilter| {
+        if filter.to_string().contains("s3s") {
+            return filter;
+        }
+        match "s3s=off".parse() {
+            Ok(directive) => filter.add_directive(directive),
+            Err(_) => filter,
+        }
+    };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
-        .with_env_filter(filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default)))
+        .with_env_filter(quiet(
+            filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default)),
+        ))
         .init();
 }

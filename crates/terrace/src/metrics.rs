@@ -253,19 +253,7 @@ pub fn stats(engine: &Engine) -> Stats {
             bytes: engine.cache.bytes(),
             capacity_bytes: engine.cache.capacity_bytes(),
         },
-        reads: ReadStats {
-            overlay_hits: load(&metrics.overlay_hits),
-            cache_hits: load(&metrics.cache_hits),
-            inline_hits: load(&metrics.inline_hits),
-            copy_hits: load(&metrics.copy_hits),
-            flash_hits: load(&metrics.flash_hits),
-            block_hits: load(&metrics.block_hits),
-            misses: load(&metrics.misses),
-            flash_device_reads: engine.flash_disk.counters().reads,
-            flash_reads: load(&metrics.flash_reads),
-            false_flash_reads: load(&metrics.false_flash_reads),
-            block_reads: large.reads,
-        },
+        reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),
             flash_user_bytes: load(&written.records).saturating_sub(reinserted),
@@ -291,6 +279,24 @@ pub fn stats(engine: &Engine) -> Stats {
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
+    }
+}
+
+fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    ReadStats {
+        overlay_hits: load(&metrics.overlay_hits),
+        cache_hits: load(&metrics.cache_hits),
+        inline_hits: load(&metrics.inline_hits),
+        copy_hits: load(&metrics.copy_hits),
+        flash_hits: load(&metrics.flash_hits),
+        block_hits: load(&metrics.block_hits),
+        misses: load(&metrics.misses),
+        flash_device_reads: engine.flash_disk.counters().reads,
+        flash_reads: load(&metrics.flash_reads),
+        false_flash_reads: load(&metrics.false_flash_reads),
+        block_reads,
     }
 }
 

@@ -1,6 +1,7 @@
 //! One function per command. Each opens the store as gently as it can: commands that only look open it read-only.
 
 mod backup;
+mod keys;
 mod listing;
 mod objects;
 mod serve;
@@ -24,6 +25,7 @@ use terrace::{ObjectInfo, Store};
 pub fn run(command: Command, settings: Settings) -> Outcome {
     match command {
         Command::Serve(args) => serve::serve(args, settings),
+        Command::Key(args) => keys::run(args.command, settings),
         Command::Import(args) => serve::import(&args, settings),
         Command::Put(args) => objects::put(&args, settings),
         Command::Get(args) => objects::get(&args, settings),

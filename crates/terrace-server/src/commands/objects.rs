@@ -5,6 +5,7 @@ use crate::{
     cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
     failure::{Code, Failure, Outcome},
     key_text,
+    s3::offline,
     settings::Settings,
     signals,
 };
@@ -15,14 +16,14 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
-use terrace::{Attributes, Condition, Expiry, PutOptions, Reader, ScanRange, WriterOptions};
+use terrace::{Attributes, Condition, Expiry, PutOptions, ScanRange, WriterOptions};
 
 /// Bytes moved at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// `terrace put KEY FILE|-`
 pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
-    let key = key_text::parse(&args.key)?;
+    let key = key_to_change(&args.key)?;
     let attributes = attributes(args)?;
     // The input is opened first: a mistyped file name must not create a store.
     let (mut input, length) = open_input(&args.file)?;
@@ -42,6 +43,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         condition,
         expiry: args.ttl.map_or(Expiry::Never, |ttl| Expiry::After(ttl.0)),
     };
+    let garbage = offline::garbage_of(&store, &key)?;
     let mut writer = store.writer(&key, WriterOptions { length, put })?;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -58,11 +60,26 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         Err(terrace::Error::ConditionFailed { .. }) => return Err(taken(&key)),
         other => other?,
     };
+    if let Some(marker) = garbage {
+        store.put(marker, "")?;
+    }
     close(&store)?;
     if args.json {
         print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
     }
     Ok(())
+}
+
+/// The key of an object; what the S3 service keeps for itself is not one.
+fn key_to_change(argument: &OsStr) -> Outcome<Vec<u8>> {
+    let key = key_text::parse(argument)?;
+    if offline::is_system(&key) {
+        return Err(Failure::usage(format!(
+            "{} belongs to the S3 service; use `terrace key` for access keys, and an S3 client for the rest",
+            key_text::escape(&key)
+        )));
+    }
+    Ok(key)
 }
 
 fn taken(key: &[u8]) -> Failure {
@@ -113,14 +130,17 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
-    let mut reader = store.reader(&key)?.ok_or_else(|| not_found(&key))?;
+    let mut reader: Box<dyn Read> = match offline::open(&store, &key)? {
+        Some(values) => Box::new(values),
+        None => Box::new(store.reader(&key)?.ok_or_else(|| not_found(&key))?),
+    };
     match args.output.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => write_file(&mut reader, path),
         None => write_standard_output(&mut reader),
     }
 }
 
-fn write_standard_output(reader: &mut Reader) -> Outcome {
+fn write_standard_output(reader: &mut dyn Read) -> Outcome {
     let mut out = io::stdout().lock();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -135,7 +155,7 @@ fn write_standard_output(reader: &mut Reader) -> Outcome {
 }
 
 /// Writes beside `path` and renames, so that `path` is there whole or not at all.
-fn write_file(reader: &mut Reader, path: &Path) -> Outcome {
+fn write_file(reader: &mut dyn Read, path: &Path) -> Outcome {
     if path.is_dir() {
         return Err(Failure::usage(format!(
             "{} is a directory; name a file in it",
@@ -153,7 +173,7 @@ fn write_file(reader: &mut Reader, path: &Path) -> Outcome {
     result
 }
 
-fn copy_to(reader: &mut Reader, part: &Path, stop: &AtomicBool) -> Outcome {
+fn copy_to(reader: &mut dyn Read, part: &Path, stop: &AtomicBool) -> Outcome {
     let failed = |error| Failure::io(part.display(), &error);
     let mut file = OpenOptions::new()
         .write(true)
@@ -184,7 +204,7 @@ fn part_path(path: &Path) -> Outcome<PathBuf> {
     Ok(path.with_file_name(part))
 }
 
-fn read_piece(reader: &mut Reader, piece: &mut [u8]) -> Outcome<usize> {
+fn read_piece(reader: &mut dyn Read, piece: &mut [u8]) -> Outcome<usize> {
     loop {
         match reader.read(piece) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -220,15 +240,31 @@ pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
 }
 
 fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
-    let key = key_text::parse(key)?;
+    let key = key_to_change(key)?;
     let store = open(&settings, Access::Change)?;
-    let version = match store.delete_with(&key, Condition::Present, settings.durability) {
+    match offline::remove(&store, &key, settings.durability) {
         Err(terrace::Error::ConditionFailed { .. }) => return Err(not_found(&key)),
         other => other?,
-    };
+    }
     close(&store)?;
     if args.json {
-        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
+        print_json(&serde_json::json!({ "key": key_text::to_json(&key) }))?;
+    }
+    Ok(())
+}
+
+/// Objects that came over S3 and have values of their own go one by one, with these. What the S3 service keeps for itself must stay.
+fn remove_values(store: &terrace::Store, prefix: &[u8], settings: &Settings) -> Outcome {
+    for item in store.scan(ScanRange::prefix(prefix))? {
+        let item = item?;
+        if offline::is_system(&item.key) {
+            return Err(Failure::usage(
+                "below this prefix are the records of the S3 service (buckets, access keys): name a bucket's prefix, or use `terrace key remove` and an S3 client",
+            ));
+        }
+        if offline::has_values(&item.info) {
+            offline::remove(store, &item.key, settings.durability)?;
+        }
     }
     Ok(())
 }
@@ -253,6 +289,7 @@ fn remove_prefix(prefix: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
             "nothing was deleted: answer y, or say --yes where nobody can answer",
         ));
     }
+    remove_values(&store, &prefix, &settings)?;
     let version = store.delete_prefix(&prefix, settings.durability)?;
     close(&store)?;
     if args.json {

@@ -3,14 +3,18 @@
 //! `serve` listens before anything else, so the page is there while an import fills it. Ending is in order: no new
 //! requests, answers under way finish, the import commits what it has in flight, the store is closed.
 
-use super::{Access, close, open, print_json};
+use super::{Access, close, keys, open, print, print_json};
 use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
     control::Control,
     failure::{Code, Failure, Outcome},
     http::{self, App, ImportWatch},
     key_text,
-    settings::Settings,
+    s3::{
+        self, Gateway,
+        access_key::{self, AccessKey, Grant, Level},
+    },
+    settings::{S3Listen, Settings},
     signals,
 };
 use std::{
@@ -26,6 +30,7 @@ use std::{
 };
 use terrace::Store;
 use terrace_server::import::{self, ImportOptions, ImportReport, Progress, Resolution, TerminalBar};
+use tokio::net::TcpListener;
 
 /// How often the shutdown looks at the stop flag; what a person would not notice.
 const STOP_POLL: Duration = Duration::from_millis(50);
@@ -64,16 +69,30 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     // Bound first: an address in use must not cost a recovery of the store.
-    let listener = runtime.block_on(http::bind(address))?;
-    let address = listener
-        .local_addr()
-        .map_err(|error| Failure::io("listening", &error))?;
+    let (listener, address) = runtime.block_on(bind(address, "--listen"))?;
+    let s3_listen = args.s3_listen.or(settings.s3_listen);
+    let s3_listener = match s3_listen.unwrap_or(S3Listen::At(s3::LISTEN_DEFAULT)) {
+        S3Listen::Off => None,
+        S3Listen::At(address) => Some(runtime.block_on(bind(address, "--s3-listen"))?),
+    };
     let store = open(&settings, Access::Create)?;
     let control = Control::start(store.clone(), &settings.options.flash_dir);
     if let Err(failure) = &control {
         eprintln!("warning: backups of the running store are not possible: {failure}");
     }
-    announce(address);
+    let domains = if args.domain.is_empty() {
+        settings.domains.clone()
+    } else {
+        args.domain
+    };
+    let s3 = match s3_listener {
+        None => None,
+        Some((listener, address)) => {
+            first_key(&store, address)?;
+            Some((Gateway::open(&store, settings.durability)?, listener, address))
+        }
+    };
+    announce(address, s3.as_ref().map(|(_, _, address)| *address))?;
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
     let app = App::new(store.clone(), watch.clone(), address.ip().is_loopback());
@@ -81,7 +100,15 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         Some((dir, watch)) => Some(import_beside(dir, store.clone(), options, watch, Arc::clone(&stop))?),
         None => None,
     };
-    runtime.block_on(http::run(app, listener, stopped(&stop)));
+    runtime.block_on(async {
+        let page = http::run(app, listener, stopped(&stop));
+        match s3 {
+            None => page.await,
+            Some((gateway, listener, _)) => {
+                tokio::join!(page, s3::run(gateway, domains, listener, stopped(&stop)));
+            }
+        }
+    });
     eprintln!("stopping; once more ends at once");
     if let Some(importing) = importing {
         // It sees the flag itself; a panic in it has been printed already.
@@ -101,11 +128,48 @@ async fn stopped(stop: &AtomicBool) {
     }
 }
 
-fn announce(address: SocketAddr) {
-    println!("http://{address}/");
+/// Binds an address, and says which it is.
+async fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAddr)> {
+    let listener = http::bind(address, flag).await?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure::io("listening", &error))?;
+    Ok((listener, address))
+}
+
+/// Makes an access key that may do everything if there is none, and prints it once. Not for an address that others can
+/// reach: there, keys are made on purpose.
+fn first_key(store: &Store, address: SocketAddr) -> Outcome {
+    if !access_key::load(store)?.is_empty() {
+        return Ok(());
+    }
+    if !address.ip().is_loopback() {
+        return Err(Failure::usage(format!(
+            "the S3 service does not listen on {address} before there are access keys; make one with \
+             `terrace key create --allow '*=admin'`, or give --s3-listen a loopback address, or off"
+        )));
+    }
+    let everything = Grant {
+        bucket: access_key::ALL_BUCKETS.to_owned(),
+        level: Level::Admin,
+    };
+    let (id, key) = AccessKey::generate(&[everything]);
+    access_key::store(store, &id, &key)?;
+    eprint!(
+        "This access key may do everything over S3. Its secret is shown this once:\n{}",
+        keys::credentials(&id, &key)
+    );
+    Ok(())
+}
+
+/// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
+fn announce(address: SocketAddr, s3: Option<SocketAddr>) -> Outcome {
+    let s3 = s3.map_or_else(String::new, |address| format!("http://{address}/ (S3)\n"));
+    print(&format!("http://{address}/\n{s3}"))?;
     if !address.ip().is_loopback() {
         eprintln!("warning: there is no authentication yet; whoever reaches {address} can see every image");
     }
+    Ok(())
 }
 
 /// Imports on a thread of its own, with the bar, and prints the last line.

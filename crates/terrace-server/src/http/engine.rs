@@ -39,10 +39,22 @@ impl Engine {
         T: Send + 'static,
         E: Into<Refusal> + Send + 'static,
     {
+        match self.run(work).await {
+            Ok(result) => result.map_err(Into::into),
+            Err(NotRun::Busy) => Err(Refusal::busy()),
+            Err(NotRun::Panicked) => Err(Refusal::internal("an internal error; see the server's log")),
+        }
+    }
+
+    /// Runs `work` where it may block, and hands back whatever it returns.
+    ///
+    /// # Errors
+    /// [`NotRun`] if there is no result.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce(&Store) -> T + Send + 'static) -> Result<T, NotRun> {
         let permits = Arc::clone(&self.permits);
         let permit = match tokio::time::timeout(WAIT_MAX, permits.acquire_owned()).await {
             Ok(Ok(permit)) => permit,
-            _ => return Err(Refusal::busy()),
+            _ => return Err(NotRun::Busy),
         };
         let store = self.store.clone();
         let call = tokio::task::spawn_blocking(move || {
@@ -50,12 +62,18 @@ impl Engine {
             let _permit = permit;
             work(&store)
         });
-        match call.await {
-            Ok(result) => result.map_err(Into::into),
-            Err(error) => {
-                tracing::error!(%error, "an engine call did not return");
-                Err(Refusal::internal("an internal error; see the server's log"))
-            }
-        }
+        call.await.map_err(|error| {
+            tracing::error!(%error, "an engine call did not return");
+            NotRun::Panicked
+        })
     }
+}
+
+/// Why a call gave no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotRun {
+    /// The engine was too busy for too long.
+    Busy,
+    /// The call panicked, or the server is ending.
+    Panicked,
 }

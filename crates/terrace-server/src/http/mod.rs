@@ -9,7 +9,7 @@
 
 mod api;
 mod conditional;
-mod engine;
+pub mod engine;
 mod guard;
 mod metrics;
 mod page;
@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
 use terrace_server::import::Progress;
 
-pub use server::{LISTEN_DEFAULT, bind, run};
+pub use server::{LISTEN_DEFAULT, bind, run, serve};
 
 /// What handlers share.
 #[derive(Debug)]

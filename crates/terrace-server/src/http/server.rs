@@ -5,6 +5,8 @@
 
 use super::{App, router};
 use crate::failure::{Failure, Outcome};
+use http_body::Body;
+use hyper::{Request, Response, body::Incoming, service::Service};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
@@ -17,6 +19,9 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
+/// Any error.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
 /// Where to listen if nothing else is said.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Connections at a time; more wait in the operating system's queue.
@@ -28,9 +33,17 @@ const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` resolves, then finishes answers under way.
+/// Serves the page until `stop` resolves, then finishes answers under way.
 pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    let routes = router(app);
+    serve(TowerToHyperService::new(router(app)), listener, stop, SHUTDOWN_TIME_MAX).await;
+}
+
+/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.
+pub async fn serve<S, B>(service: S, listener: TcpListener, stop: impl Future<Output = ()>, patience: Duration)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Clone + Send + 'static,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
+{
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -56,8 +69,7 @@ pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output 
         };
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
-        let service = TowerToHyperService::new(routes.clone());
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = connection.await {
@@ -67,10 +79,7 @@ pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output 
     }
     // New connections are refused from here on.
     drop(listener);
-    if tokio::time::timeout(SHUTDOWN_TIME_MAX, graceful.shutdown())
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(patience, graceful.shutdown()).await.is_err() {
         tracing::warn!("clients that did not take their answers in time were cut off");
     }
 }
@@ -79,10 +88,10 @@ pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output 
 ///
 /// # Errors
 /// Saying what to do if it is taken or not allowed.
-pub async fn bind(address: SocketAddr) -> Outcome<TcpListener> {
+pub async fn bind(address: SocketAddr, flag: &str) -> Outcome<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         Failure::error(format!(
-            "cannot listen on {address}: {error}; choose another address with --listen"
+            "cannot listen on {address}: {error}; choose another address with {flag}"
         ))
     })
 }

@@ -11,6 +11,7 @@ use super::{
     engine::Engine,
     refusal::{Checked, Refusal},
 };
+use crate::s3::offline;
 use axum::{
     body::{Body, Bytes},
     extract::{Path, Query, State},
@@ -113,6 +114,7 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
         .engine
         .call(move |store| store.head(key))
         .await?
+        .filter(|info| !offline::has_values(info))
         .ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
     let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
@@ -138,7 +140,8 @@ struct Opened {
 }
 
 fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap) -> Result<Option<Opened>, Refusal> {
-    let Some(mut reader) = store.reader(key)? else {
+    // An object with values of its own came over S3 and is served there.
+    let Some(mut reader) = store.reader(key)?.filter(|reader| !offline::has_values(reader.info())) else {
         return Ok(None);
     };
     let info = reader.info().clone();

@@ -70,6 +70,42 @@ pub struct Layer {
     /// Address `serve` listens on; its own flag is `serve --listen`.
     #[arg(skip)]
     pub listen: Option<SocketAddr>,
+    /// Address of the S3 service, or off; its own flag is `serve --s3-listen`.
+    #[arg(skip)]
+    pub s3_listen: Option<S3Listen>,
+    /// Domains of the S3 service, separated by commas; its own flag is `serve --domain`.
+    #[arg(skip)]
+    pub domain: Option<String>,
+}
+
+/// Where the S3 service listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum S3Listen {
+    /// Nowhere.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
+
+impl std::str::FromStr for S3Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let address = text.parse().map(Self::At);
+        address.map_err(|_| format!("`{text}`: write an address with a port, like 127.0.0.1:7071, or off"))
+    }
+}
+
+impl TryFrom<String> for S3Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
 }
 
 /// When a write counts as done.
@@ -91,6 +127,10 @@ pub struct Settings {
     pub durability: Durability,
     /// Address that was asked for, if any was.
     pub listen: Option<SocketAddr>,
+    /// Where the S3 service is to listen, if anything was said.
+    pub s3_listen: Option<S3Listen>,
+    /// Domains of the S3 service.
+    pub domains: Vec<String>,
 }
 
 impl Layer {
@@ -120,6 +160,8 @@ impl Layer {
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
             listen: self.listen.or(below.listen),
+            s3_listen: self.s3_listen.or(below.s3_listen),
+            domain: self.domain.or(below.domain),
         }
     }
 
@@ -186,6 +228,14 @@ impl Layer {
             options,
             durability,
             listen: self.listen,
+            s3_listen: self.s3_listen,
+            domains: domains(&self.domain.unwrap_or_default()),
         })
     }
+}
+
+/// The domains of a list with commas.
+fn domains(list: &str) -> Vec<String> {
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }

@@ -59,6 +59,8 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
         listen: Some(([127, 0, 0, 1], 80).into()),
+        s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
+        domain: Some("s3.example.org, localhost".to_owned()),
     };
     let settings = [
         ("flash", "/f"),
@@ -72,6 +74,8 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         ("snapshot-max-age", "15m"),
         ("durability", "buffered"),
         ("listen", "127.0.0.1:80"),
+        ("s3-listen", "127.0.0.1:81"),
+        ("domain", "s3.example.org, localhost"),
     ];
     let file: String = settings
         .iter()
@@ -85,7 +89,15 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         .map(|(name, (_, value))| (name.as_str(), value))
         .collect();
     assert_eq!(from(Layer::default(), &variables, None).unwrap(), tiers);
-    tiers.resolve().unwrap();
+    assert_eq!(tiers.resolve().unwrap().domains, ["s3.example.org", "localhost"]);
+}
+
+#[test]
+fn the_s3_service_can_be_off() {
+    let off = from(Layer::default(), &[("TERRACE_S3_LISTEN", "off")], None).unwrap();
+    assert_eq!(off.s3_listen, Some(S3Listen::Off));
+    let wrong = message(from(Layer::default(), &[("TERRACE_S3_LISTEN", "7071")], None));
+    assert!(wrong.contains("127.0.0.1:7071, or off"), "{wrong}");
 }
 
 #[test]

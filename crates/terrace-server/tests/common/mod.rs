@@ -46,6 +46,7 @@ impl Place {
         command
             .env("TERRACE_SEGMENT_SIZE", "1MiB")
             .env("TERRACE_FLASH_CAPACITY", "64MiB")
+            .env("TERRACE_S3_LISTEN", "127.0.0.1:0")
             .env_remove("RUST_LOG");
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command
@@ -208,7 +209,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn parse(bytes: &[u8]) -> Self {
+    pub fn parse(bytes: &[u8]) -> Self {
         let end = bytes
             .windows(4)
             .position(|window| window == b"\r\n\r\n")

@@ -261,6 +261,7 @@ pub fn get_by_ordered_index(
     lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
 ) -> Result<Option<Hit>> {
     let mut previous: Option<Entry> = None;
+    let mut waited = false;
     for _ in 0..ATTEMPTS {
         let Some(entry) = lookup(key)? else {
             count(&engine.metrics.misses);
@@ -268,8 +269,15 @@ pub fn get_by_ordered_index(
         };
         match read_home(engine, key, &entry) {
             Ok(hit) => return Ok(Some(hit)),
-            // The same entry again: nothing moved, so it is damage.
-            Err(error) if previous.as_ref() == Some(&entry) => return Err(error),
+            // The same entry again: nothing moved, so it is damage. But a move that is not applied yet may lead to a sound
+            // value: after a crash the old place may be damaged by then.
+            Err(error) if previous.as_ref() == Some(&entry) => {
+                if waited || engine.log.applied_seq() >= engine.log.committed_seq() {
+                    return Err(error);
+                }
+                waited = true;
+                engine.log.wait_applied()?;
+            }
             Err(error @ Error::Corruption { .. }) => {
                 tracing::debug!(%error, "looking up again");
                 previous = Some(entry);

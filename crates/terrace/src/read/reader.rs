@@ -45,7 +45,11 @@ impl Reader {
             let Some(entry) = lookup(key)? else { return Ok(None) };
             match Self::of_entry(engine, key, &entry) {
                 Ok(reader) => return Ok(Some(reader)),
-                Err(error @ Error::Corruption { .. }) => last_error = Some(error),
+                Err(error @ Error::Corruption { .. }) => {
+                    // A move that is not applied yet may lead to a sound value.
+                    engine.log.wait_applied()?;
+                    last_error = Some(error);
+                }
                 Err(error) => return Err(error),
             }
         }

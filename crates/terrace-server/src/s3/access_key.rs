@@ -1,0 +1,194 @@
+//! Access keys: who may do what in which bucket.
+//!
+//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, and a level for each bucket,
+//! or for all under the name `*`. The server reads them once; nobody else can change the store while it runs. The secret
+//! is stored as it is, because signatures are checked with it: whoever can read the store's files can read everything in it
+//! anyway.
+
+use super::keyspace;
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    str::FromStr,
+};
+use terrace::{Error, ScanRange, Store};
+
+/// The bucket name that stands for all of them.
+pub const ALL_BUCKETS: &str = "*";
+/// Letters of an access key's ID after its first four.
+const ID_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// What a key may do in a bucket; each level includes those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// List and read objects.
+    Read,
+    /// Write and delete objects too.
+    Write,
+    /// Create, configure and delete the bucket too.
+    Admin,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// `BUCKET=LEVEL` on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// A bucket, or `*`.
+    pub bucket: String,
+    /// The level there.
+    pub level: Level,
+}
+
+impl FromStr for Grant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}`: write it as BUCKET=read, BUCKET=write or BUCKET=admin; * is every bucket");
+        let (bucket, level) = text.split_once('=').ok_or_else(wrong)?;
+        let level = match level {
+            "read" => Level::Read,
+            "write" => Level::Write,
+            "admin" => Level::Admin,
+            _ => return Err(wrong()),
+        };
+        if bucket != ALL_BUCKETS && !s3s::path::check_bucket_name(bucket) {
+            return Err(format!("`{bucket}` is not the name of a bucket"));
+        }
+        Ok(Self {
+            bucket: bucket.to_owned(),
+            level,
+        })
+    }
+}
+
+/// An access key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessKey {
+    /// The secret.
+    pub secret: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Level by bucket.
+    pub grants: BTreeMap<String, Level>,
+}
+
+impl fmt::Debug for AccessKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the secret: this ends in logs.
+        f.debug_struct("AccessKey")
+            .field("grants", &self.grants)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AccessKey {
+    /// A new key with an ID.
+    pub fn generate(grants: &[Grant]) -> (String, Self) {
+        let mut random = [0; 46];
+        keyspace::fill_random(&mut random);
+        let letters = random[..16]
+            .iter()
+            .map(|byte| char::from(ID_LETTERS[usize::from(byte % 32)]));
+        let id = "TRCE".chars().chain(letters).collect();
+        let key = Self {
+            secret: STANDARD_NO_PAD.encode(&random[16..]),
+            created_ms: keyspace::now_ms(),
+            grants: grants.iter().map(|grant| (grant.bucket.clone(), grant.level)).collect(),
+        };
+        (id, key)
+    }
+
+    /// What it may do in `bucket`.
+    pub fn level(&self, bucket: &str) -> Option<Level> {
+        self.grants.get(bucket).max(self.grants.get(ALL_BUCKETS)).copied()
+    }
+}
+
+/// Stores a key.
+///
+/// # Errors
+/// The store's.
+pub fn store(store: &Store, id: &str, key: &AccessKey) -> terrace::Result<()> {
+    let json = serde_json::to_vec(key).map_err(|error| Error::invalid(error.to_string()))?;
+    store.put(keyspace::access_key(id), json).map(|_| ())
+}
+
+/// Removes a key. Whether it was there.
+///
+/// # Errors
+/// The store's.
+pub fn remove(store: &Store, id: &str) -> terrace::Result<bool> {
+    let key = keyspace::access_key(id);
+    if id.is_empty() || key.len() > terrace::KEY_BYTES_MAX || store.head(&key)?.is_none() {
+        return Ok(false);
+    }
+    store.delete(key).map(|_| true)
+}
+
+/// All keys of a store, by ID.
+///
+/// # Errors
+/// The store's; [`Error::Corruption`] for a record that is none.
+pub fn load(store: &Store) -> terrace::Result<HashMap<String, AccessKey>> {
+    let mut keys = HashMap::new();
+    for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
+        let item = item?;
+        let id = String::from_utf8_lossy(&item.key[keyspace::ACCESS_KEYS.len()..]).into_owned();
+        let key = serde_json::from_slice(&item.value()?)
+            .map_err(|error| Error::corruption(format!("access key {id}"), error.to_string()))?;
+        keys.insert(id, key);
+    }
+    Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use terrace::Options;
+
+    #[test]
+    fn grants_are_read() {
+        let grant: Grant = "photos=write".parse().unwrap();
+        assert_eq!((grant.bucket.as_str(), grant.level), ("photos", Level::Write));
+        assert_eq!("*=admin".parse::<Grant>().unwrap().bucket, ALL_BUCKETS);
+        for text in ["", "photos", "photos=", "photos=all", "=read", "A_b=read", "**=read"] {
+            assert!(text.parse::<Grant>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_higher_level_counts() {
+        let (_, key) = AccessKey::generate(&["*=read".parse().unwrap(), "mine=admin".parse().unwrap()]);
+        assert_eq!(key.level("mine"), Some(Level::Admin));
+        assert_eq!(key.level("other"), Some(Level::Read));
+        let (_, key) = AccessKey::generate(&["mine=write".parse().unwrap()]);
+        assert_eq!((key.level("mine"), key.level("other")), (Some(Level::Write), None));
+    }
+
+    #[test]
+    fn keys_are_kept_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Store::open(Options::new(dir.path())).unwrap();
+        let (id, key) = AccessKey::generate(&["*=admin".parse().unwrap()]);
+        assert_eq!(id.len(), 20);
+        assert!(!format!("{key:?}").contains(&key.secret));
+        store(&opened, &id, &key).unwrap();
+        assert_eq!(load(&opened).unwrap(), HashMap::from([(id.clone(), key)]));
+        assert!(remove(&opened, &id).unwrap());
+        assert!(!remove(&opened, &id).unwrap());
+        assert!(load(&opened).unwrap().is_empty());
+    }
+}

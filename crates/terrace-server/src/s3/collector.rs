@@ -1,0 +1,337 @@
+//! Frees values that no object refers to any more, and values that were never finished.
+//!
+//! What replaces or deletes an object whose bytes are in values of their own commits a garbage marker with their [`Id`] in
+//! the same batch; who starts to write values for a new object, or a part of an upload, first commits a pending marker,
+//! which the commit of the object or the part removes. So after a crash every value is either an object's, a part of an
+//! upload, or under a marker. The collector deletes what is under garbage markers at once, and what is under pending
+//! markers when their writer gives up, or when the server starts.
+//!
+//! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID ([`Collector::hold`]), then
+//! makes sure that the object still is what it read. The collector leaves held IDs for later. Whichever comes first, the
+//! other sees it: the marker is committed before the collector looks for holds, and the hold is taken before the reader
+//! looks at the object again.
+//!
+//! Failures of the store are logged and tried again later; what is left over costs space and nothing else.
+
+use super::keyspace::{self, Id};
+use crate::http::engine::Engine;
+use parking_lot::Mutex;
+use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+use terrace::{Batch, Condition, Durability, ScanRange, Store};
+use tokio::sync::Notify;
+
+/// How often to look without being woken: for held IDs, and after failures.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Keys deleted in one commit.
+const BATCH_KEYS: usize = 256;
+/// Uploads that nobody completed or aborted are aborted after this.
+const UPLOAD_LIFE_MS: u64 = 7 * 24 * 3600 * 1000;
+/// How often to look for such uploads.
+const UPLOAD_CHECK_INTERVAL_MS: u64 = 3600 * 1000;
+
+/// What was being written and will not be finished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Discarded {
+    /// All values of an ID, and its pending marker.
+    Values(Id),
+    /// One value, and its marker: a part of an upload that may go on.
+    Part(Vec<u8>),
+}
+
+/// Deletes what is not needed.
+#[derive(Debug, Default)]
+pub struct Collector {
+    held: Mutex<HashMap<Id, usize>>,
+    discarded: Mutex<Vec<Discarded>>,
+    wake: Notify,
+}
+
+/// Keeps the values of an ID from being deleted.
+#[derive(Debug)]
+pub struct Hold {
+    id: Id,
+    collector: Arc<Collector>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut held = self.collector.held.lock();
+        if let Some(count) = held.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&self.id);
+                self.collector.wake.notify_one();
+            }
+        }
+    }
+}
+
+/// What is being written. Dropped before [`Unfinished::finished`], it is discarded.
+#[derive(Debug)]
+pub struct Unfinished {
+    discarded: Option<Discarded>,
+    collector: Arc<Collector>,
+}
+
+impl Unfinished {
+    /// Something refers to it from now on.
+    pub fn finished(mut self) {
+        self.discarded = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(discarded) = self.discarded.take() {
+            self.collector.discarded.lock().push(discarded);
+            self.collector.wake.notify_one();
+        }
+    }
+}
+
+impl Collector {
+    /// Keeps the values of `id` for as long as the hold lives.
+    pub fn hold(self: &Arc<Self>, id: Id) -> Hold {
+        *self.held.lock().entry(id).or_insert(0) += 1;
+        Hold {
+            id,
+            collector: Arc::clone(self),
+        }
+    }
+
+    /// The values of `id` are being written; their pending marker is committed already.
+    pub fn unfinished_values(self: &Arc<Self>, id: Id) -> Unfinished {
+        self.unfinished(Discarded::Values(id))
+    }
+
+    /// The part whose value is at `key` is being written; its pending marker is committed already.
+    pub fn unfinished_part(self: &Arc<Self>, key: Vec<u8>) -> Unfinished {
+        self.unfinished(Discarded::Part(key))
+    }
+
+    fn unfinished(self: &Arc<Self>, discarded: Discarded) -> Unfinished {
+        Unfinished {
+            discarded: Some(discarded),
+            collector: Arc::clone(self),
+        }
+    }
+
+    /// There is a new garbage marker.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Whether anything is being written or waits to be discarded; for the end of the server.
+    fn is_held(&self, id: Id) -> bool {
+        self.held.lock().contains_key(&id)
+    }
+
+    /// Before anything is written: whatever is pending is a former process's and never will be finished.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn recover(&self, store: &Store) -> terrace::Result<()> {
+        for item in store.scan(ScanRange::prefix(keyspace::PENDING))? {
+            if let Some(id) = keyspace::parse_id(&item?.key) {
+                self.discarded.lock().push(Discarded::Values(id));
+            }
+        }
+        for item in store.scan(ScanRange::prefix(keyspace::PENDING_PARTS))? {
+            if let Some(value) = keyspace::value_of_pending_part(&item?.key) {
+                self.discarded.lock().push(Discarded::Part(value));
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects whenever there is something, for ever.
+    pub async fn run(self: Arc<Self>, engine: Engine) {
+        let mut uploads_checked_ms = 0;
+        loop {
+            let collector = Arc::clone(&self);
+            let check_uploads = keyspace::now_ms().saturating_sub(uploads_checked_ms) > UPLOAD_CHECK_INTERVAL_MS;
+            if check_uploads {
+                uploads_checked_ms = keyspace::now_ms();
+            }
+            let turn = engine.run(move |store| {
+                if check_uploads {
+                    expire_uploads(store, keyspace::now_ms())?;
+                }
+                collector.collect(store)
+            });
+            if let Ok(Err(error)) = turn.await {
+                tracing::warn!(%error, "values that are not needed could not be deleted; this is tried again");
+            }
+            // Woken or not, a look costs one scan of an empty range.
+            let _ = tokio::time::timeout(INTERVAL, self.wake.notified()).await;
+        }
+    }
+
+    /// Collects what there is now.
+    ///
+    /// # Errors
+    /// The store's; what was not collected stays to be.
+    pub fn collect(&self, store: &Store) -> terrace::Result<()> {
+        let discarded = mem::take(&mut *self.discarded.lock());
+        for (at, one) in discarded.iter().enumerate() {
+            let outcome = match one {
+                Discarded::Values(id) => delete_values(store, *id, &keyspace::pending(*id)),
+                Discarded::Part(key) => {
+                    let mut batch = Batch::new();
+                    batch.delete(key).delete(keyspace::pending_part(key));
+                    store.write(batch, Durability::Buffered).map(|_| ())
+                }
+            };
+            if let Err(error) = outcome {
+                self.discarded.lock().extend_from_slice(&discarded[at..]);
+                return Err(error);
+            }
+        }
+        for item in store.scan(ScanRange::prefix(keyspace::GARBAGE))? {
+            let item = item?;
+            if let Some(id) = keyspace::parse_id(&item.key).filter(|id| !self.is_held(*id)) {
+                delete_values(store, id, &item.key)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Deletes the values and part records of `id`, then the marker.
+fn delete_values(store: &Store, id: Id, marker: &[u8]) -> terrace::Result<()> {
+    for prefix in [keyspace::values(id), keyspace::parts(id)] {
+        delete_range(store, &prefix, |_| true)?;
+    }
+    store.delete_with(marker, Condition::None, Durability::Buffered)?;
+    Ok(())
+}
+
+/// Deletes the keys that begin with `prefix` and that `chosen` wants gone.
+///
+/// # Errors
+/// The store's.
+pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool) -> terrace::Result<()> {
+    let mut batch = Batch::new();
+    for item in store.scan(ScanRange::prefix(prefix))? {
+        let item = item?;
+        if chosen(&item.key) {
+            batch.delete(&item.key);
+        }
+        if batch.len() == BATCH_KEYS {
+            store.write(mem::take(&mut batch), Durability::Buffered)?;
+        }
+    }
+    if !batch.is_empty() {
+        store.write(batch, Durability::Buffered)?;
+    }
+    Ok(())
+}
+
+/// Aborts uploads that were begun long ago.
+fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
+    for item in store.scan(ScanRange::prefix(keyspace::UPLOADS))? {
+        let item = item?;
+        let Some(id) = keyspace::parse_id(&item.key) else {
+            continue;
+        };
+        let begun_ms = id.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte));
+        if now_ms.saturating_sub(begun_ms) < UPLOAD_LIFE_MS {
+            continue;
+        }
+        let mut batch = Batch::new();
+        batch
+            .delete_if(&item.key, Condition::Present)
+            .put(keyspace::garbage(id), "");
+        match store.write(batch, Durability::Buffered) {
+            Ok(_) => tracing::info!(%id, "an abandoned upload was aborted"),
+            // Completed or aborted meanwhile.
+            Err(terrace::Error::ConditionFailed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use terrace::Options;
+
+    fn place() -> (tempfile::TempDir, Store) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        (dir, store)
+    }
+
+    fn count(store: &Store) -> usize {
+        store.scan(ScanRange::all()).unwrap().count()
+    }
+
+    #[test]
+    fn garbage_goes_unless_it_is_held() {
+        let (_dir, store) = place();
+        let collector = Arc::new(Collector::default());
+        let (gone, kept) = (Id::new(), Id::new());
+        for number in 0..300 {
+            store.put(keyspace::value(gone, number, 1), "x").unwrap();
+        }
+        store.put(keyspace::value(kept, 1, 1), "x").unwrap();
+        store.put(keyspace::garbage(gone), "").unwrap();
+        let hold = collector.hold(gone);
+        let second = collector.hold(gone);
+        collector.collect(&store).unwrap();
+        drop(hold);
+        collector.collect(&store).unwrap();
+        assert_eq!(count(&store), 302);
+        drop(second);
+        collector.collect(&store).unwrap();
+        assert_eq!(count(&store), 1, "another's value stays");
+    }
+
+    #[test]
+    fn what_is_not_finished_is_discarded() {
+        let (_dir, store) = place();
+        let collector = Arc::new(Collector::default());
+        let (finished, given_up, of_a_crash) = (Id::new(), Id::new(), Id::new());
+        for id in [finished, given_up, of_a_crash] {
+            store.put(keyspace::pending(id), "").unwrap();
+            store.put(keyspace::value(id, 1, 1), "x").unwrap();
+        }
+        collector.unfinished_values(finished).finished();
+        drop(collector.unfinished_values(given_up));
+        let part = keyspace::value(Id::new(), 1, 1);
+        store.put(keyspace::pending_part(&part), "").unwrap();
+        store.put(&part, "x").unwrap();
+        drop(collector.unfinished_part(part));
+        collector.collect(&store).unwrap();
+        assert_eq!(count(&store), 4);
+
+        let part = keyspace::value(Id::new(), 2, 1);
+        store.put(keyspace::pending_part(&part), "").unwrap();
+        store.put(&part, "x").unwrap();
+        let collector = Collector::default();
+        store.delete(keyspace::pending(finished)).unwrap();
+        collector.recover(&store).unwrap();
+        collector.collect(&store).unwrap();
+        assert_eq!(count(&store), 1);
+        assert!(store.head(keyspace::value(finished, 1, 1)).unwrap().is_some());
+    }
+
+    #[test]
+    fn abandoned_uploads_expire() {
+        let (_dir, store) = place();
+        let mut old = Id::new();
+        old.0[..6].fill(0);
+        let young = Id::new();
+        for id in [old, young] {
+            store.put(keyspace::upload("abc", "key", id), "").unwrap();
+            store.put(keyspace::part(id, 1), "").unwrap();
+            store.put(keyspace::value(id, 1, 1), "x").unwrap();
+        }
+        expire_uploads(&store, keyspace::now_ms()).unwrap();
+        Collector::default().collect(&store).unwrap();
+        assert_eq!(count(&store), 3);
+        assert!(store.head(keyspace::upload("abc", "key", young)).unwrap().is_some());
+    }
+}

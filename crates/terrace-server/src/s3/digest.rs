@@ -1,0 +1,497 @@
+//! Checksums as S3 has them: what a client declares, what is computed while bytes pass, how those of parts combine.
+//!
+//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksum the client declares, or
+//! CRC-64/NVME if it declares none, as S3 does it.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use s3s::{
+    S3Result,
+    crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256},
+    dto, s3_error,
+};
+use terrace::Attributes;
+
+/// A checksum algorithm of S3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// CRC-32 as in zip files.
+    Crc32,
+    /// CRC-32C, Castagnoli's.
+    Crc32c,
+    /// CRC-64/NVME; what is used if nothing else is asked for.
+    Crc64Nvme,
+    /// SHA-1
+    Sha1,
+    /// SHA-256
+    Sha256,
+}
+
+/// Whether the checksum of an object of several parts is of its bytes or of its parts' checksums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of the bytes.
+    FullObject,
+    /// Of the parts' checksums, one after the other.
+    Composite,
+}
+
+impl Algorithm {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+
+    /// The name in `x-amz-checksum-algorithm`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "CRC32",
+            Self::Crc32c => "CRC32C",
+            Self::Crc64Nvme => "CRC64NVME",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+        }
+    }
+
+    /// The algorithm with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The header, and the attribute, that a checksum is in.
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::Crc32 => "x-amz-checksum-crc32",
+            Self::Crc32c => "x-amz-checksum-crc32c",
+            Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
+            Self::Sha1 => "x-amz-checksum-sha1",
+            Self::Sha256 => "x-amz-checksum-sha256",
+        }
+    }
+
+    /// Length of a checksum in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme => 8,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// Whether the checksum of a whole can be computed from those of its parts.
+    const fn combination(self) -> Option<crc_fast::CrcAlgorithm> {
+        match self {
+            Self::Crc32 => Some(crc_fast::CrcAlgorithm::Crc32IsoHdlc),
+            Self::Crc32c => Some(crc_fast::CrcAlgorithm::Crc32Iscsi),
+            Self::Crc64Nvme => Some(crc_fast::CrcAlgorithm::Crc64Nvme),
+            Self::Sha1 | Self::Sha256 => None,
+        }
+    }
+
+    /// The kind of an object's checksum after a multipart upload, given what was asked for when it began.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for combinations S3 does not have.
+    pub fn kind(self, asked: Option<&str>) -> S3Result<Kind> {
+        match (self, asked) {
+            (Self::Crc64Nvme, None | Some("FULL_OBJECT")) | (Self::Crc32 | Self::Crc32c, Some("FULL_OBJECT")) => {
+                Ok(Kind::FullObject)
+            }
+            (Self::Crc64Nvme, Some("COMPOSITE")) | (Self::Sha1 | Self::Sha256, Some("FULL_OBJECT")) => Err(s3_error!(
+                InvalidRequest,
+                "The checksum type {} cannot be used with the {} checksum algorithm",
+                asked.unwrap_or_default(),
+                self.name()
+            )),
+            (_, None | Some("COMPOSITE")) => Ok(Kind::Composite),
+            (_, Some(other)) => Err(s3_error!(InvalidRequest, "Unknown checksum type {other}")),
+        }
+    }
+}
+
+impl Kind {
+    /// The name in `x-amz-checksum-type`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FullObject => "FULL_OBJECT",
+            Self::Composite => "COMPOSITE",
+        }
+    }
+}
+
+/// A checksum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checksum {
+    /// What computed it.
+    pub algorithm: Algorithm,
+    /// Its bytes.
+    pub value: Vec<u8>,
+}
+
+impl Checksum {
+    /// Reads what a client sent.
+    ///
+    /// # Errors
+    /// `InvalidRequest` if it is not base64 of the right length.
+    pub fn parse(algorithm: Algorithm, text: &str) -> S3Result<Self> {
+        let value = STANDARD
+            .decode(text)
+            .ok()
+            .filter(|value| value.len() == algorithm.bytes());
+        let value =
+            value.ok_or_else(|| s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header()))?;
+        Ok(Self { algorithm, value })
+    }
+
+    /// As S3 writes it.
+    pub fn text(&self) -> String {
+        STANDARD.encode(&self.value)
+    }
+
+    /// A CRC as a number.
+    fn number(&self) -> u64 {
+        self.value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+/// The five optional fields that inputs have, as one list.
+pub type Declared = [Option<String>; 5];
+
+/// The checksum that a request declares in its headers.
+///
+/// # Errors
+/// `InvalidRequest` for more than one, or one that is none.
+pub fn declared(fields: Declared) -> S3Result<Option<Checksum>> {
+    let mut found = None;
+    for (algorithm, text) in Algorithm::ALL.into_iter().zip(fields) {
+        let Some(text) = text else { continue };
+        if found.is_some() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+            ));
+        }
+        found = Some(Checksum::parse(algorithm, &text)?);
+    }
+    Ok(found)
+}
+
+/// The five fields of an input, in the order of [`Algorithm::ALL`].
+#[macro_export]
+macro_rules! declared_fields {
+    ($input:expr) => {
+        [
+            $input.checksum_crc32.take(),
+            $input.checksum_crc32c.take(),
+            $input.checksum_crc64nvme.take(),
+            $input.checksum_sha1.take(),
+            $input.checksum_sha256.take(),
+        ]
+    };
+}
+
+/// Sets the five fields of an output.
+#[macro_export]
+macro_rules! set_checksums {
+    ($output:expr, $checksums:expr) => {{
+        let checksums: s3s::dto::Checksum = $checksums;
+        $output.checksum_crc32 = checksums.checksum_crc32;
+        $output.checksum_crc32c = checksums.checksum_crc32c;
+        $output.checksum_crc64nvme = checksums.checksum_crc64nvme;
+        $output.checksum_sha1 = checksums.checksum_sha1;
+        $output.checksum_sha256 = checksums.checksum_sha256;
+    }};
+}
+
+/// Name of the attribute that holds a checksum's kind if it is not of the bytes.
+pub const KIND_ATTRIBUTE: &str = "x-amz-checksum-type";
+
+/// The checksums among an object's attributes, for an answer.
+pub fn stored(attributes: &Attributes) -> dto::Checksum {
+    let text = |algorithm: Algorithm| attributes.get_str(algorithm.header()).map(str::to_owned);
+    let mut checksums = dto::Checksum {
+        checksum_crc32: text(Algorithm::Crc32),
+        checksum_crc32c: text(Algorithm::Crc32c),
+        checksum_crc64nvme: text(Algorithm::Crc64Nvme),
+        checksum_sha1: text(Algorithm::Sha1),
+        checksum_sha256: text(Algorithm::Sha256),
+        checksum_type: None,
+    };
+    if Algorithm::ALL
+        .into_iter()
+        .any(|algorithm| attributes.get(algorithm.header()).is_some())
+    {
+        let kind = attributes.get_str(KIND_ATTRIBUTE).unwrap_or(Kind::FullObject.name());
+        checksums.checksum_type = Some(dto::ChecksumType::from(kind.to_owned()));
+    }
+    checksums
+}
+
+enum Hasher {
+    Crc32(Crc32),
+    Crc32c(Crc32c),
+    Crc64Nvme(Crc64Nvme),
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+impl Hasher {
+    fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Crc32 => Self::Crc32(Crc32::new()),
+            Algorithm::Crc32c => Self::Crc32c(Crc32c::new()),
+            Algorithm::Crc64Nvme => Self::Crc64Nvme(Crc64Nvme::new()),
+            Algorithm::Sha1 => Self::Sha1(Sha1::new()),
+            Algorithm::Sha256 => Self::Sha256(Sha256::new()),
+        }
+    }
+
+    fn update(&mut self, data: &[u8]) {
+        match self {
+            Self::Crc32(hasher) => hasher.update(data),
+            Self::Crc32c(hasher) => hasher.update(data),
+            Self::Crc64Nvme(hasher) => hasher.update(data),
+            Self::Sha1(hasher) => hasher.update(data),
+            Self::Sha256(hasher) => hasher.update(data),
+        }
+    }
+
+    fn finish(self) -> Checksum {
+        let (algorithm, value) = match self {
+            Self::Crc32(hasher) => (Algorithm::Crc32, hasher.finalize().to_vec()),
+            Self::Crc32c(hasher) => (Algorithm::Crc32c, hasher.finalize().to_vec()),
+            Self::Crc64Nvme(hasher) => (Algorithm::Crc64Nvme, hasher.finalize().to_vec()),
+            Self::Sha1(hasher) => (Algorithm::Sha1, hasher.finalize().to_vec()),
+            Self::Sha256(hasher) => (Algorithm::Sha256, hasher.finalize().to_vec()),
+        };
+        Checksum { algorithm, value }
+    }
+}
+
+/// Computes while bytes pass.
+pub struct Digests {
+    md5: Md5,
+    hashers: Vec<Hasher>,
+    length: u64,
+}
+
+/// What was computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Computed {
+    /// MD5 of the bytes.
+    pub md5: [u8; 16],
+    /// The checksums asked for, in that order.
+    pub checksums: Vec<Checksum>,
+    /// Number of bytes.
+    pub length: u64,
+}
+
+impl Digests {
+    /// Computes MD5 and these.
+    pub fn new(algorithms: &[Algorithm]) -> Self {
+        let mut different: Vec<Algorithm> = Vec::new();
+        for algorithm in algorithms {
+            if !different.contains(algorithm) {
+                different.push(*algorithm);
+            }
+        }
+        Self {
+            md5: Md5::new(),
+            hashers: different.into_iter().map(Hasher::new).collect(),
+            length: 0,
+        }
+    }
+
+    /// Takes bytes in.
+    pub fn update(&mut self, data: &[u8]) {
+        self.md5.update(data);
+        for hasher in &mut self.hashers {
+            hasher.update(data);
+        }
+        self.length += data.len() as u64;
+    }
+
+    /// The results.
+    pub fn finish(self) -> Computed {
+        Computed {
+            md5: self.md5.finalize(),
+            checksums: self.hashers.into_iter().map(Hasher::finish).collect(),
+            length: self.length,
+        }
+    }
+}
+
+impl Computed {
+    /// The entity tag of a value that came in one piece, without quotes.
+    pub fn etag(&self) -> String {
+        hex(&self.md5)
+    }
+
+    /// The checksum of this algorithm.
+    pub fn checksum(&self, algorithm: Algorithm) -> Option<&Checksum> {
+        self.checksums.iter().find(|checksum| checksum.algorithm == algorithm)
+    }
+
+    /// Compares with what the client says.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    pub fn verify(&self, md5: Option<&[u8; 16]>, declared: Option<&Checksum>) -> S3Result {
+        if md5.is_some_and(|md5| *md5 != self.md5) {
+            return Err(s3_error!(
+                BadDigest,
+                "The Content-MD5 you specified did not match what we received."
+            ));
+        }
+        let Some(declared) = declared else { return Ok(()) };
+        if self.checksum(declared.algorithm) == Some(declared) {
+            return Ok(());
+        }
+        Err(s3_error!(
+            BadDigest,
+            "The {} you specified did not match the calculated checksum.",
+            declared.algorithm.name()
+        ))
+    }
+}
+
+/// Reads `Content-MD5`.
+///
+/// # Errors
+/// `InvalidDigest`.
+pub fn content_md5(text: Option<&str>) -> S3Result<Option<[u8; 16]>> {
+    let Some(text) = text else { return Ok(None) };
+    let bytes = STANDARD
+        .decode(text)
+        .ok()
+        .and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+    let bytes = bytes.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."))?;
+    Ok(Some(bytes))
+}
+
+/// Lowercase hex.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The entity tag of an object of several parts, without quotes.
+pub fn multipart_etag(parts: &[[u8; 16]]) -> String {
+    let mut md5 = Md5::new();
+    for part in parts {
+        md5.update(part);
+    }
+    format!("{}-{}", hex(&md5.finalize()), parts.len())
+}
+
+/// The checksum of an object of several parts as text: each part's checksum, and its length. `None` without parts, or if
+/// this algorithm has no checksum of this kind.
+pub fn multipart_checksum(algorithm: Algorithm, kind: Kind, parts: &[(Checksum, u64)]) -> Option<String> {
+    if kind == Kind::Composite {
+        let mut hasher = Hasher::new(algorithm);
+        for (checksum, _) in parts {
+            hasher.update(&checksum.value);
+        }
+        return Some(format!("{}-{}", hasher.finish().text(), parts.len()));
+    }
+    let combination = algorithm.combination()?;
+    let ((first, _), rest) = parts.split_first()?;
+    let number = rest.iter().fold(first.number(), |whole, (checksum, length)| {
+        crc_fast::checksum_combine(combination, whole, checksum.number(), *length)
+    });
+    let bytes = number.to_be_bytes();
+    let value = bytes[bytes.len() - algorithm.bytes()..].to_vec();
+    Some(Checksum { algorithm, value }.text())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn digest(algorithm: Algorithm, data: &[u8]) -> Checksum {
+        let mut digests = Digests::new(&[algorithm]);
+        digests.update(data);
+        digests.finish().checksums.remove(0)
+    }
+
+    /// Check values from the catalogue of parametrised CRC algorithms, and RFC 3174 and FIPS 180 for "abc".
+    #[test]
+    fn known_values() {
+        let hex_of = |algorithm, data: &[u8]| hex(&digest(algorithm, data).value);
+        assert_eq!(hex_of(Algorithm::Crc32, b"123456789"), "cbf43926");
+        assert_eq!(hex_of(Algorithm::Crc32c, b"123456789"), "e3069283");
+        assert_eq!(hex_of(Algorithm::Crc64Nvme, b"123456789"), "ae8b14860a799888");
+        assert_eq!(
+            hex_of(Algorithm::Sha1, b"abc"),
+            "a9993e364706816aba3e25717850c26c9cd0d89d"
+        );
+        assert!(hex_of(Algorithm::Sha256, b"abc").starts_with("ba7816bf8f01cfea"));
+        let mut digests = Digests::new(&[]);
+        digests.update(b"abc");
+        assert_eq!(digests.finish().etag(), "900150983cd24fb0d6963f7d28e17f72");
+    }
+
+    #[test]
+    fn parts_combine_to_the_whole() {
+        let parts: [&[u8]; 4] = [b"one", b"", b"and another", b"x"];
+        let whole = parts.concat();
+        for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+            let digests: Vec<_> = parts
+                .iter()
+                .map(|part| (digest(algorithm, part), part.len() as u64))
+                .collect();
+            let combined = multipart_checksum(algorithm, Kind::FullObject, &digests).unwrap();
+            assert_eq!(combined, digest(algorithm, &whole).text(), "{}", algorithm.name());
+        }
+        let parts = [
+            (digest(Algorithm::Sha256, b"a"), 1),
+            (digest(Algorithm::Sha256, b"b"), 1),
+        ];
+        let composite = multipart_checksum(Algorithm::Sha256, Kind::Composite, &parts).unwrap();
+        let expected = digest(
+            Algorithm::Sha256,
+            &[parts[0].0.value.clone(), parts[1].0.value.clone()].concat(),
+        );
+        assert_eq!(composite, format!("{}-2", expected.text()));
+        assert_eq!(multipart_checksum(Algorithm::Sha256, Kind::FullObject, &parts), None);
+    }
+
+    #[test]
+    fn what_does_not_match_is_refused() {
+        let mut digests = Digests::new(&[Algorithm::Crc32]);
+        digests.update(b"data");
+        let computed = digests.finish();
+        let right = digest(Algorithm::Crc32, b"data");
+        assert!(computed.verify(Some(&computed.md5), Some(&right)).is_ok());
+        assert!(computed.verify(Some(&[0; 16]), None).is_err());
+        assert!(
+            computed
+                .verify(None, Some(&digest(Algorithm::Crc32, b"other")))
+                .is_err()
+        );
+        assert!(
+            computed.verify(None, Some(&digest(Algorithm::Sha1, b"data"))).is_err(),
+            "not computed"
+        );
+        assert!(Checksum::parse(Algorithm::Crc32, "AAAA").is_err());
+        assert!(content_md5(Some("x")).is_err());
+        let fields = [Some(right.text()), Some(right.text()), None, None, None];
+        assert!(declared(fields).is_err());
+    }
+
+    #[test]
+    fn kinds_that_s3_has() {
+        assert_eq!(Algorithm::Crc32.kind(None).unwrap(), Kind::Composite);
+        assert_eq!(Algorithm::Crc32.kind(Some("FULL_OBJECT")).unwrap(), Kind::FullObject);
+        assert_eq!(Algorithm::Crc64Nvme.kind(None).unwrap(), Kind::FullObject);
+        assert!(Algorithm::Crc64Nvme.kind(Some("COMPOSITE")).is_err());
+        assert!(Algorithm::Sha1.kind(Some("FULL_OBJECT")).is_err());
+        assert!(Algorithm::Sha1.kind(Some("NONE")).is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! What clients are told when the engine cannot do something: one table, [`of_engine`].
+//!
+//! Details of devices and paths stay in the log. What a client can act on goes to it.
+
+use crate::{http::engine::NotRun, key_text};
+use hyper::StatusCode;
+use s3s::{S3Error, S3ErrorCode, s3_error};
+use std::io;
+use terrace::Error;
+
+/// The S3 error for an engine error met while working on `key`.
+pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
+    let key = key_text::escape(key);
+    match error {
+        Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
+        Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),
+        Error::OutOfSpace { tier, .. } => {
+            tracing::error!(%error, key, "out of space");
+            // Not 503: clients would try again at once, and room does not come by waiting.
+            let mut full = s3_error!(ServiceUnavailable, "The {tier} tier of the store is full.");
+            full.set_status_code(StatusCode::INSUFFICIENT_STORAGE);
+            full
+        }
+        Error::Corruption { .. } => {
+            tracing::error!(%error, key, "damaged object");
+            s3_error!(
+                InternalError,
+                "This object is damaged; run `terrace verify` for the extent of it."
+            )
+        }
+        Error::Failed(_) => {
+            tracing::error!(%error, key, "the store refuses writes");
+            s3_error!(
+                InternalError,
+                "The store refuses writes since a device failed; reads go on."
+            )
+        }
+        Error::Unavailable(_) => s3_error!(ServiceUnavailable, "The store is closed or read-only."),
+        error => {
+            tracing::error!(%error, key, "engine error");
+            s3_error!(InternalError, "The store could not answer; see the server's log.")
+        }
+    }
+}
+
+/// The same for errors that came through `std::io`.
+pub fn of_io(error: &io::Error, key: &[u8]) -> S3Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(inner) => of_engine(inner, key),
+        None => {
+            tracing::error!(%error, key = key_text::escape(key), "reading a value");
+            S3ErrorCode::InternalError.into()
+        }
+    }
+}
+
+/// The S3 error for a call that gave no result.
+pub fn of_call(reason: NotRun) -> S3Error {
+    match reason {
+        NotRun::Busy => s3_error!(SlowDown, "Please reduce your request rate."),
+        NotRun::Panicked => S3ErrorCode::InternalError.into(),
+    }
+}
+
+/// The S3 error for a body that broke off or is not what was announced. The bodies' own error types are not public, so
+/// they are told apart by what they say; a test with the real ones keeps this true.
+pub fn of_body(error: &(dyn std::error::Error + Send + Sync)) -> S3Error {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    tracing::debug!(text, "a body could not be read");
+    if text.contains("Sha256Mismatch") {
+        return custom(
+            "XAmzContentSHA256Mismatch",
+            StatusCode::BAD_REQUEST,
+            "The provided 'x-amz-content-sha256' header does not match what was computed.",
+        );
+    }
+    if text.contains("SignatureMismatch") {
+        return s3_error!(SignatureDoesNotMatch, "The signature of a chunk does not match.");
+    }
+    if text.contains("FormatError") || text.contains("TooLarge") || text.contains("TooManyTrailerHeaders") {
+        return s3_error!(
+            InvalidRequest,
+            "The body is not in the chunked form that was announced."
+        );
+    }
+    if text.contains(STALLED) {
+        return s3_error!(
+            RequestTimeout,
+            "Your socket connection to the server was not read from or written to within the timeout period."
+        );
+    }
+    s3_error!(
+        IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header."
+    )
+}
+
+/// An error with a code that `s3s` does not know.
+pub fn custom(code: &str, status: StatusCode, message: impl Into<String>) -> S3Error {
+    let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
+    let mut error = S3Error::with_message(code, message.into());
+    error.set_status_code(status);
+    error
+}
+
+/// What the error says with which a body ends whose client sends nothing any more.
+pub const STALLED: &str = "the client sent nothing for too long";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace::Tier;
+
+    #[test]
+    fn the_table() {
+        let code = |error: Error| {
+            let error = of_engine(&error, b"k");
+            (
+                error.code().as_str().to_owned(),
+                error.status_code().map(|status| status.as_u16()),
+            )
+        };
+        let row = |code: &str, status| (code.to_owned(), Some(status));
+        let full = Error::OutOfSpace {
+            tier: Tier::Large,
+            reason: "/dev/x".to_owned(),
+        };
+        assert!(!format!("{}", of_engine(&full, b"k")).contains("/dev/x"));
+        assert_eq!(code(full), row("ServiceUnavailable", 507));
+        assert_eq!(code(Error::corruption("a", "b")), row("InternalError", 500));
+        assert_eq!(code(Error::Failed(String::new())), row("InternalError", 500));
+        assert_eq!(code(Error::Unavailable("")), row("ServiceUnavailable", 503));
+        assert_eq!(code(Error::invalid("x")), row("InvalidArgument", 400));
+        assert_eq!(
+            of_call(NotRun::Busy).status_code().map(|status| status.as_u16()),
+            Some(503)
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! What stands before `s3s`: refuses what the service does not have, answers browsers that ask beforehand, limits how long
+//! a client may stay silent, and gives every answer its number.
+
+use super::{
+    Gateway,
+    access::{Access, Auth, Domains},
+    cors, errors,
+    refuse::{XML_BYTES_MAX, refuse},
+    service::Service,
+};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    http::request::Parts,
+};
+use s3s::{
+    Body, S3Error, S3Result,
+    config::{S3Config, StaticConfigProvider},
+    s3_error,
+    service::{S3Service, S3ServiceBuilder},
+};
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+/// Longest silence in the middle of a request's body.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// The S3 service as hyper calls it.
+#[derive(Clone)]
+pub struct Front {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    gateway: Arc<Gateway>,
+    service: S3Service,
+    domains: Domains,
+    /// Number of the next request.
+    next: AtomicU64,
+}
+
+impl Front {
+    /// A service that takes buckets from hosts below these domains.
+    pub fn new(gateway: Arc<Gateway>, domains: Vec<String>) -> Self {
+        let mut builder = S3ServiceBuilder::new(Service(Arc::clone(&gateway)));
+        builder.set_auth(Auth(Arc::clone(&gateway)));
+        builder.set_access(Access(Arc::clone(&gateway)));
+        builder.set_host(Domains(domains.clone()));
+        let mut config = S3Config::default();
+        config.xml_max_body_size = XML_BYTES_MAX;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        Self {
+            inner: Arc::new(Inner {
+                gateway,
+                service: builder.build(),
+                domains: Domains(domains),
+                next: AtomicU64::new(super::keyspace::now_ms() << 20),
+            }),
+        }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Front {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move { Ok(inner.answer(request).await) })
+    }
+}
+
+impl Inner {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let began = Instant::now();
+        let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
+        let (mut parts, body) = request.into_parts();
+        drop_odd_range(&mut parts);
+        let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
+        let was_read = Arc::new(AtomicBool::new(false));
+        let outcome = match refuse(&parts) {
+            Err(refusal) => Err(refusal),
+            Ok(()) if method == Method::OPTIONS => self.preflight(&parts),
+            Ok(()) => {
+                let body = Body::http_body_unsync(Attentive::new(body, Arc::clone(&was_read)));
+                let answer = self.service.call(Request::from_parts(parts, body)).await;
+                answer.map_err(|error| {
+                    tracing::error!(?error, "a request could not be answered");
+                    s3s::S3ErrorCode::InternalError.into()
+                })
+            }
+        };
+        let mut response = outcome.unwrap_or_else(into_response);
+        // `s3s` sets this for GET only.
+        if method == Method::HEAD
+            && response.headers().contains_key(header::CONTENT_RANGE)
+            && response.status().is_success()
+        {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
+        // botocore then takes the second answer's status line for a header.
+        if headers.contains_key(header::EXPECT) && !was_read.load(Ordering::Relaxed) {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.add_cors(&method, uri.path(), &headers, response.headers_mut());
+        if response.status().is_client_error() || response.status().is_server_error() {
+            complete_error(response.body_mut(), uri.path(), &number);
+        }
+        if let Ok(value) = HeaderValue::from_str(&number) {
+            response.headers_mut().insert("x-amz-request-id", value);
+        }
+        response
+            .headers_mut()
+            .insert(header::SERVER, HeaderValue::from_static("Terrace"));
+        tracing::info!(
+            target: "terrace::access",
+            number,
+            %method,
+            path = uri.path(),
+            status = response.status().as_u16(),
+            milliseconds = began.elapsed().as_millis() as u64,
+            "request"
+        );
+        response
+    }
+
+    /// The bucket a request is about.
+    fn bucket_name(&self, path: &str, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let bucket = host.and_then(|host| self.domains.bucket(host));
+        let first = || path.trim_start_matches('/').split('/').next();
+        bucket.or_else(first).map(str::to_owned)
+    }
+
+    /// Answers a browser that asks whether it may.
+    fn preflight(&self, parts: &Parts) -> S3Result<Response<Body>> {
+        let forbidden = || s3_error!(AccessDenied, "CORSResponse: This CORS request is not allowed.");
+        let question = cors::question(&parts.headers, &parts.method).ok_or_else(|| {
+            s3_error!(
+                InvalidRequest,
+                "Insufficient information. Origin request header needed."
+            )
+        })?;
+        let bucket = self
+            .bucket_name(parts.uri.path(), &parts.headers)
+            .ok_or_else(forbidden)?;
+        let record = self.gateway.buckets.get(&bucket).map_err(|_| forbidden())?.record();
+        // The rule's headers are added with those of every other answer.
+        cors::allowing(&record.cors, &question).ok_or_else(forbidden)?;
+        Ok(Response::new(Body::empty()))
+    }
+
+    fn add_cors(&self, method: &Method, path: &str, request: &HeaderMap, answer: &mut HeaderMap) {
+        let Some(question) = cors::question(request, method) else {
+            return;
+        };
+        let bucket = self
+            .bucket_name(path, request)
+            .and_then(|name| self.gateway.buckets.get(&name).ok());
+        let Some(record) = bucket.map(|bucket| bucket.record()) else {
+            return;
+        };
+        if let Some(rule) = cors::allowing(&record.cors, &question) {
+            cors::add(answer, rule, &question);
+        }
+    }
+}
+
+/// Adds to an error's XML what it was about, and the request's number, as S3 has them.
+fn complete_error(body: &mut Body, path: &str, number: &str) {
+    const END: &[u8] = b"</Error>";
+    let Some(xml) = body.bytes() else { return };
+    let Some(front) = xml.strip_suffix(END) else { return };
+    let resource = path.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let more = format!("<Resource>{resource}</Resource><RequestId>{number}</RequestId>");
+    *body = Body::from([front, more.as_bytes(), END].concat());
+}
+
+/// A range that cannot be understood, or several of them, is answered with the whole object, as RFC 9110 section 14.2
+/// allows and S3 does it; `s3s` would refuse it. A signed one stays, since the signature covers it.
+fn drop_odd_range(parts: &mut Parts) {
+    let is_signed = parts.headers.contains_key(header::AUTHORIZATION);
+    let range = parts.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
+    if !is_signed && range.is_some_and(|text| s3s::dto::Range::parse(text).is_err()) {
+        parts.headers.remove(header::RANGE);
+    }
+}
+
+fn into_response(error: S3Error) -> Response<Body> {
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// A body that fails when nothing comes for too long.
+struct Attentive {
+    body: Incoming,
+    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
+    was_read: Arc<AtomicBool>,
+    /// Runs only while the client is waited for: it must not pay for the time the store takes.
+    waiting: bool,
+    deadline: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl Attentive {
+    fn new(body: Incoming, was_read: Arc<AtomicBool>) -> Self {
+        Self {
+            body,
+            was_read,
+            waiting: false,
+            deadline: Box::pin(tokio::time::sleep(SILENCE_MAX)),
+        }
+    }
+}
+
+impl http_body::Body for Attentive {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if !self.body.is_end_stream() {
+            self.was_read.store(true, Ordering::Relaxed);
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.waiting = false;
+            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
+        }
+        if !self.waiting {
+            self.waiting = true;
+            self.deadline.as_mut().reset(tokio::time::Instant::now() + SILENCE_MAX);
+        }
+        match self.deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, errors::STALLED)))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn errors_say_what_they_are_about() {
+        let mut body = Body::from(Bytes::from_static(b"<Error><Code>X</Code></Error>"));
+        complete_error(&mut body, "/b/a&b", "1F");
+        let text = String::from_utf8(body.bytes().unwrap().to_vec()).unwrap();
+        let expected = "<Error><Code>X</Code><Resource>/b/a&amp;b</Resource><RequestId>1F</RequestId></Error>";
+        assert_eq!(text, expected);
+        let mut other = Body::from(Bytes::from_static(b"no error"));
+        complete_error(&mut other, "/", "1F");
+        assert_eq!(other.bytes().unwrap(), "no error");
+    }
+
+    #[test]
+    fn odd_ranges_of_players_are_no_ranges() {
+        let kept = |range: &str| {
+            let request = Request::builder().header("range", range).body(()).unwrap();
+            let (mut parts, ()) = request.into_parts();
+            drop_odd_range(&mut parts);
+            parts.headers.contains_key("range")
+        };
+        assert!(kept("bytes=0-1") && kept("bytes=5-") && kept("bytes=-5"));
+        assert!(!kept("bytes=0-1,4-5") && !kept("bytes=x") && !kept("lines=1-2") && !kept("bytes=3-2"));
+    }
+}

@@ -1,0 +1,225 @@
+//! Where everything of S3 is in the store's one ordered keyspace. docs/s3.md shows the same as a table.
+//!
+//! An object is at `BUCKET/KEY`. Bucket names have no slash, so `BUCKET/` is a prefix of that bucket's keys and of nothing
+//! else, and a listing of a bucket is a scan of one range. What the image page keeps under `images/` and `catalogue/` are
+//! therefore the objects of two buckets with these names, once somebody creates them.
+//!
+//! Everything else is below [`SYSTEM_PREFIX`]. It begins with a zero byte, which no bucket name has, so no S3 request can
+//! name such a key.
+
+use std::{
+    fmt,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// How the keys of everything begin that is not an object.
+pub const SYSTEM_PREFIX: &str = "\0s3/";
+/// Access keys: the access key's ID follows.
+pub const ACCESS_KEYS: &str = "\0s3/key/";
+/// Buckets: the bucket's name follows.
+pub const BUCKETS: &str = "\0s3/bucket/";
+/// Multipart uploads that are not complete.
+pub const UPLOADS: &str = "\0s3/upload/";
+/// Values that no object refers to any more: an [`Id`] follows.
+pub const GARBAGE: &str = "\0s3/garbage/";
+/// Values that are being written and that no object refers to yet: an [`Id`] follows.
+pub const PENDING: &str = "\0s3/pending/";
+
+/// Values of parts that are being written: what follows [`VALUES`] in the key of the value follows.
+pub const PENDING_PARTS: &str = "\0s3/pending-part/";
+/// Values.
+const VALUES: &str = "\0s3/data/";
+
+/// Longest key of an object that S3 allows, in bytes.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Length of an [`Id`] as text.
+const ID_TEXT_BYTES: usize = 32;
+
+/// Names the stored values of one object, or one multipart upload. Displays as 32 hex digits, which sort by time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(pub [u8; 16]);
+
+impl Id {
+    /// A new one: six bytes of time, ten of chance.
+    pub fn new() -> Self {
+        let mut bytes = [0; 16];
+        bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);
+        fill_random(&mut bytes[6..]);
+        Self(bytes)
+    }
+
+    /// Reads the text.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != ID_TEXT_BYTES || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        u128::from_str_radix(text, 16)
+            .ok()
+            .map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Fills `bytes` from the operating system's generator.
+pub fn fill_random(bytes: &mut [u8]) {
+    if let Err(error) = getrandom::fill(bytes) {
+        // Names and secrets made without chance would be worse than no server.
+        panic!("the operating system gives no random bytes: {error}");
+    }
+}
+
+/// The key of an object.
+pub fn object(bucket: &str, key: &str) -> Vec<u8> {
+    [bucket.as_bytes(), b"/", key.as_bytes()].concat()
+}
+
+/// What the keys of a bucket's objects begin with.
+pub fn objects(bucket: &str) -> Vec<u8> {
+    [bucket.as_bytes(), b"/"].concat()
+}
+
+/// The key of a bucket's record.
+pub fn bucket(name: &str) -> Vec<u8> {
+    format!("{BUCKETS}{name}").into_bytes()
+}
+
+/// The key of an access key.
+pub fn access_key(id: &str) -> Vec<u8> {
+    format!("{ACCESS_KEYS}{id}").into_bytes()
+}
+
+/// What the keys of a bucket's uploads begin with.
+pub fn uploads(bucket: &str) -> Vec<u8> {
+    format!("{UPLOADS}{bucket}/").into_bytes()
+}
+
+/// The key of an upload's record. Object keys have no zero byte, so these sort by object key, then by time.
+pub fn upload(bucket: &str, key: &str, id: Id) -> Vec<u8> {
+    format!("{UPLOADS}{bucket}/{key}\0{id}").into_bytes()
+}
+
+/// What an upload's key is made of after its bucket's prefix.
+pub fn parse_upload(rest: &[u8]) -> Option<(&str, Id)> {
+    let text = std::str::from_utf8(rest).ok()?;
+    let (key, id) = text.rsplit_once('\0')?;
+    Some((key, Id::parse(id)?))
+}
+
+/// What the keys of an upload's parts begin with.
+pub fn parts(id: Id) -> Vec<u8> {
+    format!("\0s3/part/{id}/").into_bytes()
+}
+
+/// The key of a part's record.
+pub fn part(id: Id, number: u16) -> Vec<u8> {
+    format!("\0s3/part/{id}/{number:05}").into_bytes()
+}
+
+/// The number of the part that a key's last five bytes name.
+pub fn parse_part(key: &[u8]) -> Option<u16> {
+    let digits = key.get(key.len().checked_sub(5)?..)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// What the keys of all values of an object or an upload begin with.
+pub fn values(id: Id) -> Vec<u8> {
+    format!("{VALUES}{id}/").into_bytes()
+}
+
+/// The key of a value. A part that is sent again gets another `nonce`, so that the earlier one stays as it is until the
+/// new one has taken its place.
+pub fn value(id: Id, number: u16, nonce: u32) -> Vec<u8> {
+    format!("{VALUES}{id}/{number:05}-{nonce:08x}").into_bytes()
+}
+
+/// The key that says that the values of `id` are garbage.
+pub fn garbage(id: Id) -> Vec<u8> {
+    format!("{GARBAGE}{id}").into_bytes()
+}
+
+/// The key that says that the values of `id` are being written.
+pub fn pending(id: Id) -> Vec<u8> {
+    format!("{PENDING}{id}").into_bytes()
+}
+
+/// The key that says that the value of a part is being written.
+pub fn pending_part(value: &[u8]) -> Vec<u8> {
+    let rest = value.strip_prefix(VALUES.as_bytes()).unwrap_or(value);
+    [PENDING_PARTS.as_bytes(), rest].concat()
+}
+
+/// The key of the value that a key of [`PENDING_PARTS`] is about.
+pub fn value_of_pending_part(marker: &[u8]) -> Option<Vec<u8>> {
+    let rest = marker.strip_prefix(PENDING_PARTS.as_bytes())?;
+    Some([VALUES.as_bytes(), rest].concat())
+}
+
+/// A key that is never there. Deleting it durably makes everything durable that was committed before.
+pub fn sync_marker() -> Vec<u8> {
+    format!("{SYSTEM_PREFIX}sync").into_bytes()
+}
+
+/// The ID at the end of a key of [`GARBAGE`] or [`PENDING`].
+pub fn parse_id(key: &[u8]) -> Option<Id> {
+    let start = key.len().checked_sub(ID_TEXT_BYTES)?;
+    Id::parse(std::str::from_utf8(&key[start..]).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ids_survive_as_text_and_sort_by_time() {
+        let first = Id::new();
+        assert_eq!(Id::parse(&first.to_string()), Some(first));
+        let later = Id([0xff; 16]);
+        assert!(first.to_string() < later.to_string());
+        for text in [
+            "",
+            "0",
+            &"g".repeat(32),
+            &"A".repeat(32),
+            &"0".repeat(33),
+            &"+".repeat(32),
+        ] {
+            assert_eq!(Id::parse(text), None, "{text}");
+        }
+        assert_ne!(Id::new(), Id::new());
+    }
+
+    #[test]
+    fn keys_are_read_back() {
+        let id = Id::new();
+        let key = upload("photos", "a/b\u{1}ü", id);
+        assert_eq!(parse_upload(&key[uploads("photos").len()..]), Some(("a/b\u{1}ü", id)));
+        assert_eq!(parse_part(&part(id, 10_000)), Some(10_000));
+        assert_eq!(parse_id(&garbage(id)), Some(id));
+        assert_eq!(parse_id(&pending(id)), Some(id));
+        assert!(value(id, 3, 7).starts_with(&values(id)));
+        let value = value(id, 3, 7);
+        assert_eq!(value_of_pending_part(&pending_part(&value)), Some(value));
+        assert_eq!(parse_id(b"short"), None);
+        assert_eq!(parse_part(b"x"), None);
+        assert_eq!(parse_upload(b"no id"), None);
+    }
+
+    #[test]
+    fn objects_and_the_system_do_not_meet() {
+        assert_eq!(object("images", "1/small"), b"images/1/small");
+        assert!(object("a-bucket", "\u{0}s3/key/x") > object("a-bucket", ""));
+        assert!(!object("a-bucket", "x").starts_with(SYSTEM_PREFIX.as_bytes()));
+    }
+}

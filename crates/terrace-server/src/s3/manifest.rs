@@ -1,0 +1,153 @@
+//! The value of an object whose bytes are elsewhere: a list of the values they are in.
+//!
+//! What is larger than [`WHOLE_BYTES_MAX`](super::receive::WHOLE_BYTES_MAX) is written as values of its own before its
+//! object exists, because the entity tag is known only at their end, and because parts arrive in any order. The object
+//! itself then is small. Completing an upload writes this list and moves nothing.
+//!
+//! Bytes, little-endian: `TMF1`, algorithm of the parts' checksums `u8` (0 none, else 1 + its place in
+//! [`Algorithm::ALL`]), three zero bytes, number of parts `u32`; then for each part its number `u16`, nonce `u32`, length
+//! `u64`, and its checksum. The engine's checksum covers them; a list that does not decode is corruption all the same.
+
+use super::digest::{Algorithm, Checksum};
+
+const MAGIC: &[u8; 4] = b"TMF1";
+const HEAD_BYTES: usize = 12;
+const PART_BYTES: usize = 14;
+/// Most parts of an object.
+pub const PARTS_MAX: usize = 10_000;
+/// Longest list.
+pub const MANIFEST_BYTES_MAX: u64 = (HEAD_BYTES + PARTS_MAX * (PART_BYTES + 32)) as u64;
+
+/// One value of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The part's number in the upload; 1 for an object that was put at once.
+    pub number: u16,
+    /// What its key ends with.
+    pub nonce: u32,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its checksum, if the list has checksums.
+    pub checksum: Option<Checksum>,
+}
+
+/// Writes a list. The parts' checksums are kept if all of them have one of `algorithm`.
+pub fn encode(parts: &[Part], algorithm: Option<Algorithm>) -> Vec<u8> {
+    let of = |part: &Part, algorithm| matches!(&part.checksum, Some(checksum) if checksum.algorithm == algorithm);
+    let algorithm = algorithm.filter(|algorithm| parts.iter().all(|part| of(part, *algorithm)));
+    let position = algorithm.and_then(|algorithm| Algorithm::ALL.iter().position(|other| *other == algorithm));
+    let code = position.map_or(0, |position| position as u8 + 1);
+    let mut out = Vec::with_capacity(HEAD_BYTES + parts.len() * (PART_BYTES + algorithm.map_or(0, Algorithm::bytes)));
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[code, 0, 0, 0]);
+    out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
+    for part in parts {
+        out.extend_from_slice(&part.number.to_le_bytes());
+        out.extend_from_slice(&part.nonce.to_le_bytes());
+        out.extend_from_slice(&part.length.to_le_bytes());
+        if let Some(checksum) = part.checksum.as_ref().filter(|_| algorithm.is_some()) {
+            out.extend_from_slice(&checksum.value);
+        }
+    }
+    out
+}
+
+/// Reads a list. `None` if the bytes are not one.
+pub fn decode(bytes: &[u8]) -> Option<Vec<Part>> {
+    let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
+    if head[..4] != *MAGIC || head[5..8] != [0, 0, 0] {
+        return None;
+    }
+    let algorithm = match usize::from(head[4]) {
+        0 => None,
+        code => Some(*Algorithm::ALL.get(code - 1)?),
+    };
+    let count = u32::from_le_bytes(head[8..12].try_into().ok()?) as usize;
+    let part_bytes = PART_BYTES + algorithm.map_or(0, Algorithm::bytes);
+    if count > PARTS_MAX || rest.len() != count * part_bytes {
+        return None;
+    }
+    let mut parts = Vec::with_capacity(count);
+    let mut whole: u64 = 0;
+    while !rest.is_empty() {
+        let (part, after) = rest.split_at_checked(part_bytes)?;
+        let length = u64::from_le_bytes(part[6..14].try_into().ok()?);
+        whole = whole.checked_add(length)?;
+        parts.push(Part {
+            number: u16::from_le_bytes(part[..2].try_into().ok()?),
+            nonce: u32::from_le_bytes(part[2..6].try_into().ok()?),
+            length,
+            checksum: algorithm.map(|algorithm| Checksum {
+                algorithm,
+                value: part[PART_BYTES..].to_vec(),
+            }),
+        });
+        rest = after;
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn part(number: u16, checksum: Option<Vec<u8>>) -> Part {
+        Part {
+            number,
+            nonce: 0x0102_0304,
+            length: 5 << 20,
+            checksum: checksum.map(|value| Checksum {
+                algorithm: Algorithm::Crc32c,
+                value,
+            }),
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = encode(&[part(7, Some(vec![0xaa; 4]))], Some(Algorithm::Crc32c));
+        let expected = [
+            &b"TMF1"[..],
+            &[2, 0, 0, 0, 1, 0, 0, 0],
+            &[7, 0, 4, 3, 2, 1, 0, 0, 0x50, 0, 0, 0, 0, 0],
+            &[0xaa; 4],
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let with: Vec<_> = (1..=300)
+            .map(|number| part(number, Some(number.to_le_bytes().repeat(2))))
+            .collect();
+        assert_eq!(decode(&encode(&with, Some(Algorithm::Crc32c))), Some(with.clone()));
+        let without: Vec<_> = (1..=300).map(|number| part(number, None)).collect();
+        assert_eq!(
+            decode(&encode(&without, Some(Algorithm::Crc32c))),
+            Some(without.clone())
+        );
+        assert_eq!(decode(&encode(&with, None)), Some(without));
+        assert_eq!(decode(&encode(&[], None)), Some(vec![]));
+    }
+
+    #[test]
+    fn refuses_what_is_no_list() {
+        let good = encode(&[part(1, None), part(2, None)], None);
+        for at in 0..good.len() {
+            assert_eq!(decode(&good[..at]), None, "cut at {at}");
+        }
+        let mut longer = good.clone();
+        longer.push(0);
+        assert_eq!(decode(&longer), None);
+        for (at, value) in [(0, b'X'), (4, 9), (5, 1), (8, 3), (11, 0xff)] {
+            let mut wrong = good.clone();
+            wrong[at] = value;
+            assert_eq!(decode(&wrong), None, "byte {at}");
+        }
+        let mut overflow = good;
+        overflow[HEAD_BYTES + 6..HEAD_BYTES + 14].fill(0xff);
+        assert_eq!(decode(&overflow), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! What commands need to know of S3 while no server has the store open: objects whose bytes are in values of their own.
+
+use super::{
+    collector::Collector,
+    keyspace,
+    read::{self, Opened},
+    record,
+};
+use bytes::{Buf as _, Bytes};
+use std::{
+    io::{self, Read},
+    sync::Arc,
+};
+use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store};
+
+/// Whether a key is the system's, which only the server and `terrace key` may change.
+pub fn is_system(key: &[u8]) -> bool {
+    key.starts_with(keyspace::SYSTEM_PREFIX.as_bytes())
+}
+
+/// Whether the bytes of an object are in values of its own.
+pub fn has_values(info: &ObjectInfo) -> bool {
+    record::values(&info.attributes).is_some()
+}
+
+/// The bytes of an object that has values of its own.
+pub struct Values {
+    store: Store,
+    opened: Opened,
+    piece: Bytes,
+}
+
+/// Opens an object that has values of its own. `None` for any other.
+///
+/// # Errors
+/// The store's.
+pub fn open(store: &Store, key: &[u8]) -> terrace::Result<Option<Values>> {
+    if !store.head(key)?.is_some_and(|info| has_values(&info)) {
+        return Ok(None);
+    }
+    let opened = read::open(store, &Arc::new(Collector::default()), key).map_err(|error| damaged(&error))?;
+    Ok(opened.map(|opened| Values {
+        store: store.clone(),
+        opened,
+        piece: Bytes::new(),
+    }))
+}
+
+fn damaged(error: &s3s::S3Error) -> Error {
+    Error::corruption(
+        "an object of several values",
+        error.message().unwrap_or("it cannot be read"),
+    )
+}
+
+impl Read for Values {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() {
+            let piece = self.opened.next_piece(&self.store);
+            self.piece = piece.map_err(|error| io::Error::other(damaged(&error)))?;
+        }
+        let count = out.len().min(self.piece.len());
+        self.piece.copy_to_slice(&mut out[..count]);
+        Ok(count)
+    }
+}
+
+/// The marker to put once the object at `key` is replaced, so that the next server frees its values.
+///
+/// # Errors
+/// The store's.
+pub fn garbage_of(store: &Store, key: &[u8]) -> terrace::Result<Option<Vec<u8>>> {
+    let info = store.head(key)?;
+    Ok(info
+        .and_then(|info| record::values(&info.attributes))
+        .map(keyspace::garbage))
+}
+
+/// Deletes an object that is there, and has its values freed.
+///
+/// # Errors
+/// The store's; [`Error::ConditionFailed`] if it is not there.
+pub fn remove(store: &Store, key: &[u8], durability: Durability) -> terrace::Result<()> {
+    let mut batch = Batch::new();
+    batch.delete_if(key, Condition::Present);
+    if let Some(marker) = garbage_of(store, key)? {
+        batch.put(marker, "");
+    }
+    store.write(batch, durability).map(|_| ())
+}

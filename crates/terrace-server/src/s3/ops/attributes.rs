@@ -1,0 +1,111 @@
+//! GetObjectAttributes.
+
+use super::{check_version, signed};
+use crate::{
+    s3::{
+        Gateway, commit, keyspace,
+        read::{self, Opened},
+        record,
+    },
+    set_checksums,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, ObjectAttributes,
+        ObjectPart, StorageClass,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+
+/// Most parts of an answer.
+const PARTS_MAX: i32 = 1000;
+
+/// GetObjectAttributes
+pub async fn get(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectAttributesInput>,
+) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+    let input = request.input;
+    check_version(input.version_id.as_deref())?;
+    let known = [
+        ObjectAttributes::CHECKSUM,
+        ObjectAttributes::ETAG,
+        ObjectAttributes::OBJECT_PARTS,
+        ObjectAttributes::OBJECT_SIZE,
+        ObjectAttributes::STORAGE_CLASS,
+    ];
+    let asked: Vec<_> = input
+        .object_attributes
+        .iter()
+        .flat_map(|attributes| attributes.as_str().split(','))
+        .map(str::trim)
+        .collect();
+    if asked.is_empty() || asked.iter().any(|name| !known.contains(name)) {
+        return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
+    }
+    let wants = |name: &str| asked.contains(&name);
+    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
+    let opened = gateway
+        .run(move |gateway, store| read::open(store, &gateway.collector, &object)?.ok_or_else(commit::no_such_key))
+        .await?;
+    let facts = &opened.facts;
+    let checksum = facts.checksums();
+    let has_checksum = checksum != Checksum::default();
+    let object_parts = if wants(ObjectAttributes::OBJECT_PARTS) {
+        parts(&opened, input.max_parts, input.part_number_marker)?
+    } else {
+        None
+    };
+    Ok(S3Response::new(GetObjectAttributesOutput {
+        checksum: (wants(ObjectAttributes::CHECKSUM) && has_checksum).then_some(checksum),
+        e_tag: wants(ObjectAttributes::ETAG).then(|| facts.etag()),
+        last_modified: Some(record::timestamp(facts.modified)),
+        object_parts,
+        object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| signed(facts.length)),
+        storage_class: wants(ObjectAttributes::STORAGE_CLASS)
+            .then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        ..GetObjectAttributesOutput::default()
+    }))
+}
+
+/// The parts of an object that was uploaded in parts: their number, and each of them where they have checksums.
+fn parts(opened: &Opened, most: Option<i32>, marker: Option<i32>) -> S3Result<Option<GetObjectAttributesParts>> {
+    let is_multipart = opened.facts.etag.contains('-');
+    let Some(parts) = opened.parts.as_deref().filter(|_| is_multipart) else {
+        return Ok(None);
+    };
+    let most = super::listings::limit(most, "max-parts")?.min(PARTS_MAX);
+    let marker = marker.unwrap_or(0);
+    let behind: Vec<_> = parts.iter().filter(|part| i32::from(part.number) > marker).collect();
+    let count = usize::try_from(most).unwrap_or(0);
+    let shown: Vec<_> = behind
+        .iter()
+        .take(count)
+        .map(|part| {
+            let mut shown = ObjectPart {
+                part_number: Some(i32::from(part.number)),
+                size: Some(signed(part.length)),
+                ..ObjectPart::default()
+            };
+            if let Some(checksum) = &part.checksum {
+                let attributes = terrace::Attributes::new().with(checksum.algorithm.header(), checksum.text());
+                set_checksums!(shown, crate::s3::digest::stored(&attributes));
+            }
+            shown
+        })
+        .collect();
+    let truncated = behind.len() > count;
+    Ok(Some(GetObjectAttributesParts {
+        is_truncated: Some(truncated),
+        max_parts: Some(most),
+        next_part_number_marker: shown.last().and_then(|part| part.part_number),
+        part_number_marker: Some(marker),
+        total_parts_count: i32::try_from(parts.len()).ok(),
+        parts: parts
+            .first()
+            .is_some_and(|part| part.checksum.is_some())
+            .then_some(shown),
+    }))
+}

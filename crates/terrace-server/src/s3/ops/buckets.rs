@@ -1,0 +1,115 @@
+//! Buckets: list, create, head, delete, location.
+
+use crate::s3::{Gateway, REGION, bucket::Record, keyspace};
+use hyper::HeaderMap;
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        Bucket, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
+        GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput,
+        HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Timestamp,
+    },
+    s3_error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// ListBuckets: those the key may use.
+pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
+    let input = request.input;
+    let limit = input.max_buckets.map_or(Ok(10_000), |limit| match limit {
+        1..=10_000 => usize::try_from(limit).map_err(|_| ()),
+        _ => Err(()),
+    });
+    let limit = limit.map_err(|()| s3_error!(InvalidArgument, "max-buckets must be between 1 and 10000"))?;
+    let prefix = input.prefix.as_deref().unwrap_or("");
+    let after = input.continuation_token.as_deref().unwrap_or("");
+    let mut seen = gateway.buckets.all().into_iter().filter(|bucket| {
+        bucket.name.starts_with(prefix)
+            && bucket.name.as_str() > after
+            && gateway.level(request.credentials.as_ref(), &bucket.name).is_some()
+    });
+    let buckets: Vec<_> = seen
+        .by_ref()
+        .take(limit)
+        .map(|bucket| Bucket {
+            bucket_region: None,
+            creation_date: Some(Timestamp::from(
+                UNIX_EPOCH + Duration::from_millis(bucket.record().created_ms),
+            )),
+            name: Some(bucket.name.clone()),
+        })
+        .collect();
+    let more = seen.next().is_some();
+    let last = buckets.last().and_then(|bucket| bucket.name.clone());
+    Ok(S3Response::new(ListBucketsOutput {
+        continuation_token: last.filter(|_| more),
+        prefix: input.prefix.clone(),
+        owner: Some(super::owner()),
+        buckets: Some(buckets),
+    }))
+}
+
+/// CreateBucket
+pub async fn create(
+    gateway: &Arc<Gateway>,
+    request: S3Request<CreateBucketInput>,
+) -> S3Result<S3Response<CreateBucketOutput>> {
+    let name = request.input.bucket;
+    if !s3s::path::check_bucket_name(&name) {
+        return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
+    }
+    let location = format!("/{name}");
+    let record = Record {
+        created_ms: keyspace::now_ms(),
+        ..Record::default()
+    };
+    gateway
+        .run(move |gateway, store| gateway.buckets.create(store, &name, record))
+        .await?;
+    Ok(S3Response::new(CreateBucketOutput {
+        location: Some(location),
+    }))
+}
+
+/// HeadBucket
+pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    let output = HeadBucketOutput {
+        bucket_region: Some(REGION.to_owned()),
+        ..HeadBucketOutput::default()
+    };
+    Ok(S3Response::with_headers(output, HeaderMap::new()))
+}
+
+/// DeleteBucket
+pub async fn delete(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketInput>,
+) -> S3Result<S3Response<DeleteBucketOutput>> {
+    let name = request.input.bucket;
+    gateway
+        .run(move |gateway, store| gateway.buckets.delete(store, &name))
+        .await?;
+    Ok(S3Response::new(DeleteBucketOutput {}))
+}
+
+/// GetBucketLocation: the region that has no name.
+pub fn location(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketLocationInput>,
+) -> S3Result<S3Response<GetBucketLocationOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Ok(S3Response::new(GetBucketLocationOutput::default()))
+}
+
+/// GetBucketVersioning: never switched on.
+pub fn versioning(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketVersioningInput>,
+) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Ok(S3Response::new(GetBucketVersioningOutput::default()))
+}

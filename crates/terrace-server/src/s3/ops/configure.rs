@@ -1,0 +1,385 @@
+//! What can be set of a bucket: cross-origin rules and a policy that makes it public. And access control lists, which say
+//! what is always so.
+
+use super::{check_version, owner};
+use crate::s3::{
+    Gateway,
+    bucket::{Bucket, CorsRule, Record},
+    commit, errors, keyspace,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketPolicyInput, DeleteBucketPolicyOutput,
+        GetBucketAclInput, GetBucketAclOutput, GetBucketCorsInput, GetBucketCorsOutput, GetBucketPolicyInput,
+        GetBucketPolicyOutput, GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, GetObjectAclInput,
+        GetObjectAclOutput, Grant, Grantee, Permission, PolicyStatus, PutBucketCorsInput, PutBucketCorsOutput,
+        PutBucketPolicyInput, PutBucketPolicyOutput, Type,
+    },
+    s3_error,
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Most cross-origin rules of a bucket.
+const CORS_RULES_MAX: usize = 100;
+/// Methods a rule may allow.
+const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
+/// Longest policy.
+const POLICY_BYTES_MAX: usize = 20 << 10;
+
+async fn change(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
+) -> S3Result {
+    gateway
+        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
+        .await
+}
+
+/// GetBucketCors
+pub fn get_cors(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketCorsInput>,
+) -> S3Result<S3Response<GetBucketCorsOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    if record.cors.is_empty() {
+        return Err(s3_error!(
+            NoSuchCORSConfiguration,
+            "The CORS configuration does not exist"
+        ));
+    }
+    let given = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
+    let rules = record.cors.iter().map(|rule| CORSRule {
+        allowed_headers: given(&rule.headers),
+        allowed_methods: rule.methods.clone(),
+        allowed_origins: rule.origins.clone(),
+        expose_headers: given(&rule.expose),
+        id: rule.id.clone(),
+        max_age_seconds: rule.max_age_seconds,
+    });
+    Ok(S3Response::new(GetBucketCorsOutput {
+        cors_rules: Some(rules.collect()),
+    }))
+}
+
+/// PutBucketCors
+pub async fn put_cors(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketCorsInput>,
+) -> S3Result<S3Response<PutBucketCorsOutput>> {
+    let rules = request.input.cors_configuration.cors_rules;
+    if rules.is_empty() || rules.len() > CORS_RULES_MAX {
+        return Err(s3_error!(
+            MalformedXML,
+            "A CORS configuration has 1 to {CORS_RULES_MAX} rules"
+        ));
+    }
+    let rules = rules.into_iter().map(cors_rule).collect::<S3Result<Vec<_>>>()?;
+    change(gateway, request.input.bucket, |record| {
+        record.cors = rules;
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(PutBucketCorsOutput {}))
+}
+
+fn cors_rule(rule: CORSRule) -> S3Result<CorsRule> {
+    for method in &rule.allowed_methods {
+        if !CORS_METHODS.contains(&method.as_str()) {
+            return Err(s3_error!(
+                InvalidRequest,
+                "Found unsupported HTTP method in CORS config. Unsupported method is {method}"
+            ));
+        }
+    }
+    let headers = rule.allowed_headers.unwrap_or_default();
+    let stars = |text: &String| text.matches('*').count() > 1;
+    if rule.allowed_origins.iter().chain(&headers).any(stars) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "An origin or a header can have only one wildcard"
+        ));
+    }
+    if rule.allowed_origins.is_empty() || rule.allowed_methods.is_empty() {
+        return Err(s3_error!(
+            MalformedXML,
+            "A CORS rule has at least one origin and one method"
+        ));
+    }
+    Ok(CorsRule {
+        id: rule.id,
+        origins: rule.allowed_origins,
+        methods: rule.allowed_methods,
+        headers,
+        expose: rule.expose_headers.unwrap_or_default(),
+        max_age_seconds: rule.max_age_seconds,
+    })
+}
+
+/// DeleteBucketCors
+pub async fn delete_cors(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketCorsInput>,
+) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+    change(gateway, request.input.bucket, |record| {
+        record.cors.clear();
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(DeleteBucketCorsOutput {}))
+}
+
+/// What a policy opens to everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Opened {
+    read: bool,
+    list: bool,
+}
+
+/// Reads a policy: statements that let everybody read the bucket's objects, or list it. Anything else is not implemented,
+/// and is refused rather than half obeyed.
+fn read_policy(bucket: &str, text: &str) -> S3Result<Opened> {
+    let malformed = || {
+        s3_error!(
+            MalformedPolicy,
+            "Policies must be valid JSON and the first byte must be '{{'"
+        )
+    };
+    if text.len() > POLICY_BYTES_MAX {
+        return Err(s3_error!(
+            MalformedPolicy,
+            "A policy has at most {POLICY_BYTES_MAX} bytes"
+        ));
+    }
+    let policy: Value = serde_json::from_str(text).map_err(|_| malformed())?;
+    let policy = policy.as_object().ok_or_else(malformed)?;
+    let statements = match policy.get("Statement") {
+        Some(Value::Array(statements)) => statements.iter().collect(),
+        Some(statement @ Value::Object(_)) => vec![statement],
+        _ => return Err(malformed()),
+    };
+    if statements.is_empty() {
+        return Err(malformed());
+    }
+    let mut opened = Opened::default();
+    for statement in statements {
+        let statement = statement.as_object().ok_or_else(malformed)?;
+        let known = ["Sid", "Effect", "Principal", "Action", "Resource"];
+        let is_everybody = match statement.get("Principal") {
+            Some(Value::String(name)) => name == "*",
+            Some(Value::Object(names)) => names.len() == 1 && names.get("AWS").is_some_and(|name| texts(name) == ["*"]),
+            _ => false,
+        };
+        let is_allowed = statement.get("Effect").and_then(Value::as_str) == Some("Allow");
+        if !is_everybody || !is_allowed || statement.keys().any(|key| !known.contains(&key.as_str())) {
+            return Err(only_public());
+        }
+        let resources = statement.get("Resource").map(texts).unwrap_or_default();
+        let (of_bucket, of_objects) = (format!("arn:aws:s3:::{bucket}"), format!("arn:aws:s3:::{bucket}/*"));
+        if resources.is_empty() || resources.iter().any(|name| *name != of_bucket && *name != of_objects) {
+            return Err(s3_error!(MalformedPolicy, "Policy has invalid resource"));
+        }
+        let actions = statement.get("Action").map(texts).unwrap_or_default();
+        if actions.is_empty() {
+            return Err(s3_error!(MalformedPolicy, "Policy has invalid action"));
+        }
+        for action in actions {
+            match action {
+                "s3:GetObject" => opened.read |= resources.contains(&of_objects.as_str()),
+                "s3:ListBucket" => opened.list |= resources.contains(&of_bucket.as_str()),
+                _ => return Err(only_public()),
+            }
+        }
+    }
+    Ok(opened)
+}
+
+fn only_public() -> s3s::S3Error {
+    s3_error!(
+        NotImplemented,
+        "Only policies are implemented that allow s3:GetObject or s3:ListBucket to everybody (Principal *), without conditions."
+    )
+}
+
+/// A text, or the texts of a list; nothing if there is anything else among them.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(list) => list
+            .iter()
+            .map(Value::as_str)
+            .collect::<Option<_>>()
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+/// PutBucketPolicy
+pub async fn put_policy(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketPolicyInput>,
+) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+    let input = request.input;
+    let opened = read_policy(&input.bucket, &input.policy)?;
+    let policy = input.policy;
+    change(gateway, input.bucket, move |record| {
+        record.public_read = opened.read;
+        record.public_list = opened.list;
+        record.policy = Some(policy);
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(PutBucketPolicyOutput {}))
+}
+
+fn policy_of(bucket: &Bucket) -> S3Result<String> {
+    let policy = bucket.record().policy.clone();
+    policy.ok_or_else(|| s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist"))
+}
+
+/// GetBucketPolicy
+pub fn get_policy(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketPolicyInput>,
+) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+    let policy = policy_of(&*gateway.buckets.get(&request.input.bucket)?)?;
+    Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
+}
+
+/// GetBucketPolicyStatus
+pub fn policy_status(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketPolicyStatusInput>,
+) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+    let bucket = gateway.buckets.get(&request.input.bucket)?;
+    policy_of(&bucket)?;
+    let record = bucket.record();
+    Ok(S3Response::new(GetBucketPolicyStatusOutput {
+        policy_status: Some(PolicyStatus {
+            is_public: Some(record.public_read || record.public_list),
+        }),
+    }))
+}
+
+/// DeleteBucketPolicy
+pub async fn delete_policy(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketPolicyInput>,
+) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
+    change(gateway, request.input.bucket, |record| {
+        record.public_read = false;
+        record.public_list = false;
+        record.policy = None;
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(DeleteBucketPolicyOutput {}))
+}
+
+/// The owner, and nobody else.
+fn grants() -> Vec<Grant> {
+    let owner = owner();
+    vec![Grant {
+        grantee: Some(Grantee {
+            display_name: owner.display_name,
+            email_address: None,
+            id: owner.id,
+            type_: Type::from_static(Type::CANONICAL_USER),
+            uri: None,
+        }),
+        permission: Some(Permission::from_static(Permission::FULL_CONTROL)),
+    }]
+}
+
+/// GetBucketAcl
+pub fn bucket_acl(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketAclInput>,
+) -> S3Result<S3Response<GetBucketAclOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Ok(S3Response::new(GetBucketAclOutput {
+        grants: Some(grants()),
+        owner: Some(owner()),
+    }))
+}
+
+/// GetObjectAcl
+pub async fn object_acl(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectAclInput>,
+) -> S3Result<S3Response<GetObjectAclOutput>> {
+    check_version(request.input.version_id.as_deref())?;
+    let object = keyspace::object(&gateway.buckets.get(&request.input.bucket)?.name, &request.input.key);
+    gateway
+        .run(move |_, store| {
+            let info = store
+                .head(&object)
+                .map_err(|error| errors::of_engine(&error, &object))?;
+            info.map(|_| ()).ok_or_else(commit::no_such_key)
+        })
+        .await?;
+    Ok(S3Response::new(GetObjectAclOutput {
+        grants: Some(grants()),
+        owner: Some(owner()),
+        ..GetObjectAclOutput::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn judge(statement: Value) -> Result<Opened, String> {
+        let policy = json!({ "Version": "2012-10-17", "Statement": [statement] });
+        read_policy("abc", &policy.to_string()).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn policies_that_open_a_bucket() {
+        let read = json!({ "Sid": "x", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::abc/*" });
+        assert_eq!(
+            judge(read),
+            Ok(Opened {
+                read: true,
+                list: false
+            })
+        );
+        let both = json!({ "Effect": "Allow", "Principal": { "AWS": ["*"] }, "Action": ["s3:GetObject", "s3:ListBucket"],
+            "Resource": ["arn:aws:s3:::abc", "arn:aws:s3:::abc/*"] });
+        assert_eq!(judge(both), Ok(Opened { read: true, list: true }));
+    }
+
+    #[test]
+    fn other_policies_are_refused_whole() {
+        let base = json!({ "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
+            "Resource": "arn:aws:s3:::abc/*" });
+        let with = |name: &str, value: Value| {
+            let mut changed = base.clone();
+            changed[name] = value;
+            judge(changed).unwrap_err()
+        };
+        assert_eq!(with("Effect", json!("Deny")), "NotImplemented");
+        assert_eq!(
+            with("Principal", json!({ "AWS": "arn:aws:iam::1:root" })),
+            "NotImplemented"
+        );
+        assert_eq!(with("Principal", json!({ "AWS": ["*", 1] })), "NotImplemented");
+        assert_eq!(with("Action", json!("s3:PutObject")), "NotImplemented");
+        assert_eq!(with("Action", json!(["s3:GetObject", "s3:*"])), "NotImplemented");
+        assert_eq!(with("Condition", json!({})), "NotImplemented");
+        assert_eq!(with("Resource", json!("arn:aws:s3:::other/*")), "MalformedPolicy");
+        assert_eq!(with("Resource", json!("arn:aws:s3:::abc/private/*")), "MalformedPolicy");
+        for text in ["", "[]", "{}", "{\"Statement\":[]}", "{\"Statement\":1}"] {
+            assert_eq!(
+                read_policy("abc", text).unwrap_err().code().as_str(),
+                "MalformedPolicy",
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! CopyObject, and reading what UploadPartCopy copies.
+//!
+//! A copy has bytes of its own: small ones in its record, large ones in a value that is written piece by piece while the
+//! source is read. An object copied onto itself, which is how S3 changes metadata, keeps its bytes where they are.
+
+use super::{Conditions, Verdict, check_key, check_version, objects, precondition_failed};
+use crate::{
+    description,
+    s3::{
+        Gateway,
+        commit::{self, NewObject, Requirement, no_such_key},
+        digest::{self, Algorithm, Digests},
+        keyspace,
+        read::{self, Opened},
+        receive::{Received, Stored, Target, WHOLE_BYTES_MAX, Writing},
+        record,
+    },
+    set_checksums,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    auth::Credentials,
+    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, Timestamp},
+    s3_error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+use terrace::{Attributes, VALUE_BYTES_MAX};
+
+/// The object that a copy is of.
+pub struct Source {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+}
+
+/// Finds the source, and checks that it may be read.
+///
+/// # Errors
+/// `AccessDenied`, `NoSuchBucket`, `NotImplemented` for access points.
+pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &CopySource) -> S3Result<Source> {
+    let CopySource::Bucket {
+        bucket,
+        key,
+        version_id,
+    } = source
+    else {
+        return Err(s3_error!(NotImplemented, "Access points are not implemented."));
+    };
+    check_version(version_id.as_deref())?;
+    gateway.may_read(credentials, bucket)?;
+    gateway.buckets.get(bucket)?;
+    Ok(Source {
+        bucket: bucket.to_string(),
+        key: key.to_string(),
+    })
+}
+
+/// Opens the source if the request's conditions on it hold.
+///
+/// # Errors
+/// `NoSuchKey`, `PreconditionFailed`, the store's.
+pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
+    let object = keyspace::object(&source.bucket, &source.key);
+    gateway
+        .run(move |gateway, store| {
+            let opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+            match conditions.judge(&opened.facts) {
+                Verdict::Answer => Ok(opened),
+                // What is 304 for a GET is a failed condition for a copy.
+                Verdict::NotModified | Verdict::Failed => Err(precondition_failed()),
+            }
+        })
+        .await
+}
+
+/// Copies what `opened` has left to read into a value of its own, piece by piece.
+///
+/// # Errors
+/// The store's.
+pub async fn into_value(
+    gateway: &Arc<Gateway>,
+    opened: Opened,
+    length: u64,
+    target: Target,
+    algorithms: &[Algorithm],
+) -> S3Result<Stored> {
+    let digests = Digests::new(algorithms);
+    let begin = move |gateway: &Arc<Gateway>, store: &terrace::Store| {
+        Writing::begin(gateway, store, target, Some(length), digests)
+    };
+    let mut state = (gateway.run(begin).await?, opened);
+    loop {
+        let (mut writing, mut opened) = state;
+        let step = gateway.run(move |_, store| {
+            let piece = opened.next_piece(store)?;
+            let is_end = piece.is_empty();
+            if !is_end {
+                writing = writing.take(&piece)?;
+            }
+            Ok(((writing, opened), is_end))
+        });
+        let (next, is_end) = step.await?;
+        if is_end {
+            return gateway.run(move |_, _| next.0.finish_copy()).await;
+        }
+        state = next;
+    }
+}
+
+/// CopyObject
+pub async fn object(
+    gateway: &Arc<Gateway>,
+    request: S3Request<CopyObjectInput>,
+) -> S3Result<S3Response<CopyObjectOutput>> {
+    let mut input = request.input;
+    check_key(&input.key)?;
+    let from = source(gateway, request.credentials.as_ref(), &input.copy_source)?;
+    gateway.buckets.get(&input.bucket)?;
+    let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
+    let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
+    let is_same = from.bucket == input.bucket && from.key == input.key;
+    if is_same && !replaces && !retags && input.checksum_algorithm.is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
+        ));
+    }
+    let conditions = Conditions {
+        if_match: input.copy_source_if_match.take(),
+        if_none_match: input.copy_source_if_none_match.take(),
+        if_modified_since: input.copy_source_if_modified_since.take(),
+        if_unmodified_since: input.copy_source_if_unmodified_since.take(),
+    };
+    let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
+    let given = objects::checked_description(description!(input))?;
+    let opened = open(gateway, &from, conditions).await?;
+    if opened.facts.length > VALUE_BYTES_MAX {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The specified copy source is larger than the maximum allowable size for a copy source: {VALUE_BYTES_MAX}"
+        ));
+    }
+    let attributes = merge(&opened.facts.description(), &given, replaces, retags);
+    let (bucket, key) = (input.bucket, input.key);
+    let kept = if is_same && algorithms.is_empty() {
+        rewrite(gateway, bucket, key, opened, attributes).await?
+    } else {
+        duplicate(gateway, bucket, key, opened, attributes, algorithms).await?
+    };
+    let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
+    let mut result = CopyObjectResult {
+        e_tag: Some(ETag::Strong(kept.etag)),
+        last_modified: Some(Timestamp::from(modified)),
+        ..CopyObjectResult::default()
+    };
+    set_checksums!(result, digest::stored(&kept.attributes));
+    result.checksum_type = digest::stored(&kept.attributes).checksum_type;
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(result),
+        ..CopyObjectOutput::default()
+    }))
+}
+
+fn directive(text: Option<&str>) -> S3Result<bool> {
+    match text {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(s3_error!(InvalidArgument, "Unknown metadata directive.")),
+    }
+}
+
+/// The description of the copy: the source's or the given one, and the same for tags.
+fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: bool) -> Attributes {
+    let base = if replaces { given } else { of_source };
+    let tags = if retags { given } else { of_source };
+    record::with_tagging(base, record::tagging(tags))
+}
+
+/// Gives an object other attributes; its bytes stay where they are.
+async fn rewrite(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    key: String,
+    opened: Opened,
+    description: Attributes,
+) -> S3Result<objects::Kept> {
+    gateway
+        .run(move |gateway, store| {
+            let bucket = gateway.buckets.get(&bucket)?;
+            let modified_ms = keyspace::now_ms();
+            let attributes = record::redescribed(&opened.facts, &description, modified_ms);
+            let new = NewObject {
+                value: opened.record_value()?,
+                attributes: attributes.clone(),
+            };
+            // Its values are the ones of exactly this version.
+            let same = Requirement {
+                version: Some(opened.facts.version),
+                ..Requirement::default()
+            };
+            commit::change(store, gateway.durability, &bucket, &key, &same, Some(&new), &|_| {})?;
+            Ok(objects::Kept {
+                etag: opened.facts.etag.clone(),
+                attributes,
+                modified_ms,
+            })
+        })
+        .await
+}
+
+async fn duplicate(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    key: String,
+    mut opened: Opened,
+    attributes: Attributes,
+    mut algorithms: Vec<Algorithm>,
+) -> S3Result<objects::Kept> {
+    if algorithms.is_empty() {
+        let of_source = Algorithm::ALL
+            .into_iter()
+            .find(|algorithm| opened.facts.attributes.get(algorithm.header()).is_some());
+        algorithms.push(of_source.unwrap_or(Algorithm::Crc64Nvme));
+    }
+    let length = opened.facts.length;
+    let received = if length <= WHOLE_BYTES_MAX as u64 {
+        let whole = move |_: &Arc<Gateway>, store: &terrace::Store| {
+            let mut bytes = Vec::new();
+            loop {
+                let piece = opened.next_piece(store)?;
+                if piece.is_empty() {
+                    break;
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            let mut digests = Digests::new(&algorithms);
+            digests.update(&bytes);
+            Ok(Received::Whole(bytes.into(), digests.finish()))
+        };
+        gateway.run(whole).await?
+    } else {
+        Received::Stored(into_value(gateway, opened, length, Target::Object, &algorithms).await?)
+    };
+    gateway
+        .run(move |gateway, store| {
+            let bucket = gateway.buckets.get(&bucket)?;
+            objects::keep(
+                gateway,
+                store,
+                &bucket,
+                &key,
+                &Requirement::default(),
+                attributes,
+                received,
+            )
+        })
+        .await
+}

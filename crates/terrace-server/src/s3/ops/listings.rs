@@ -1,0 +1,363 @@
+//! ListObjects, ListObjectsV2, ListObjectVersions.
+//!
+//! Without versioning every object has one version, named `null`; the listing of versions exists because clients that
+//! empty a bucket use it.
+
+use super::{VERSION, owner, signed};
+use crate::s3::{
+    Gateway, keyspace,
+    list::{self, After, Entry, Page, Query},
+    record::{self, Facts},
+};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        ChecksumAlgorithm, CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput,
+        ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
+        ObjectVersion, ObjectVersionStorageClass,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+
+/// Most entries of a page.
+const PAGE_MAX: i32 = 1000;
+
+/// How names are written in the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding {
+    is_url: bool,
+}
+
+impl Encoding {
+    /// Percent-encoded.
+    pub const URL: Self = Self { is_url: true };
+
+    /// What a request asks for.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for anything but `url`.
+    pub fn of(asked: Option<&EncodingType>) -> S3Result<Self> {
+        match asked.map(EncodingType::as_str) {
+            None => Ok(Self { is_url: false }),
+            Some("url") => Ok(Self { is_url: true }),
+            Some(_) => Err(s3_error!(
+                InvalidArgument,
+                "Invalid Encoding Method specified in Request"
+            )),
+        }
+    }
+
+    /// A name as the answer has it.
+    pub fn apply(self, name: &str) -> String {
+        if !self.is_url {
+            return name.to_owned();
+        }
+        let mut out = String::with_capacity(name.len());
+        for byte in name.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                    out.push(char::from(byte))
+                }
+                byte => {
+                    // Writing to a String cannot fail.
+                    let _ = std::fmt::Write::write_fmt(&mut out, format_args!("%{byte:02X}"));
+                }
+            }
+        }
+        out
+    }
+}
+
+/// How many entries a request wants at most.
+///
+/// # Errors
+/// `InvalidArgument` if negative.
+pub fn limit(asked: Option<i32>, name: &str) -> S3Result<i32> {
+    match asked.unwrap_or(PAGE_MAX) {
+        ..0 => Err(s3_error!(
+            InvalidArgument,
+            "Argument {name} must be an integer between 0 and 2147483647"
+        )),
+        limit => Ok(limit.min(PAGE_MAX)),
+    }
+}
+
+/// What a listing of a bucket's objects asks for.
+struct Asked {
+    bucket: String,
+    prefix: String,
+    delimiter: Option<String>,
+    after: Option<String>,
+    limit: i32,
+}
+
+/// A page as the three answers need it.
+struct Shown {
+    objects: Vec<(String, Facts)>,
+    prefixes: Vec<String>,
+    /// The last entry, if there is more.
+    next: Option<String>,
+}
+
+async fn show(gateway: &Arc<Gateway>, asked: Asked) -> S3Result<Shown> {
+    let name = gateway.buckets.get(&asked.bucket)?.name.clone();
+    gateway
+        .run(move |_, store| {
+            let base = keyspace::objects(&name);
+            let query = Query {
+                base: &base,
+                prefix: &asked.prefix,
+                delimiter: asked.delimiter.as_deref(),
+                after: asked.after.as_deref().map(After::Shown),
+                limit: usize::try_from(asked.limit).unwrap_or(0),
+            };
+            // Keys that are not text cannot be asked for, and no S3 client has put them.
+            list::page(store, &query, |key| std::str::from_utf8(key).ok()).map(Shown::of)
+        })
+        .await
+}
+
+impl Shown {
+    fn of(page: Page) -> Self {
+        let (mut objects, mut prefixes, mut next) = (Vec::new(), Vec::new(), None);
+        for entry in page.entries {
+            match entry {
+                Entry::Prefix(prefix) => {
+                    next = Some(prefix.clone());
+                    prefixes.push(prefix);
+                }
+                Entry::Key(key, info) => {
+                    let key = String::from_utf8_lossy(&key).into_owned();
+                    next = Some(key.clone());
+                    objects.push((key, Facts::of(&info)));
+                }
+            }
+        }
+        Self {
+            objects,
+            prefixes,
+            next: next.filter(|_| page.truncated),
+        }
+    }
+
+    fn contents(&self, encoding: Encoding, with_owner: bool) -> Option<Vec<Object>> {
+        let contents: Vec<_> = self
+            .objects
+            .iter()
+            .map(|(key, facts)| Object {
+                checksum_algorithm: checksum_algorithm(facts),
+                checksum_type: facts.checksums().checksum_type,
+                e_tag: Some(facts.etag()),
+                key: Some(encoding.apply(key)),
+                last_modified: Some(record::timestamp(facts.modified)),
+                owner: with_owner.then(owner),
+                size: Some(signed(facts.length)),
+                storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
+                ..Object::default()
+            })
+            .collect();
+        (!contents.is_empty()).then_some(contents)
+    }
+
+    fn common_prefixes(&self, encoding: Encoding) -> Option<Vec<CommonPrefix>> {
+        let prefixes: Vec<_> = self
+            .prefixes
+            .iter()
+            .map(|prefix| CommonPrefix {
+                prefix: Some(encoding.apply(prefix)),
+            })
+            .collect();
+        (!prefixes.is_empty()).then_some(prefixes)
+    }
+}
+
+fn checksum_algorithm(facts: &Facts) -> Option<Vec<ChecksumAlgorithm>> {
+    use crate::s3::digest::Algorithm;
+    let found = Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| facts.attributes.get(algorithm.header()).is_some())?;
+    Some(vec![ChecksumAlgorithm::from_static(found.name())])
+}
+
+fn given(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// ListObjects
+pub async fn first(
+    gateway: &Arc<Gateway>,
+    request: S3Request<ListObjectsInput>,
+) -> S3Result<S3Response<ListObjectsOutput>> {
+    let input = request.input;
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = limit(input.max_keys, "max-keys")?;
+    let delimiter = given(input.delimiter);
+    let prefix = input.prefix.unwrap_or_default();
+    let marker = input.marker.unwrap_or_default();
+    let shown = show(
+        gateway,
+        Asked {
+            bucket: input.bucket.clone(),
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after: given(Some(marker.clone())),
+            limit,
+        },
+    )
+    .await?;
+    // S3 names the next marker only with a delimiter; without one it is the last key.
+    let next_marker = shown.next.as_deref().filter(|_| delimiter.is_some());
+    Ok(S3Response::new(ListObjectsOutput {
+        name: Some(input.bucket),
+        prefix: Some(encoding.apply(&prefix)),
+        marker: Some(encoding.apply(&marker)),
+        max_keys: Some(limit),
+        is_truncated: Some(shown.next.is_some()),
+        contents: shown.contents(encoding, true),
+        common_prefixes: shown.common_prefixes(encoding),
+        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        next_marker: next_marker.map(|text| encoding.apply(text)),
+        encoding_type: input.encoding_type,
+        request_charged: None,
+    }))
+}
+
+/// ListObjectsV2
+pub async fn second(
+    gateway: &Arc<Gateway>,
+    request: S3Request<ListObjectsV2Input>,
+) -> S3Result<S3Response<ListObjectsV2Output>> {
+    let input = request.input;
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = limit(input.max_keys, "max-keys")?;
+    let delimiter = given(input.delimiter);
+    let prefix = input.prefix.unwrap_or_default();
+    let after = match &input.continuation_token {
+        Some(token) => Some(read_token(token)?),
+        None => given(input.start_after.clone()),
+    };
+    let shown = show(
+        gateway,
+        Asked {
+            bucket: input.bucket.clone(),
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after,
+            limit,
+        },
+    )
+    .await?;
+    Ok(S3Response::new(ListObjectsV2Output {
+        name: Some(input.bucket),
+        prefix: Some(encoding.apply(&prefix)),
+        max_keys: Some(limit),
+        key_count: i32::try_from(shown.objects.len() + shown.prefixes.len()).ok(),
+        continuation_token: input.continuation_token,
+        is_truncated: Some(shown.next.is_some()),
+        next_continuation_token: shown.next.as_deref().map(|last| URL_SAFE_NO_PAD.encode(last)),
+        contents: shown.contents(encoding, input.fetch_owner.unwrap_or(false)),
+        common_prefixes: shown.common_prefixes(encoding),
+        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        encoding_type: input.encoding_type,
+        start_after: input.start_after.map(|text| encoding.apply(&text)),
+        request_charged: None,
+    }))
+}
+
+/// A token is the last entry of the page before.
+fn read_token(token: &str) -> S3Result<String> {
+    let last = URL_SAFE_NO_PAD
+        .decode(token)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    last.filter(|last| !last.is_empty())
+        .ok_or_else(|| s3_error!(InvalidArgument, "The continuation token provided is incorrect"))
+}
+
+/// ListObjectVersions
+pub async fn versions(
+    gateway: &Arc<Gateway>,
+    request: S3Request<ListObjectVersionsInput>,
+) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+    let input = request.input;
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let limit = limit(input.max_keys, "max-keys")?;
+    let delimiter = given(input.delimiter);
+    let prefix = input.prefix.unwrap_or_default();
+    let marker = input.key_marker.unwrap_or_default();
+    let shown = show(
+        gateway,
+        Asked {
+            bucket: input.bucket.clone(),
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after: given(Some(marker.clone())),
+            limit,
+        },
+    )
+    .await?;
+    let versions = shown
+        .contents(encoding, true)
+        .map(|contents| contents.into_iter().map(version).collect());
+    Ok(S3Response::new(ListObjectVersionsOutput {
+        common_prefixes: shown.common_prefixes(encoding),
+        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        encoding_type: input.encoding_type,
+        is_truncated: Some(shown.next.is_some()),
+        key_marker: Some(encoding.apply(&marker)),
+        max_keys: Some(limit),
+        name: Some(input.bucket),
+        next_key_marker: shown.next.as_deref().map(|text| encoding.apply(text)),
+        next_version_id_marker: shown.next.as_ref().map(|_| VERSION.to_owned()),
+        prefix: Some(encoding.apply(&prefix)),
+        version_id_marker: input.version_id_marker,
+        versions,
+        ..ListObjectVersionsOutput::default()
+    }))
+}
+
+fn version(object: Object) -> ObjectVersion {
+    ObjectVersion {
+        checksum_algorithm: object.checksum_algorithm,
+        checksum_type: object.checksum_type,
+        e_tag: object.e_tag,
+        is_latest: Some(true),
+        key: object.key,
+        last_modified: object.last_modified,
+        owner: object.owner,
+        size: object.size,
+        storage_class: Some(ObjectVersionStorageClass::from_static(
+            ObjectVersionStorageClass::STANDARD,
+        )),
+        version_id: Some(VERSION.to_owned()),
+        ..ObjectVersion::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_in_an_answer() {
+        let url = Encoding { is_url: true };
+        assert_eq!(url.apply("a/b-c_d.e~f"), "a/b-c_d.e~f");
+        assert_eq!(url.apply("a b+ü\n%"), "a%20b%2B%C3%BC%0A%25");
+        assert_eq!(Encoding { is_url: false }.apply("a b"), "a b");
+    }
+
+    #[test]
+    fn tokens_and_limits() {
+        assert_eq!(read_token(&URL_SAFE_NO_PAD.encode("a/ü")).unwrap(), "a/ü");
+        for token in ["", "!", "_w"] {
+            assert!(read_token(token).is_err(), "{token}");
+        }
+        assert_eq!(limit(None, "max-keys").unwrap(), 1000);
+        assert_eq!(limit(Some(5000), "max-keys").unwrap(), 1000);
+        assert_eq!(limit(Some(0), "max-keys").unwrap(), 0);
+        assert!(limit(Some(-1), "max-keys").is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! The operations, as functions of a request. What several of them need is here.
+
+pub mod attributes;
+pub mod buckets;
+pub mod configure;
+pub mod copy;
+pub mod listings;
+pub mod multipart;
+pub mod objects;
+pub mod tagging;
+
+use super::{OWNER, errors, keyspace, read::Opened, record::Facts};
+use hyper::{HeaderMap, header, header::HeaderValue};
+use s3s::{
+    S3Error, S3ErrorCode, S3Result,
+    dto::{ETagCondition, Owner, Timestamp},
+    s3_error,
+};
+use std::ops::Range;
+
+/// The version every object has while there is no versioning.
+const VERSION: &str = "null";
+
+/// Who owns everything.
+pub fn owner() -> Owner {
+    Owner {
+        display_name: Some(OWNER.to_owned()),
+        id: Some(OWNER.to_owned()),
+    }
+}
+
+/// Refuses versions that are not there.
+///
+/// # Errors
+/// `NoSuchVersion`
+pub fn check_version(version: Option<&str>) -> S3Result {
+    match version {
+        None | Some("" | VERSION) => Ok(()),
+        Some(_) => Err(s3_error!(
+            NoSuchVersion,
+            "Indicates that the version ID specified in the request does not match an existing version."
+        )),
+    }
+}
+
+/// Refuses keys that cannot be stored.
+///
+/// # Errors
+/// `KeyTooLongError`, `InvalidArgument`.
+pub fn check_key(key: &str) -> S3Result {
+    if key.len() > keyspace::KEY_BYTES_MAX {
+        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
+    }
+    if key.contains('\0') {
+        return Err(s3_error!(InvalidArgument, "Keys with a zero byte are not supported."));
+    }
+    Ok(())
+}
+
+/// A number as the protocol has it.
+pub fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Conditions of a request that reads.
+#[derive(Debug, Default)]
+pub struct Conditions {
+    /// `If-Match`
+    pub if_match: Option<ETagCondition>,
+    /// `If-None-Match`
+    pub if_none_match: Option<ETagCondition>,
+    /// `If-Modified-Since`
+    pub if_modified_since: Option<Timestamp>,
+    /// `If-Unmodified-Since`
+    pub if_unmodified_since: Option<Timestamp>,
+}
+
+/// What conditions say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer.
+    Answer,
+    /// The client has it already.
+    NotModified,
+    /// It is not what the client wants.
+    Failed,
+}
+
+impl Conditions {
+    /// Judges, in the order of RFC 9110 section 13.2.2.
+    pub fn judge(&self, facts: &Facts) -> Verdict {
+        let matches = |condition: &ETagCondition| match condition {
+            ETagCondition::Any => true,
+            ETagCondition::ETag(tag) => tag.value() == facts.etag,
+        };
+        let modified = Timestamp::from(facts.modified);
+        let wanted = match (&self.if_match, &self.if_unmodified_since) {
+            (Some(condition), _) => matches(condition),
+            (None, Some(time)) => modified <= *time,
+            (None, None) => true,
+        };
+        if !wanted {
+            return Verdict::Failed;
+        }
+        let known = match (&self.if_none_match, &self.if_modified_since) {
+            (Some(condition), _) => matches(condition),
+            (None, Some(time)) => modified <= *time,
+            (None, None) => false,
+        };
+        if known { Verdict::NotModified } else { Verdict::Answer }
+    }
+
+    /// Judges for a request that reads.
+    ///
+    /// # Errors
+    /// `PreconditionFailed`; 304 with the entity tag.
+    pub fn check(&self, facts: &Facts) -> S3Result {
+        match self.judge(facts) {
+            Verdict::Answer => Ok(()),
+            Verdict::Failed => Err(precondition_failed()),
+            Verdict::NotModified => {
+                let mut error = S3Error::new(S3ErrorCode::NotModified);
+                let mut headers = HeaderMap::new();
+                if let Ok(value) = HeaderValue::from_str(&format!("\"{}\"", facts.etag)) {
+                    headers.insert(header::ETAG, value);
+                }
+                if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(facts.modified)) {
+                    headers.insert(header::LAST_MODIFIED, value);
+                }
+                if let Some(value) = facts
+                    .header("cache-control")
+                    .and_then(|text| HeaderValue::from_str(&text).ok())
+                {
+                    headers.insert(header::CACHE_CONTROL, value);
+                }
+                error.set_headers(headers);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A condition of the request does not hold.
+pub fn precondition_failed() -> S3Error {
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold"
+    )
+}
+
+/// The bytes of a part, by its number, and how many parts there are.
+///
+/// # Errors
+/// `InvalidPartNumber`
+pub fn range_of_part(opened: &Opened, number: i32) -> S3Result<(Range<u64>, Option<i32>)> {
+    let wrong = || {
+        let status = hyper::StatusCode::RANGE_NOT_SATISFIABLE;
+        errors::custom(
+            "InvalidPartNumber",
+            status,
+            "The requested partnumber is not satisfiable",
+        )
+    };
+    let is_multipart = opened.facts.etag.contains('-');
+    let parts = opened.parts.as_deref().filter(|_| is_multipart);
+    let Some(parts) = parts else {
+        return if number == 1 {
+            Ok((0..opened.facts.length, None))
+        } else {
+            Err(wrong())
+        };
+    };
+    let mut start = 0;
+    for part in parts {
+        if i32::from(part.number) == number {
+            return Ok((start..start + part.length, i32::try_from(parts.len()).ok()));
+        }
+        start += part.length;
+    }
+    Err(wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::record;
+    use std::time::Duration;
+    use terrace::{Attributes, HomeKind, ObjectInfo, Version};
+
+    #[test]
+    fn conditions_in_the_order_of_the_standard() {
+        let mut attributes = Attributes::new();
+        record::stamp(&mut attributes, "abc", 1_700_000_000_500);
+        let facts = Facts::of(&ObjectInfo {
+            version: Version(1),
+            length: 1,
+            checksum: 1,
+            home: HomeKind::Inline,
+            attributes,
+        });
+        let tag = |text: &str| Some(text.parse::<ETagCondition>().unwrap());
+        let time = |offset: i64| {
+            let seconds = 1_700_000_000_u64.checked_add_signed(offset).unwrap();
+            Some(Timestamp::from(std::time::UNIX_EPOCH + Duration::from_secs(seconds)))
+        };
+        let judge = |if_match, if_none_match, if_modified_since, if_unmodified_since| {
+            Conditions {
+                if_match,
+                if_none_match,
+                if_modified_since,
+                if_unmodified_since,
+            }
+            .judge(&facts)
+        };
+        assert_eq!(judge(None, None, None, None), Verdict::Answer);
+        assert_eq!(judge(tag("\"abc\""), None, None, time(-1)), Verdict::Answer);
+        assert_eq!(judge(tag("\"x\""), None, None, time(1)), Verdict::Failed);
+        assert_eq!(judge(None, None, None, time(-1)), Verdict::Failed);
+        assert_eq!(judge(None, None, None, time(0)), Verdict::Answer);
+        assert_eq!(judge(None, tag("\"abc\""), time(-1), None), Verdict::NotModified);
+        assert_eq!(judge(None, tag("\"x\""), time(1), None), Verdict::Answer);
+        assert_eq!(judge(None, None, time(0), None), Verdict::NotModified);
+        assert_eq!(judge(None, None, time(-1), None), Verdict::Answer);
+        assert_eq!(judge(tag("*"), tag("*"), None, None), Verdict::NotModified);
+    }
+
+    #[test]
+    fn keys_that_cannot_be_stored() {
+        assert!(check_key(&"k".repeat(1024)).is_ok());
+        assert!(check_key(&"k".repeat(1025)).is_err());
+        assert!(check_key("a\0b").is_err());
+    }
+}

@@ -1,0 +1,387 @@
+//! CompleteMultipartUpload.
+
+use super::{PartRecord, Upload, no_such_upload};
+use crate::{
+    declared_fields,
+    s3::{
+        Gateway,
+        bucket::Bucket,
+        collector,
+        commit::{self, NewObject, Outcome, Requirement},
+        digest::{self, Algorithm, KIND_ATTRIBUTE, Kind},
+        errors,
+        keyspace::{self, Id, now_ms},
+        manifest::{self, Part},
+        record::{self, Facts},
+    },
+    set_checksums,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, ETag},
+    s3_error,
+};
+use std::{collections::BTreeMap, sync::Arc};
+use terrace::{Attributes, Condition, ScanRange, Store};
+
+/// Shortest part but for the last.
+const PART_BYTES_MIN: u64 = 5 << 20;
+/// Longest object.
+const OBJECT_BYTES_MAX: u64 = 5 << 40;
+/// How often completing starts again because a part arrived meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// What the client asks for.
+struct Asked {
+    key: String,
+    upload_id: String,
+    parts: Vec<CompletedPart>,
+    requirement: Requirement,
+    /// In the order of [`Algorithm::ALL`].
+    checksums: digest::Declared,
+    kind: Option<String>,
+    length: Option<i64>,
+}
+
+/// CompleteMultipartUpload
+pub async fn complete(
+    gateway: &Arc<Gateway>,
+    request: S3Request<CompleteMultipartUploadInput>,
+) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let mut input = request.input;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let location = format!("/{}/{}", input.bucket, input.key);
+    let asked = Asked {
+        key: input.key.clone(),
+        upload_id: input.upload_id,
+        parts: input
+            .multipart_upload
+            .and_then(|upload| upload.parts)
+            .unwrap_or_default(),
+        requirement: Requirement {
+            if_match: input.if_match,
+            if_none_match: input.if_none_match,
+            ..Requirement::default()
+        },
+        checksums: declared_fields!(input),
+        kind: input.checksum_type.map(|kind| kind.as_str().to_owned()),
+        length: input.mpu_object_size,
+    };
+    check_order(&asked.parts)?;
+    let (etag, attributes) = gateway
+        .run(move |gateway, store| commit_object(gateway, store, &bucket, &asked))
+        .await?;
+    let mut output = CompleteMultipartUploadOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        location: Some(location),
+        e_tag: Some(ETag::Strong(etag)),
+        ..CompleteMultipartUploadOutput::default()
+    };
+    set_checksums!(output, digest::stored(&attributes));
+    output.checksum_type = digest::stored(&attributes).checksum_type;
+    Ok(S3Response::new(output))
+}
+
+fn check_order(parts: &[CompletedPart]) -> S3Result {
+    if parts.is_empty() || parts.len() > manifest::PARTS_MAX {
+        return Err(s3_error!(
+            MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema"
+        ));
+    }
+    let rising = parts.windows(2).all(|pair| pair[0].part_number < pair[1].part_number);
+    if !rising || parts.iter().any(|part| part.part_number.is_none()) {
+        return Err(s3_error!(
+            InvalidPartOrder,
+            "The list of parts was not in ascending order. The parts list must be specified in order by part number."
+        ));
+    }
+    Ok(())
+}
+
+fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Asked) -> S3Result<(String, Attributes)> {
+    for _ in 0..ATTEMPTS {
+        let upload = match Upload::find(store, &bucket.name, &asked.key, &asked.upload_id) {
+            Err(error) => return completed_before(store, bucket, asked).ok_or(error),
+            Ok(upload) => upload,
+        };
+        let chosen = choose(&parts_of(store, upload.id)?, asked, &upload)?;
+        let (object, etag) = assemble(&upload, &chosen, asked)?;
+        let also = |batch: &mut terrace::Batch| {
+            batch.delete_if(&upload.record, Condition::VersionIs(upload.info.version));
+        };
+        let (requirement, durability) = (&asked.requirement, gateway.durability);
+        match commit::change(store, durability, bucket, &asked.key, requirement, Some(&object), &also)? {
+            Outcome::Done { garbage } => {
+                if garbage {
+                    gateway.collector.wake();
+                }
+                tidy(store, upload.id, &chosen);
+                return Ok((etag, object.attributes));
+            }
+            // A part arrived meanwhile, or somebody else completed or aborted the upload.
+            Outcome::OtherCondition | Outcome::Nothing => {}
+        }
+    }
+    Err(s3_error!(
+        OperationAborted,
+        "Parts of this upload keep arriving. Try again."
+    ))
+}
+
+/// A client that did not get the answer asks again, and gets it.
+fn completed_before(store: &Store, bucket: &Bucket, asked: &Asked) -> Option<(String, Attributes)> {
+    let id = Id::parse(&asked.upload_id)?;
+    let info = store.head(keyspace::object(&bucket.name, &asked.key)).ok()??;
+    let facts = Facts::of(&info);
+    (facts.values == Some(id)).then_some((facts.etag, facts.attributes))
+}
+
+/// The parts of an upload, by number.
+fn parts_of(store: &Store, id: Id) -> S3Result<BTreeMap<u16, PartRecord>> {
+    let prefix = keyspace::parts(id);
+    let fail = |error| errors::of_engine(&error, &prefix);
+    let mut parts = BTreeMap::new();
+    for item in store.scan(ScanRange::prefix(&prefix)).map_err(fail)? {
+        let item = item.map_err(fail)?;
+        let part = PartRecord::read(&item.key, &item.info)?;
+        parts.insert(part.number, part);
+    }
+    Ok(parts)
+}
+
+/// The parts the client lists, each as it was sent.
+fn choose(parts: &BTreeMap<u16, PartRecord>, asked: &Asked, upload: &Upload) -> S3Result<Vec<PartRecord>> {
+    let invalid = || {
+        s3_error!(
+            InvalidPart,
+            "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+        )
+    };
+    let mut chosen = Vec::with_capacity(asked.parts.len());
+    for listed in &asked.parts {
+        let number = listed.part_number.and_then(|number| u16::try_from(number).ok());
+        let part = number.and_then(|number| parts.get(&number)).ok_or_else(invalid)?;
+        if listed.e_tag.as_ref().is_none_or(|tag| tag.value() != part.etag()) {
+            return Err(invalid());
+        }
+        check_part_checksums(listed, part, upload)?;
+        chosen.push(part.clone());
+    }
+    let (_, but_last) = chosen.split_last().ok_or_else(no_such_upload)?;
+    if but_last.iter().any(|part| part.length < PART_BYTES_MIN) {
+        return Err(s3_error!(
+            EntityTooSmall,
+            "Your proposed upload is smaller than the minimum allowed object size."
+        ));
+    }
+    let length: u64 = chosen.iter().map(|part| part.length).sum();
+    if length > OBJECT_BYTES_MAX {
+        return Err(s3_error!(
+            EntityTooLarge,
+            "Your proposed upload exceeds the maximum allowed object size."
+        ));
+    }
+    if asked.length.is_some_and(|said| u64::try_from(said) != Ok(length)) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The provided 'x-amz-mp-object-size' header does not match what was computed."
+        ));
+    }
+    Ok(chosen)
+}
+
+fn check_part_checksums(listed: &CompletedPart, part: &PartRecord, upload: &Upload) -> S3Result {
+    let fields = [
+        &listed.checksum_crc32,
+        &listed.checksum_crc32c,
+        &listed.checksum_crc64nvme,
+        &listed.checksum_sha1,
+        &listed.checksum_sha256,
+    ];
+    for (algorithm, said) in Algorithm::ALL.into_iter().zip(fields) {
+        let Some(said) = said else { continue };
+        let matches = part.attributes.get_str(algorithm.header()) == Some(said.as_str());
+        // Of a part that came without this checksum there is nothing to compare.
+        let is_known = part.attributes.get(algorithm.header()).is_some();
+        if !matches && (is_known || upload.is_chosen) {
+            return Err(s3_error!(
+                InvalidPart,
+                "One or more of the specified parts could not be found. The checksum of part {} does not match.",
+                part.number
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The object that the parts are.
+fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(NewObject, String)> {
+    let parts: Vec<_> = chosen
+        .iter()
+        .map(|part| Part {
+            number: part.number,
+            nonce: part.nonce,
+            length: part.length,
+            checksum: part.checksum(upload.algorithm),
+        })
+        .collect();
+    let digests: Vec<_> = chosen.iter().map(|part| part.md5).collect();
+    let etag = digest::multipart_etag(&digests);
+    let mut attributes = upload.description();
+    record::stamp(&mut attributes, &etag, now_ms());
+    record::place(&mut attributes, upload.id, chosen.iter().map(|part| part.length).sum());
+    let checksums: Option<Vec<_>> = chosen
+        .iter()
+        .map(|part| part.checksum(upload.algorithm).map(|checksum| (checksum, part.length)))
+        .collect();
+    let whole = checksums.and_then(|checksums| digest::multipart_checksum(upload.algorithm, upload.kind, &checksums));
+    if let Some(text) = &whole {
+        attributes.set(upload.algorithm.header(), text);
+        if upload.kind == Kind::Composite {
+            attributes.set(KIND_ATTRIBUTE, upload.kind.name());
+        }
+    }
+    check_whole(upload, whole.as_deref(), asked)?;
+    // The list shows checksums of parts only where the object's is made of them.
+    let of_parts = (upload.kind == Kind::Composite || upload.is_chosen).then_some(upload.algorithm);
+    let value = manifest::encode(&parts, of_parts).into();
+    Ok((NewObject { value, attributes }, etag))
+}
+
+/// Compares with what the client says of the whole object.
+fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result {
+    if asked.kind.as_deref().is_some_and(|kind| kind != upload.kind.name()) && upload.is_chosen {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The upload was created using the {} checksum mode. The complete request must use the same checksum mode.",
+            upload.kind.name()
+        ));
+    }
+    for (algorithm, said) in Algorithm::ALL.into_iter().zip(&asked.checksums) {
+        let Some(said) = said else { continue };
+        // A composite checksum may come without the number of parts.
+        let bare = whole.map(|whole| whole.rsplit_once('-').map_or(whole, |(bare, _)| bare));
+        let matches = algorithm == upload.algorithm && (whole == Some(said) || bare == Some(said));
+        if !matches {
+            return Err(s3_error!(
+                BadDigest,
+                "The {} you specified did not match the calculated checksum.",
+                algorithm.name()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what the object does not need: records of parts, and values of parts that it does not list. What is left over
+/// goes with the object.
+fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
+    let needed: std::collections::HashSet<_> = chosen
+        .iter()
+        .map(|part| keyspace::value(id, part.number, part.nonce))
+        .collect();
+    let outcome = collector::delete_range(store, &keyspace::parts(id), |_| true)
+        .and_then(|()| collector::delete_range(store, &keyspace::values(id), |key| !needed.contains(key)));
+    if let Err(error) = outcome {
+        tracing::warn!(%error, %id, "what a completed upload left over could not be deleted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::{bucket::Buckets, digest::hex, read};
+    use terrace::{Batch, Durability, Options};
+
+    fn part(number: u16, length: u64) -> PartRecord {
+        PartRecord {
+            number,
+            nonce: u32::from(number) * 7,
+            length,
+            md5: [number.to_le_bytes()[0]; 16],
+            modified_ms: 0,
+            attributes: Attributes::new(),
+        }
+    }
+
+    fn asked(id: Id, parts: impl Iterator<Item = PartRecord>) -> Asked {
+        let listed = parts.map(|part| CompletedPart {
+            e_tag: Some(ETag::Strong(hex(&part.md5))),
+            part_number: Some(i32::from(part.number)),
+            ..CompletedPart::default()
+        });
+        Asked {
+            key: "k".to_owned(),
+            upload_id: id.to_string(),
+            parts: listed.collect(),
+            requirement: Requirement::default(),
+            checksums: digest::Declared::default(),
+            kind: None,
+            length: None,
+        }
+    }
+
+    fn code<T>(result: S3Result<T>) -> String {
+        result.err().unwrap().code().as_str().to_owned()
+    }
+
+    /// As many parts as there can be, of which one was sent twice and one is not listed.
+    #[test]
+    fn ten_thousand_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        Buckets::load(&store)
+            .unwrap()
+            .create(&store, "abc", Default::default())
+            .unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered).unwrap();
+        let bucket = gateway.buckets.get("abc").unwrap();
+        let id = Id::new();
+        store.put(keyspace::upload("abc", "k", id), "").unwrap();
+        let mut batch = Batch::new();
+        for number in 1..=10_000 {
+            let part = part(number, PART_BYTES_MIN + u64::from(number));
+            batch.put_with(keyspace::part(id, number), "", part.to_attributes(), Condition::None);
+            batch.put(keyspace::value(id, number, part.nonce), "its bytes");
+            if number % 500 == 0 {
+                store.write(std::mem::take(&mut batch), Durability::Buffered).unwrap();
+            }
+        }
+        store.put(keyspace::value(id, 5, 1), "sent before").unwrap();
+        let listed = (1..=10_000)
+            .filter(|number| *number != 77)
+            .map(|number| part(number, 0));
+        let asked = asked(id, listed);
+        check_order(&asked.parts).unwrap();
+        let (etag, _) = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        assert!(etag.ends_with("-9999"));
+        let opened = read::open(&store, &gateway.collector, b"abc/k").unwrap().unwrap();
+        let parts = opened.parts.unwrap();
+        assert_eq!((parts.len(), parts[76].number), (9999, 78));
+        let whole: u64 = (1..=10_000)
+            .filter(|number| *number != 77)
+            .map(|number| PART_BYTES_MIN + number)
+            .sum();
+        assert_eq!(opened.facts.length, whole);
+        let count = |prefix: &[u8]| store.scan(ScanRange::prefix(prefix)).unwrap().count();
+        assert_eq!(count(&keyspace::values(id)), 9999, "what is not listed is deleted");
+        assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
+        let again = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        assert_eq!(again.0, etag, "asked again, the same answer");
+        store.delete("abc/k").unwrap();
+        assert_eq!(code(commit_object(&gateway, &store, &bucket, &asked)), "NoSuchUpload");
+    }
+
+    #[test]
+    fn lists_that_are_wrong() {
+        let id = Id::new();
+        let order = |numbers: &[u16]| check_order(&asked(id, numbers.iter().map(|number| part(*number, 0))).parts);
+        assert!(order(&[1, 2, 10_000]).is_ok());
+        assert_eq!(code(order(&[])), "MalformedXML");
+        assert_eq!(code(order(&[2, 1])), "InvalidPartOrder");
+        assert_eq!(code(order(&[1, 1])), "InvalidPartOrder");
+    }
+}

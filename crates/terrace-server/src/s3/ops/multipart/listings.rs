@@ -1,0 +1,216 @@
+//! ListParts, ListMultipartUploads.
+
+use super::{PartRecord, Upload};
+use crate::{
+    s3::{
+        Gateway, digest, errors, keyspace,
+        list::{self, After, Entry, Page, Query},
+        ops::{
+            listings::{Encoding, limit},
+            owner, signed,
+        },
+    },
+    set_checksums,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        ChecksumAlgorithm, ChecksumType, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput,
+        ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Part, StorageClass, Timestamp,
+    },
+    s3_error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+use terrace::{ScanItem, ScanRange};
+
+fn initiator() -> Initiator {
+    let owner = owner();
+    Initiator {
+        display_name: owner.display_name,
+        id: owner.id,
+    }
+}
+
+fn time(milliseconds: u64) -> Timestamp {
+    Timestamp::from(UNIX_EPOCH + Duration::from_secs(milliseconds / 1000))
+}
+
+/// ListParts
+pub async fn parts(
+    gateway: &Arc<Gateway>,
+    request: S3Request<ListPartsInput>,
+) -> S3Result<S3Response<ListPartsOutput>> {
+    let input = request.input;
+    let most = limit(input.max_parts, "max-parts")?;
+    let marker = match input.part_number_marker {
+        None => 0,
+        Some(marker) => u16::try_from(marker).map_err(|_| {
+            s3_error!(
+                InvalidArgument,
+                "part-number-marker must be an integer between 0 and 65535"
+            )
+        })?,
+    };
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let (key, id) = (input.key.clone(), input.upload_id.clone());
+    let (upload, found) = gateway
+        .run(move |_, store| {
+            let upload = Upload::find(store, &bucket.name, &key, &id)?;
+            let fail = |error| errors::of_engine(&error, &upload.record);
+            let range = ScanRange::prefix(keyspace::parts(upload.id)).after(keyspace::part(upload.id, marker));
+            let scan = store.scan(range).map_err(fail)?;
+            let items: Vec<ScanItem> = scan
+                .take(usize::try_from(most).unwrap_or(0) + 1)
+                .collect::<terrace::Result<_>>()
+                .map_err(fail)?;
+            let parts: S3Result<Vec<_>> = items
+                .iter()
+                .map(|item| PartRecord::read(&item.key, &item.info))
+                .collect();
+            Ok((upload, parts?))
+        })
+        .await?;
+    let most = usize::try_from(most).unwrap_or(0);
+    let truncated = found.len() > most && most > 0;
+    let shown: Vec<_> = found.iter().take(most).map(shown_part).collect();
+    let last = found.iter().take(most).next_back().map(|part| i32::from(part.number));
+    Ok(S3Response::new(ListPartsOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(input.upload_id),
+        initiator: Some(initiator()),
+        owner: Some(owner()),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        part_number_marker: Some(i32::from(marker)),
+        next_part_number_marker: last.filter(|_| truncated),
+        max_parts: i32::try_from(most).ok(),
+        is_truncated: Some(truncated),
+        checksum_algorithm: upload
+            .is_chosen
+            .then(|| ChecksumAlgorithm::from_static(upload.algorithm.name())),
+        checksum_type: upload.is_chosen.then(|| ChecksumType::from_static(upload.kind.name())),
+        parts: Some(shown),
+        ..ListPartsOutput::default()
+    }))
+}
+
+fn shown_part(part: &PartRecord) -> Part {
+    let mut shown = Part {
+        e_tag: Some(ETag::Strong(part.etag())),
+        last_modified: Some(time(part.modified_ms)),
+        part_number: Some(i32::from(part.number)),
+        size: Some(signed(part.length)),
+        ..Part::default()
+    };
+    set_checksums!(shown, digest::stored(&part.attributes));
+    shown
+}
+
+/// ListMultipartUploads
+pub async fn uploads(
+    gateway: &Arc<Gateway>,
+    request: S3Request<ListMultipartUploadsInput>,
+) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+    let input = request.input;
+    let encoding = Encoding::of(input.encoding_type.as_ref())?;
+    let most = limit(input.max_uploads, "max-uploads")?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let prefix = input.prefix.clone().unwrap_or_default();
+    let delimiter = input.delimiter.clone().filter(|text| !text.is_empty());
+    let key_marker = input.key_marker.clone().unwrap_or_default();
+    // The marker of an upload counts only beside that of a key.
+    let id_marker = input.upload_id_marker.clone().unwrap_or_default();
+    let (asked_prefix, asked_delimiter, after_key, after_id) =
+        (prefix.clone(), delimiter.clone(), key_marker.clone(), id_marker.clone());
+    let page = gateway
+        .run(move |_, store| {
+            let base = keyspace::uploads(&bucket.name);
+            let is_common = asked_delimiter
+                .as_deref()
+                .is_some_and(|delimiter| after_key.ends_with(delimiter));
+            let after = match (after_key.as_str(), after_id.as_str()) {
+                ("", _) => None,
+                (key, "") if is_common => Some(After::Shown(key)),
+                // Behind all uploads of this key: IDs are of hex digits, which come before.
+                (key, "") => Some(After::Raw(format!("{key}\0g").into_bytes())),
+                (key, id) => Some(After::Raw(format!("{key}\0{id}").into_bytes())),
+            };
+            let query = Query {
+                base: &base,
+                prefix: &asked_prefix,
+                delimiter: asked_delimiter.as_deref(),
+                after,
+                limit: usize::try_from(most).unwrap_or(0),
+            };
+            list::page(store, &query, |key| keyspace::parse_upload(key).map(|(name, _)| name))
+        })
+        .await?;
+    let shown = ShownUploads::of(&page, encoding);
+    Ok(S3Response::new(ListMultipartUploadsOutput {
+        bucket: Some(input.bucket),
+        common_prefixes: shown.prefixes,
+        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        encoding_type: input.encoding_type,
+        is_truncated: Some(page.truncated),
+        key_marker: Some(encoding.apply(&key_marker)),
+        max_uploads: Some(most),
+        next_key_marker: shown.next.0.map(|text| encoding.apply(&text)),
+        next_upload_id_marker: shown.next.1,
+        prefix: Some(encoding.apply(&prefix)),
+        upload_id_marker: Some(id_marker),
+        uploads: shown.uploads,
+        ..ListMultipartUploadsOutput::default()
+    }))
+}
+
+/// A page of uploads as the answer has it.
+struct ShownUploads {
+    uploads: Option<Vec<MultipartUpload>>,
+    prefixes: Option<Vec<CommonPrefix>>,
+    /// Key and upload of the last entry, if there is more.
+    next: (Option<String>, Option<String>),
+}
+
+impl ShownUploads {
+    fn of(page: &Page, encoding: Encoding) -> Self {
+        let (mut uploads, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
+        for entry in &page.entries {
+            match entry {
+                Entry::Prefix(prefix) => {
+                    last = (Some(prefix.clone()), None);
+                    prefixes.push(CommonPrefix {
+                        prefix: Some(encoding.apply(prefix)),
+                    });
+                }
+                Entry::Key(key, _) => {
+                    let Some((name, id)) = keyspace::parse_upload(key) else {
+                        continue;
+                    };
+                    last = (Some(name.to_owned()), Some(id.to_string()));
+                    uploads.push(shown_upload(&encoding.apply(name), id));
+                }
+            }
+        }
+        Self {
+            uploads: (!uploads.is_empty()).then_some(uploads),
+            prefixes: (!prefixes.is_empty()).then_some(prefixes),
+            next: if page.truncated { last } else { (None, None) },
+        }
+    }
+}
+
+fn shown_upload(key: &str, id: keyspace::Id) -> MultipartUpload {
+    let begun_ms = id.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte));
+    MultipartUpload {
+        initiated: Some(time(begun_ms)),
+        initiator: Some(initiator()),
+        key: Some(key.to_owned()),
+        owner: Some(owner()),
+        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+        upload_id: Some(id.to_string()),
+        ..MultipartUpload::default()
+    }
+}

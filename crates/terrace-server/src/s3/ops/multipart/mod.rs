@@ -1,0 +1,263 @@
+//! Multipart uploads.
+//!
+//! An upload is a record; each part is a value of its own and a record that names it. Completing writes the object, whose
+//! value lists the parts, and removes the upload in one commit: no byte of a part is moved, and the cost is linear in the
+//! number of parts. Every part that is registered touches the upload's record, and completing asks that nobody has touched
+//! it since the parts were looked at; so a part that is sent again meanwhile is either in the object or refused, never
+//! half. An upload that is complete or aborted takes no more parts, because its record is gone.
+
+pub mod complete;
+pub mod listings;
+pub mod parts;
+
+use super::{check_key, objects};
+use crate::{
+    description,
+    s3::{
+        Gateway,
+        digest::{Algorithm, Checksum, Kind},
+        errors,
+        keyspace::{self, Id},
+        manifest::PARTS_MAX,
+    },
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType,
+        CreateMultipartUploadInput, CreateMultipartUploadOutput,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+use terrace::{Attributes, Batch, Condition, Error, ObjectInfo, PutOptions, Store};
+
+/// Attribute of an upload: the checksum algorithm of its parts.
+const ALGORITHM: &str = "s3-algorithm";
+/// Attribute of an upload, if the client chose the algorithm.
+const CHOSEN: &str = "s3-algorithm-chosen";
+/// Attribute of an upload: the kind of the object's checksum.
+const KIND: &str = "s3-checksum-kind";
+
+/// An upload that is not complete.
+#[derive(Debug, Clone)]
+pub struct Upload {
+    /// The key of its record.
+    pub record: Vec<u8>,
+    /// Its ID, and that of its values.
+    pub id: Id,
+    /// The record.
+    pub info: ObjectInfo,
+    /// The checksum algorithm of its parts.
+    pub algorithm: Algorithm,
+    /// Whether the client chose it.
+    pub is_chosen: bool,
+    /// The kind of the object's checksum.
+    pub kind: Kind,
+}
+
+/// The upload was completed or aborted, or never was.
+pub fn no_such_upload() -> s3s::S3Error {
+    s3_error!(
+        NoSuchUpload,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )
+}
+
+impl Upload {
+    /// Finds an upload. Blocks.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`, the store's.
+    pub fn find(store: &Store, bucket: &str, key: &str, id: &str) -> S3Result<Self> {
+        let id = Id::parse(id).ok_or_else(no_such_upload)?;
+        let record = keyspace::upload(bucket, key, id);
+        let info = store
+            .head(&record)
+            .map_err(|error| errors::of_engine(&error, &record))?;
+        let info = info.ok_or_else(no_such_upload)?;
+        let text = |name| info.attributes.get_str(name);
+        let algorithm = text(ALGORITHM)
+            .and_then(Algorithm::parse)
+            .unwrap_or(Algorithm::Crc64Nvme);
+        let kind = match text(KIND) {
+            Some("COMPOSITE") => Kind::Composite,
+            _ => Kind::FullObject,
+        };
+        Ok(Self {
+            is_chosen: text(CHOSEN).is_some(),
+            record,
+            id,
+            algorithm,
+            kind,
+            info,
+        })
+    }
+
+    /// What the client said of the object, without what only uploads have.
+    pub fn description(&self) -> Attributes {
+        let kept = self
+            .info
+            .attributes
+            .iter()
+            .filter(|(name, _)| ![ALGORITHM, CHOSEN, KIND].contains(name));
+        kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
+    }
+}
+
+/// Checks the number of a part.
+///
+/// # Errors
+/// `InvalidArgument`
+pub fn part_number(number: i32) -> S3Result<u16> {
+    let number = u16::try_from(number)
+        .ok()
+        .filter(|number| (1..=PARTS_MAX).contains(&usize::from(*number)));
+    number.ok_or_else(|| {
+        s3_error!(
+            InvalidArgument,
+            "Part number must be an integer between 1 and {PARTS_MAX}, inclusive"
+        )
+    })
+}
+
+/// A part as its record says.
+#[derive(Debug, Clone)]
+pub struct PartRecord {
+    /// Its number.
+    pub number: u16,
+    /// What the key of its value ends with.
+    pub nonce: u32,
+    /// Length in bytes.
+    pub length: u64,
+    /// MD5 of its bytes.
+    pub md5: [u8; 16],
+    /// When it came, in milliseconds since 1970.
+    pub modified_ms: u64,
+    /// Its checksums, as attributes.
+    pub attributes: Attributes,
+}
+
+const PART_NONCE: &str = "nonce";
+const PART_LENGTH: &str = "length";
+const PART_MD5: &str = "md5";
+const PART_MODIFIED_MS: &str = "modified-ms";
+
+impl PartRecord {
+    /// What to store.
+    pub fn to_attributes(&self) -> Attributes {
+        self.attributes
+            .clone()
+            .with(PART_NONCE, self.nonce.to_le_bytes())
+            .with(PART_LENGTH, self.length.to_le_bytes())
+            .with(PART_MD5, self.md5)
+            .with(PART_MODIFIED_MS, self.modified_ms.to_le_bytes())
+    }
+
+    /// Reads what is stored.
+    ///
+    /// # Errors
+    /// `InternalError` if it is damaged.
+    pub fn read(key: &[u8], info: &ObjectInfo) -> S3Result<Self> {
+        let read = || {
+            let get = |name| info.attributes.get(name);
+            Some(Self {
+                number: keyspace::parse_part(key)?,
+                nonce: u32::from_le_bytes(get(PART_NONCE)?.try_into().ok()?),
+                length: u64::from_le_bytes(get(PART_LENGTH)?.try_into().ok()?),
+                md5: get(PART_MD5)?.try_into().ok()?,
+                modified_ms: u64::from_le_bytes(get(PART_MODIFIED_MS)?.try_into().ok()?),
+                attributes: info.attributes.clone(),
+            })
+        };
+        read().ok_or_else(|| errors::of_engine(&Error::corruption("record of a part", "it does not decode"), key))
+    }
+
+    /// Its entity tag without quotes.
+    pub fn etag(&self) -> String {
+        crate::s3::digest::hex(&self.md5)
+    }
+
+    /// Its checksum by this algorithm.
+    pub fn checksum(&self, algorithm: Algorithm) -> Option<Checksum> {
+        let text = self.attributes.get_str(algorithm.header())?;
+        Checksum::parse(algorithm, text).ok()
+    }
+}
+
+/// CreateMultipartUpload
+pub async fn create(
+    gateway: &Arc<Gateway>,
+    request: S3Request<CreateMultipartUploadInput>,
+) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+    let mut input = request.input;
+    check_key(&input.key)?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let chosen = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
+    let chosen = chosen.first().copied();
+    let asked_kind = input.checksum_type.as_ref().map(|kind| kind.as_str().to_owned());
+    if chosen.is_none() && asked_kind.is_some() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header."
+        ));
+    }
+    let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
+    let kind = algorithm.kind(asked_kind.as_deref())?;
+    let mut attributes = objects::checked_description(description!(input))?
+        .with(ALGORITHM, algorithm.name())
+        .with(KIND, kind.name());
+    if chosen.is_some() {
+        attributes.set(CHOSEN, "");
+    }
+    let id = Id::new();
+    let record = keyspace::upload(&bucket.name, &input.key, id);
+    let options = PutOptions {
+        attributes,
+        durability: gateway.durability,
+        condition: Condition::Absent,
+        ..PutOptions::default()
+    };
+    gateway
+        .run(move |_, store| {
+            let _entered = bucket.enter()?;
+            let put = store.put_with(&record, "", &options);
+            put.map_err(|error| errors::of_engine(&error, &record)).map(|_| ())
+        })
+        .await?;
+    Ok(S3Response::new(CreateMultipartUploadOutput {
+        bucket: Some(input.bucket),
+        key: Some(input.key),
+        upload_id: Some(id.to_string()),
+        checksum_algorithm: chosen.map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name())),
+        checksum_type: chosen.map(|_| ChecksumType::from_static(kind.name())),
+        ..CreateMultipartUploadOutput::default()
+    }))
+}
+
+/// AbortMultipartUpload
+pub async fn abort(
+    gateway: &Arc<Gateway>,
+    request: S3Request<AbortMultipartUploadInput>,
+) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+    let input = request.input;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    gateway
+        .run(move |gateway, store| {
+            let upload = Upload::find(store, &bucket.name, &input.key, &input.upload_id)?;
+            let mut batch = Batch::new();
+            batch
+                .delete_if(&upload.record, Condition::Present)
+                .put(keyspace::garbage(upload.id), "");
+            match store.write(batch, gateway.durability) {
+                Ok(_) => {
+                    gateway.collector.wake();
+                    Ok(())
+                }
+                Err(Error::ConditionFailed { .. }) => Err(no_such_upload()),
+                Err(error) => Err(errors::of_engine(&error, &upload.record)),
+            }
+        })
+        .await?;
+    Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+}

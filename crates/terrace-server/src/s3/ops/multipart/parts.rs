@@ -1,0 +1,220 @@
+//! UploadPart, UploadPartCopy.
+
+use super::{PartRecord, Upload, no_such_upload, part_number};
+use crate::{
+    declared_fields,
+    s3::{
+        Gateway,
+        digest::{self, Algorithm},
+        errors,
+        keyspace::{self, now_ms},
+        ops::{Conditions, copy, objects},
+        receive::{self, Incoming, Received, Stored, Target},
+    },
+    set_checksums,
+};
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        CopyPartResult, ETag, Range, Timestamp, UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput,
+        UploadPartOutput,
+    },
+    s3_error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+use terrace::{Attributes, Batch, Condition, Error, Store};
+
+/// How often registering a part starts again because the same part was sent at the same time.
+const ATTEMPTS: usize = 64;
+
+/// UploadPart
+pub async fn put(
+    gateway: &Arc<Gateway>,
+    request: S3Request<UploadPartInput>,
+) -> S3Result<S3Response<UploadPartOutput>> {
+    let mut input = request.input;
+    let number = part_number(input.part_number)?;
+    let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
+    let mut incoming = Incoming {
+        body: input.body.take(),
+        length: receive::announced(&request.headers, input.content_length),
+        md5: digest::content_md5(input.content_md5.as_deref())?,
+        declared: digest::declared(declared_fields!(input))?,
+        trailing: receive::trailing(&request.headers, request.trailing_headers),
+        algorithms: objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?,
+    };
+    check_algorithm(&upload, &incoming)?;
+    incoming.algorithms.push(upload.algorithm);
+    let received = receive::receive(gateway, incoming, Target::Part(upload.id, number)).await?;
+    let Received::Stored(stored) = received else {
+        return Err(s3s::S3ErrorCode::InternalError.into());
+    };
+    let part = gateway
+        .run(move |gateway, store| register(gateway, store, &upload, stored))
+        .await?;
+    let mut output = UploadPartOutput {
+        e_tag: Some(ETag::Strong(part.etag())),
+        ..UploadPartOutput::default()
+    };
+    set_checksums!(output, digest::stored(&part.attributes));
+    Ok(S3Response::new(output))
+}
+
+/// A client that chose an algorithm for the upload must keep to it.
+fn check_algorithm(upload: &Upload, incoming: &Incoming) -> S3Result {
+    let declared = incoming.declared.as_ref().map(|checksum| checksum.algorithm);
+    let used = declared.or(incoming.trailing.as_ref().map(|(algorithm, _)| *algorithm));
+    match used {
+        Some(used) if upload.is_chosen && used != upload.algorithm => Err(s3_error!(
+            InvalidRequest,
+            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+            upload.algorithm.name().to_ascii_lowercase(),
+            used.name().to_ascii_lowercase()
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn find(gateway: &Arc<Gateway>, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {
+    let bucket = gateway.buckets.get(bucket)?;
+    let (key, id) = (key.to_owned(), id.to_owned());
+    gateway
+        .run(move |_, store| Upload::find(store, &bucket.name, &key, &id))
+        .await
+}
+
+/// UploadPartCopy
+pub async fn copy(
+    gateway: &Arc<Gateway>,
+    request: S3Request<UploadPartCopyInput>,
+) -> S3Result<S3Response<UploadPartCopyOutput>> {
+    let mut input = request.input;
+    let number = part_number(input.part_number)?;
+    let from = copy::source(gateway, request.credentials.as_ref(), &input.copy_source)?;
+    let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
+    let conditions = Conditions {
+        if_match: input.copy_source_if_match.take(),
+        if_none_match: input.copy_source_if_none_match.take(),
+        if_modified_since: input.copy_source_if_modified_since.take(),
+        if_unmodified_since: input.copy_source_if_unmodified_since.take(),
+    };
+    let mut opened = copy::open(gateway, &from, conditions).await?;
+    let range = match input.copy_source_range.as_deref() {
+        None => 0..opened.facts.length,
+        Some(text) => range_of(text, opened.facts.length)?,
+    };
+    let length = range.end - range.start;
+    opened.seek(range)?;
+    let target = Target::Part(upload.id, number);
+    let algorithms: [Algorithm; 1] = [upload.algorithm];
+    let stored = copy::into_value(gateway, opened, length, target, &algorithms).await?;
+    let part = gateway
+        .run(move |gateway, store| register(gateway, store, &upload, stored))
+        .await?;
+    let modified = UNIX_EPOCH + Duration::from_secs(part.modified_ms / 1000);
+    let mut result = CopyPartResult {
+        e_tag: Some(ETag::Strong(part.etag())),
+        last_modified: Some(Timestamp::from(modified)),
+        ..CopyPartResult::default()
+    };
+    set_checksums!(result, digest::stored(&part.attributes));
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        ..UploadPartCopyOutput::default()
+    }))
+}
+
+/// `bytes=FIRST-LAST`, both within the source.
+fn range_of(text: &str, length: u64) -> S3Result<std::ops::Range<u64>> {
+    let wrong = || {
+        s3_error!(
+            InvalidArgument,
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy"
+        )
+    };
+    match Range::parse(text) {
+        Ok(Range::Int {
+            first,
+            last: Some(last),
+        }) if last < length => Ok(first..last + 1),
+        Ok(Range::Int { last: Some(_), .. }) => Err(s3_error!(
+            InvalidRange,
+            "Range specified is not valid for source object of size: {length}"
+        )),
+        _ => Err(wrong()),
+    }
+}
+
+/// Makes a value a part of an upload, in place of the one before. Blocks.
+fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -> S3Result<PartRecord> {
+    let mut attributes = Attributes::new();
+    for checksum in &stored.computed.checksums {
+        attributes.set(checksum.algorithm.header(), checksum.text());
+    }
+    let part = PartRecord {
+        number: stored.part.number,
+        nonce: stored.part.nonce,
+        length: stored.part.length,
+        md5: stored.computed.md5,
+        modified_ms: now_ms(),
+        attributes,
+    };
+    let record = keyspace::part(upload.id, part.number);
+    let fail = |error: Error| errors::of_engine(&error, &record);
+    let upload_text = String::from_utf8_lossy(&upload.record).into_owned();
+    for _ in 0..ATTEMPTS {
+        let former = store.head(&record).map_err(fail)?;
+        let condition = former
+            .as_ref()
+            .map_or(Condition::Absent, |info| Condition::VersionIs(info.version));
+        let mut batch = Batch::new();
+        batch.put_with(&record, "", part.to_attributes(), condition);
+        // Touched, so that nobody completes the upload with the former part.
+        batch.put_with(&upload.record, "", upload.info.attributes.clone(), Condition::Present);
+        let value = keyspace::value(upload.id, part.number, part.nonce);
+        batch.delete(keyspace::pending_part(&value));
+        if let Some(info) = former {
+            let former = PartRecord::read(&record, &info)?;
+            batch.delete(keyspace::value(upload.id, former.number, former.nonce));
+        }
+        match store.write(batch, gateway.durability) {
+            Ok(_) => {
+                stored.unfinished.finished();
+                return Ok(part);
+            }
+            Err(Error::ConditionFailed { key, .. }) if key == upload_text => return Err(no_such_upload()),
+            Err(Error::ConditionFailed { .. }) => {}
+            Err(error) => return Err(fail(error)),
+        }
+    }
+    Err(s3_error!(
+        OperationAborted,
+        "This part is being sent several times at once. Try again."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ranges_of_a_source() {
+        assert_eq!(range_of("bytes=0-0", 10).unwrap(), 0..1);
+        assert_eq!(range_of("bytes=2-9", 10).unwrap(), 2..10);
+        for text in [
+            "bytes=2-10",
+            "bytes=2-",
+            "bytes=-1",
+            "2-3",
+            "bytes=3-2",
+            "bytes=a-b",
+            "",
+        ] {
+            assert!(range_of(text, 10).is_err(), "{text}");
+        }
+    }
+}

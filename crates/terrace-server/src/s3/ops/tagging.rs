@@ -1,0 +1,275 @@
+//! Tags of objects and buckets.
+
+use super::{check_key, check_version};
+use crate::s3::{
+    Gateway,
+    commit::{self, NewObject, Outcome, Requirement, no_such_key},
+    errors, keyspace, read,
+    record::{self, Facts},
+};
+use hyper::StatusCode;
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput,
+        GetBucketTaggingInput, GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
+        PutBucketTaggingInput, PutBucketTaggingOutput, PutObjectTaggingInput, PutObjectTaggingOutput, Tag,
+    },
+    s3_error,
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// Most tags of an object.
+const OBJECT_TAGS_MAX: usize = 10;
+/// Most tags of a bucket.
+const BUCKET_TAGS_MAX: usize = 50;
+/// Longest name of a tag, in characters.
+const NAME_MAX: usize = 128;
+/// Longest value of a tag, in characters.
+const VALUE_MAX: usize = 256;
+/// How often rewriting a record starts again because it was replaced meanwhile.
+const ATTEMPTS: usize = 64;
+
+fn check(tags: &[(String, String)], most: usize) -> S3Result {
+    if tags.len() > most {
+        let message = format!("Object tags cannot be greater than {most}");
+        return Err(errors::custom("BadRequest", StatusCode::BAD_REQUEST, message));
+    }
+    let mut names = BTreeSet::new();
+    for (name, value) in tags {
+        if name.is_empty() || name.chars().count() > NAME_MAX {
+            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > VALUE_MAX {
+            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+        }
+        if !names.insert(name) {
+            return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+        }
+    }
+    Ok(())
+}
+
+/// Tags as a query: how they are stored, and how the header has them.
+fn encode(tags: &[(String, String)]) -> String {
+    let url = super::listings::Encoding::URL;
+    let pairs: Vec<_> = tags
+        .iter()
+        .map(|(name, value)| format!("{}={}", url.apply(name), url.apply(value)))
+        .collect();
+    pairs.join("&")
+}
+
+/// Reads a query.
+fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
+    let wrong = || {
+        s3_error!(
+            InvalidArgument,
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
+        )
+    };
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((unescape(name)?, unescape(value)?))
+        })
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(wrong)
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || {
+                    char::from(bytes.next()?)
+                        .to_digit(16)
+                        .and_then(|digit| u8::try_from(digit).ok())
+                };
+                digit()? << 4 | digit()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+/// Checks `x-amz-tagging` and writes it the way it is stored.
+///
+/// # Errors
+/// `InvalidArgument`, `InvalidTag`.
+pub fn normal(text: &str) -> S3Result<String> {
+    let tags = decode(text)?;
+    check(&tags, OBJECT_TAGS_MAX)?;
+    Ok(encode(&tags))
+}
+
+fn from_set(set: Vec<Tag>, most: usize) -> S3Result<Vec<(String, String)>> {
+    let tags: Vec<_> = set
+        .into_iter()
+        .map(|tag| (tag.key.unwrap_or_default(), tag.value.unwrap_or_default()))
+        .collect();
+    check(&tags, most)?;
+    Ok(tags)
+}
+
+fn to_set(tags: Vec<(String, String)>) -> Vec<Tag> {
+    let tag = |(name, value)| Tag {
+        key: Some(name),
+        value: Some(value),
+    };
+    tags.into_iter().map(tag).collect()
+}
+
+/// GetObjectTagging
+pub async fn get(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectTaggingInput>,
+) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+    let input = request.input;
+    check_version(input.version_id.as_deref())?;
+    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
+    let tags = gateway
+        .run(move |_, store| {
+            let info = store
+                .head(&object)
+                .map_err(|error| errors::of_engine(&error, &object))?;
+            decode(Facts::of(&info.ok_or_else(no_such_key)?).tagging().unwrap_or(""))
+        })
+        .await?;
+    Ok(S3Response::new(GetObjectTaggingOutput {
+        tag_set: to_set(tags),
+        version_id: None,
+    }))
+}
+
+/// PutObjectTagging
+pub async fn put(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutObjectTaggingInput>,
+) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+    let input = request.input;
+    check_version(input.version_id.as_deref())?;
+    let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
+    retag(gateway, &input.bucket, input.key, Some(encode(&tags))).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+}
+
+/// DeleteObjectTagging
+pub async fn delete(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteObjectTaggingInput>,
+) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+    let input = request.input;
+    check_version(input.version_id.as_deref())?;
+    retag(gateway, &input.bucket, input.key, None).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+}
+
+/// Rewrites the record of an object with other tags. Its bytes and its time stay.
+async fn retag(gateway: &Arc<Gateway>, bucket: &str, key: String, tagging: Option<String>) -> S3Result {
+    check_key(&key)?;
+    let bucket = gateway.buckets.get(bucket)?;
+    gateway
+        .run(move |gateway, store| {
+            let object = keyspace::object(&bucket.name, &key);
+            for _ in 0..ATTEMPTS {
+                let opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+                let new = NewObject {
+                    value: opened.record_value()?,
+                    attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
+                };
+                let same = Requirement {
+                    version: Some(opened.facts.version),
+                    ..Requirement::default()
+                };
+                match commit::change(store, gateway.durability, &bucket, &key, &same, Some(&new), &|_| {}) {
+                    Ok(Outcome::Done { .. }) => return Ok(()),
+                    // Replaced meanwhile: the new object gets the tags.
+                    Ok(_) => {}
+                    Err(error) if matches!(error.code(), s3s::S3ErrorCode::PreconditionFailed) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(s3_error!(
+                OperationAborted,
+                "The object is being replaced all the time. Try again."
+            ))
+        })
+        .await
+}
+
+/// GetBucketTagging
+pub fn get_of_bucket(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketTaggingInput>,
+) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    if record.tags.is_empty() {
+        return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
+    }
+    Ok(S3Response::new(GetBucketTaggingOutput {
+        tag_set: to_set(record.tags.clone()),
+    }))
+}
+
+/// PutBucketTagging
+pub async fn put_of_bucket(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketTaggingInput>,
+) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+    let tags = from_set(request.input.tagging.tag_set, BUCKET_TAGS_MAX)?;
+    set_of_bucket(gateway, request.input.bucket, tags).await?;
+    Ok(S3Response::new(PutBucketTaggingOutput {}))
+}
+
+/// DeleteBucketTagging
+pub async fn delete_of_bucket(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketTaggingInput>,
+) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+    set_of_bucket(gateway, request.input.bucket, Vec::new()).await?;
+    Ok(S3Response::new(DeleteBucketTaggingOutput {}))
+}
+
+async fn set_of_bucket(gateway: &Arc<Gateway>, bucket: String, tags: Vec<(String, String)>) -> S3Result {
+    gateway
+        .run(move |gateway, store| {
+            gateway.buckets.change(store, &bucket, |record| {
+                record.tags = tags;
+                Ok(())
+            })
+        })
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn tags_survive_as_a_query() {
+        let tags = vec![("a b".to_owned(), "ü=&".to_owned()), ("c".to_owned(), String::new())];
+        assert_eq!(decode(&encode(&tags)).unwrap(), tags);
+        assert_eq!(normal("k+1=v%20x&empty").unwrap(), "k%201=v%20x&empty=");
+        assert_eq!(normal("").unwrap(), "");
+    }
+
+    #[test]
+    fn limits() {
+        assert!(normal("a=1&a=2").is_err());
+        assert!(normal("=x").is_err());
+        assert!(normal("%zz=x").is_err());
+        assert!(normal("%ff=x").is_err());
+        assert!(normal(&format!("{}=x", "k".repeat(129))).is_err());
+        assert!(normal(&format!("k={}", "v".repeat(257))).is_err());
+        let many: Vec<_> = (0..11).map(|number| format!("k{number}=v")).collect();
+        assert!(normal(&many[..10].join("&")).is_ok());
+        assert!(normal(&many.join("&")).is_err());
+    }
+}

@@ -1,0 +1,308 @@
+//! Objects on their way out.
+//!
+//! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
+//! and values of their own are held ([`Hold`]). A body is read in pieces, one engine call each,
+//! into a short channel that the connection drains; a client that goes away or takes nothing for a while closes it, and
+//! with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
+//! object for a whole one.
+
+use super::{
+    Gateway,
+    collector::{Collector, Hold},
+    errors, keyspace,
+    keyspace::Id,
+    manifest::{self, MANIFEST_BYTES_MAX, Part},
+    receive::PIECE_BYTES,
+    record::Facts,
+};
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
+use std::{
+    io::{self, Read as _},
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use terrace::{Error, Reader, Store};
+use tokio::sync::mpsc;
+
+/// Pieces read ahead of the client.
+const PIECES_AHEAD: usize = 2;
+/// Longest a client may leave a piece waiting.
+const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
+/// How often opening starts again because the object was replaced meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// An object that is open.
+pub struct Opened {
+    /// What is known of it.
+    pub facts: Facts,
+    /// Its parts, if it has values of its own.
+    pub parts: Option<Vec<Part>>,
+    key: Vec<u8>,
+    source: Source,
+    /// Where it is read on, and up to where.
+    range: Range<u64>,
+}
+
+enum Source {
+    Record(Reader),
+    Values {
+        id: Id,
+        /// Which part is open.
+        current: Option<(usize, Reader)>,
+        _hold: Hold,
+    },
+}
+
+/// Opens the object at a key of the store. `None` if there is none.
+///
+/// # Errors
+/// The store's.
+pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<Option<Opened>> {
+    let fail = |error: Error| errors::of_engine(&error, key);
+    for _ in 0..ATTEMPTS {
+        let Some(reader) = store.reader(key).map_err(fail)? else {
+            return Ok(None);
+        };
+        let facts = Facts::of(reader.info());
+        let Some(id) = facts.values else {
+            let range = 0..facts.length;
+            return Ok(Some(Opened {
+                facts,
+                parts: None,
+                key: key.to_vec(),
+                source: Source::Record(reader),
+                range,
+            }));
+        };
+        let hold = collector.hold(id);
+        let unchanged = store.head(key).map_err(fail)?.map(|info| info.version) == Some(facts.version);
+        if !unchanged {
+            continue;
+        }
+        let parts = read_parts(&reader, key, facts.length)?;
+        let range = 0..facts.length;
+        return Ok(Some(Opened {
+            facts,
+            parts: Some(parts),
+            key: key.to_vec(),
+            source: Source::Values {
+                id,
+                current: None,
+                _hold: hold,
+            },
+            range,
+        }));
+    }
+    Err(s3_error!(
+        SlowDown,
+        "The object is being replaced all the time. Try again."
+    ))
+}
+
+fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
+    let damaged = |reason| errors::of_engine(&Error::corruption("list of parts", reason), key);
+    let bytes = reader.info().length;
+    if bytes > MANIFEST_BYTES_MAX {
+        return Err(damaged("it is longer than any list"));
+    }
+    let list = reader
+        .read_range(0..bytes)
+        .map_err(|error| errors::of_engine(&error, key))?;
+    let parts = manifest::decode(&list).ok_or_else(|| damaged("it does not decode"))?;
+    if parts.iter().map(|part| part.length).sum::<u64>() != length {
+        return Err(damaged("its parts are not as long as the object"));
+    }
+    Ok(parts)
+}
+
+impl Opened {
+    /// The value of the record itself: the bytes, or the list of parts. For rewriting a record with other attributes.
+    ///
+    /// # Errors
+    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long to hold.
+    pub fn record_value(&self) -> S3Result<Bytes> {
+        match (&self.source, &self.parts) {
+            (Source::Record(reader), _) => {
+                if self.facts.length > MANIFEST_BYTES_MAX {
+                    return Err(s3_error!(
+                        NotImplemented,
+                        "This object was not put through S3; put it again to change what is known of it."
+                    ));
+                }
+                reader
+                    .read_range(0..self.facts.length)
+                    .map_err(|error| errors::of_engine(&error, &self.key))
+            }
+            (Source::Values { .. }, parts) => {
+                let parts = parts.as_deref().unwrap_or_default();
+                let algorithm = parts.first().and_then(|part| part.checksum.as_ref());
+                Ok(manifest::encode(parts, algorithm.map(|checksum| checksum.algorithm)).into())
+            }
+        }
+    }
+
+    /// Reads only these bytes from now on.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn seek(&mut self, range: Range<u64>) -> S3Result {
+        if let Source::Record(reader) = &mut self.source {
+            reader
+                .seek_to(range.start)
+                .map_err(|error| errors::of_engine(&error, &self.key))?;
+        }
+        self.range = range;
+        Ok(())
+    }
+
+    /// The next piece; empty at the end.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn next_piece(&mut self, store: &Store) -> S3Result<Bytes> {
+        let wanted = (self.range.end - self.range.start).min(PIECE_BYTES as u64);
+        if wanted == 0 {
+            return Ok(Bytes::new());
+        }
+        let (key, reader, wanted) = match &mut self.source {
+            Source::Record(reader) => (&self.key, reader, wanted),
+            Source::Values { id, current, .. } => {
+                let parts = self.parts.as_deref().unwrap_or_default();
+                let left = open_part(store, &self.key, *id, parts, current, self.range.start)?;
+                let Some((_, reader)) = current else {
+                    return Err(errors::of_engine(
+                        &Error::corruption("parts", "none is left"),
+                        &self.key,
+                    ));
+                };
+                (&self.key, reader, wanted.min(left))
+            }
+        };
+        #[allow(clippy::cast_possible_truncation)] // at most PIECE_BYTES
+        let mut piece = Vec::with_capacity(wanted as usize);
+        reader
+            .by_ref()
+            .take(wanted)
+            .read_to_end(&mut piece)
+            .map_err(|error| errors::of_io(&error, key))?;
+        if piece.len() as u64 != wanted {
+            let error = Error::corruption("a value", "it is shorter than the store says");
+            return Err(errors::of_engine(&error, key));
+        }
+        self.range.start += wanted;
+        Ok(piece.into())
+    }
+}
+
+/// Opens the part that has the byte at `position`, if it is not open, and goes there. How many bytes it has from there on.
+fn open_part(
+    store: &Store,
+    key: &[u8],
+    id: Id,
+    parts: &[Part],
+    current: &mut Option<(usize, Reader)>,
+    position: u64,
+) -> S3Result<u64> {
+    let damaged = |reason| errors::of_engine(&Error::corruption("a part", reason), key);
+    let mut start = 0;
+    let found = parts.iter().enumerate().find(|(_, part)| {
+        let here = position < start + part.length;
+        if !here {
+            start += part.length;
+        }
+        here
+    });
+    let (at, part) = found.ok_or_else(|| damaged("there is none for this position"))?;
+    let inside = position - start;
+    if current.as_ref().is_none_or(|(open, _)| *open != at) {
+        let value = keyspace::value(id, part.number, part.nonce);
+        let fail = |error: Error| errors::of_engine(&error, key);
+        let mut reader = store
+            .reader(&value)
+            .map_err(fail)?
+            .ok_or_else(|| damaged("it is missing"))?;
+        if reader.info().length != part.length {
+            return Err(damaged("it has another length than the list says"));
+        }
+        reader.seek_to(inside).map_err(fail)?;
+        *current = Some((at, reader));
+    }
+    Ok(part.length - inside)
+}
+
+/// A body for what is left of `opened`, of which `first` has been read already.
+pub fn stream(gateway: &Arc<Gateway>, opened: Opened, first: Bytes) -> StreamingBlob {
+    let left = opened.range.end - opened.range.start;
+    if left == 0 {
+        return StreamingBlob::from(Body::from(first));
+    }
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    let bytes = left + first.len() as u64;
+    tokio::spawn(feed(Arc::clone(gateway), opened, first, sender));
+    StreamingBlob::from(Body::http_body(PieceBody { pieces, left: bytes }))
+}
+
+/// Sends piece by piece until it is through or nobody takes it.
+async fn feed(gateway: Arc<Gateway>, opened: Opened, first: Bytes, sender: mpsc::Sender<io::Result<Bytes>>) {
+    let mut opened = Some(opened);
+    let mut next = Ok(first);
+    loop {
+        let failed = next.is_err();
+        let sent = tokio::time::timeout(CLIENT_TIME_MAX, sender.send(next)).await;
+        if failed || !matches!(sent, Ok(Ok(()))) {
+            return;
+        }
+        let Some(mut current) = opened.take() else { return };
+        if current.range.is_empty() {
+            return;
+        }
+        let read = gateway
+            .run(move |_, store| current.next_piece(store).map(|piece| (current, piece)))
+            .await;
+        next = match read {
+            Ok((back, piece)) => {
+                opened = Some(back);
+                Ok(piece)
+            }
+            Err(_) => Err(io::Error::other("the object could not be read to its end")),
+        };
+    }
+}
+
+/// A body that is being read from the store.
+struct PieceBody {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    left: u64,
+}
+
+impl http_body::Body for PieceBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.pieces.poll_recv(context) {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
+            // The feeder gave up on a client that took too long.
+            Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

@@ -1,0 +1,379 @@
+//! Bodies of uploads on their way into the store.
+//!
+//! A body is taken in pieces of [`PIECE_BYTES`]. Each piece is hashed and written in one engine call, and the next is taken
+//! from the connection only then: that is all the memory a request has, and how a fast client is held back. No thread waits
+//! for a client.
+//!
+//! A small body stays in memory and becomes the value of its object. A larger one goes into a value of its own, which is
+//! committed without waiting for the device; the commit of the object that follows waits, and the log's order covers both.
+//! Whatever goes wrong before that commit, even if it is the client that goes away, what was written is discarded
+//! ([`Unfinished`]).
+
+use super::{
+    Gateway,
+    collector::Unfinished,
+    digest::{Algorithm, Checksum, Computed, Digests},
+    errors,
+    keyspace::{self, Id},
+    manifest::Part,
+};
+use bytes::Bytes;
+use http_body::Body as _;
+use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
+use std::{future::poll_fn, pin::Pin, sync::Arc};
+use terrace::{Condition, Durability, PutOptions, Store, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
+
+/// Bytes taken from a connection at a time.
+pub const PIECE_BYTES: usize = 256 << 10;
+/// Longest body that becomes the value of its object itself.
+pub const WHOLE_BYTES_MAX: usize = PIECE_BYTES;
+/// Up to here hashing takes less than handing it to another thread.
+const HASH_HERE_BYTES_MAX: usize = 16 << 10;
+
+/// A body, and what is said of it.
+pub struct Incoming {
+    /// The bytes.
+    pub body: Option<StreamingBlob>,
+    /// Their number, if it was announced.
+    pub length: Option<u64>,
+    /// `Content-MD5`
+    pub md5: Option<[u8; 16]>,
+    /// A checksum in the request's head.
+    pub declared: Option<Checksum>,
+    /// A checksum that is to come after the body.
+    pub trailing: Option<(Algorithm, TrailingHeaders)>,
+    /// Further checksums to compute.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// Where a body goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// It becomes an object.
+    Object,
+    /// It becomes a part of this upload.
+    Part(Id, u16),
+}
+
+/// A body that has arrived whole and is what it was said to be.
+pub enum Received {
+    /// It is in memory.
+    Whole(Bytes, Computed),
+    /// It is a value, to which nothing refers yet.
+    Stored(Stored),
+}
+
+/// A value to which nothing refers yet.
+pub struct Stored {
+    /// The ID it is under.
+    pub id: Id,
+    /// Its place in a manifest, without checksum.
+    pub part: Part,
+    /// What was computed on the way.
+    pub computed: Computed,
+    /// To be finished when something refers to it.
+    pub unfinished: Unfinished,
+}
+
+/// The checksum that is announced to come after the body.
+pub fn trailing(headers: &hyper::HeaderMap, trailers: Option<TrailingHeaders>) -> Option<(Algorithm, TrailingHeaders)> {
+    let announced = headers.get("x-amz-trailer")?.to_str().ok()?;
+    let names = announced.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let known = |name: String| Algorithm::ALL.into_iter().find(|algorithm| algorithm.header() == name);
+    let algorithm = names.into_iter().find_map(known)?;
+    trailers.map(|trailers| (algorithm, trailers))
+}
+
+/// How long the body is that a request announces, without the frame of chunks. That header is signed, while
+/// `Content-Length` may have been lost on the way, and then there would be no body to miss.
+pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Option<u64> {
+    let decoded = headers.get("x-amz-decoded-content-length");
+    let decoded = decoded.and_then(|value| value.to_str().ok()?.parse().ok());
+    decoded.or_else(|| content_length.and_then(|length| u64::try_from(length).ok()))
+}
+
+impl Incoming {
+    /// The checksums to compute: what is declared, what is asked for, or what S3 computes when nothing is.
+    fn all_algorithms(&self) -> Vec<Algorithm> {
+        let declared = self.declared.iter().map(|checksum| checksum.algorithm);
+        let trailing = self.trailing.iter().map(|(algorithm, _)| *algorithm);
+        let mut all: Vec<_> = declared
+            .chain(trailing)
+            .chain(self.algorithms.iter().copied())
+            .collect();
+        if all.is_empty() {
+            all.push(Algorithm::Crc64Nvme);
+        }
+        all
+    }
+
+    /// What the client says of the bytes, now that they are through.
+    fn expected(&mut self) -> S3Result<Expected> {
+        let mut declared = self.declared.take();
+        if let Some((algorithm, trailers)) = self.trailing.take() {
+            let text = trailers.read(|headers| {
+                let value = headers.get(algorithm.header());
+                value.and_then(|value| value.to_str().ok()).map(str::to_owned)
+            });
+            let text = text.flatten().ok_or_else(|| {
+                s3_error!(
+                    InvalidRequest,
+                    "The trailer {} was announced and did not come.",
+                    algorithm.header()
+                )
+            })?;
+            declared = Some(Checksum::parse(algorithm, &text)?);
+        }
+        Ok(Expected {
+            length: self.length,
+            md5: self.md5.take(),
+            declared,
+        })
+    }
+}
+
+struct Expected {
+    length: Option<u64>,
+    md5: Option<[u8; 16]>,
+    declared: Option<Checksum>,
+}
+
+impl Expected {
+    fn verify(&self, computed: &Computed) -> S3Result {
+        if self.length.is_some_and(|length| length != computed.length) {
+            return Err(incomplete());
+        }
+        computed.verify(self.md5.as_ref(), self.declared.as_ref())
+    }
+}
+
+fn incomplete() -> s3s::S3Error {
+    s3_error!(
+        IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header"
+    )
+}
+
+/// Takes a body in.
+///
+/// # Errors
+/// What is wrong with it, or the store's.
+pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<Received> {
+    if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
+        return Err(too_large());
+    }
+    let algorithms = incoming.all_algorithms();
+    let mut pieces = Pieces::of(incoming.body.take());
+    let mut first = pieces.next().await?;
+    let mut second = Bytes::new();
+    if !first.is_empty() && first.len() <= WHOLE_BYTES_MAX && matches!(target, Target::Object) {
+        second = pieces.next().await?;
+    }
+    if matches!(target, Target::Object) && first.len() <= WHOLE_BYTES_MAX && second.is_empty() {
+        let computed = compute(gateway, &first, &algorithms).await?;
+        incoming.expected()?.verify(&computed)?;
+        return Ok(Received::Whole(first, computed));
+    }
+    let digests = Digests::new(&algorithms);
+    let length = incoming.length;
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length, digests);
+    let mut writing = gateway.run(begin).await?;
+    while !first.is_empty() {
+        writing = gateway.run(move |_, _| writing.take(&first)).await?;
+        first = if second.is_empty() {
+            pieces.next().await?
+        } else {
+            std::mem::take(&mut second)
+        };
+    }
+    let expected = incoming.expected()?;
+    gateway
+        .run(move |_, _| writing.finish(&expected))
+        .await
+        .map(Received::Stored)
+}
+
+fn too_large() -> s3s::S3Error {
+    s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
+}
+
+async fn compute(gateway: &Arc<Gateway>, data: &Bytes, algorithms: &[Algorithm]) -> S3Result<Computed> {
+    let mut digests = Digests::new(algorithms);
+    if data.len() <= HASH_HERE_BYTES_MAX {
+        digests.update(data);
+        return Ok(digests.finish());
+    }
+    let data = data.clone();
+    gateway
+        .run(move |_, _| {
+            digests.update(&data);
+            Ok(digests.finish())
+        })
+        .await
+}
+
+/// A value that is being written.
+pub struct Writing {
+    id: Id,
+    number: u16,
+    nonce: u32,
+    key: Vec<u8>,
+    length: Option<u64>,
+    writer: ValueWriter,
+    digests: Digests,
+    written: u64,
+    // Last, so that the writer is gone before its value is discarded.
+    unfinished: Unfinished,
+}
+
+impl Writing {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn begin(
+        gateway: &Gateway,
+        store: &Store,
+        target: Target,
+        length: Option<u64>,
+        digests: Digests,
+    ) -> S3Result<Self> {
+        let mut nonce = [0; 4];
+        keyspace::fill_random(&mut nonce);
+        let nonce = u32::from_le_bytes(nonce);
+        let (id, number) = match target {
+            Target::Object => (Id::new(), 1),
+            Target::Part(id, number) => (id, number),
+        };
+        let key = keyspace::value(id, number, nonce);
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            condition: Condition::None,
+            ..PutOptions::default()
+        };
+        let fail = |error| errors::of_engine(&error, &key);
+        // The marker comes first in the log, so after a crash there is no value without one.
+        let marker = match target {
+            Target::Object => keyspace::pending(id),
+            Target::Part(..) => keyspace::pending_part(&key),
+        };
+        store.put_with(marker, "", &buffered).map_err(fail)?;
+        let unfinished = match target {
+            Target::Object => gateway.collector.unfinished_values(id),
+            Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
+        };
+        let options = WriterOptions { length, put: buffered };
+        let writer = store.writer(&key, options).map_err(fail)?;
+        Ok(Self {
+            id,
+            number,
+            nonce,
+            key,
+            length,
+            writer,
+            digests,
+            written: 0,
+            unfinished,
+        })
+    }
+
+    /// Hashes and writes a piece.
+    ///
+    /// # Errors
+    /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
+    pub fn take(mut self, piece: &[u8]) -> S3Result<Self> {
+        self.written += piece.len() as u64;
+        if self.length.is_some_and(|length| self.written > length) {
+            return Err(incomplete());
+        }
+        if self.written > VALUE_BYTES_MAX {
+            return Err(too_large());
+        }
+        self.digests.update(piece);
+        self.writer
+            .append(piece)
+            .map_err(|error| errors::of_engine(&error, &self.key))?;
+        Ok(self)
+    }
+
+    fn finish(self, expected: &Expected) -> S3Result<Stored> {
+        let computed = self.digests.finish();
+        expected.verify(&computed)?;
+        commit(self.writer, &self.key)?;
+        Ok(stored(self.id, self.number, self.nonce, computed, self.unfinished))
+    }
+
+    /// Ends a copy, of which nobody said what it must be.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn finish_copy(self) -> S3Result<Stored> {
+        let computed = self.digests.finish();
+        commit(self.writer, &self.key)?;
+        Ok(stored(self.id, self.number, self.nonce, computed, self.unfinished))
+    }
+}
+
+fn commit(writer: ValueWriter, key: &[u8]) -> S3Result {
+    writer.finish().map_err(|error| errors::of_engine(&error, key))?;
+    Ok(())
+}
+
+fn stored(id: Id, number: u16, nonce: u32, computed: Computed, unfinished: Unfinished) -> Stored {
+    let part = Part {
+        number,
+        nonce,
+        length: computed.length,
+        checksum: None,
+    };
+    Stored {
+        id,
+        part,
+        computed,
+        unfinished,
+    }
+}
+
+/// A body in pieces.
+struct Pieces {
+    body: Body,
+    ended: bool,
+}
+
+impl Pieces {
+    fn of(body: Option<StreamingBlob>) -> Self {
+        Self {
+            body: body.map_or_else(Body::empty, Body::from),
+            ended: false,
+        }
+    }
+
+    /// The next piece; empty at the end. All but the last are at least [`PIECE_BYTES`] long.
+    async fn next(&mut self) -> S3Result<Bytes> {
+        let mut piece = Vec::new();
+        while !self.ended && piece.len() < PIECE_BYTES {
+            let Some(data) = self.frame().await? else {
+                self.ended = true;
+                break;
+            };
+            if piece.is_empty() && data.len() >= PIECE_BYTES {
+                return Ok(data);
+            }
+            piece.extend_from_slice(&data);
+        }
+        Ok(piece.into())
+    }
+
+    async fn frame(&mut self) -> S3Result<Option<Bytes>> {
+        loop {
+            match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(errors::of_body(&*error)),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                    _ => {}
+                },
+            }
+        }
+    }
+}

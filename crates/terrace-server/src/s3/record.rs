@@ -1,0 +1,350 @@
+//! What S3 knows of an object: attributes of its record in the store, which the ordered index keeps, so listing and
+//! describing objects reads no value.
+//!
+//! Attributes are named like the headers they come from and go to. Three are our own: when it was last modified, and, for
+//! an object whose bytes are in values of their own, their length and the [`Id`] those values are under. An object that
+//! was not put through S3 lacks all of this; its length is its value's, and its entity tag is made of version and checksum,
+//! as the page does it.
+
+use super::{
+    digest::{self, Computed},
+    keyspace::{self, Id},
+};
+use s3s::{
+    S3Result,
+    dto::{ETag, Metadata, Timestamp, TimestampFormat},
+    s3_error,
+};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use terrace::{Attributes, ObjectInfo, Version};
+
+/// Entity tag with its quotes; the same name and form as imports use.
+const ETAG: &str = "etag";
+/// Milliseconds since 1970.
+const MODIFIED_MS: &str = "s3-modified-ms";
+/// Length of an object whose bytes are elsewhere.
+const LENGTH: &str = "s3-length";
+/// The ID of the values that hold the bytes.
+const VALUES: &str = "s3-values";
+/// What names of user metadata begin with.
+const METADATA_PREFIX: &str = "x-amz-meta-";
+/// Tags, encoded as a query.
+const TAGGING: &str = "x-amz-tagging";
+/// Media type.
+const CONTENT_TYPE: &str = "content-type";
+/// What S3 answers for objects that were put without a media type.
+pub const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
+/// Most bytes of user metadata.
+const METADATA_BYTES_MAX: usize = 2048;
+/// Headers that are kept as they are.
+const KEPT: [&str; 7] = [
+    CONTENT_TYPE,
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "expires",
+    "x-amz-website-redirect-location",
+];
+
+/// What a client says of an object it puts.
+#[derive(Debug, Default)]
+pub struct Description {
+    /// In the order of [`KEPT`].
+    pub kept: [Option<String>; 7],
+    /// User metadata.
+    pub metadata: Option<Metadata>,
+    /// Tags, encoded as a query, and checked.
+    pub tagging: Option<String>,
+}
+
+/// Takes the description out of an input; four inputs have the same fields.
+#[macro_export]
+macro_rules! description {
+    ($input:expr) => {{
+        use $crate::s3::record;
+        record::Description {
+            kept: [
+                $input.content_type.take(),
+                $input.cache_control.take(),
+                $input.content_disposition.take(),
+                $input.content_encoding.take(),
+                $input.content_language.take(),
+                $input.expires.take().map(|time| record::http_date(&time)),
+                $input.website_redirect_location.take(),
+            ],
+            metadata: $input.metadata.take(),
+            tagging: $input.tagging.take(),
+        }
+    }};
+}
+
+/// A time as headers write it.
+pub fn http_date(time: &Timestamp) -> String {
+    let mut text = Vec::new();
+    // Writing to a Vec cannot fail; a year no header can have gives nothing.
+    let _ = time.format(TimestampFormat::HttpDate, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+impl Description {
+    /// The attributes to store.
+    ///
+    /// # Errors
+    /// `MetadataTooLarge`.
+    pub fn into_attributes(self) -> S3Result<Attributes> {
+        let mut attributes = Attributes::new();
+        for (name, text) in KEPT.into_iter().zip(self.kept) {
+            let text = match text {
+                Some(text) if name == "content-encoding" => without_transfer_coding(&text),
+                other => other,
+            };
+            if let Some(text) = text.filter(|text| !text.is_empty()) {
+                attributes.set(name, text);
+            }
+        }
+        let metadata = self.metadata.unwrap_or_default();
+        if metadata
+            .iter()
+            .map(|(name, text)| name.len() + text.len())
+            .sum::<usize>()
+            > METADATA_BYTES_MAX
+        {
+            return Err(s3_error!(
+                MetadataTooLarge,
+                "Your metadata headers exceed the maximum allowed metadata size of {METADATA_BYTES_MAX} bytes"
+            ));
+        }
+        for (name, text) in metadata {
+            attributes.set(format!("{METADATA_PREFIX}{name}"), text);
+        }
+        if let Some(tagging) = self.tagging.filter(|tagging| !tagging.is_empty()) {
+            attributes.set(TAGGING, tagging);
+        }
+        Ok(attributes)
+    }
+}
+
+/// `aws-chunked` says how the body came, not what it is.
+fn without_transfer_coding(text: &str) -> Option<String> {
+    let codings: Vec<_> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|coding| *coding != "aws-chunked")
+        .collect();
+    (!codings.is_empty()).then(|| codings.join(","))
+}
+
+/// Adds what the server knows of an object that was received in one piece. Returns its time, in milliseconds since 1970.
+pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>) -> u64 {
+    let modified_ms = keyspace::now_ms();
+    stamp(attributes, &computed.etag(), modified_ms);
+    for checksum in &computed.checksums {
+        attributes.set(checksum.algorithm.header(), checksum.text());
+    }
+    if let Some(id) = values {
+        place(attributes, id, computed.length);
+    }
+    modified_ms
+}
+
+/// Sets entity tag, without quotes, and time.
+pub fn stamp(attributes: &mut Attributes, etag: &str, modified_ms: u64) {
+    attributes.set(ETAG, format!("\"{etag}\""));
+    attributes.set(MODIFIED_MS, modified_ms.to_string());
+}
+
+/// Says that the bytes are in the values under `id`.
+pub fn place(attributes: &mut Attributes, id: Id, length: u64) {
+    attributes.set(LENGTH, length.to_string());
+    attributes.set(VALUES, id.to_string());
+}
+
+/// The ID of the values that hold the bytes, if that is where they are.
+pub fn values(attributes: &Attributes) -> Option<Id> {
+    attributes.get_str(VALUES).and_then(Id::parse)
+}
+
+/// The same attributes with other tags.
+pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attributes {
+    let others = attributes.iter().filter(|(name, _)| *name != TAGGING);
+    let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
+    if let Some(tagging) = tagging.filter(|tagging| !tagging.is_empty()) {
+        changed.set(TAGGING, tagging);
+    }
+    changed
+}
+
+/// The tags among attributes, encoded as a query.
+pub fn tagging(attributes: &Attributes) -> Option<&str> {
+    attributes.get_str(TAGGING)
+}
+
+/// The attributes of an object that keeps its bytes and gets another description and time.
+pub fn redescribed(facts: &Facts, description: &Attributes, modified_ms: u64) -> Attributes {
+    let own = facts.attributes.iter().filter(|(name, _)| !is_description(name));
+    let all = own.chain(description.iter());
+    let mut attributes = all.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
+    stamp(&mut attributes, &facts.etag, modified_ms);
+    attributes
+}
+
+fn is_description(name: &str) -> bool {
+    KEPT.contains(&name) || name.starts_with(METADATA_PREFIX) || name == TAGGING
+}
+
+/// An object as S3 shows it.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The commit that wrote the record.
+    pub version: Version,
+    /// Length in bytes.
+    pub length: u64,
+    /// Entity tag without quotes.
+    pub etag: String,
+    /// When it was last modified; 1970 if nobody noted it.
+    pub modified: SystemTime,
+    /// Where its bytes are if they are not the record's value.
+    pub values: Option<Id>,
+    /// All of it.
+    pub attributes: Attributes,
+}
+
+impl Facts {
+    /// Reads what the store knows.
+    pub fn of(info: &ObjectInfo) -> Self {
+        let text = |name| info.attributes.get_str(name);
+        let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
+        let values = values(&info.attributes);
+        let etag = text(ETAG).and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
+        Self {
+            version: info.version,
+            length: number(LENGTH).filter(|_| values.is_some()).unwrap_or(info.length),
+            etag: etag.map_or_else(|| format!("{:x}-{:08x}", info.version.0, info.checksum), str::to_owned),
+            // Whole seconds: headers have no fractions, and listings must not differ from them.
+            modified: UNIX_EPOCH + Duration::from_secs(number(MODIFIED_MS).unwrap_or(0) / 1000),
+            values,
+            attributes: info.attributes.clone(),
+        }
+    }
+
+    /// The entity tag for an answer.
+    pub fn etag(&self) -> ETag {
+        ETag::Strong(self.etag.clone())
+    }
+
+    /// A header that was put with it.
+    pub fn header(&self, name: &str) -> Option<String> {
+        self.attributes.get_str(name).map(str::to_owned)
+    }
+
+    /// The media type.
+    pub fn content_type(&self) -> String {
+        self.header(CONTENT_TYPE)
+            .unwrap_or_else(|| CONTENT_TYPE_DEFAULT.to_owned())
+    }
+
+    /// `Expires`, if it was a date.
+    pub fn expires(&self) -> Option<Timestamp> {
+        let text = self.attributes.get_str("expires")?;
+        Timestamp::parse(TimestampFormat::HttpDate, text).ok()
+    }
+
+    /// User metadata.
+    pub fn metadata(&self) -> Option<Metadata> {
+        let named = self.attributes.iter().filter_map(|(name, value)| {
+            let name = name.strip_prefix(METADATA_PREFIX)?;
+            Some((name.to_owned(), std::str::from_utf8(value).ok()?.to_owned()))
+        });
+        let metadata: Metadata = named.collect();
+        (!metadata.is_empty()).then_some(metadata)
+    }
+
+    /// Tags, encoded as a query.
+    pub fn tagging(&self) -> Option<&str> {
+        tagging(&self.attributes)
+    }
+
+    /// Checksums.
+    pub fn checksums(&self) -> s3s::dto::Checksum {
+        digest::stored(&self.attributes)
+    }
+
+    /// What a copy takes along that a client could have said.
+    pub fn description(&self) -> Attributes {
+        let kept = self.attributes.iter().filter(|(name, _)| is_description(name));
+        kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
+    }
+}
+
+/// A time for an answer.
+pub fn timestamp(time: SystemTime) -> Timestamp {
+    Timestamp::from(time)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use terrace::HomeKind;
+
+    fn info(attributes: Attributes) -> ObjectInfo {
+        ObjectInfo {
+            version: Version(0x1f),
+            length: 12,
+            checksum: 0xabc,
+            home: HomeKind::Flash,
+            attributes,
+        }
+    }
+
+    #[test]
+    fn objects_from_elsewhere_have_facts_too() {
+        let facts = Facts::of(&info(Attributes::new()));
+        assert_eq!((facts.length, facts.etag.as_str()), (12, "1f-00000abc"));
+        assert_eq!(facts.content_type(), CONTENT_TYPE_DEFAULT);
+        assert_eq!(facts.modified, UNIX_EPOCH);
+        assert!(facts.metadata().is_none() && facts.values.is_none());
+        let imported = Facts::of(&info(Attributes::new().with("etag", "\"blake\"").with("width", "7")));
+        assert_eq!(imported.etag, "blake");
+        let odd = Facts::of(&info(Attributes::new().with(LENGTH, "99").with(VALUES, "no id")));
+        assert_eq!(odd.length, 12, "a length counts only with values");
+    }
+
+    #[test]
+    fn a_description_comes_back() {
+        let metadata = [("colour".to_owned(), "grün".to_owned())].into_iter().collect();
+        let mut description = Description {
+            metadata: Some(metadata),
+            tagging: Some("a=b".to_owned()),
+            ..Description::default()
+        };
+        description.kept[0] = Some("text/plain".to_owned());
+        description.kept[3] = Some("aws-chunked, gzip".to_owned());
+        let mut attributes = description.into_attributes().unwrap();
+        let id = Id::new();
+        stamp(&mut attributes, "00ff", 1_700_000_000_999);
+        place(&mut attributes, id, 1 << 40);
+        let facts = Facts::of(&info(attributes));
+        assert_eq!((facts.length, facts.values), (1 << 40, Some(id)));
+        assert_eq!(facts.etag, "00ff");
+        assert_eq!(facts.modified, UNIX_EPOCH + Duration::from_secs(1_700_000_000));
+        assert_eq!(facts.content_type(), "text/plain");
+        assert_eq!(facts.header("content-encoding").as_deref(), Some("gzip"));
+        assert_eq!(facts.metadata().unwrap()["colour"], "grün");
+        assert_eq!(facts.tagging(), Some("a=b"));
+        assert_eq!(facts.description().len(), 4);
+        let untagged = with_tagging(&facts.attributes, None);
+        assert_eq!(untagged.len(), facts.attributes.len() - 1);
+    }
+
+    #[test]
+    fn metadata_has_a_limit() {
+        let description = |bytes: usize| Description {
+            metadata: Some([("n".to_owned(), "x".repeat(bytes))].into_iter().collect()),
+            ..Description::default()
+        };
+        assert!(description(METADATA_BYTES_MAX - 1).into_attributes().is_ok());
+        assert!(description(METADATA_BYTES_MAX).into_attributes().is_err());
+    }
+}

@@ -1,0 +1,65 @@
+//! The operations of S3 as `s3s` calls them, each handed to its function. What is not here answers `NotImplemented`.
+
+use super::{
+    Gateway,
+    ops::{attributes, buckets, configure, copy, listings, multipart, objects, tagging},
+};
+use s3s::{S3, S3Request, S3Response, S3Result, dto};
+use std::sync::Arc;
+
+/// The service.
+pub struct Service(pub Arc<Gateway>);
+
+/// One method per operation: its name in the trait, its name in the protocol, and what does it.
+macro_rules! operations {
+    ($service:ident: $($method:ident $input:ident -> $output:ident = |$request:ident| $call:expr;)*) => {
+        #[async_trait::async_trait]
+        impl S3 for Service {
+            $(async fn $method(&self, $request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
+                let $service = &self.0;
+                $call
+            })*
+        }
+    };
+}
+
+operations! { gateway:
+    list_buckets ListBucketsInput -> ListBucketsOutput = |request| buckets::list(gateway, request);
+    create_bucket CreateBucketInput -> CreateBucketOutput = |request| buckets::create(gateway, request).await;
+    head_bucket HeadBucketInput -> HeadBucketOutput = |request| buckets::head(gateway, &request);
+    delete_bucket DeleteBucketInput -> DeleteBucketOutput = |request| buckets::delete(gateway, request).await;
+    get_bucket_location GetBucketLocationInput -> GetBucketLocationOutput = |request| buckets::location(gateway, &request);
+    get_bucket_versioning GetBucketVersioningInput -> GetBucketVersioningOutput = |request| buckets::versioning(gateway, &request);
+    put_object PutObjectInput -> PutObjectOutput = |request| objects::put(gateway, request).await;
+    get_object GetObjectInput -> GetObjectOutput = |request| objects::get(gateway, request).await;
+    head_object HeadObjectInput -> HeadObjectOutput = |request| objects::head(gateway, request).await;
+    delete_object DeleteObjectInput -> DeleteObjectOutput = |request| objects::delete(gateway, request).await;
+    delete_objects DeleteObjectsInput -> DeleteObjectsOutput = |request| objects::delete_many(gateway, request).await;
+    copy_object CopyObjectInput -> CopyObjectOutput = |request| copy::object(gateway, request).await;
+    get_object_attributes GetObjectAttributesInput -> GetObjectAttributesOutput = |request| attributes::get(gateway, request).await;
+    list_objects ListObjectsInput -> ListObjectsOutput = |request| listings::first(gateway, request).await;
+    list_objects_v2 ListObjectsV2Input -> ListObjectsV2Output = |request| listings::second(gateway, request).await;
+    list_object_versions ListObjectVersionsInput -> ListObjectVersionsOutput = |request| listings::versions(gateway, request).await;
+    create_multipart_upload CreateMultipartUploadInput -> CreateMultipartUploadOutput = |request| multipart::create(gateway, request).await;
+    upload_part UploadPartInput -> UploadPartOutput = |request| multipart::parts::put(gateway, request).await;
+    upload_part_copy UploadPartCopyInput -> UploadPartCopyOutput = |request| multipart::parts::copy(gateway, request).await;
+    list_parts ListPartsInput -> ListPartsOutput = |request| multipart::listings::parts(gateway, request).await;
+    list_multipart_uploads ListMultipartUploadsInput -> ListMultipartUploadsOutput = |request| multipart::listings::uploads(gateway, request).await;
+    complete_multipart_upload CompleteMultipartUploadInput -> CompleteMultipartUploadOutput = |request| multipart::complete::complete(gateway, request).await;
+    abort_multipart_upload AbortMultipartUploadInput -> AbortMultipartUploadOutput = |request| multipart::abort(gateway, request).await;
+    get_object_tagging GetObjectTaggingInput -> GetObjectTaggingOutput = |request| tagging::get(gateway, request).await;
+    put_object_tagging PutObjectTaggingInput -> PutObjectTaggingOutput = |request| tagging::put(gateway, request).await;
+    delete_object_tagging DeleteObjectTaggingInput -> DeleteObjectTaggingOutput = |request| tagging::delete(gateway, request).await;
+    get_bucket_tagging GetBucketTaggingInput -> GetBucketTaggingOutput = |request| tagging::get_of_bucket(gateway, &request);
+    put_bucket_tagging PutBucketTaggingInput -> PutBucketTaggingOutput = |request| tagging::put_of_bucket(gateway, request).await;
+    delete_bucket_tagging DeleteBucketTaggingInput -> DeleteBucketTaggingOutput = |request| tagging::delete_of_bucket(gateway, request).await;
+    get_bucket_cors GetBucketCorsInput -> GetBucketCorsOutput = |request| configure::get_cors(gateway, &request);
+    put_bucket_cors PutBucketCorsInput -> PutBucketCorsOutput = |request| configure::put_cors(gateway, request).await;
+    delete_bucket_cors DeleteBucketCorsInput -> DeleteBucketCorsOutput = |request| configure::delete_cors(gateway, request).await;
+    get_bucket_policy GetBucketPolicyInput -> GetBucketPolicyOutput = |request| configure::get_policy(gateway, &request);
+    get_bucket_policy_status GetBucketPolicyStatusInput -> GetBucketPolicyStatusOutput = |request| configure::policy_status(gateway, &request);
+    put_bucket_policy PutBucketPolicyInput -> PutBucketPolicyOutput = |request| configure::put_policy(gateway, request).await;
+    delete_bucket_policy DeleteBucketPolicyInput -> DeleteBucketPolicyOutput = |request| configure::delete_policy(gateway, request).await;
+    get_bucket_acl GetBucketAclInput -> GetBucketAclOutput = |request| configure::bucket_acl(gateway, &request);
+    get_object_acl GetObjectAclInput -> GetObjectAclOutput = |request| configure::object_acl(gateway, request).await;
+}

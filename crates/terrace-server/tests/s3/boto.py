@@ -1,0 +1,543 @@
+"""What an application does through boto3, with the checksums it sends by default.
+
+    boto.py ENDPOINT ACCESS_KEY SECRET_KEY
+
+Each function whose name begins with test_ gets a client and a bucket of its own. Ends with 1 if one fails.
+"""
+
+import base64
+import hashlib
+import io
+import json
+import sys
+import threading
+import traceback
+import urllib.error
+import urllib.request
+import uuid
+
+import boto3
+import botocore
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+ENDPOINT, ACCESS_KEY, SECRET_KEY = sys.argv[1:4]
+MIB = 1 << 20
+
+
+def client(**config):
+    config.setdefault("retries", {"max_attempts": 1})
+    # By default boto3 presigns with version 2, which the server refuses.
+    config.setdefault("signature_version", "s3v4")
+    return boto3.client(
+        "s3", endpoint_url=ENDPOINT, aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+        region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, **config),
+    )
+
+
+def data(length, seed=1):
+    block = hashlib.sha256(bytes([seed])).digest() * 32
+    blocks = (length + len(block)) // len(block)
+    return b"".join(n.to_bytes(8, "little") + block[8:] for n in range(blocks))[:length]
+
+
+def fails(status, code, call, *args, **kwargs):
+    try:
+        call(*args, **kwargs)
+    except ClientError as error:
+        found = (error.response["ResponseMetadata"]["HTTPStatusCode"], error.response["Error"]["Code"])
+        assert found == (status, code), f"{found} instead of {(status, code)}"
+        return error.response
+    raise AssertionError(f"succeeded instead of {code}")
+
+
+def body(answer):
+    return answer["Body"].read()
+
+
+def keys(answer):
+    return [entry["Key"] for entry in answer.get("Contents", [])]
+
+
+def prefixes(answer):
+    return [entry["Prefix"] for entry in answer.get("CommonPrefixes", [])]
+
+
+def fetch(url, method="GET", headers={}, content=None):
+    request = urllib.request.Request(url, method=method, headers=headers, data=content)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def test_buckets(s3, bucket):
+    assert bucket in [found["Name"] for found in s3.list_buckets()["Buckets"]]
+    s3.head_bucket(Bucket=bucket)
+    assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] is None
+    fails(409, "BucketAlreadyOwnedByYou", s3.create_bucket, Bucket=bucket)
+    fails(404, "404", s3.head_bucket, Bucket=bucket + "-not")
+    fails(404, "NoSuchBucket", s3.list_objects_v2, Bucket=bucket + "-not")
+    fails(404, "NoSuchBucket", s3.put_object, Bucket=bucket + "-not", Key="a", Body=b"")
+    s3.put_object(Bucket=bucket, Key="a", Body=b"")
+    fails(409, "BucketNotEmpty", s3.delete_bucket, Bucket=bucket)
+    assert "Status" not in s3.get_bucket_versioning(Bucket=bucket)
+
+
+def test_objects_of_many_lengths(s3, bucket):
+    for length in [0, 1, 64, 65, 5000, 131071, 131072, 262143, 262144, 262145, 524288, 524289, 3 * MIB + 17]:
+        content = data(length)
+        put = s3.put_object(Bucket=bucket, Key=f"l/{length}", Body=content)
+        assert put["ETag"] == f'"{hashlib.md5(content).hexdigest()}"', length
+        got = s3.get_object(Bucket=bucket, Key=f"l/{length}")
+        assert got["ContentLength"] == length and body(got) == content, length
+        head = s3.head_object(Bucket=bucket, Key=f"l/{length}")
+        assert head["ContentLength"] == length and head["ETag"] == put["ETag"], length
+        listed = s3.list_objects_v2(Bucket=bucket, Prefix=f"l/{length}", MaxKeys=1)["Contents"][0]
+        assert listed["Size"] == length and listed["ETag"] == put["ETag"], length
+        assert listed["LastModified"] == head["LastModified"], length
+
+
+def test_errors_are_numbered(s3, bucket):
+    error = fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="a & b")
+    number = error["ResponseMetadata"]["HTTPHeaders"]["x-amz-request-id"]
+    assert error["ResponseMetadata"]["RequestId"] == number and error["Error"]["Resource"] == f"/{bucket}/a%20%26%20b"
+
+
+def test_keys(s3, bucket):
+    odd = ["a/b/c", "/lead", "a//b", "trail/", "ü/日本/🎉", "a b+c&d=e?f#g%h", "..", "../x", "a/./b", "'\"<>&", "x" * 1024,
+           "line\nfeed", "%2F", "*", "~-_."]
+    for key in odd:
+        s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    for key in odd:
+        assert body(s3.get_object(Bucket=bucket, Key=key)) == key.encode(), key
+    assert keys(s3.list_objects_v2(Bucket=bucket)) == sorted(odd, key=lambda key: key.encode())
+    fails(400, "KeyTooLongError", s3.put_object, Bucket=bucket, Key="x" * 1025, Body=b"")
+    fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="none")
+    fails(404, "404", s3.head_object, Bucket=bucket, Key="none")
+
+
+def test_ranges(s3, bucket):
+    for length in [10, 700000]:
+        content = data(length)
+        s3.put_object(Bucket=bucket, Key="r", Body=content)
+        for header, part in [("bytes=0-0", content[:1]), ("bytes=3-", content[3:]), ("bytes=-4", content[-4:]),
+                             ("bytes=2-99999999", content[2:]), ("bytes=-99999999", content)]:
+            got = s3.get_object(Bucket=bucket, Key="r", Range=header)
+            assert body(got) == part and got["ResponseMetadata"]["HTTPStatusCode"] == 206, (length, header)
+            start = length - len(part) if header != "bytes=0-0" else 0
+            assert got["ContentRange"] == f"bytes {start}-{start + len(part) - 1}/{length}", got["ContentRange"]
+        answer = fails(416, "InvalidRange", s3.get_object, Bucket=bucket, Key="r", Range=f"bytes={length}-")
+        assert answer["ResponseMetadata"]["HTTPHeaders"]["content-range"] == f"bytes */{length}"
+        head = s3.head_object(Bucket=bucket, Key="r", Range="bytes=1-3")
+        assert head["ContentLength"] == 3 and head["ResponseMetadata"]["HTTPStatusCode"] == 206
+    s3.put_object(Bucket=bucket, Key="empty", Body=b"")
+    fails(416, "InvalidRange", s3.get_object, Bucket=bucket, Key="empty", Range="bytes=0-1")
+    fails(416, "InvalidRange", s3.get_object, Bucket=bucket, Key="empty", Range="bytes=-1")
+
+
+def test_conditions_on_reading(s3, bucket):
+    etag = s3.put_object(Bucket=bucket, Key="c", Body=b"x")["ETag"]
+    modified = s3.head_object(Bucket=bucket, Key="c")["LastModified"]
+    for call in [s3.get_object, s3.head_object]:
+        name = lambda code: {"PreconditionFailed": "412", "NotModified": "304"}[code] if call == s3.head_object else code
+        call(Bucket=bucket, Key="c", IfMatch=etag)
+        call(Bucket=bucket, Key="c", IfNoneMatch='"other"')
+        call(Bucket=bucket, Key="c", IfUnmodifiedSince=modified)
+        fails(412, name("PreconditionFailed"), call, Bucket=bucket, Key="c", IfMatch='"other"')
+        answer = fails(304, "304", call, Bucket=bucket, Key="c", IfNoneMatch=etag)
+        assert answer["ResponseMetadata"]["HTTPHeaders"]["etag"] == etag
+        fails(304, "304", call, Bucket=bucket, Key="c", IfModifiedSince=modified)
+
+
+def test_conditions_on_writing(s3, bucket):
+    put = lambda **more: s3.put_object(Bucket=bucket, Key="k", Body=b"1", **more)
+    fails(404, "NoSuchKey", put, IfMatch='"x"')
+    first = put(IfNoneMatch="*")["ETag"]
+    fails(412, "PreconditionFailed", put, IfNoneMatch="*")
+    fails(412, "PreconditionFailed", put, IfMatch='"x"')
+    put(IfMatch=first)
+    fails(412, "PreconditionFailed", s3.delete_object, Bucket=bucket, Key="k", IfMatch='"x"')
+    s3.delete_object(Bucket=bucket, Key="k", IfMatch=first)
+    s3.delete_object(Bucket=bucket, Key="k")
+    won = []
+
+    def race(number):
+        try:
+            client().put_object(Bucket=bucket, Key="race", Body=data(300000, number), IfNoneMatch="*")
+            won.append(number)
+        except ClientError as error:
+            assert error.response["Error"]["Code"] == "PreconditionFailed", error
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(won) == 1 and body(s3.get_object(Bucket=bucket, Key="race")) == data(300000, won[0])
+
+
+def test_headers_and_metadata(s3, bucket):
+    given = {"ContentType": "text/plain; charset=utf-8", "CacheControl": "max-age=60", "ContentDisposition": "inline",
+             "ContentEncoding": "gzip", "ContentLanguage": "de"}
+    s3.put_object(Bucket=bucket, Key="h", Body=b"x", Metadata={"colour": "green", "Two": "b c"}, **given)
+    for answer in [s3.get_object(Bucket=bucket, Key="h"), s3.head_object(Bucket=bucket, Key="h")]:
+        assert answer["Metadata"] == {"colour": "green", "two": "b c"}
+        assert {name: answer[name] for name in given} == given
+    s3.put_object(Bucket=bucket, Key="plain", Body=b"x")
+    assert s3.head_object(Bucket=bucket, Key="plain")["ContentType"] == "binary/octet-stream"
+    got = s3.get_object(Bucket=bucket, Key="h", ResponseContentType="a/b", ResponseCacheControl="no-cache")
+    assert got["ContentType"] == "a/b" and got["CacheControl"] == "no-cache"
+    fails(400, "MetadataTooLarge", s3.put_object, Bucket=bucket, Key="h", Body=b"", Metadata={"a": "x" * 2048})
+
+
+def test_checksums(s3, bucket):
+    sha256 = lambda content: base64.b64encode(hashlib.sha256(content).digest()).decode()
+    for length in [10, 600000]:
+        content = data(length)
+        for algorithm in ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"]:
+            try:
+                put = s3.put_object(Bucket=bucket, Key="s", Body=content, ChecksumAlgorithm=algorithm)
+            except botocore.exceptions.MissingDependencyException:
+                continue  # this client lacks it
+            name = f"Checksum{algorithm}"
+            got = s3.get_object(Bucket=bucket, Key="s", ChecksumMode="ENABLED")
+            assert got[name] == put[name] and got["ChecksumType"] == "FULL_OBJECT", algorithm
+            assert body(got) == content
+            assert s3.head_object(Bucket=bucket, Key="s", ChecksumMode="ENABLED")[name] == put[name]
+        assert put["ChecksumSHA256"] == sha256(content)
+        stream = io.BytesIO(content)
+        put = s3.put_object(Bucket=bucket, Key="s", Body=stream, ChecksumAlgorithm="SHA256")
+        assert put["ChecksumSHA256"] == sha256(content)
+        fails(400, "BadDigest", s3.put_object, Bucket=bucket, Key="s", Body=content, ChecksumSHA256=sha256(b"other"))
+        md5 = base64.b64encode(hashlib.md5(content).digest()).decode()
+        s3.put_object(Bucket=bucket, Key="s", Body=content, ContentMD5=md5)
+        wrong = base64.b64encode(hashlib.md5(b"other").digest()).decode()
+        fails(400, "BadDigest", s3.put_object, Bucket=bucket, Key="s", Body=content, ContentMD5=wrong)
+        fails(400, "InvalidDigest", s3.put_object, Bucket=bucket, Key="s", Body=content, ContentMD5="x")
+        assert body(s3.get_object(Bucket=bucket, Key="s")) == content, "a refused body replaces nothing"
+
+
+def test_body_that_is_not_what_was_signed(s3, bucket):
+    """A body changed on its way is refused, whether its hash is in the head or chunks are signed."""
+    for length in [100, 400000]:
+        broken = client(request_checksum_calculation="when_required")
+        broken.meta.events.register("before-send.s3.PutObject", lambda request, **_: swap(request))
+        signed = Config(s3={"addressing_style": "path", "payload_signing_enabled": True}, retries={"max_attempts": 1},
+                        request_checksum_calculation="when_required")
+        broken = boto3.client("s3", endpoint_url=ENDPOINT, aws_access_key_id=ACCESS_KEY, region_name="us-east-1",
+                              aws_secret_access_key=SECRET_KEY, config=signed)
+        broken.meta.events.register("before-send.s3.PutObject", lambda request, **_: swap(request))
+        fails(400, "XAmzContentSHA256Mismatch", broken.put_object, Bucket=bucket, Key="w", Body=data(length))
+        fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="w")
+
+
+def swap(request):
+    content = request.body if isinstance(request.body, bytes) else request.body.read()
+    request.body = content[:-1] + bytes([content[-1] ^ 1])
+
+
+def test_listing(s3, bucket):
+    names = [f"{letter}/{number:03}" for letter in "abc" for number in range(30)] + ["a", "b-", "z"]
+    for name in names:
+        s3.put_object(Bucket=bucket, Key=name, Body=b"")
+    names.sort(key=lambda name: name.encode())
+    answer = s3.list_objects_v2(Bucket=bucket, Delimiter="/")
+    assert prefixes(answer) == ["a/", "b/", "c/"] and keys(answer) == ["a", "b-", "z"] and answer["KeyCount"] == 6
+    assert not answer["IsTruncated"]
+    for delimiter in [None, "/"]:
+        for size in [1, 2, 7, 93, 94]:
+            more = {"Delimiter": delimiter} if delimiter else {}
+            pages = list(s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, PaginationConfig={"PageSize": size}, **more))
+            found = [key for page in pages for key in keys(page) + prefixes(page)]
+            assert sorted(found) == (["a", "a/", "b-", "b/", "c/", "z"] if delimiter else names), (delimiter, size)
+            assert all(page["KeyCount"] <= size for page in pages)
+            pages = list(s3.get_paginator("list_objects").paginate(Bucket=bucket, PaginationConfig={"PageSize": size}, **more))
+            assert sorted(key for page in pages for key in keys(page) + prefixes(page)) == sorted(found)
+    assert keys(s3.list_objects_v2(Bucket=bucket, StartAfter="c/028")) == ["c/029", "z"]
+    assert keys(s3.list_objects_v2(Bucket=bucket, Prefix="b")) == [name for name in names if name.startswith("b")]
+    empty = s3.list_objects_v2(Bucket=bucket, MaxKeys=0)
+    assert keys(empty) == [] and not empty["IsTruncated"] and empty["KeyCount"] == 0
+    fails(400, "InvalidArgument", s3.list_objects_v2, Bucket=bucket, ContinuationToken="!")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix="a/"):
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys(page)]})
+    assert prefixes(s3.list_objects_v2(Bucket=bucket, Delimiter="/")) == ["b/", "c/"], "no phantom prefixes"
+    versions = s3.list_object_versions(Bucket=bucket, MaxKeys=3)
+    assert [entry["VersionId"] for entry in versions["Versions"]] == ["null"] * 3 and versions["IsTruncated"]
+
+
+def test_deleting_many(s3, bucket):
+    for number in range(20):
+        s3.put_object(Bucket=bucket, Key=f"d{number}", Body=data(300000 if number % 5 == 0 else 1))
+    listed = [{"Key": f"d{number}"} for number in range(19)] + [{"Key": "never there"}]
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": listed})
+    assert len(answer["Deleted"]) == 20 and "Errors" not in answer
+    assert keys(s3.list_objects_v2(Bucket=bucket)) == ["d19"]
+    quiet = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "d19"}], "Quiet": True})
+    assert "Deleted" not in quiet
+    too_many = [{"Key": str(number)} for number in range(1001)]
+    fails(400, "MalformedXML", s3.delete_objects, Bucket=bucket, Delete={"Objects": too_many})
+
+
+def test_copying(s3, bucket):
+    for length in [10, 400000]:
+        content = data(length)
+        s3.put_object(Bucket=bucket, Key="from ü", Body=content, Metadata={"a": "1"}, ContentType="x/y", Tagging="t=1")
+        source = {"Bucket": bucket, "Key": "from ü"}
+        copied = s3.copy_object(Bucket=bucket, Key="to", CopySource=source)["CopyObjectResult"]
+        assert copied["ETag"] == f'"{hashlib.md5(content).hexdigest()}"'
+        got = s3.get_object(Bucket=bucket, Key="to")
+        assert body(got) == content and got["Metadata"] == {"a": "1"} and got["ContentType"] == "x/y"
+        assert s3.get_object_tagging(Bucket=bucket, Key="to")["TagSet"] == [{"Key": "t", "Value": "1"}]
+        s3.copy_object(Bucket=bucket, Key="to", CopySource=source, Metadata={"b": "2"}, MetadataDirective="REPLACE")
+        assert s3.head_object(Bucket=bucket, Key="to")["Metadata"] == {"b": "2"}
+        itself = {"Bucket": bucket, "Key": "to"}
+        fails(400, "InvalidRequest", s3.copy_object, Bucket=bucket, Key="to", CopySource=itself)
+        s3.copy_object(Bucket=bucket, Key="to", CopySource=itself, Metadata={"c": "3"}, MetadataDirective="REPLACE")
+        got = s3.get_object(Bucket=bucket, Key="to")
+        assert body(got) == content and got["Metadata"] == {"c": "3"}
+        fails(412, "PreconditionFailed", s3.copy_object, Bucket=bucket, Key="to", CopySource=source, CopySourceIfMatch='"x"')
+    fails(404, "NoSuchKey", s3.copy_object, Bucket=bucket, Key="to", CopySource={"Bucket": bucket, "Key": "none"})
+
+
+def test_multipart(s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="m", Metadata={"a": "1"}, ContentType="x/y")["UploadId"]
+    which = {"Bucket": bucket, "Key": "m", "UploadId": upload}
+    contents = {1: data(5 * MIB, 1), 2: data(5 * MIB, 2), 7: data(12345, 3)}
+    s3.upload_part(PartNumber=2, Body=data(5 * MIB, 9), **which)
+    tags = {number: s3.upload_part(PartNumber=number, Body=contents[number], **which)["ETag"] for number in [7, 2, 1]}
+    found = s3.list_parts(**which)["Parts"]
+    assert [(part["PartNumber"], part["Size"], part["ETag"]) for part in found] == [
+        (number, len(contents[number]), tags[number]) for number in [1, 2, 7]]
+    assert s3.list_parts(MaxParts=1, PartNumberMarker=1, **which)["Parts"][0]["PartNumber"] == 2
+    uploads = s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert [(entry["Key"], entry["UploadId"]) for entry in uploads] == [("m", upload)]
+    complete = lambda numbers: s3.complete_multipart_upload(
+        MultipartUpload={"Parts": [{"PartNumber": number, "ETag": tags.get(number, '"0"')} for number in numbers]}, **which)
+    fails(400, "InvalidPartOrder", complete, [2, 1])
+    fails(400, "InvalidPart", complete, [1, 3])
+    fails(400, "EntityTooSmall", s3_small_complete, s3, bucket)
+    fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="m")
+    done = complete([1, 2, 7])
+    again = complete([1, 2, 7])
+    digests = b"".join(hashlib.md5(contents[number]).digest() for number in [1, 2, 7])
+    assert done["ETag"] == again["ETag"] == f'"{hashlib.md5(digests).hexdigest()}-3"'
+    whole = contents[1] + contents[2] + contents[7]
+    got = s3.get_object(Bucket=bucket, Key="m", ChecksumMode="ENABLED")
+    assert body(got) == whole and got["Metadata"] == {"a": "1"} and got["ContentType"] == "x/y"
+    assert got["ChecksumType"] == "FULL_OBJECT" and "ChecksumCRC64NVME" in got
+    for first, last in [(0, 0), (5 * MIB - 1, 5 * MIB), (5 * MIB - 100, 10 * MIB + 100), (10 * MIB + 12344, 10 * MIB + 12344)]:
+        part = s3.get_object(Bucket=bucket, Key="m", Range=f"bytes={first}-{last}")
+        assert body(part) == whole[first:last + 1], (first, last)
+    part = s3.get_object(Bucket=bucket, Key="m", PartNumber=2)
+    assert body(part) == contents[2] and part["PartsCount"] == 3
+    assert s3.head_object(Bucket=bucket, Key="m", PartNumber=7)["ContentLength"] == 12345
+    fails(416, "InvalidPartNumber", s3.get_object, Bucket=bucket, Key="m", PartNumber=3)
+    assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    fails(404, "NoSuchUpload", s3.upload_part, PartNumber=1, Body=b"", **which)
+    attributes = s3.get_object_attributes(Bucket=bucket, Key="m", ObjectAttributes=["ETag", "ObjectParts", "ObjectSize", "Checksum"])
+    assert attributes["ObjectSize"] == len(whole) and attributes["ObjectParts"]["TotalPartsCount"] == 3
+    s3.copy_object(Bucket=bucket, Key="single", CopySource={"Bucket": bucket, "Key": "m"})
+    assert body(s3.get_object(Bucket=bucket, Key="single")) == whole
+    s3.put_object_tagging(Bucket=bucket, Key="m", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    s3.put_object(Bucket=bucket, Key="single", Body=b"small now")
+    assert body(s3.get_object(Bucket=bucket, Key="m")) == whole
+
+
+def s3_small_complete(s3, bucket):
+    which = {"Bucket": bucket, "Key": "small"}
+    which["UploadId"] = s3.create_multipart_upload(**which)["UploadId"]
+    parts = [{"PartNumber": number, "ETag": s3.upload_part(PartNumber=number, Body=b"x", **which)["ETag"]} for number in [1, 2]]
+    try:
+        s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **which)
+    finally:
+        s3.abort_multipart_upload(**which)
+
+
+def test_multipart_checksums(s3, bucket):
+    for algorithm, kind in [("CRC32", "COMPOSITE"), ("CRC32", "FULL_OBJECT"), ("SHA256", "COMPOSITE")]:
+        which = {"Bucket": bucket, "Key": f"{algorithm}-{kind}"}
+        created = s3.create_multipart_upload(ChecksumAlgorithm=algorithm, ChecksumType=kind, **which)
+        assert created["ChecksumAlgorithm"] == algorithm and created["ChecksumType"] == kind
+        which["UploadId"] = created["UploadId"]
+        parts = []
+        for number, content in [(1, data(5 * MIB, 1)), (2, b"end")]:
+            sent = s3.upload_part(PartNumber=number, Body=content, ChecksumAlgorithm=algorithm, **which)
+            name = f"Checksum{algorithm}"
+            parts.append({"PartNumber": number, "ETag": sent["ETag"], name: sent[name]})
+        wrong = [dict(parts[0], **{name: parts[1][name]}), parts[1]]
+        fails(400, "InvalidPart", s3.complete_multipart_upload, MultipartUpload={"Parts": wrong}, **which)
+        done = s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, ChecksumType=kind, **which)
+        assert done["ChecksumType"] == kind, done
+        head = s3.head_object(Bucket=bucket, Key=which["Key"], ChecksumMode="ENABLED")
+        assert head[name] == done[name] and head["ChecksumType"] == kind
+        if kind == "COMPOSITE":
+            assert head[name].endswith("-2")
+        else:
+            whole = s3.put_object(Bucket=bucket, Key="whole", Body=data(5 * MIB, 1) + b"end", ChecksumAlgorithm=algorithm)
+            assert whole[name] == head[name]
+        attributes = s3.get_object_attributes(Bucket=bucket, Key=which["Key"], ObjectAttributes=["ObjectParts", "Checksum"])
+        assert attributes["ObjectParts"]["Parts"][1][name] == parts[1][name]
+    fails(400, "InvalidRequest", s3.create_multipart_upload, Bucket=bucket, Key="x", ChecksumAlgorithm="SHA1", ChecksumType="FULL_OBJECT")
+
+
+def test_parts_copied(s3, bucket):
+    content = data(11 * MIB)
+    s3.put_object(Bucket=bucket, Key="source", Body=content)
+    which = {"Bucket": bucket, "Key": "target"}
+    which["UploadId"] = s3.create_multipart_upload(**which)["UploadId"]
+    source = {"Bucket": bucket, "Key": "source"}
+    parts = []
+    for number, (first, last) in enumerate([(0, 6 * MIB - 1), (6 * MIB, 11 * MIB - 1)], 1):
+        sent = s3.upload_part_copy(PartNumber=number, CopySource=source, CopySourceRange=f"bytes={first}-{last}", **which)
+        parts.append({"PartNumber": number, "ETag": sent["CopyPartResult"]["ETag"]})
+    fails(416, "InvalidRange", s3.upload_part_copy, PartNumber=3, CopySource=source, CopySourceRange=f"bytes=0-{11 * MIB}", **which)
+    s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **which)
+    assert body(s3.get_object(Bucket=bucket, Key="target")) == content
+
+
+def test_aborting(s3, bucket):
+    which = {"Bucket": bucket, "Key": "gone"}
+    which["UploadId"] = s3.create_multipart_upload(**which)["UploadId"]
+    s3.upload_part(PartNumber=1, Body=data(300000), **which)
+    fails(409, "BucketNotEmpty", s3.delete_bucket, Bucket=bucket)
+    s3.abort_multipart_upload(**which)
+    fails(404, "NoSuchUpload", s3.abort_multipart_upload, **which)
+    fails(404, "NoSuchUpload", s3.list_parts, **which)
+    names = [f"u/{number}" for number in range(5)] + ["v"]
+    ids = {name: s3.create_multipart_upload(Bucket=bucket, Key=name)["UploadId"] for name in names}
+    pages = s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, PaginationConfig={"PageSize": 2})
+    assert [entry["Key"] for page in pages for entry in page.get("Uploads", [])] == names
+    rolled = s3.list_multipart_uploads(Bucket=bucket, Delimiter="/")
+    assert prefixes(rolled) == ["u/"] and [entry["Key"] for entry in rolled["Uploads"]] == ["v"]
+    for name, upload in ids.items():
+        s3.abort_multipart_upload(Bucket=bucket, Key=name, UploadId=upload)
+
+
+def test_managed_transfer(s3, bucket):
+    content = data(20 * MIB + 3)
+    config = TransferConfig(multipart_threshold=8 * MIB, multipart_chunksize=5 * MIB, max_concurrency=4)
+    s3.upload_fileobj(io.BytesIO(content), bucket, "big", Config=config)
+    out = io.BytesIO()
+    s3.download_fileobj(bucket, "big", out, Config=config)
+    assert out.getvalue() == content
+
+
+def test_tags(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="t", Body=data(300000), Tagging="a=1&b=c%20d")
+    get = lambda: s3.get_object_tagging(Bucket=bucket, Key="t")["TagSet"]
+    assert get() == [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "c d"}]
+    assert s3.get_object(Bucket=bucket, Key="t")["TagCount"] == 2
+    s3.put_object_tagging(Bucket=bucket, Key="t", Tagging={"TagSet": [{"Key": "ü", "Value": "=&"}]})
+    assert get() == [{"Key": "ü", "Value": "=&"}]
+    s3.delete_object_tagging(Bucket=bucket, Key="t")
+    assert get() == [] and body(s3.get_object(Bucket=bucket, Key="t")) == data(300000)
+    many = {"TagSet": [{"Key": str(number), "Value": ""} for number in range(11)]}
+    fails(400, "BadRequest", s3.put_object_tagging, Bucket=bucket, Key="t", Tagging=many)
+    fails(404, "NoSuchTagSet", s3.get_bucket_tagging, Bucket=bucket)
+    s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    assert s3.get_bucket_tagging(Bucket=bucket)["TagSet"] == [{"Key": "a", "Value": "b"}]
+    s3.delete_bucket_tagging(Bucket=bucket)
+
+
+def test_presigned(s3, bucket):
+    url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "p ü"}, ExpiresIn=60)
+    assert fetch(url, "PUT", content=b"presigned")[0] == 200
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "p ü"}, ExpiresIn=60)
+    assert fetch(url)[2] == b"presigned"
+    assert fetch(url.replace("X-Amz-Expires=60", "X-Amz-Expires=61"))[0] == 403
+    assert fetch(url, "DELETE")[0] == 403
+    s3.put_object(Bucket=bucket, Key="secret", Body=b"secret")
+    url = s3.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "stolen"}, ExpiresIn=60)
+    status, _, answer = fetch(url, "PUT", {"x-amz-copy-source": f"/{bucket}/secret"}, b"")
+    assert status == 403 and b"AccessDenied" in answer, answer
+    fails(404, "NoSuchKey", s3.get_object, Bucket=bucket, Key="stolen")
+
+
+def test_anonymous_and_policies(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="page.html", Body=b"<p>", ContentType="text/html")
+    url = f"{ENDPOINT}/{bucket}/page.html"
+    assert fetch(url)[0] == 403 and fetch(f"{ENDPOINT}/")[0] == 403
+    assert fetch(f"{ENDPOINT}/not-there-at-all/x")[0] == 403
+    fails(404, "NoSuchBucketPolicy", s3.get_bucket_policy, Bucket=bucket)
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject"],
+              "Resource": [f"arn:aws:s3:::{bucket}/*"]}]}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+    assert json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"]) == policy
+    assert s3.get_bucket_policy_status(Bucket=bucket)["PolicyStatus"]["IsPublic"]
+    status, headers, content = fetch(url)
+    assert (status, headers["Content-Type"], content) == (200, "text/html", b"<p>")
+    assert fetch(url, "PUT", content=b"x")[0] == 403 and fetch(url, "DELETE")[0] == 403
+    assert fetch(f"{ENDPOINT}/{bucket}")[0] == 403
+    policy["Statement"][0]["Action"] = "s3:PutObject"
+    fails(501, "NotImplemented", s3.put_bucket_policy, Bucket=bucket, Policy=json.dumps(policy))
+    s3.delete_bucket_policy(Bucket=bucket)
+    assert fetch(url)[0] == 403
+
+
+def test_cors(s3, bucket):
+    fails(404, "NoSuchCORSConfiguration", s3.get_bucket_cors, Bucket=bucket)
+    rule = {"AllowedOrigins": ["https://*.example.org"], "AllowedMethods": ["GET", "PUT"], "AllowedHeaders": ["*"],
+            "ExposeHeaders": ["ETag"], "MaxAgeSeconds": 60}
+    s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [rule]})
+    assert s3.get_bucket_cors(Bucket=bucket)["CORSRules"] == [rule]
+    ask = {"Origin": "https://www.example.org", "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x-a"}
+    status, headers, _ = fetch(f"{ENDPOINT}/{bucket}/k", "OPTIONS", ask)
+    assert status == 200 and headers["Access-Control-Allow-Origin"] == "https://www.example.org", dict(headers)
+    assert headers["Access-Control-Allow-Headers"] == "x-a" and headers["Access-Control-Max-Age"] == "60"
+    assert fetch(f"{ENDPOINT}/{bucket}/k", "OPTIONS", dict(ask, Origin="https://else"))[0] == 403
+    s3.put_object(Bucket=bucket, Key="k", Body=b"")
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+    assert fetch(url, headers={"Origin": "https://www.example.org"})[1]["Access-Control-Expose-Headers"] == "ETag"
+    s3.delete_bucket_cors(Bucket=bucket)
+
+
+def test_what_is_not_there(s3, bucket):
+    fails(501, "NotImplemented", s3.put_bucket_versioning, Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    fails(501, "NotImplemented", s3.get_bucket_lifecycle_configuration, Bucket=bucket)
+    fails(501, "NotImplemented", s3.get_bucket_encryption, Bucket=bucket)
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="AES256")
+    fails(400, "AccessControlListNotSupported", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="public-read")
+    fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
+    s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")
+    s3.get_object(Bucket=bucket, Key="k", VersionId="null")
+    fails(404, "NoSuchVersion", s3.get_object, Bucket=bucket, Key="k", VersionId="abc")
+    assert s3.get_bucket_acl(Bucket=bucket)["Grants"][0]["Permission"] == "FULL_CONTROL"
+
+
+def test_wrong_keys(s3, bucket):
+    wrong = lambda key, secret: boto3.client(
+        "s3", endpoint_url=ENDPOINT, aws_access_key_id=key, aws_secret_access_key=secret, region_name="eu-central-1",
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}))
+    fails(403, "SignatureDoesNotMatch", wrong(ACCESS_KEY, "no" + SECRET_KEY).list_buckets)
+    fails(403, "InvalidAccessKeyId", wrong("NOTTHERE", SECRET_KEY).list_buckets)
+    wrong(ACCESS_KEY, SECRET_KEY).list_buckets()
+
+
+def empty(s3, bucket):
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
+        if keys(page):
+            s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys(page)]})
+    s3.delete_bucket(Bucket=bucket)
+
+
+def main():
+    print(f"boto3 {boto3.__version__}")
+    failed = 0
+    chosen = sys.argv[4:]
+    for name, test in list(globals().items()):
+        if not name.startswith("test_") or (chosen and name not in chosen):
+            continue
+        s3 = client()
+        bucket = f"t-{uuid.uuid4().hex[:12]}"
+        s3.create_bucket(Bucket=bucket)
+        try:
+            test(s3, bucket)
+            empty(s3, bucket)
+            print(f"ok      {name}")
+        except Exception:
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc(limit=-3)}")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -290,6 +290,7 @@ mod tests {
 
     fn info(attributes: Attributes) -> ObjectInfo {
         ObjectInfo {
+            expires_at: None,
             version: Version(0x1f),
             length: 12,
             checksum: 0xabc,

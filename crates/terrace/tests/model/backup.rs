@@ -85,7 +85,10 @@ fn check(machine: &Machine, taken: &Taken, expected: &State) {
     assert_eq!(restored.bytes, report.bytes);
     let store = Store::open(options).unwrap();
     assert_eq!(store.stats().damage, [""; 0]);
-    assert!(contents(&store) == *expected, "the backup of commit {version} differs");
+    // Time stands still by now: the writers moved it.
+    let mut expected = expected.clone();
+    expected.retain(|_, held| held.is_there(machine.now_ms()));
+    assert!(contents(&store) == expected, "the backup of commit {version} differs");
     assert_sound(&store);
     // The restored store goes on by itself. (Recycling may have been first.)
     let next = store.put("after the restore", b"goes on").unwrap();

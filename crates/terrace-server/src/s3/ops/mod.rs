@@ -193,6 +193,7 @@ mod tests {
         let mut attributes = Attributes::new();
         record::stamp(&mut attributes, "abc", 1_700_000_000_500);
         let facts = Facts::of(&ObjectInfo {
+            expires_at: None,
             version: Version(1),
             length: 1,
             checksum: 1,

@@ -3,7 +3,7 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{FlashIndexStats, HomeStats, SnapshotStats, Stats, SweepStats, WrittenStats};
+use terrace::{FlashIndexStats, HeatStats, HomeStats, SnapshotStats, Stats, SweepStats, WrittenStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -45,6 +45,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "cache_hits": reads.cache_hits,
             "inline_hits": reads.inline_hits,
             "flash_hits": reads.flash_hits,
+            "copy_hits": reads.copy_hits,
             "block_hits": reads.block_hits,
             "misses": reads.misses,
             "flash_reads": reads.flash_reads,
@@ -63,6 +64,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         },
         "sweep": sweep_json(&stats.sweep),
         "snapshots": snapshots_json(&stats.snapshots),
+        "heat": heat_json(&stats.heat),
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -96,7 +98,30 @@ fn written_json(written: &WrittenStats) -> Value {
         "compaction_bytes": written.compaction_bytes,
         "large_user_bytes": written.large_user_bytes,
         "large_destaged_bytes": written.large_destaged_bytes,
+        "copy_bytes": written.copy_bytes,
         "write_amplification": written.write_amplification(),
+    })
+}
+
+fn heat_json(heat: &HeatStats) -> Value {
+    json!({
+        "segments": heat.segments,
+        "copies": heat.copies,
+        "bytes": heat.bytes,
+        "staged_bytes": heat.staged_bytes,
+        "image_reads": heat.image_reads,
+        "copy_reads": heat.copy_reads,
+        "copy_bytes_read": heat.copy_bytes_read,
+        "forgotten": heat.forgotten,
+        "promoted": heat.promoted,
+        "promoted_bytes": heat.promoted_bytes,
+        "recopied_bytes": heat.recopied_bytes,
+        "evicted": heat.evicted,
+        "dropped": {
+            "full": heat.dropped_full,
+            "budget": heat.dropped_budget,
+            "no_room": heat.dropped_no_room,
+        },
     })
 }
 
@@ -140,6 +165,14 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    if stats.heat.segments > 0 {
+        let _ = writeln!(
+            text,
+            "copies       {} of large objects in {} segments of the flash log",
+            Size(stats.heat.bytes),
+            stats.heat.segments
+        );
+    }
     if stats.sweep.ranges_outstanding > 0 {
         let _ = writeln!(
             text,

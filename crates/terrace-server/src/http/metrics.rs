@@ -71,6 +71,7 @@ impl Collector for Figures {
         self.under_way(&mut out)?;
         self.swept(&mut out)?;
         self.snapshots(&mut out)?;
+        self.heat(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -103,6 +104,7 @@ impl Figures {
             ("cache", reads.cache_hits),
             ("inline", reads.inline_hits),
             ("flash", reads.flash_hits),
+            ("copy", reads.copy_hits),
             ("block", reads.block_hits),
             ("none", reads.misses),
         ];
@@ -129,6 +131,7 @@ impl Figures {
             ("flash", "reinsertion", written.flash_reinserted_bytes),
             ("flash", "index", written.index_bytes),
             ("flash", "compaction", written.compaction_bytes),
+            ("flash", "copy", written.copy_bytes),
             ("large", "user", written.large_user_bytes),
             ("large", "destage", written.large_destaged_bytes),
         ];
@@ -272,6 +275,40 @@ impl Figures {
             "terrace_expiry_passes",
             "Walks over the index for expired objects since open",
             sweep.expiry_passes,
+        )
+    }
+
+    /// Copies of large objects on flash.
+    fn heat(&self, out: &mut Out<'_>) -> fmt::Result {
+        let heat = &self.0.heat;
+        out.gauge("terrace_copies", "Copies of large objects on flash", heat.copies)?;
+        out.gauge("terrace_copies_bytes", "Bytes of the copies on flash", heat.bytes)?;
+        out.gauge(
+            "terrace_staged_bytes",
+            "RAM for objects on their way from disk to readers and to flash",
+            heat.staged_bytes,
+        )?;
+        out.counter("terrace_promoted", "Copies written to flash since open", heat.promoted)?;
+        out.counter(
+            "terrace_copies_evicted",
+            "Copies given up since open, for others or for the log",
+            heat.evicted,
+        )?;
+        out.counter(
+            "terrace_copies_forgotten",
+            "Copies that did not match their checksums since open",
+            heat.forgotten,
+        )?;
+        let dropped = [
+            ("full", heat.dropped_full),
+            ("budget", heat.dropped_budget),
+            ("no_room", heat.dropped_no_room),
+        ];
+        out.counters(
+            "terrace_promotions_dropped",
+            "Promotions given up since open",
+            "cause",
+            dropped,
         )
     }
 

@@ -61,6 +61,9 @@ pub struct Layer {
     /// RAM for cached values, 0 for none [default: 256MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
+    /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to flash [default: 64MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub staging: Option<Size>,
     /// Longest a snapshot or scan keeps old data, like 6h [default: as long as it is open]
     #[arg(long, global = true, value_name = "SPAN", hide_short_help = true)]
     pub snapshot_max_age: Option<TimeSpan>,
@@ -157,6 +160,7 @@ impl Layer {
             segment_size: self.segment_size.or(below.segment_size),
             flash_capacity: self.flash_capacity.or(below.flash_capacity),
             cache: self.cache.or(below.cache),
+            staging: self.staging.or(below.staging),
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
             listen: self.listen.or(below.listen),
@@ -213,6 +217,7 @@ impl Layer {
             (self.segment_size, &mut options.segment_bytes),
             (self.flash_capacity, &mut options.flash_capacity_bytes),
             (self.cache, &mut options.cache_bytes),
+            (self.staging, &mut options.staging_bytes),
         ] {
             if let Some(Size(bytes)) = given {
                 *option = bytes;

@@ -410,7 +410,7 @@ const tiers = {
     const facts = [
       ["Write amplification", written.user_bytes ? `${written.write_amplification.toFixed(2)}×` : "nothing written yet"],
       ["Given to the store", size(written.user_bytes)],
-      ["Written to flash", size(written.flash_user_bytes + written.flash_padding_bytes + written.flash_reinserted_bytes + written.index_bytes + written.compaction_bytes)],
+      ["Written to flash", size(written.flash_user_bytes + written.flash_padding_bytes + written.flash_reinserted_bytes + written.index_bytes + written.compaction_bytes + written.copy_bytes)],
       ["Written to disk", size(written.large_user_bytes + written.large_destaged_bytes)],
       ["Flash log", `${size(stats.log.allocated_bytes)} of ${size(stats.log.capacity_bytes)}`],
       ["Waiting in RAM", size(stats.queue.overlay_bytes)],
@@ -422,7 +422,7 @@ const tiers = {
     const kinds = [
       ["ram", "RAM", reads.overlay_hits + reads.cache_hits],
       ["inline", "index", reads.inline_hits],
-      ["flash", "flash", reads.flash_hits],
+      ["flash", "flash", reads.flash_hits + reads.copy_hits],
       ["block", "disk", reads.block_hits],
       ["none", "not there", reads.misses],
     ];

@@ -140,13 +140,9 @@ fn snapshots_json(snapshots: &SnapshotStats) -> Value {
 pub fn stats_text(stats: &Stats) -> String {
     let mut text = String::from("home        objects         bytes\n");
     for (name, home) in [("inline", stats.inline), ("flash", stats.flash), ("block", stats.block)] {
+        let bytes = Size(home.bytes).to_string();
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            text,
-            "{name:<8} {:>10} {:>13}",
-            home.objects,
-            Size(home.bytes).to_string()
-        );
+        let _ = writeln!(text, "{name:<8} {:>10} {bytes:>13}", home.objects);
     }
     let (log, large, index) = (&stats.log, &stats.large, &stats.index);
     let _ = write!(

@@ -21,8 +21,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Histories of fewer cycles need meet nothing,
+const CYCLES_MIN: u64 = 10;
+/// and of so many everything.
+const CYCLES_FOR_ALL: u64 = 50;
 /// Share of cycles on a store of their own.
 const YOUNG_SHARE: f64 = 0.12;
+/// A short history that has not met every mechanism goes on, up to this many times as long.
+const LONGER_MAX: u64 = 5;
 /// So that short histories have cuts during recovery, too.
 const OPENING_EVERY: u64 = 8;
 
@@ -48,6 +54,8 @@ pub struct History {
 #[derive(Debug, Default)]
 pub struct Tally {
     cycles: u64,
+    /// Cycles that were asked for.
+    asked: u64,
     lives: u64,
     cuts: u64,
     kills: u64,
@@ -101,11 +109,21 @@ impl Tally {
     /// # Errors
     /// What it did not meet. A history of a few cycles need not meet everything.
     pub fn is_meaningful(&self, has_power: bool) -> Outcome {
-        const CYCLES_MIN: u64 = 10;
-        const CYCLES_FOR_ALL: u64 = 50;
-        if self.cycles < CYCLES_MIN {
+        if self.asked < CYCLES_MIN {
             println!("too short to say what it must have met: under {CYCLES_MIN} cycles");
-            return Ok(());
+        }
+        let missed = self.missed(has_power);
+        if missed.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("the history proves nothing: it had no {}", missed.join(", no ")).into())
+        }
+    }
+
+    /// What a history of this length should have met and has not.
+    fn missed(&self, has_power: bool) -> Vec<&'static str> {
+        if self.asked < CYCLES_MIN {
+            return Vec::new();
         }
         let mut met = vec![
             ("acknowledged Sync commits", self.durable),
@@ -118,7 +136,7 @@ impl Tally {
         if has_power {
             met.push(("cuts", self.cuts));
         }
-        if self.cycles >= CYCLES_FOR_ALL {
+        if self.asked >= CYCLES_FOR_ALL {
             met.extend([
                 ("compactions", self.event("compacted the index")),
                 ("bytes written again into the log", self.reinserted_bytes),
@@ -127,16 +145,10 @@ impl Tally {
                 ("store that was just made", self.young),
             ]);
         }
-        let missed: Vec<&str> = met
-            .iter()
+        met.iter()
             .filter(|(_, count)| *count == 0)
             .map(|(name, _)| *name)
-            .collect();
-        if missed.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("the history proves nothing: it had no {}", missed.join(", no ")).into())
-        }
+            .collect()
     }
 }
 
@@ -429,11 +441,19 @@ impl Runner<'_> {
         Ok(life.violation)
     }
 
+    /// Whether a history without a mutation has not met yet what it should.
+    fn has_missed(&self) -> bool {
+        self.mutant.is_none() && !self.tally.missed(self.has_power).is_empty()
+    }
+
     /// All cycles; the last one is judged by a look.
     fn run(&mut self, cycles: u64) -> Outcome<Option<Caught>> {
         let mut journal = Journal::default();
         let mut before = Before::default();
-        for cycle in 1..=cycles {
+        self.tally.asked = cycles;
+        let mut cycle = 0;
+        while cycle < cycles || (cycle < cycles * LONGER_MAX && self.has_missed()) {
+            cycle += 1;
             self.tally.cycles = cycle;
             let focus = self.mutant.and_then(Mutant::focus);
             let young_share = if focus == Some(Focus::Young) { 0.6 } else { YOUNG_SHARE };
@@ -457,11 +477,8 @@ impl Runner<'_> {
                 return Ok(Some(Caught { cycle, violation }));
             }
         }
-        let last = self.look(cycles, journal)?;
-        Ok(last.violation.map(|violation| Caught {
-            cycle: cycles,
-            violation,
-        }))
+        let last = self.look(cycle, journal)?;
+        Ok(last.violation.map(|violation| Caught { cycle, violation }))
     }
 }
 

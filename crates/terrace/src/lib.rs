@@ -74,6 +74,14 @@ pub use store::Store;
 pub use verify::VerifyReport;
 pub use write::stream::ValueWriter;
 
+/// The first bytes of a key as a number that sorts like them.
+pub(crate) fn key_prefix(key: &[u8]) -> u64 {
+    let mut prefix = [0; 8];
+    let bytes = key.len().min(8);
+    prefix[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(prefix)
+}
+
 /// The hash of a key that the flash index, the overlay and the filter share.
 #[doc(hidden)]
 #[must_use]

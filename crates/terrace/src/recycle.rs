@@ -17,7 +17,7 @@ use crate::{
     heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
-    key_hash,
+    key_hash, key_prefix,
     large::DestageItem,
     mutation::{Mutation, active, unless},
     sweep::{self, drop_record},
@@ -89,14 +89,6 @@ fn sort_by_key<'a, T>(items: &mut [T], key: impl Fn(&T) -> &'a [u8]) {
     for run in items.chunk_by_mut(|one, other| key_prefix(key(one)) == key_prefix(key(other))) {
         run.sort_by(|one, other| key(one).cmp(key(other)));
     }
-}
-
-/// The first bytes of a key as a number that sorts like them.
-fn key_prefix(key: &[u8]) -> u64 {
-    let mut prefix = [0; 8];
-    let bytes = key.len().min(8);
-    prefix[..bytes].copy_from_slice(&key[..bytes]);
-    u64::from_be_bytes(prefix)
 }
 
 impl Recycler {

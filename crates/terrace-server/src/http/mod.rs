@@ -8,6 +8,7 @@
 //! unless told otherwise.
 
 mod api;
+pub mod body;
 mod conditional;
 pub mod engine;
 mod guard;

@@ -7,6 +7,7 @@
 
 use super::{
     App,
+    body::PieceBody,
     conditional::{self, Answer, Requested, Validators},
     engine::Engine,
     refusal::{Checked, Refusal},
@@ -18,12 +19,9 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use http_body::{Frame, SizeHint};
 use std::{
     io::{self, Read},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, SystemTime},
 };
 use terrace::{ObjectInfo, Reader};
@@ -185,16 +183,10 @@ fn read_piece(reader: &mut Reader, left: u64) -> Result<Bytes, Refusal> {
     }
 }
 
-/// A body that is being read from the store.
-struct ValueBody {
-    pieces: mpsc::Receiver<io::Result<Bytes>>,
-    left: u64,
-}
-
-fn stream(engine: Engine, reader: Reader, first: Bytes, bytes: u64) -> ValueBody {
+fn stream(engine: Engine, reader: Reader, first: Bytes, bytes: u64) -> PieceBody {
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     tokio::spawn(feed(engine, reader, first, bytes, sender));
-    ValueBody { pieces, left: bytes }
+    PieceBody::new(pieces, bytes)
 }
 
 /// Sends the value piece by piece until it is through or nobody takes it.
@@ -220,33 +212,6 @@ async fn feed(engine: Engine, reader: Reader, first: Bytes, bytes: u64, sender: 
             }
             Err(_) => Err(io::Error::other("the value could not be read to its end")),
         };
-    }
-}
-
-impl http_body::Body for ValueBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.pieces.poll_recv(context) {
-            Poll::Ready(Some(Ok(piece))) => {
-                self.left -= piece.len() as u64;
-                Poll::Ready(Some(Ok(Frame::data(piece))))
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
-            // The feeder gave up on a client that took too long.
-            Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
     }
 }
 

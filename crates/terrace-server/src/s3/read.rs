@@ -15,15 +15,13 @@ use super::{
     receive::PIECE_BYTES,
     record::Facts,
 };
+use crate::http::body::PieceBody;
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
 use std::{
     io::{self, Read as _},
     ops::Range,
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 use terrace::{Error, Reader, Store};
@@ -244,7 +242,7 @@ pub fn stream(gateway: &Arc<Gateway>, opened: Opened, first: Bytes) -> Streaming
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let bytes = left + first.len() as u64;
     tokio::spawn(feed(Arc::clone(gateway), opened, first, sender));
-    StreamingBlob::from(Body::http_body(PieceBody { pieces, left: bytes }))
+    StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
 }
 
 /// Sends piece by piece until it is through or nobody takes it.
@@ -271,38 +269,5 @@ async fn feed(gateway: Arc<Gateway>, opened: Opened, first: Bytes, sender: mpsc:
             }
             Err(_) => Err(io::Error::other("the object could not be read to its end")),
         };
-    }
-}
-
-/// A body that is being read from the store.
-struct PieceBody {
-    pieces: mpsc::Receiver<io::Result<Bytes>>,
-    left: u64,
-}
-
-impl http_body::Body for PieceBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.pieces.poll_recv(context) {
-            Poll::Ready(Some(Ok(piece))) => {
-                self.left = self.left.saturating_sub(piece.len() as u64);
-                Poll::Ready(Some(Ok(Frame::data(piece))))
-            }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
-            // The feeder gave up on a client that took too long.
-            Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.left == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
     }
 }

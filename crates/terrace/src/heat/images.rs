@@ -178,9 +178,7 @@ impl Images {
         }
         queue.pop_front()
     }
-}
 
-impl Images {
     /// Wakes who waits for the next image.
     pub fn wake(&self) {
         let _queue = self.queue.lock();

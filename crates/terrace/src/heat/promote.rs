@@ -40,7 +40,6 @@ const SPACE_INTERVAL: Duration = Duration::from_millis(200);
 /// A segment that is being filled with copies.
 struct OpenSegment {
     number: u32,
-    generation: u64,
     /// Where the next copy goes.
     at: u64,
     contents: Contents,
@@ -71,9 +70,7 @@ impl Promoter {
 
     /// Runs until the store is closed.
     pub fn run(mut self) {
-        if let Err(error) = self.load() {
-            tracing::warn!(%error, "copies from before the last close are not used");
-        }
+        self.load();
         while !self.engine.log.is_closed() {
             if self.heat.must_seal.swap(false, Ordering::AcqRel) {
                 self.seal_open();
@@ -95,11 +92,28 @@ impl Promoter {
 
     /// Ends the segments that are being written.
     fn seal_open(&mut self) {
-        for open in self.open.iter_mut().filter_map(Option::take) {
+        for which in 0..self.open.len() {
             // Without its contents it is not found after the next open: a loss of copies.
-            let _ = write_contents(&self.engine, &open);
-            self.heat.copies.seal(open.number);
+            let _ = self.seal_one(which);
         }
+    }
+
+    /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be cleaned from here on.
+    fn seal_one(&mut self, which: usize) -> Result<()> {
+        let Some(open) = self.open[which].take() else {
+            return Ok(());
+        };
+        let written = write_contents(&self.engine, &open);
+        self.heat.copies.seal(open.number);
+        written
+    }
+
+    /// Whether the open segment of a kind has room for a copy.
+    fn fits(&self, which: usize, key: &[u8], bytes: usize) -> bool {
+        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
+        self.open[which]
+            .as_ref()
+            .is_some_and(|open| open.at + bytes as u64 <= data_end && open.contents.has_room(key.len()))
     }
 
     fn segment_data_bytes(&self) -> u64 {
@@ -108,7 +122,7 @@ impl Promoter {
     }
 
     /// Reads what earlier lives of the store have copied.
-    fn load(&self) -> Result<()> {
+    fn load(&self) {
         let segments = &self.engine.log.segments;
         let contents_at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
         for segment in segments
@@ -143,31 +157,26 @@ impl Promoter {
             }
             self.heat.copies.seal(segment.number);
         }
-        Ok(())
     }
 
-    /// Says how much room copies have, and gives some back if the log needs it.
+    /// Says how much room copies have.
     fn look_at_space(&mut self) {
         if self.space_seen.is_some_and(|seen| seen.elapsed() < SPACE_INTERVAL) {
             return;
         }
         self.space_seen = Some(Instant::now());
         let (used, passing_bytes) = self.heat.copies.segments();
-        let room = self.segments_max(used).max(used);
+        let room = self.segments_max(used);
         self.heat
             .popularity
             .set_space(u64::from(room) * self.segment_data_bytes(), passing_bytes);
-    }
-
-    fn segments_guaranteed(&self) -> u32 {
-        guaranteed(&self.engine)
     }
 
     /// How many segments copies may have, when they have `used` of them.
     fn segments_max(&self, used: u32) -> u32 {
         let segments = &self.engine.log.segments;
         let left = segments.available().saturating_sub(KEPT_FREE);
-        (used + left).max(self.segments_guaranteed())
+        (used + left).max(guaranteed(&self.engine))
     }
 
     /// Measures a group of which nothing is known but its name.
@@ -226,14 +235,14 @@ impl Promoter {
     fn write(&mut self, slice: Slice, key: &Arc<[u8]>, bytes: &[u8], worth: Worth) -> Result<bool> {
         let is_passing = worth == Worth::Passing;
         let which = usize::from(is_passing);
-        let fits = |open: &OpenSegment, data_end: u64| {
-            open.at + bytes.len() as u64 <= data_end && open.contents.has_room(key.len())
-        };
-        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
-        if !self.open[which].as_ref().is_some_and(|open| fits(open, data_end)) && !self.next_segment(is_passing)? {
-            return Ok(false);
+        if !self.fits(which, key, bytes.len()) {
+            // Cleaning may have begun a segment, and filled it.
+            let has_next = self.next_segment(is_passing)?;
+            if !has_next || !self.fits(which, key, bytes.len()) {
+                return Ok(false);
+            }
         }
-        let Some(open) = self.open[which].as_mut().filter(|open| fits(open, data_end)) else {
+        let Some(open) = self.open[which].as_mut() else {
             return Ok(false);
         };
         let segments = &self.engine.log.segments;
@@ -265,10 +274,7 @@ impl Promoter {
     /// Ends the open segment of a kind and begins another. `false` if there is none to be had.
     fn next_segment(&mut self, is_passing: bool) -> Result<bool> {
         let which = usize::from(is_passing);
-        if let Some(full) = self.open[which].take() {
-            write_contents(&self.engine, &full)?;
-            self.heat.copies.seal(full.number);
-        }
+        self.seal_one(which)?;
         if !self.has_room() {
             self.clean_one()?;
             // Cleaning may have begun a segment of this kind.
@@ -299,7 +305,6 @@ impl Promoter {
             .begin(segment.number, Arc::clone(&segment.file), is_passing);
         self.open[usize::from(is_passing)] = Some(OpenSegment {
             number: segment.number,
-            generation: segment.generation(),
             at: PAGE_BYTES as u64,
             contents: Contents::new(segments.segment_bytes()),
         });
@@ -309,15 +314,7 @@ impl Promoter {
     /// Frees the segment with the least that is worth keeping, after copying that again.
     fn clean_one(&mut self) -> Result<()> {
         let heat = Arc::clone(&self.heat);
-        let worth = |copy: &Copy| heat.popularity.worth(&copy.key, u64::from(copy.bytes));
-        let kept = |copy: &Copy| {
-            if worth(copy) == Worth::None {
-                0
-            } else {
-                u64::from(copy.bytes)
-            }
-        };
-        let Some((victim, _)) = heat.copies.least_worth(kept) else {
+        let Some(victim) = least_worth(&heat) else {
             return Ok(());
         };
         let Some(segment) = self
@@ -333,7 +330,7 @@ impl Promoter {
         let mut recopied = 0;
         let mut buffer = AlignedBuffer::new();
         for (slice, copy) in heat.copies.in_segment(victim) {
-            let worth = worth(&copy);
+            let worth = worth_of(&heat, &copy);
             if worth == Worth::None || recopied + u64::from(copy.bytes) > limit {
                 continue;
             }
@@ -353,18 +350,11 @@ impl Promoter {
 
     fn rewrite(&mut self, slice: Slice, copy: &Copy, bytes: &[u8], worth: Worth, can_take: bool) -> Result<bool> {
         let which = usize::from(worth == Worth::Passing);
-        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
-        let is_full = self.open[which]
-            .as_ref()
-            .is_none_or(|open| open.at + bytes.len() as u64 > data_end || !open.contents.has_room(copy.key.len()));
-        if is_full {
+        if !self.fits(which, &copy.key, bytes.len()) {
             if !can_take {
                 return Ok(false);
             }
-            if let Some(full) = self.open[which].take() {
-                write_contents(&self.engine, &full)?;
-                self.heat.copies.seal(full.number);
-            }
+            self.seal_one(which)?;
             if !self.take(worth == Worth::Passing)? {
                 return Ok(false);
             }
@@ -393,18 +383,26 @@ pub fn release_to_log(engine: &Engine) -> bool {
     if used <= guaranteed(engine) {
         return false;
     }
-    let heat = &engine.heat;
-    let kept = |copy: &Copy| match heat.popularity.worth(&copy.key, u64::from(copy.bytes)) {
-        Worth::None => 0,
-        _ => u64::from(copy.bytes),
-    };
-    let Some((victim, _)) = heat.copies.least_worth(kept) else {
+    let Some(victim) = least_worth(&engine.heat) else {
         // What is still being written must be ended first.
-        heat.must_seal.store(true, Ordering::Release);
+        engine.heat.must_seal.store(true, Ordering::Release);
         return false;
     };
     release(engine, victim);
     true
+}
+
+fn worth_of(heat: &Heat, copy: &Copy) -> Worth {
+    heat.popularity.worth(&copy.key, u64::from(copy.bytes))
+}
+
+/// The segment with the least worth keeping.
+fn least_worth(heat: &Heat) -> Option<u32> {
+    let kept = |copy: &Copy| match worth_of(heat, copy) {
+        Worth::None => 0,
+        Worth::Settled | Worth::Passing => u64::from(copy.bytes),
+    };
+    heat.copies.least_worth(kept).map(|(number, _)| number)
 }
 
 fn guaranteed(engine: &Engine) -> u32 {
@@ -430,11 +428,7 @@ fn write_contents(engine: &Engine, open: &OpenSegment) -> Result<()> {
     let Some(segment) = segments.get(open.number) else {
         return Ok(());
     };
-    let owner = Owner {
-        store_id: segments.store_id(),
-        segment: open.number,
-        generation: open.generation,
-    };
+    let owner = owner(segments.store_id(), segment);
     let at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
     segment
         .file

@@ -18,7 +18,7 @@ use crate::{
         free_list::encode_free_list,
     },
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
-    key_hash,
+    key_hash, key_prefix,
     mutation::{Mutation, active, unless},
     ranges,
 };
@@ -443,12 +443,4 @@ fn block_home(extent: Extent) -> Home {
         offset: extent.offset,
         extent_bytes: extent.extent_bytes,
     }
-}
-
-/// The first bytes of a key as a number that sorts like them.
-fn key_prefix(key: &[u8]) -> u64 {
-    let mut prefix = [0; 8];
-    let bytes = key.len().min(8);
-    prefix[..bytes].copy_from_slice(&key[..bytes]);
-    u64::from_be_bytes(prefix)
 }

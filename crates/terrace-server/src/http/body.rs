@@ -1,0 +1,52 @@
+//! The body of an answer that is being read from the store, for the page and for S3.
+//!
+//! Whoever reads sends pieces ahead. If he ends before all bytes came, the client gets an error and no short answer that looks whole.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+use tokio::sync::mpsc;
+
+/// A body of known length, in pieces.
+pub struct PieceBody {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    left: u64,
+}
+
+impl PieceBody {
+    /// A body of so many bytes, which come as `pieces`.
+    pub const fn new(pieces: mpsc::Receiver<io::Result<Bytes>>, bytes: u64) -> Self {
+        Self { pieces, left: bytes }
+    }
+}
+
+impl Body for PieceBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.pieces.poll_recv(context) {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
+            // The feeder gave up on a client that took too long.
+            Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

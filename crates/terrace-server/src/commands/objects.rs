@@ -242,13 +242,13 @@ pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
 fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     let key = key_to_change(key)?;
     let store = open(&settings, Access::Change)?;
-    match offline::remove(&store, &key, settings.durability) {
+    let version = match offline::remove(&store, &key, settings.durability) {
         Err(terrace::Error::ConditionFailed { .. }) => return Err(not_found(&key)),
         other => other?,
-    }
+    };
     close(&store)?;
     if args.json {
-        print_json(&serde_json::json!({ "key": key_text::to_json(&key) }))?;
+        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
     io::{self, Read},
     sync::Arc,
 };
-use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store};
+use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store, Version};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
 pub fn is_system(key: &[u8]) -> bool {
@@ -80,11 +80,11 @@ pub fn garbage_of(store: &Store, key: &[u8]) -> terrace::Result<Option<Vec<u8>>>
 ///
 /// # Errors
 /// The store's; [`Error::ConditionFailed`] if it is not there.
-pub fn remove(store: &Store, key: &[u8], durability: Durability) -> terrace::Result<()> {
+pub fn remove(store: &Store, key: &[u8], durability: Durability) -> terrace::Result<Version> {
     let mut batch = Batch::new();
     batch.delete_if(key, Condition::Present);
     if let Some(marker) = garbage_of(store, key)? {
         batch.put(marker, "");
     }
-    store.write(batch, durability).map(|_| ())
+    store.write(batch, durability)
 }

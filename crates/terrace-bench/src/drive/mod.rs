@@ -33,7 +33,6 @@ pub use command::{Arguments, run};
 pub use counters::{Counters, Traffic};
 #[allow(unused_imports)]
 pub use engine::Pace;
-#[allow(unused_imports)]
 pub use fault::Fault;
 #[allow(unused_imports)]
 pub use handle::{Drive, DriveSpec};

@@ -6,7 +6,7 @@
 use super::place::{Place, Traffic, TrafficSource};
 use crate::{
     Outcome,
-    drive::{Drive, DriveSpec, Profile},
+    drive::{Drive, DriveSpec, Fault, Profile},
 };
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -50,6 +50,10 @@ impl TrafficSource for Drive {
             written_bytes: counters.writes.bytes,
             busy_seconds: counters.busy_nanoseconds as f64 / 1e9,
         })
+    }
+
+    fn take_time(&self, factor: f64) -> Outcome {
+        self.fault(Fault::Slow { factor })
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a drive itself does, by `fio`: random reads of one size, direct, one at a time.
 //!
 //! The file they read is as large as the data they are compared with, because the way a disk's head travels depends on
-//! it. It is written whole first: reads of an extent that was only reserved never reach the drive.
+//! it. It is written whole first, in haste where the drive is emulated: reads of an extent that was only reserved never reach the
+//! drive.
 
 use super::place::Place;
 use crate::Outcome;
@@ -65,7 +66,10 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
         "--time_based".to_owned(),
         format!("--runtime={}", reads.seconds),
     ];
-    let outcome = fio(&[&base[..], &write[..]].concat())
+    place.hurry(true)?;
+    let written = fio(&[&base[..], &write[..]].concat());
+    place.hurry(false)?;
+    let outcome = written
         .and_then(|_| fio(&[&base[..], &read[..]].concat()))
         .and_then(|text| parse(&text));
     let _ = std::fs::remove_file(file);

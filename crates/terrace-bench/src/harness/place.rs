@@ -14,6 +14,9 @@ use std::{
     sync::Arc,
 };
 
+/// Share of its time that a hurried drive takes.
+const HURRIED: f64 = 0.1;
+
 /// Requests and bytes since some moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
@@ -50,6 +53,14 @@ pub trait TrafficSource: Debug + Send + Sync {
     /// # Errors
     /// If they cannot be read.
     fn traffic(&self) -> Outcome<Traffic>;
+
+    /// Takes so many times as long for everything from now on, if it can be told to.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    fn take_time(&self, _factor: f64) -> Outcome {
+        Ok(())
+    }
 }
 
 /// The kernel's counters of a block device.
@@ -154,6 +165,16 @@ impl Place {
             device: self.device.as_ref().map(|device| device.traffic()).transpose()?,
             drive: self.drive.as_ref().map(|drive| drive.traffic()).transpose()?,
         })
+    }
+
+    /// Has an emulated drive take a fraction of its time from now on, or its time again. Nothing is measured meanwhile. Real drives
+    /// cannot be hurried.
+    ///
+    /// # Errors
+    /// If the drive does not answer.
+    pub fn hurry(&self, is_hurried: bool) -> Outcome {
+        let factor = if is_hurried { HURRIED } else { 1.0 };
+        self.drive.as_ref().map_or(Ok(()), |drive| drive.take_time(factor))
     }
 
     /// A directory of this name in the place, empty.

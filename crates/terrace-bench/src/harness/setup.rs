@@ -107,6 +107,15 @@ impl Places {
         drop_caches(&[&self.ssd, &self.hdd])
     }
 
+    /// See [`Place::hurry`].
+    ///
+    /// # Errors
+    /// If a drive does not answer.
+    pub fn hurry(&self, is_hurried: bool) -> Outcome {
+        self.ssd.hurry(is_hurried)?;
+        self.hdd.hurry(is_hurried)
+    }
+
     /// Makes empty directories of this name for a store.
     ///
     /// # Errors

@@ -183,7 +183,7 @@ fn recency_counts_lookups_and_only_of_the_address_asked_for() {
     assert!(!index.is_recent(hash, here), "a peek is not a use");
     for expected in [1, 2, 3, 3] {
         let found = index.lookup(hash).unwrap();
-        assert_eq!((found.address, found.read_bytes_max), (here, 128));
+        assert_eq!((found.address, found.read_bytes_max), (here, 256));
         assert_eq!(index.recency(hash, here), Some(expected));
     }
     assert!(index.is_recent(hash, here) && !index.is_recent(hash, elsewhere));

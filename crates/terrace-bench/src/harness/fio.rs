@@ -4,7 +4,7 @@
 //! it. It is written whole first, in haste where the drive is emulated: reads of an extent that was only reserved never reach the
 //! drive.
 
-use super::place::Place;
+use super::place::{Place, drop_caches};
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +69,8 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     place.hurry(true)?;
     let written = fio(&[&base[..], &write[..]].concat());
     place.hurry(false)?;
+    // The stores begin with empty caches as well; under an emulated drive these are the cache of the file that it lies in.
+    drop_caches(&[place])?;
     let outcome = written
         .and_then(|_| fio(&[&base[..], &read[..]].concat()))
         .and_then(|text| parse(&text));

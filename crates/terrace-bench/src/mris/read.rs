@@ -197,7 +197,6 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
     for plan in &raw {
         bench.run(plan, |_| {
             let place = plan.settings.drive.flash(&evaluation.places);
-            evaluation.places.drop_caches()?;
             fio::random_reads(place, plan.settings.reads)
         })?;
     }

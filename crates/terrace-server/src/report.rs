@@ -3,7 +3,7 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{FlashIndexStats, HeatStats, HomeStats, SnapshotStats, Stats, SweepStats, WrittenStats};
+use terrace::{FlashIndexStats, HeatStats, HomeStats, PaceStats, SnapshotStats, Stats, SweepStats, WrittenStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -46,6 +46,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "inline_hits": reads.inline_hits,
             "flash_hits": reads.flash_hits,
             "copy_hits": reads.copy_hits,
+            "ahead_hits": reads.ahead_hits,
             "block_hits": reads.block_hits,
             "misses": reads.misses,
             "flash_reads": reads.flash_reads,
@@ -65,6 +66,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "sweep": sweep_json(&stats.sweep),
         "snapshots": snapshots_json(&stats.snapshots),
         "heat": heat_json(&stats.heat),
+        "pace": { "flash": pace_json(&stats.flash_pace), "large": pace_json(&stats.large_pace) },
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -122,6 +124,20 @@ fn heat_json(heat: &HeatStats) -> Value {
             "budget": heat.dropped_budget,
             "no_room": heat.dropped_no_room,
         },
+        "ahead": {
+            "objects": heat.ahead_objects,
+            "bytes": heat.ahead_bytes,
+            "reads": heat.ahead_reads,
+            "unused": heat.ahead_unused,
+        },
+    })
+}
+
+fn pace_json(pace: &PaceStats) -> Value {
+    json!({
+        "share_per_mille": pace.share_per_mille,
+        "slow_ns": pace.slow_ns,
+        "rested_us": pace.rested_us,
     })
 }
 

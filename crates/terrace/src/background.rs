@@ -1,7 +1,7 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
+use crate::{Error, Result, engine::Engine, heat::{Promoter, read_ahead}, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -30,6 +30,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
             ("terrace-promote", promote),
+            ("terrace-ahead", |engine| read_ahead(engine)),
             ("terrace-sweep", sweep),
         ] {
             let its = Arc::clone(engine);

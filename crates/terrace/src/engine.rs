@@ -4,13 +4,17 @@ use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
     expiry::Expiring,
-    flash::index::{Config as FlashIndexConfig, FlashIndex},
+    flash::{
+        index::{Config as FlashIndexConfig, FlashIndex},
+        segments::RESERVED_SEGMENTS,
+    },
     heat::Heat,
     index::OrderedIndex,
     io::Disk,
     large::LargeSpace,
     manifest::Manifest,
     metrics::Metrics,
+    pace::Paces,
     read::{cache::ValueCache, snapshots::Snapshots},
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
@@ -22,6 +26,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+/// Background work does not rest any more when only one segment in so many is free.
+const PRESSED_SHARE: u32 = 10;
 
 /// The parts of a store.
 #[derive(Debug)]
@@ -46,6 +53,8 @@ pub struct Engine {
     pub cache: ValueCache,
     /// What is hot in the large space.
     pub heat: Arc<Heat>,
+    /// How background work shares the devices with callers.
+    pub paces: Arc<Paces>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -102,10 +111,12 @@ impl Engine {
     /// # Errors
     /// If the flash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
-        let heat = Arc::new(Heat::new(&parts.options));
-        parts.large.attach(Arc::clone(&heat));
+        let paces = Arc::new(Paces::default());
+        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces)));
+        parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
         Ok(Self {
             heat,
+            paces,
             cache: ValueCache::new(parts.options.cache_bytes),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
@@ -217,8 +228,24 @@ impl Engine {
         }
     }
 
-    /// A picture of the store.
-    pub fn stats(&self) -> Stats {
+    /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go first.
+    pub fn flash_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        self.paces.flash.step(bytes as u64, || self.is_pressed(), work)
+    }
+
+    /// The same for the large tier.
+    pub fn large_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        self.paces.large.step(bytes as u64, || self.is_pressed(), work)
+    }
+
+    /// Writers will soon wait if background work does not get on, or whoever closes the store waits already.
+    fn is_pressed(&self) -> bool {
+        let segments = &self.log.segments;
+        let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
+        segments.available() <= slack || self.log.is_closing()
+    }
+
+    /// A picture of the store.(&self) -> Stats {
         crate::metrics::stats(self)
     }
 }

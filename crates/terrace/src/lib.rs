@@ -4,7 +4,7 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `ranges`, `presence` and
+//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `pace` has background work let reads go first; `ranges`, `presence` and
 //! `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again.
 
 mod batch;
@@ -37,6 +37,7 @@ mod background;
 mod backup;
 mod manifest;
 mod metrics;
+mod pace;
 #[doc(hidden)]
 pub mod mutation;
 mod presence;

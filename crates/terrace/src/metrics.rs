@@ -152,10 +152,10 @@ pub struct Metrics {
     pub inline_hits: AtomicU64,
     /// Answered by the flash log.
     pub flash_hits: AtomicU64,
-    /// Reads of the flash log by callers that have not returned.
-    pub flash_reads_under_way: AtomicU64,
     /// Answered by a copy on flash, or by what somebody else was reading.
     pub copy_hits: AtomicU64,
+    /// Answered by what was read ahead.
+    pub ahead_hits: AtomicU64,
     /// Answered by the large space.
     pub block_hits: AtomicU64,
     /// No such object.
@@ -233,6 +233,8 @@ pub fn stats(engine: &Engine) -> Stats {
     let snapshots = engine.snapshots.figures();
     Stats {
         heat,
+        flash_pace: engine.paces.flash.stats(),
+        large_pace: engine.paces.large.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
@@ -290,6 +292,7 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
         cache_hits: load(&metrics.cache_hits),
         inline_hits: load(&metrics.inline_hits),
         copy_hits: load(&metrics.copy_hits),
+        ahead_hits: load(&metrics.ahead_hits),
         flash_hits: load(&metrics.flash_hits),
         block_hits: load(&metrics.block_hits),
         misses: load(&metrics.misses),

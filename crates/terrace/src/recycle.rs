@@ -18,7 +18,7 @@ use crate::{
     index::Home,
     io::PAGE_BYTES,
     key_hash, key_prefix,
-    large::DestageItem,
+    large::{DestageItem, LargeValue, regions},
     mutation::{Mutation, active, unless},
     sweep::{self, drop_record},
     write::log::Committer,
@@ -207,7 +207,8 @@ impl Recycler {
     /// Moves everything alive out of a segment.
     fn drain(&self, segment: &Segment) -> Result<()> {
         let engine = &self.engine;
-        let image = SegmentImage::read(segment, engine.log.segments.segment_bytes())?;
+        let step = |bytes, read: &mut dyn FnMut() -> std::io::Result<()>| engine.flash_step(bytes, read);
+        let image = SegmentImage::read_in_steps(segment, engine.log.segments.segment_bytes(), step)?;
         if self.refuses_damage(segment, &image)? {
             return Ok(());
         }
@@ -347,7 +348,7 @@ impl Recycler {
                 version: live.record.version(),
             })
             .collect();
-        let written = self.engine.large_result(large.write_batch(&items))?;
+        let written = self.write_regions(&items)?;
         let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(&written));
         if let Err(error) = self.engine.large_result(synced) {
             written.iter().for_each(|value| large.abandoned(value));
@@ -374,6 +375,23 @@ impl Recycler {
         Ok(())
     }
 
+    /// Writes values to the large space, a region after the other.
+    fn write_regions(&self, items: &[DestageItem<'_>]) -> Result<Vec<LargeValue>> {
+        let engine = &self.engine;
+        let mut written = Vec::with_capacity(items.len());
+        for region in regions(items) {
+            let bytes = region.iter().map(|item| item.value.len()).sum();
+            match engine.large_result(engine.large_step(bytes, || engine.large.write_batch(region))) {
+                Ok(values) => written.extend(values),
+                Err(error) => {
+                    written.iter().for_each(|value| engine.large.abandoned(value));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(written)
+    }
+
     /// Commits moves in parts; returns their bytes in the log.
     fn commit_moves<'a>(&self, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Result<usize> {
         let mut part = Vec::new();
@@ -381,7 +399,7 @@ impl Recycler {
         for item in moves {
             let bytes = item.1.record_bytes();
             if part_bytes + bytes > MOVES_BYTES && !part.is_empty() {
-                self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
+                self.commit_part(&part, part_bytes)?;
                 part.clear();
                 part_bytes = 0;
             }
@@ -390,9 +408,15 @@ impl Recycler {
             part.push(item);
         }
         if !part.is_empty() {
-            self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
+            self.commit_part(&part, part_bytes)?;
         }
         Ok(total)
+    }
+
+    fn commit_part(&self, part: &[(u64, Record<'_>)], bytes: usize) -> Result<()> {
+        let log = &self.engine.log;
+        let commit = || log.commit(Committer::Recycler, part, 0, || Ok(()));
+        self.engine.flash_step(bytes, commit).map(drop)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.

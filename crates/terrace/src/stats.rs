@@ -26,6 +26,10 @@ pub struct Stats {
     pub reads: ReadStats,
     /// Copies of large objects on flash.
     pub heat: HeatStats,
+    /// What background work may have of the flash tier's device, and what it leaves to callers' reads.
+    pub flash_pace: PaceStats,
+    /// The same of the large tier's device.
+    pub large_pace: PaceStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -157,6 +161,25 @@ pub struct HeatStats {
     pub dropped_budget: u64,
     /// Promotions given up because flash had no room, or failed.
     pub dropped_no_room: u64,
+    /// Objects read ahead of a reader who goes through a group in order.
+    pub ahead_objects: u64,
+    /// Their bytes.
+    pub ahead_bytes: u64,
+    /// Reads answered by what was read ahead.
+    pub ahead_reads: u64,
+    /// Objects read ahead for which nobody came.
+    pub ahead_unused: u64,
+}
+
+/// How background work shares a device with callers' reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PaceStats {
+    /// Share of the device's time that background work may have at the moment, per mille.
+    pub share_per_mille: u32,
+    /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is not known.
+    pub slow_ns: u64,
+    /// Microseconds that background threads rested for callers, since open.
+    pub rested_us: u64,
 }
 
 /// Where reads were answered, since open.
@@ -172,6 +195,8 @@ pub struct ReadStats {
     pub flash_hits: u64,
     /// From copies on flash, or from what another reader was reading.
     pub copy_hits: u64,
+    /// From what was read ahead to RAM.
+    pub ahead_hits: u64,
     /// From the large space.
     pub block_hits: u64,
     /// No such object.

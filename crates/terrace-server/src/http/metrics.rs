@@ -72,6 +72,7 @@ impl Collector for Figures {
         self.swept(&mut out)?;
         self.snapshots(&mut out)?;
         self.heat(&mut out)?;
+        self.paces(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -105,6 +106,7 @@ impl Figures {
             ("inline", reads.inline_hits),
             ("flash", reads.flash_hits),
             ("copy", reads.copy_hits),
+            ("ahead", reads.ahead_hits),
             ("block", reads.block_hits),
             ("none", reads.misses),
         ];
@@ -309,6 +311,34 @@ impl Figures {
             "Promotions given up since open",
             "cause",
             dropped,
+        )?;
+        out.counter(
+            "terrace_read_ahead_objects",
+            "Objects read ahead since open",
+            heat.ahead_objects,
+        )?;
+        out.counter("terrace_read_ahead_bytes", "Their bytes", heat.ahead_bytes)?;
+        out.counter(
+            "terrace_read_ahead_unused",
+            "Objects read ahead since open for which nobody came",
+            heat.ahead_unused,
+        )
+    }
+
+    /// What background work may have of the devices.
+    fn paces(&self, out: &mut Out<'_>) -> fmt::Result {
+        let paces = [("flash", self.0.flash_pace), ("large", self.0.large_pace)];
+        out.gauges(
+            "terrace_background_share_per_mille",
+            "Share of the device's time that background work may have",
+            "tier",
+            paces.map(|(tier, pace)| (tier, u64::from(pace.share_per_mille))),
+        )?;
+        out.counters(
+            "terrace_background_rest_microseconds",
+            "Time that background work rested for callers' reads since open",
+            "tier",
+            paces.map(|(tier, pace)| (tier, pace.rested_us)),
         )
     }
 

@@ -8,7 +8,7 @@ use crate::{
     Error, Result,
     io::{AlignedBuffer, PAGE_BYTES},
 };
-use std::sync::OnceLock;
+use std::{io, sync::OnceLock};
 
 /// A segment's bytes, read at once.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl FoundFrame<'_> {
 }
 
 /// Bytes per read request.
-const READ_BYTES: usize = 4 << 20;
+const READ_BYTES: usize = 1 << 20;
 
 impl SegmentImage {
     /// Reads a segment.
@@ -49,13 +49,23 @@ impl SegmentImage {
     /// # Errors
     /// The device's.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
+        Self::read_in_steps(segment, segment_bytes, |_, read| read())
+    }
+
+    /// The same, each request by way of `step`, which is told how long it is.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read_in_steps(
+        segment: &Segment,
+        segment_bytes: u64,
+        step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
+    ) -> Result<Self> {
         #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
         let mut bytes = AlignedBuffer::zeroed(segment_bytes as usize);
         let mut at = 0;
         for part in bytes.chunks_mut(READ_BYTES) {
-            segment
-                .file
-                .read_exact_at(part, at)
+            step(part.len(), &mut || segment.file.read_exact_at(part, at))
                 .map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))?;
             at += part.len() as u64;
         }

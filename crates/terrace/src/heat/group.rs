@@ -1,5 +1,7 @@
 //! What a key's group is, and where in the group the key stands.
 
+use std::ops::Range;
+
 /// What part of a key names its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupRule {
@@ -35,21 +37,39 @@ impl GroupRule {
 /// no part of it unless there are digits nowhere else.
 #[must_use]
 pub fn ordinal(name: &[u8]) -> Option<u64> {
+    parse(&name[number(name)?])
+}
+
+/// The name that comes next in the order: `seg-0013.ts` after `seg-0012.ts`, `10.mp4` after `9.mp4`.
+#[must_use]
+pub fn successor(name: &[u8]) -> Option<Vec<u8>> {
+    let place = number(name)?;
+    let next = parse(&name[place.clone()])?.checked_add(1)?;
+    let digits = format!("{next:0width$}", width = place.len());
+    Some([&name[..place.start], digits.as_bytes(), &name[place.end..]].concat())
+}
+
+/// Where in a name the digits of its ordinal are.
+fn number(name: &[u8]) -> Option<Range<usize>> {
     let stem = name
         .iter()
         .rposition(|byte| *byte == b'.')
         .map_or(name, |dot| &name[..dot]);
-    last_number(stem).or_else(|| last_number(name))
+    last_digits(stem).or_else(|| last_digits(name))
 }
 
-fn last_number(text: &[u8]) -> Option<u64> {
+fn last_digits(text: &[u8]) -> Option<Range<usize>> {
     let end = text.iter().rposition(u8::is_ascii_digit)? + 1;
     let start = text[..end]
         .iter()
         .rposition(|byte| !byte.is_ascii_digit())
         .map_or(0, |at| at + 1);
-    // More digits than that count nothing.
-    std::str::from_utf8(&text[start..end]).ok()?.parse().ok()
+    Some(start..end)
+}
+
+/// More digits than that count nothing.
+fn parse(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -77,5 +97,16 @@ mod tests {
         assert_eq!(ordinal(b"cover.jpg"), None);
         assert_eq!(ordinal(b"99999999999999999999999"), None);
         assert_eq!(ordinal(b""), None);
+    }
+
+    #[test]
+    fn successors() {
+        let next = |name: &[u8]| successor(name).map(|name| String::from_utf8_lossy(&name).into_owned());
+        assert_eq!(next(b"seg-0012.ts").as_deref(), Some("seg-0013.ts"));
+        assert_eq!(next(b"seg-0999.ts").as_deref(), Some("seg-1000.ts"));
+        assert_eq!(next(b"9.mp4").as_deref(), Some("10.mp4"));
+        assert_eq!(next(b"part.099").as_deref(), Some("part.100"));
+        assert_eq!(next(b"cover.jpg"), None);
+        assert_eq!(next(b"18446744073709551615"), None);
     }
 }

@@ -29,8 +29,8 @@ struct Head {
 pub(super) struct Heads(Vec<Head>);
 
 impl Heads {
-    /// The object with this number was read.
-    pub(super) fn read(&mut self, ordinal: u64, now: f64) {
+    /// The object with this number was read. Returns how many in order its reader has read up to it; 0 if this one was read before.
+    pub(super) fn read(&mut self, ordinal: u64, now: f64) -> u32 {
         self.0.retain(|head| !head.is_gone(now));
         // The one that comes from nearest before; a reader may skip one, and may ask for one twice.
         let moved = self
@@ -48,8 +48,9 @@ impl Heads {
                 head.run += 1;
                 head.ordinal = ordinal;
                 head.moved_at = now;
+                return head.run;
             }
-            return;
+            return 0;
         }
         if self.0.len() >= HEADS_MAX {
             let oldest = self
@@ -67,6 +68,7 @@ impl Heads {
             moved_at: now,
             rest: REST_FIRST,
         });
+        1
     }
 
     /// After how many reads of the store the next head will be at this number; `None` if none is behind it.
@@ -125,8 +127,15 @@ mod tests {
     #[test]
     fn one_read_is_no_reader() {
         let mut heads = Heads::default();
-        heads.read(3, 0.0);
+        assert_eq!(heads.read(3, 0.0), 1);
         assert_eq!(heads.reads_until(5, 1.0), None);
+    }
+
+    #[test]
+    fn a_run_counts_what_was_read_in_order() {
+        let mut heads = Heads::default();
+        let runs: Vec<u32> = [7, 8, 8, 10, 3].into_iter().map(|ordinal| heads.read(ordinal, 1.0)).collect();
+        assert_eq!(runs, [1, 2, 0, 3, 1]);
     }
 
     #[test]

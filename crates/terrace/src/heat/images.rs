@@ -12,7 +12,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -29,6 +29,10 @@ pub(super) struct Image {
     pub key: Arc<[u8]>,
     /// How many bytes it will have.
     pub slice_bytes: usize,
+    /// It is read before anybody asked for it.
+    pub is_ahead: bool,
+    /// A caller has read it to its end.
+    was_read: AtomicBool,
     filling: Mutex<Filling>,
     progress: Condvar,
 }
@@ -75,6 +79,16 @@ impl Image {
         self.filled() == self.slice_bytes
     }
 
+    /// A caller has read it to its end.
+    pub fn set_read(&self) {
+        self.was_read.store(true, Ordering::Release);
+    }
+
+    /// Whether [`Image::set_read`] was called.
+    pub fn was_read(&self) -> bool {
+        self.was_read.load(Ordering::Acquire)
+    }
+
     /// Hands the bytes to `use_bytes`.
     pub fn with_bytes<T>(&self, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
         use_bytes(&self.filling.lock().bytes)
@@ -118,6 +132,11 @@ impl Images {
         self.bytes_max > 0
     }
 
+    /// Nothing is read ahead that would bring [`Images::bytes`] above this.
+    pub const fn ahead_bytes_max(&self) -> u64 {
+        self.bytes_max / 2
+    }
+
     /// Bytes promised to images.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -131,13 +150,18 @@ impl Images {
         self.table.lock().get(&slice).map(Arc::clone)
     }
 
-    /// The image of a slice, or a new one that the caller fills.
-    pub fn join(&self, slice: Slice, slice_bytes: usize, key: &Arc<[u8]>) -> Joined {
+    /// The image of a slice, or a new one that the caller fills. Those that are read ahead have half of the room.
+    pub fn join(&self, slice: Slice, slice_bytes: usize, key: &Arc<[u8]>, is_ahead: bool) -> Joined {
         let mut table = self.table.lock();
         if let Some(image) = table.get(&slice) {
             return Joined::There(Arc::clone(image));
         }
-        if self.bytes() + slice_bytes as u64 > self.bytes_max {
+        let room = if is_ahead {
+            self.ahead_bytes_max()
+        } else {
+            self.bytes_max
+        };
+        if self.bytes() + slice_bytes as u64 > room {
             return Joined::Full;
         }
         self.bytes.fetch_add(slice_bytes as u64, Ordering::Relaxed);
@@ -145,6 +169,8 @@ impl Images {
             slice,
             key: Arc::clone(key),
             slice_bytes,
+            is_ahead,
+            was_read: AtomicBool::new(false),
             filling: Mutex::default(),
             progress: Condvar::new(),
         });
@@ -202,7 +228,7 @@ mod tests {
     }
 
     fn fill(images: &Images, slice: Slice, bytes: usize) -> Arc<Image> {
-        match images.join(slice, bytes, &key()) {
+        match images.join(slice, bytes, &key(), false) {
             Joined::Fill(image) => image,
             _ => panic!("there is room"),
         }
@@ -212,7 +238,7 @@ mod tests {
     fn one_fills_and_others_follow() {
         let images = Images::new(1 << 20);
         let image = fill(&images, SLICE, 8192);
-        let Joined::There(other) = images.join(SLICE, 8192, &key()) else {
+        let Joined::There(other) = images.join(SLICE, 8192, &key(), false) else {
             panic!("it is being filled")
         };
         let follower = std::thread::spawn(move || {
@@ -243,14 +269,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_ahead_has_half_of_the_room() {
+        let images = Images::new(20_000);
+        let other = |block| Slice { block, ..SLICE };
+        assert!(matches!(images.join(other(1), 8192, &key(), true), Joined::Fill(image) if image.is_ahead));
+        assert!(matches!(images.join(other(2), 8192, &key(), true), Joined::Full));
+        assert!(matches!(images.join(other(2), 8192, &key(), false), Joined::Fill(_)));
+    }
+
+    #[test]
     fn room_is_bounded_and_comes_back() {
         let images = Images::new(10_000);
         let first = fill(&images, SLICE, 8192);
         let other = Slice { block: 2, ..SLICE };
-        assert!(matches!(images.join(other, 4096, &key()), Joined::Full));
+        assert!(matches!(images.join(other, 4096, &key(), false), Joined::Full));
         images.drop_image(&first);
         images.drop_image(&first);
         assert_eq!(images.bytes(), 0);
-        assert!(matches!(images.join(other, 8192, &key()), Joined::Fill(_)));
+        assert!(matches!(images.join(other, 8192, &key(), false), Joined::Fill(_)));
     }
 }

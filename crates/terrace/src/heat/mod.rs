@@ -6,8 +6,10 @@
 //!
 //! The way of a copy: a reader reads a block (`near`), and what it reads is gathered as an image in RAM, from which others who
 //! want the same object are served meanwhile (`images`). If the object is worth it (`popularity`) the image is queued, and a
-//! thread writes it to a segment (`promote`), where readers then find it (`copies`).
+//! thread writes it to a segment (`promote`), where readers then find it (`copies`). Who reads a group in order has the next
+//! object read to RAM before he asks (`ahead`).
 
+mod ahead;
 mod contents;
 mod copies;
 mod group;
@@ -20,15 +22,23 @@ mod promote;
 mod simulation;
 mod sketch;
 
+pub use ahead::read_ahead;
 pub use group::GroupRule;
 pub use near::{NearReader, Source};
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
 
-use crate::{HeatStats, Options};
+use crate::{HeatStats, Options, pace::Paces};
+use ahead::Ahead;
 use copies::Copies;
 use images::Images;
 use popularity::Popularity;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
 
 /// Longest part of an extent that is one image, in bytes.
 pub const SLICE_BYTES: u64 = 8 << 20;
@@ -52,6 +62,8 @@ pub struct Heat {
     popularity: Popularity,
     images: Images,
     copies: Copies,
+    ahead: Ahead,
+    paces: Arc<Paces>,
     counters: Counters,
     /// The log needs even the segments that are being written.
     must_seal: AtomicBool,
@@ -70,6 +82,10 @@ struct Counters {
     dropped_full: AtomicU64,
     dropped_budget: AtomicU64,
     dropped_no_room: AtomicU64,
+    ahead_objects: AtomicU64,
+    ahead_bytes: AtomicU64,
+    ahead_reads: AtomicU64,
+    ahead_unused: AtomicU64,
 }
 
 fn count(counter: &AtomicU64, amount: u64) {
@@ -79,19 +95,31 @@ fn count(counter: &AtomicU64, amount: u64) {
 impl Heat {
     /// Nothing is known, nothing is copied.
     #[must_use]
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &Options, paces: Arc<Paces>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
+            ahead: Ahead::default(),
+            paces,
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),
         }
     }
 
-    /// The store closes: the thread that waits for something to copy shall see it.
+    /// The store closes: the threads that wait for something to copy or to read ahead shall see it.
     pub fn wake(&self) {
         self.images.wake();
+        self.ahead.wake();
+    }
+
+    /// Reads a part of a copy for a caller.
+    fn read_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> io::Result<Option<()>> {
+        if !self.copies.has(slice) {
+            return Ok(None);
+        }
+        let _read = self.paces.flash.read();
+        self.copies.read(slice, from, out)
     }
 
     /// A picture.
@@ -116,6 +144,10 @@ impl Heat {
             dropped_full: load(&counters.dropped_full),
             dropped_budget: load(&counters.dropped_budget),
             dropped_no_room: load(&counters.dropped_no_room),
+            ahead_objects: load(&counters.ahead_objects),
+            ahead_bytes: load(&counters.ahead_bytes),
+            ahead_reads: load(&counters.ahead_reads),
+            ahead_unused: load(&counters.ahead_unused),
         }
     }
 }

@@ -2,7 +2,9 @@
 //! is read of the block all the same.
 
 use super::{
-    COPY_BYTES_MIN, Heat, SLICE_BYTES, Slice, count,
+    COPY_BYTES_MIN, Heat, SLICE_BYTES, Slice,
+    ahead::RUN_MIN,
+    count,
     images::{Image, Joined},
     popularity::Worth,
 };
@@ -16,12 +18,14 @@ use std::sync::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Source {
-    /// An image in RAM.
+    /// An image in RAM, because somebody else reads the same.
     Ram = 1,
     /// A copy on flash.
     Copy = 2,
+    /// An image in RAM that was read ahead.
+    Ahead = 3,
     /// The block.
-    Block = 3,
+    Block = 4,
 }
 
 /// One reader of one extent. Positions count from the page in which the extent begins.
@@ -41,6 +45,8 @@ pub struct NearReader {
     /// Copies are not to be trusted any more.
     avoids_copies: AtomicBool,
     farthest: AtomicU8,
+    /// Nobody has asked for it yet.
+    is_ahead: bool,
 }
 
 impl NearReader {
@@ -57,18 +63,57 @@ impl NearReader {
         if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
             return None;
         }
-        Some(Self {
+        let seen = heat.popularity.read(key, value_bytes);
+        if seen.run >= RUN_MIN
+            && let Some(next) = heat.popularity.successor(key)
+        {
+            heat.ahead.want(next.into());
+        }
+        Some(Self::new(heat, key, block, offset, extent_bytes, seen.worth, false))
+    }
+
+    /// Begins to read an object ahead of its reader. `None` if that is of no use: it is near, or of more than one slice.
+    #[must_use]
+    pub fn begin_ahead(
+        heat: &Arc<Heat>,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<Self> {
+        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&extent_bytes) {
+            return None;
+        }
+        let worth = heat.popularity.worth(key, value_bytes);
+        let reader = Self::new(heat, key, block, offset, extent_bytes, worth, true);
+        let slice = reader.slice(0);
+        let is_near = heat.copies.has(slice) || heat.images.find(slice).is_some();
+        (!is_near).then_some(reader)
+    }
+
+    fn new(
+        heat: &Arc<Heat>,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        worth: Worth,
+        is_ahead: bool,
+    ) -> Self {
+        Self {
+            heat: Arc::clone(heat),
             block,
             offset,
             extent_bytes,
-            worth: heat.popularity.read(key, value_bytes),
-            heat: Arc::clone(heat),
             key: key.into(),
+            worth,
             filling: Mutex::default(),
             used_copy: AtomicBool::new(false),
             avoids_copies: AtomicBool::new(false),
             farthest: AtomicU8::new(0),
-        })
+            is_ahead,
+        }
     }
 
     fn slice(&self, position: u64) -> Slice {
@@ -105,7 +150,7 @@ impl NearReader {
             return false;
         }
         let image = if from == 0 {
-            match self.heat.images.join(slice, self.slice_bytes(slice), &self.key) {
+            match self.join(slice) {
                 Joined::There(image) => Some(image),
                 Joined::Fill(image) => {
                     self.give_up();
@@ -122,12 +167,32 @@ impl NearReader {
         } else {
             self.heat.images.find(slice)
         };
-        let found = image.is_some_and(|image| image.read(from, out));
-        if found {
+        image.is_some_and(|image| self.reads_image(&image, from, out))
+    }
+
+    fn join(&self, slice: Slice) -> Joined {
+        let images = &self.heat.images;
+        images.join(slice, self.slice_bytes(slice), &self.key, self.is_ahead)
+    }
+
+    fn reads_image(&self, image: &Arc<Image>, from: usize, out: &mut [u8]) -> bool {
+        if !image.read(from, out) {
+            return false;
+        }
+        if image.is_ahead {
+            self.came_from(Source::Ahead);
+            count(&self.heat.counters.ahead_reads, 1);
+            if from + out.len() == image.slice_bytes {
+                image.set_read();
+                if self.heat.ahead.release(image) {
+                    self.heat.images.drop_image(image);
+                }
+            }
+        } else {
             self.came_from(Source::Ram);
             count(&self.heat.counters.image_reads, 1);
         }
-        found
+        true
     }
 
     fn reads_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> bool {
@@ -135,7 +200,7 @@ impl NearReader {
             return false;
         }
         // A device that fails to read a copy may still be able to read the block.
-        let found = matches!(self.heat.copies.read(slice, from, out), Ok(Some(())));
+        let found = matches!(self.heat.read_copy(slice, from, out), Ok(Some(())));
         if found {
             self.used_copy.store(true, Ordering::Relaxed);
         }
@@ -168,8 +233,7 @@ impl NearReader {
         let mut filling = self.filling.lock();
         if from == 0 && filling.as_ref().is_none_or(|image| image.slice != slice) {
             // Reached by a read over the border of two slices.
-            let joined = self.heat.images.join(slice, self.slice_bytes(slice), &self.key);
-            if let Joined::Fill(image) = joined
+            if let Joined::Fill(image) = self.join(slice)
                 && let Some(before) = filling.replace(image)
             {
                 self.heat.images.drop_image(&before);
@@ -188,6 +252,8 @@ impl NearReader {
         let Some(image) = filling.take() else { return };
         if is_in_order && self.worth != Worth::None && !self.heat.copies.has(slice) {
             self.heat.images.enqueue(image);
+        } else if is_in_order && self.is_ahead {
+            self.heat.keep_ahead(image);
         } else {
             self.heat.images.drop_image(&image);
         }
@@ -206,7 +272,7 @@ impl NearReader {
     /// The farthest that anything read so far came from.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
-        [Source::Ram, Source::Copy, Source::Block]
+        [Source::Ram, Source::Copy, Source::Ahead, Source::Block]
             .into_iter()
             .find(|source| *source as u8 == self.farthest.load(Ordering::Relaxed))
     }

@@ -16,7 +16,7 @@
 //! Everything here may be wrong or lost at any time: it costs hits, never data.
 
 use super::{
-    group::{GroupRule, ordinal},
+    group::{GroupRule, ordinal, successor},
     heads::Heads,
     sketch::Sketch,
 };
@@ -49,6 +49,15 @@ pub enum Worth {
     Settled,
     /// Somebody who reads its group in order will come by.
     Passing,
+}
+
+/// What a read told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What copying the object is worth.
+    pub worth: Worth,
+    /// How many objects of its group the reader has read in order, this one included; 0 if that cannot be said.
+    pub run: u32,
 }
 
 /// A group that should be measured: how many objects it has, and bytes in the large space.
@@ -114,8 +123,8 @@ impl Popularity {
         }
     }
 
-    /// Counts a read of an object. Returns what copying it would be worth.
-    pub fn read(&self, key: &[u8], bytes: u64) -> Worth {
+    /// Counts a read of an object.
+    pub fn read(&self, key: &[u8], bytes: u64) -> Seen {
         let prefix = self.rule.group(key);
         let hash = key_hash(prefix);
         let state = &mut *self.state.lock();
@@ -125,20 +134,18 @@ impl Popularity {
             state.rank();
         }
         let (now, half_life) = (state.now, state.half_life);
+        let ordinal = ordinal(&key[prefix.len()..]);
+        let run;
         if let Some(group) = state.groups.get_mut(&hash) {
             group.score = group.decayed(now, half_life) + 1.0;
             group.counted_at = now;
-            if let Some(ordinal) = ordinal(&key[prefix.len()..]) {
-                group.heads.read(ordinal, now);
-            }
+            run = ordinal.map_or(0, |ordinal| group.heads.read(ordinal, now));
         } else {
             if state.groups.len() >= GROUPS_MAX {
                 state.forget();
             }
             let mut heads = Heads::default();
-            if let Some(ordinal) = ordinal(&key[prefix.len()..]) {
-                heads.read(ordinal, now);
-            }
+            run = ordinal.map_or(0, |ordinal| heads.read(ordinal, now));
             let group = Group {
                 prefix: prefix.into(),
                 score: 1.0,
@@ -150,7 +157,16 @@ impl Popularity {
             state.groups.insert(hash, group);
             state.unmeasured.push(hash);
         }
-        state.worth(hash, key, prefix.len(), bytes)
+        let worth = state.worth(hash, key, prefix.len(), bytes);
+        Seen { worth, run }
+    }
+
+    /// The key that its readers, if they go in order, will read after this one.
+    #[must_use]
+    pub fn successor(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let prefix = self.rule.group(key);
+        let name = successor(&key[prefix.len()..])?;
+        Some([prefix, &name].concat())
     }
 
     /// What copying an object is worth; counts nothing.

@@ -81,11 +81,16 @@ impl Promoter {
                 continue;
             };
             self.budget.earn();
-            if let Err(error) = self.promote(&image) {
+            let has_copy = self.promote(&image).unwrap_or_else(|error| {
                 tracing::warn!(%error, "a copy could not be written");
                 count(&self.heat.counters.dropped_no_room, 1);
+                false
+            });
+            if image.is_ahead && !has_copy {
+                self.heat.keep_ahead(image);
+            } else {
+                self.heat.images.drop_image(&image);
             }
-            self.heat.images.drop_image(&image);
         }
         self.seal_open();
     }
@@ -210,16 +215,20 @@ impl Promoter {
         self.heat.popularity.measured(&group, objects, bytes);
     }
 
-    fn promote(&mut self, image: &Image) -> Result<()> {
+    /// Returns whether there is a copy now.
+    fn promote(&mut self, image: &Image) -> Result<bool> {
+        if self.heat.copies.has(image.slice) {
+            return Ok(true);
+        }
         // It may have been promoted, or lost its worth, while it was queued.
         let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= self.segment_data_bytes();
-        if worth == Worth::None || !fits || self.heat.copies.has(image.slice) {
-            return Ok(());
+        if worth == Worth::None || !fits {
+            return Ok(false);
         }
         if !self.budget.spend(image.slice_bytes as u64) {
             count(&self.heat.counters.dropped_budget, 1);
-            return Ok(());
+            return Ok(false);
         }
         let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
         if written {
@@ -228,7 +237,7 @@ impl Promoter {
         } else {
             count(&self.heat.counters.dropped_no_room, 1);
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Writes a copy. `false` if there is no room and none can be made.
@@ -336,7 +345,9 @@ impl Promoter {
             }
             buffer.clear();
             buffer.set_len(copy.bytes as usize);
-            let read = segment.read_exact_at(&mut buffer, copy.at);
+            let read = self
+                .engine
+                .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
             let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
             if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
                 continue;
@@ -436,18 +447,16 @@ fn write_contents(engine: &Engine, open: &OpenSegment) -> Result<()> {
         .map_err(|error| Error::io(format!("write the contents of segment {:08x}", open.number), &error))
 }
 
-/// Writes in chunks, each after the reads that are under way.
+/// Writes in chunks, and lets callers' reads go first.
 fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Result<()> {
     let mut buffer = AlignedBuffer::with_capacity(CHUNK_BYTES);
     for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
-        engine.let_reads_go_first();
         buffer.clear();
         buffer.extend_from_slice(chunk);
         buffer.pad_to_page();
         let chunk_at = at + (number * CHUNK_BYTES) as u64;
-        segment
-            .file
-            .write_all_at(&buffer, chunk_at)
+        engine
+            .flash_step(buffer.len(), || segment.file.write_all_at(&buffer, chunk_at))
             .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
     }
     Ok(())
@@ -499,15 +508,5 @@ impl Budget {
 impl std::fmt::Debug for Promoter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Promoter").finish_non_exhaustive()
-    }
-}
-
-impl Engine {
-    /// Waits while callers read from flash, for a moment at most.
-    pub(crate) fn let_reads_go_first(&self) {
-        let until = Instant::now() + Duration::from_millis(5);
-        while self.metrics.flash_reads_under_way.load(Ordering::Relaxed) > 0 && Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(100));
-        }
     }
 }

@@ -209,7 +209,7 @@ fn simulate(exponent: f64, share: f64, warm_up: usize, measured: usize) -> Outco
             (reads, hits, written_before) = (0, 0, Some(segments.written));
         }
         let object = sessions.next_read();
-        let worth = popularity.read(&segments.keys[object], PART_BYTES);
+        let worth = popularity.read(&segments.keys[object], PART_BYTES).worth;
         while let Some(group) = popularity.unmeasured() {
             popularity.measured(&group, PARTS as u64, PARTS as u64 * PART_BYTES);
         }

@@ -44,18 +44,24 @@ impl LargeSpace {
             check_lengths(item.key, item.attributes, Some(item.value.len() as u64))?;
         }
         let mut values = Vec::with_capacity(items.len());
-        let mut rest = items;
-        while !rest.is_empty() {
-            let (count, bytes) = region(rest);
-            let (now, later) = rest.split_at(count);
-            if let Err(error) = self.space.write_region(now, bytes, &mut values) {
+        for now in regions(items) {
+            if let Err(error) = self.space.write_region(now, region(now).1, &mut values) {
                 values.iter().for_each(|value| self.abandoned(value));
                 return Err(error);
             }
-            rest = later;
         }
         Ok(values)
     }
+}
+
+/// Divides items into those of one region each: what is written in one burst.
+pub fn regions<'a, 'b>(items: &'a [DestageItem<'b>]) -> impl Iterator<Item = &'a [DestageItem<'b>]> {
+    let mut rest = items;
+    std::iter::from_fn(move || {
+        let (now, later) = rest.split_at(region(rest).0);
+        rest = later;
+        (!now.is_empty()).then_some(now)
+    })
 }
 
 fn record_bytes(item: &DestageItem<'_>) -> u64 {

@@ -33,7 +33,7 @@ mod tests;
 mod writer;
 
 pub use account::{decode_accounting, encode_accounting};
-pub use destage::DestageItem;
+pub use destage::{DestageItem, regions};
 pub use image::HeldBlock;
 pub use reader::ValueReader;
 pub use scan::{BlockScan, ScannedExtent};
@@ -43,6 +43,7 @@ use crate::{
     Error, Result, Tier,
     heat::Heat,
     io::{Disk, DiskFile, OpenMode},
+    pace::Paces,
 };
 use block::Block;
 use format::RecordKind;
@@ -182,6 +183,8 @@ struct Space {
     buffers: Arc<Buffers>,
     /// What is nearer than the blocks.
     heat: OnceLock<Arc<Heat>>,
+    /// What callers' reads take is told to these.
+    paces: OnceLock<Arc<Paces>>,
     queue: WriteQueue,
     counters: Counters,
 }
@@ -201,9 +204,10 @@ impl LargeSpace {
         recover::open(disk, options)
     }
 
-    /// From now on reads for callers count, and use copies that are nearer.
-    pub fn attach(&self, heat: Arc<Heat>) {
+    /// From now on reads for callers count, are timed, and use copies that are nearer.
+    pub fn attach(&self, heat: Arc<Heat>, paces: Arc<Paces>) {
         let _ = self.space.heat.set(heat);
+        let _ = self.space.paces.set(paces);
     }
 
     /// Makes a value durable, waiting for its write if that is not done. Values that finish together share one sync.

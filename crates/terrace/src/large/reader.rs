@@ -69,6 +69,7 @@ impl LargeSpace {
             window_start: 0,
             chunks_ahead: 1,
             near: None,
+            is_callers: false,
         })
     }
 
@@ -78,11 +79,31 @@ impl LargeSpace {
     /// As [`LargeSpace::open_value`].
     pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
+        reader.is_callers = true;
         if let Some(heat) = self.space.heat.get() {
-            let pages = (offset + extent_bytes).next_multiple_of(PAGE) - offset / PAGE * PAGE;
+            let pages = page_bytes(offset, extent_bytes);
             reader.near = NearReader::begin(heat, key, block, offset, pages, length);
         }
         Ok(reader)
+    }
+
+    /// The same to read the value before anybody has asked for it. `None` if that is of no use.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::open_value`].
+    pub fn open_ahead(
+        &self,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        length: u64,
+    ) -> Result<Option<ValueReader>> {
+        let mut reader = self.open_value(block, offset, extent_bytes, length)?;
+        let pages = page_bytes(offset, extent_bytes);
+        let heat = self.space.heat.get();
+        reader.near = heat.and_then(|heat| NearReader::begin_ahead(heat, key, block, offset, pages, length));
+        Ok(reader.near.is_some().then_some(reader))
     }
 }
 
@@ -94,6 +115,11 @@ impl LargeSpace {
     pub fn read_all(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<Bytes> {
         self.open_value(block, offset, extent_bytes, length)?.read_all(key)
     }
+}
+
+/// Bytes of the pages in which an extent lies.
+fn page_bytes(offset: u64, extent_bytes: u64) -> u64 {
+    (offset + extent_bytes).next_multiple_of(PAGE) - offset / PAGE * PAGE
 }
 
 fn corrupt(place: Place, reason: &str) -> Error {
@@ -120,6 +146,8 @@ pub struct ValueReader {
     chunks_ahead: u64,
     /// What may be nearer than the block.
     near: Option<NearReader>,
+    /// A caller waits for what is read.
+    is_callers: bool,
 }
 
 impl ValueReader {
@@ -129,11 +157,10 @@ impl ValueReader {
         self.length
     }
 
-    /// Whether everything read so far came from something nearer than the block.
+    /// The farthest that anything read so far came from; `None` if that was not looked at.
     #[must_use]
-    pub fn was_near(&self) -> bool {
-        let source = self.near.as_ref().and_then(NearReader::source);
-        source.is_some_and(|source| source < Source::Block)
+    pub fn source(&self) -> Option<Source> {
+        self.near.as_ref().and_then(NearReader::source)
     }
 
     /// Reads and verifies the record header: key, attributes, ticket.
@@ -310,9 +337,12 @@ impl ValueReader {
         if self.near.as_ref().is_some_and(|near| near.read(position, buffer)) {
             return self.usize(start - page_start);
         }
+        let pace = self.space.paces.get().filter(|_| self.is_callers);
+        let timed = pace.map(|paces| paces.large.read());
         self.file
             .read_exact_at(buffer, page_start)
             .map_err(|error| self.io_error(&error))?;
+        drop(timed);
         if let Some(near) = &self.near {
             near.gather(position, buffer);
         }

@@ -73,6 +73,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     let queue = WriteQueue::start(Arc::clone(&buffers), options.read_only)?;
     let space = Space {
         heat: OnceLock::new(),
+        paces: OnceLock::new(),
         disk,
         options,
         blocks: RwLock::new(blocks),

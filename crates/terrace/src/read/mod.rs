@@ -25,6 +25,7 @@ use crate::{
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
+    heat::Source,
     index::{Entry, Home},
     key_hash,
     large::ValueReader,
@@ -81,10 +82,10 @@ pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
 /// Counts where a value of the large space was found, by what was read of it so far.
 fn count_large_hit(engine: &Engine, reader: &ValueReader) {
     let metrics = &engine.metrics;
-    count(if reader.was_near() {
-        &metrics.copy_hits
-    } else {
-        &metrics.block_hits
+    count(match reader.source() {
+        Some(Source::Ram | Source::Copy) => &metrics.copy_hits,
+        Some(Source::Ahead) => &metrics.ahead_hits,
+        Some(Source::Block) | None => &metrics.block_hits,
     });
 }
 
@@ -223,11 +224,11 @@ fn read_flash(
             value: cached.value,
         }));
     }
-    engine.metrics.flash_reads_under_way.fetch_add(1, Ordering::Relaxed);
+    let read = engine.paces.flash.read();
     let outcome = read_record(segments, address, expected_bytes, |record| {
         wanted(record).then(|| hit(record))
     });
-    engine.metrics.flash_reads_under_way.fetch_sub(1, Ordering::Relaxed);
+    drop(read);
     let (found, device_reads) = outcome?;
     engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
     let Found::Record(Some(hit)) = found else {

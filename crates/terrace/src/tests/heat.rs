@@ -182,6 +182,83 @@ fn repair_passes_over_copies() {
 }
 
 #[test]
+fn who_reads_in_order_finds_the_next_object_in_ram() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(8));
+    let store = Store::open(Options {
+        // No copies: what is read ahead stays in RAM.
+        promotion_bytes_per_day: Some(0),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    for part in 0..PARTS {
+        assert!(store.get(key(part)).unwrap().unwrap().value == bytes(1 + part, PART_BYTES));
+        // From the third on it is clear that somebody reads in order.
+        let ahead = part.saturating_sub(1).min(PARTS - 3);
+        let until = Instant::now() + Duration::from_secs(20);
+        while store.stats().heat.ahead_objects < ahead {
+            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().heat);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let stats = store.stats();
+    assert_eq!((stats.reads.block_hits, stats.reads.ahead_hits), (3, PARTS - 3), "{stats:?}");
+    assert_eq!((stats.reads.copy_hits, stats.heat.ahead_unused), (0, 0));
+    assert_eq!(stats.heat.ahead_objects, PARTS - 3, "nothing behind the end");
+    // A range and a stream are served as well.
+    for part in [0, 1, 2] {
+        store.get(key(part)).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.stats().heat.ahead_objects < PARTS - 2 {
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+    let hits = store.stats().reads.ahead_hits;
+    let mut streamed = Vec::new();
+    std::io::copy(&mut store.reader(key(3)).unwrap().unwrap(), &mut streamed).unwrap();
+    assert!(streamed == bytes(4, PART_BYTES));
+    assert_eq!(store.stats().reads.ahead_hits, hits + 1);
+}
+
+#[test]
+fn who_does_not_read_in_order_has_nothing_read_ahead() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(9));
+    let store = Store::open(Options {
+        promotion_bytes_per_day: Some(0),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    for part in [5, 0, 4, 1, 7, 3] {
+        store.get(key(part)).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let stats = store.stats();
+    assert_eq!((stats.heat.ahead_objects, stats.reads.ahead_hits), (0, 0));
+}
+
+#[test]
+fn what_is_read_ahead_and_overwritten_is_not_seen() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(10));
+    let store = Store::open(Options {
+        promotion_bytes_per_day: Some(0),
+        ..options(dir.path(), &flash)
+    })
+    .unwrap();
+    put_title(&store, 1);
+    for part in [0, 1, 2] {
+        store.get(key(part)).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.stats().heat.ahead_objects == 0 {
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+    store.put(key(3), bytes(300, PART_BYTES)).unwrap();
+    assert!(store.get(key(3)).unwrap().unwrap().value == bytes(300, PART_BYTES));
+    assert_eq!(store.stats().reads.ahead_hits, 0);
+}
+
+#[test]
 fn a_daily_budget_is_kept() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(6));
     let store = Store::open(Options {

@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device};
+use crate::{Bench, device, steady};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,16 +10,19 @@ use terrace::{Durability, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 6] = [
+pub const ALL: [(&str, Part); 9] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
     ("get", get),
     ("open", open),
     ("recycle", recycle),
+    ("overwrite", steady::overwrite),
+    ("reads-first", steady::reads_first),
+    ("churn", steady::churn),
 ];
 
-const BUFFERED: PutOptions = PutOptions {
+pub const BUFFERED: PutOptions = PutOptions {
     attributes: terrace::Attributes::new(),
     durability: Durability::Buffered,
     condition: terrace::Condition::None,
@@ -27,7 +30,7 @@ const BUFFERED: PutOptions = PutOptions {
 };
 
 /// Keys in no order, 16 bytes, the same for the same number.
-fn key(number: u64) -> [u8; 16] {
+pub fn key(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key[..8].copy_from_slice(&(mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9).to_be_bytes());
@@ -35,7 +38,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-fn value(length: usize) -> Vec<u8> {
+pub fn value(length: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     (0..length)
         .map(|_| {
@@ -47,7 +50,7 @@ fn value(length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn fresh(bench: &Bench, name: &str) -> (std::path::PathBuf, Options) {
+pub fn fresh(bench: &Bench, name: &str) -> (std::path::PathBuf, Options) {
     let dir = bench.dir.join(name);
     let _ = std::fs::remove_dir_all(&dir);
     let options = Options {
@@ -69,7 +72,7 @@ fn cpu_seconds() -> f64 {
     ticks / 100.0
 }
 
-fn resident_mib() -> f64 {
+pub fn resident_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status
         .lines()

@@ -1,0 +1,306 @@
+//! A store that has been in use for long: what overwriting costs, what reads notice of the background, whether anything leaks.
+
+use crate::{
+    Bench,
+    parts::{BUFFERED, fresh, key, resident_mib, value},
+};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+use terrace::{Options, Stats, Store};
+
+const GIB: u64 = 1 << 30;
+/// Readers beside the background work.
+const READERS: u64 = 4;
+
+/// Numbers that look random and are the same each time.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+fn flash_bytes(stats: &Stats) -> u64 {
+    let written = &stats.written;
+    written.flash_user_bytes
+        + written.flash_padding_bytes
+        + written.flash_reinserted_bytes
+        + written.index_bytes
+        + written.compaction_bytes
+        + written.copy_bytes
+}
+
+/// Overwrites in random order where the values fill 80 % of the flash log.
+pub fn overwrite(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Steady overwriting in random order, values filling 80 % of a flash log of 1 GiB; bytes written per user byte");
+    for length in [1024_usize, 8192] {
+        let (dir, options) = fresh(bench, "overwrite");
+        let capacity = (GIB as f64 * bench.scale.min(1.0)) as u64;
+        let options = Options {
+            flash_capacity_bytes: capacity.max(8 * options.segment_bytes),
+            ..options
+        };
+        let keys = options.flash_capacity_bytes * 8 / 10 / (length as u64 + 60);
+        let store = Store::open(options).unwrap();
+        let bytes = value(length);
+        let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+        for number in 0..keys {
+            store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+        }
+        let mut overwrite = |times: u64| {
+            for _ in 0..times * keys {
+                store.put_with(key(numbers.below(keys)), &bytes, &BUFFERED).unwrap();
+            }
+        };
+        overwrite(2);
+        let (before, start) = (store.stats(), Instant::now());
+        overwrite(4);
+        let (after, seconds) = (store.stats(), start.elapsed().as_secs_f64());
+        let user = (after.written.user_bytes - before.written.user_bytes) as f64;
+        let flash = (flash_bytes(&after) - flash_bytes(&before)) as f64 / user;
+        let destaged = (after.written.large_destaged_bytes - before.written.large_destaged_bytes) as f64 / user;
+        let reinserted = (after.written.flash_reinserted_bytes - before.written.flash_reinserted_bytes) as f64 / user;
+        let notes = format!(
+            "{reinserted:.2} of it reinserted; {destaged:.2} destaged to blocks; {:.0} puts/s",
+            4.0 * keys as f64 / seconds
+        );
+        bench
+            .report
+            .figure(&format!("{length} B, flash"), flash, "B/B", None, &notes);
+        drop(store);
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// What callers' flash reads notice of recycling, destaging, cleaning and promotion.
+pub fn reads_first(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs");
+    let (dir, options) = fresh(bench, "reads-first");
+    let store = Store::open(Options {
+        flash_capacity_bytes: 2 * GIB,
+        split_threshold_bytes: 16 << 20,
+        ..options
+    })
+    .unwrap();
+    let (hot, churned, large) = (400_000, 1_500_000, 2_000);
+    let (small_bytes, large_bytes) = (value(1024), value(512 << 10));
+    for number in 0..hot {
+        store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
+    }
+    for number in 0..large {
+        store.put_with(large_key(number), &large_bytes, &BUFFERED).unwrap();
+    }
+    store.flush().unwrap();
+    let seconds = Duration::from_secs_f64(10.0 * bench.scale.min(1.0));
+    // Twice, so that what the machine does is seen.
+    let idle = [latencies(&store, hot, seconds), latencies(&store, hot, seconds)];
+    let before = store.stats();
+    let is_over = AtomicBool::new(false);
+    let busy = std::thread::scope(|scope| {
+        // Small values at a rate that keeps the recycler busy, large ones so that blocks die, reads of large ones to be promoted.
+        scope.spawn(|| {
+            let mut numbers = Numbers(77);
+            at_rate(&is_over, 30_000.0, || {
+                let number = hot + numbers.below(churned);
+                store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
+            });
+        });
+        scope.spawn(|| {
+            let mut numbers = Numbers(78);
+            at_rate(&is_over, 60.0, || {
+                let number = numbers.below(large);
+                store.put_with(large_key(number), &large_bytes, &BUFFERED).unwrap();
+            });
+        });
+        scope.spawn(|| {
+            let mut numbers = Numbers(79);
+            at_rate(&is_over, 60.0, || {
+                store.get(large_key(numbers.below(large / 10))).unwrap();
+            });
+        });
+        // Until the log is being recycled.
+        let until = Instant::now() + Duration::from_secs(120);
+        while store.stats().log.segments_recycled < before.log.segments_recycled + 4 && Instant::now() < until {
+            // The hot values are read meanwhile, as they would be.
+            latencies(&store, hot, Duration::from_millis(500));
+        }
+        let busy = [latencies(&store, hot, seconds), latencies(&store, hot, seconds)];
+        is_over.store(true, Ordering::Relaxed);
+        busy
+    });
+    let after = store.stats();
+    let did = format!(
+        "{} segments recycled, {} MiB destaged, {} MiB of copies written; background share {} per mille, rested {:.1} s",
+        after.log.segments_recycled - before.log.segments_recycled,
+        (after.written.large_destaged_bytes - before.written.large_destaged_bytes) >> 20,
+        (after.written.copy_bytes - before.written.copy_bytes) >> 20,
+        after.flash_pace.share_per_mille,
+        (after.flash_pace.rested_us - before.flash_pace.rested_us) as f64 / 1e6,
+    );
+    for (share, name) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
+        let at = |run: &Vec<u32>| f64::from(run[((run.len() - 1) as f64 * share) as usize]);
+        let figures = [at(&idle[0]), at(&idle[1]), at(&busy[0]), at(&busy[1])];
+        let idle = f64::midpoint(figures[0], figures[1]);
+        let notes = format!(
+            "idle {:.0} and {:.0}, busy {:.0} and {:.0}; {did}",
+            figures[0], figures[1], figures[2], figures[3]
+        );
+        let busy = f64::midpoint(figures[2], figures[3]);
+        bench.report.figure(name, busy, "µs", Some(idle), &notes);
+    }
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+fn large_key(number: u64) -> String {
+    format!("large/{:03}/{number:06}", number / 50)
+}
+
+/// Calls `work` so many times a second, as far as it keeps up.
+fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
+    let start = Instant::now();
+    let mut done = 0_u64;
+    while !is_over.load(Ordering::Relaxed) {
+        work();
+        done += 1;
+        let due = Duration::from_secs_f64(done as f64 / rate);
+        if let Some(early) = due.checked_sub(start.elapsed())
+            && early > Duration::from_millis(1)
+        {
+            std::thread::sleep(early);
+        }
+    }
+}
+
+/// Latencies in microseconds of reads that were answered by flash, sorted.
+fn latencies(store: &Store, keys: u64, duration: Duration) -> Vec<u32> {
+    let start = Instant::now();
+    let mut all: Vec<u32> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                scope.spawn(move || {
+                    let mut numbers = Numbers(1_000 + reader);
+                    let mut own = Vec::new();
+                    while start.elapsed() < duration {
+                        let began = Instant::now();
+                        assert!(store.get(key(numbers.below(keys))).unwrap().is_some());
+                        own.push(u32::try_from(began.elapsed().as_micros()).unwrap());
+                    }
+                    own
+                })
+            })
+            .collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
+    });
+    all.sort_unstable();
+    all
+}
+
+/// A hundred times the flash tier is written; nothing may grow.
+pub fn churn(bench: &mut Bench) {
+    bench
+        .report
+        .heading("Churn: a hundred times a flash tier of 256 MiB, overwriting, deleting, reading");
+    let (dir, options) = fresh(bench, "churn");
+    let capacity = 256_u64 << 20;
+    let store = Store::open(Options {
+        flash_capacity_bytes: capacity,
+        segment_bytes: 8 << 20,
+        split_threshold_bytes: 16 << 20,
+        size_threshold_bytes: 64 << 10,
+        ..options
+    })
+    .unwrap();
+    let rounds = (10.0 * bench.scale).max(1.0) as u64;
+    let (keys, large) = (300_000, 1_000);
+    let (small_bytes, large_bytes) = (value(1024), value(100_000));
+    let mut numbers = Numbers(4711);
+    for round in 0..rounds {
+        let target = store.stats().written.user_bytes + 10 * capacity;
+        while store.stats().written.user_bytes < target {
+            for _ in 0..10_000 {
+                let number = numbers.below(keys);
+                match numbers.below(16) {
+                    0 => store.delete(key(number)).map(drop).unwrap(),
+                    1 => drop(store.get(key(number)).unwrap()),
+                    2 if number % 8 == 0 => {
+                        let name = large_key(number % large);
+                        store.put_with(name, &large_bytes, &BUFFERED).map(drop).unwrap();
+                    }
+                    _ => store.put_with(key(number), &small_bytes, &BUFFERED).map(drop).unwrap(),
+                }
+            }
+        }
+        let now = Levels::of(&store, &dir);
+        bench.report.figure(
+            &format!("after {} times the tier", (round + 1) * 10),
+            now.disk_mib,
+            "MiB on disk",
+            None,
+            &now.to_string(),
+        );
+    }
+    let found = store.verify().unwrap();
+    assert!(found.errors.is_empty(), "{:?}", found.errors);
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+/// What may leak.
+struct Levels {
+    disk_mib: f64,
+    live_mib: f64,
+    resident_mib: f64,
+    handles: usize,
+    threads: usize,
+}
+
+impl Levels {
+    fn of(store: &Store, dir: &Path) -> Self {
+        let stats = store.stats();
+        let live = stats.flash.bytes + stats.block.bytes + stats.inline.bytes;
+        let count = |path: &str| std::fs::read_dir(path).map_or(0, Iterator::count);
+        Self {
+            disk_mib: allocated(dir) as f64 / f64::from(1 << 20),
+            live_mib: live as f64 / f64::from(1 << 20),
+            resident_mib: resident_mib(),
+            handles: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+        }
+    }
+}
+
+impl std::fmt::Display for Levels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:.0} MiB live; {:.0} MiB resident, {} handles, {} threads",
+            self.live_mib, self.resident_mib, self.handles, self.threads
+        )
+    }
+}
+
+/// Bytes that a directory takes from its device.
+fn allocated(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => allocated(&entry.path()),
+            Ok(metadata) => metadata.blocks() * 512,
+            Err(_) => 0,
+        })
+        .sum()
+}

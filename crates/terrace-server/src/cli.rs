@@ -66,6 +66,10 @@ pub enum Command {
     Rm(RmArgs),
     /// Show figures about the whole store, or about one object
     Stat(StatArgs),
+    /// Watch a store that a server has open: what each tier holds, answers and writes
+    ///
+    /// q ends it. Where standard output is no terminal it prints one view after another.
+    Top(TopArgs),
     /// Read everything and check every checksum
     ///
     /// Changes nothing. Ends with code 5 if anything is damaged.
@@ -257,6 +261,20 @@ pub struct StatArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Time between two views [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<TimeSpan>,
+    /// Print so many views as text and end
+    #[arg(long, value_name = "NUMBER")]
+    pub count: Option<u64>,
+    /// Print text even to a terminal
+    #[arg(long)]
+    pub plain: bool,
 }
 
 /// Arguments of `backup`.

@@ -6,6 +6,7 @@ mod listing;
 mod objects;
 mod serve;
 mod store;
+mod top;
 
 use crate::{
     cli::Command,
@@ -36,6 +37,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
             Some(key) => objects::describe(key, args.json, settings),
             None => store::stat(args.json, settings),
         },
+        Command::Top(args) => top::top(&args, &settings),
         Command::Verify(args) => store::verify(args.json, settings),
         Command::Repair(args) => store::repair(args.json, settings),
         Command::Backup(args) => backup::backup(&args, settings),

@@ -20,6 +20,8 @@ pub enum Asked {
     Nobody,
     /// The backup is complete.
     BackedUp(BackupSummary),
+    /// The figures of the store.
+    Stats(serde_json::Value),
 }
 
 /// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is ended once `stop` is set,
@@ -60,6 +62,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
                 total_bytes,
             } => show(done_bytes, total_bytes),
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
+            Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }
         if stop.load(Ordering::Relaxed) {
@@ -70,6 +73,6 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
         }
     }
     Err(Failure::error(
-        "the server went away before the backup was complete; take it again",
+        "the server went away before it had answered; try again (a backup has to be taken again)",
     ))
 }

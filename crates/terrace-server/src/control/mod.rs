@@ -29,6 +29,8 @@ const REQUEST_BYTES_MAX: u64 = 64 << 10;
 pub enum Request {
     /// Take a backup.
     Backup(BackupRequest),
+    /// Tell the figures of the store.
+    Stats,
 }
 
 /// A backup to take. Paths are absolute.
@@ -58,6 +60,8 @@ pub enum Answer {
     },
     /// The backup is complete.
     BackedUp(BackupSummary),
+    /// The figures, as `terrace stat --json` prints them.
+    Stats(serde_json::Value),
     /// It failed.
     Failed {
         /// The exit code of who asked.

@@ -1,7 +1,10 @@
 //! The socket's side of `serve`.
 
 use super::{Answer, BackupRequest, REQUEST_BYTES_MAX, Request, SOCKET, short_path};
-use crate::failure::{Code, Failure, Outcome};
+use crate::{
+    failure::{Code, Failure, Outcome},
+    report::stats_json,
+};
 use std::{
     fs::{self, File, Permissions},
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -130,6 +133,7 @@ fn converse(stream: &UnixStream, store: &Store, stop: &AtomicBool, is_busy: bool
     }
     match serde_json::from_str(&line) {
         Ok(Request::Backup(request)) => back_up(stream, store, stop, &request),
+        Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&store.stats()))),
         Err(error) => tell(
             stream,
             &refuse(&format!(

@@ -1,0 +1,405 @@
+//! What `terrace top` shows, made of two pictures of a store.
+
+use crate::size::Size;
+use ratatui::style::{Color, Modifier, Style};
+use serde_json::Value;
+
+/// Cells of a bar.
+const BAR_CELLS: usize = 16;
+/// Column where figures begin.
+const NAME_CELLS: usize = 13;
+
+/// How a part of a line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Plain,
+    Title,
+    Faint,
+    Alarm,
+}
+
+/// A line of the view.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Line(Vec<(String, Look)>);
+
+impl Look {
+    fn style(self) -> Style {
+        match self {
+            Self::Plain => Style::new(),
+            Self::Title => Style::new().add_modifier(Modifier::BOLD),
+            Self::Faint => Style::new().add_modifier(Modifier::DIM),
+            Self::Alarm => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+impl Line {
+    fn of(text: impl Into<String>, look: Look) -> Self {
+        Self(vec![(text.into(), look)])
+    }
+
+    fn named(name: &str, rest: impl Into<String>) -> Self {
+        let name = format!("{name:<NAME_CELLS$}");
+        Self(vec![(name, Look::Faint), (rest.into(), Look::Plain)])
+    }
+
+    /// Its text.
+    pub fn text(&self) -> String {
+        self.0.iter().map(|(text, _)| text.as_str()).collect()
+    }
+
+    /// For the terminal.
+    pub fn styled(self) -> ratatui::text::Line<'static> {
+        self.0
+            .into_iter()
+            .map(|(text, look)| ratatui::text::Span::styled(text, look.style()))
+            .collect()
+    }
+
+    /// Cut to a width.
+    fn cut(mut self, width: usize) -> Self {
+        let mut left = width;
+        for (text, _) in &mut self.0 {
+            *text = text.chars().take(left).collect();
+            left -= text.chars().count();
+        }
+        self
+    }
+}
+
+/// Two pictures, and the time between them.
+struct Between<'a> {
+    before: &'a Value,
+    after: &'a Value,
+    seconds: f64,
+}
+
+impl Between<'_> {
+    fn now(&self, path: &str) -> u64 {
+        self.after.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// Growth per second. A store that was opened anew meanwhile counts from 0.
+    #[allow(clippy::cast_precision_loss)]
+    fn rate(&self, path: &str) -> f64 {
+        let before = self.before.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        if self.seconds <= 0.0 {
+            return 0.0;
+        }
+        self.now(path).saturating_sub(before) as f64 / self.seconds
+    }
+
+    fn rates(&self, paths: &[&str]) -> f64 {
+        paths.iter().map(|path| self.rate(path)).sum()
+    }
+
+    fn size(&self, path: &str) -> String {
+        Size(self.now(path)).to_string()
+    }
+}
+
+/// The view.
+pub fn lines(before: &Value, after: &Value, seconds: f64, width: usize) -> Vec<Line> {
+    let between = Between { before, after, seconds };
+    let mut lines = vec![Line::of("terrace top    q quits; rates are per second", Look::Title)];
+    lines.extend(alarms(after));
+    lines.push(Line::default());
+    lines.extend(tiers(&between));
+    lines.push(Line::default());
+    lines.extend(writing(&between));
+    lines.push(Line::default());
+    lines.extend(moving(&between));
+    lines.into_iter().map(|line| line.cut(width)).collect()
+}
+
+fn alarms(after: &Value) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if let Some(reason) = after["failed"].as_str() {
+        lines.push(Line::of(format!("writes are refused: {reason}"), Look::Alarm));
+    }
+    let damage = after["damage"].as_array().map_or(0, Vec::len);
+    if damage > 0 {
+        let text = format!("{damage} findings of damage when the store was opened; see `terrace stat`");
+        lines.push(Line::of(text, Look::Alarm));
+    }
+    lines
+}
+
+/// Fill, contents, and what each tier answers.
+fn tiers(between: &Between<'_>) -> Vec<Line> {
+    let answered = [
+        ("RAM", &["/reads/overlay_hits", "/reads/cache_hits", "/reads/ahead_hits"][..]),
+        ("flash", &["/reads/inline_hits", "/reads/flash_hits", "/reads/copy_hits"][..]),
+        ("disk", &["/reads/block_hits"][..]),
+        ("nothing", &["/reads/misses"][..]),
+    ];
+    let rates = answered.map(|(name, paths)| (name, between.rates(paths)));
+    let total: f64 = rates.iter().map(|(_, rate)| rate).sum();
+    let fills = [
+        (between.now("/cache/bytes"), between.now("/cache/capacity_bytes")),
+        (
+            between.now("/log/allocated_bytes") / (between.now("/log/segments_used") + between.now("/log/segments_free")).max(1)
+                * between.now("/log/segments_used"),
+            between.now("/log/capacity_bytes"),
+        ),
+        (between.now("/large/live_bytes"), between.now("/large/allocated_bytes")),
+        (0, 0),
+    ];
+    let mut lines = vec![Line::of(
+        format!(
+            "{:<NAME_CELLS$}{:<BAR_CELLS$}  {:>22} {:>12} {:>12} {:>7}",
+            "", "fill", "of", "objects", "reads", "share"
+        ),
+        Look::Faint,
+    )];
+    let objects = [
+        None,
+        Some(between.now("/homes/flash/objects") + between.now("/homes/inline/objects")),
+        Some(between.now("/homes/block/objects")),
+        None,
+    ];
+    for (((name, rate), (used, capacity)), objects) in rates.into_iter().zip(fills).zip(objects) {
+        let share = if total > 0.0 { rate / total * 100.0 } else { 0.0 };
+        let of = if capacity > 0 {
+            format!("{} of {}", Size(used), Size(capacity))
+        } else {
+            String::new()
+        };
+        let objects = objects.map(|objects| objects.to_string()).unwrap_or_default();
+        let bar = if capacity > 0 { bar(used, capacity) } else { String::new() };
+        lines.push(Line::named(
+            name,
+            format!("{bar:<BAR_CELLS$}  {of:>22} {objects:>12} {rate:>12.0} {share:>6.1}%"),
+        ));
+    }
+    lines.push(Line::of(
+        format!(
+            "{:<NAME_CELLS$}flash device {:.0} reads, disk device {:.0} reads; RAM and flash are filled with data, disk shows what of its files is live",
+            "",
+            between.rate("/reads/flash_reads"),
+            between.rate("/reads/block_reads"),
+        ),
+        Look::Faint,
+    ));
+    lines
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+fn bar(used: u64, capacity: u64) -> String {
+    let share = (used as f64 / capacity.max(1) as f64).clamp(0.0, 1.0);
+    let full = (share * BAR_CELLS as f64).round() as usize;
+    "█".repeat(full) + &"░".repeat(BAR_CELLS - full)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn bytes_rate(rate: f64) -> String {
+    format!("{}/s", Size(rate as u64))
+}
+
+/// Bytes written, by tier and cause.
+fn writing(between: &Between<'_>) -> Vec<Line> {
+    let causes = |causes: &[(&str, &str)]| {
+        let parts: Vec<String> = causes
+            .iter()
+            .map(|(name, path)| (name, between.rate(path)))
+            .filter(|(_, rate)| *rate > 0.0)
+            .map(|(name, rate)| format!("{name} {}", bytes_rate(rate)))
+            .collect();
+        if parts.is_empty() {
+            "nothing".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    };
+    let amplification = between.after["written"]["write_amplification"].as_f64().unwrap_or(0.0);
+    vec![
+        Line::named(
+            "given",
+            format!(
+                "{}, {:.0} syncs; write amplification since open {amplification:.2}",
+                bytes_rate(between.rate("/written/user_bytes")),
+                between.rate("/queue/syncs")
+            ),
+        ),
+        Line::named(
+            "to flash",
+            causes(&[
+                ("user", "/written/flash_user_bytes"),
+                ("padding", "/written/flash_padding_bytes"),
+                ("reinserted", "/written/flash_reinserted_bytes"),
+                ("index", "/written/index_bytes"),
+                ("compaction", "/written/compaction_bytes"),
+                ("copies", "/written/copy_bytes"),
+            ]),
+        ),
+        Line::named(
+            "to disk",
+            causes(&[
+                ("user", "/written/large_user_bytes"),
+                ("destaged", "/written/large_destaged_bytes"),
+            ]),
+        ),
+    ]
+}
+
+/// What moves between the tiers, and what holds it back.
+fn moving(between: &Between<'_>) -> Vec<Line> {
+    let share = |tier: &str| between.now(&format!("/pace/{tier}/share_per_mille")) / 10;
+    let mut lines = vec![
+        Line::named(
+            "copies",
+            format!(
+                "{} in {} segments; {} written, {} evicted, {} forgotten in all",
+                between.size("/heat/bytes"),
+                between.now("/heat/segments"),
+                between.now("/heat/promoted"),
+                between.now("/heat/evicted"),
+                between.now("/heat/forgotten"),
+            ),
+        ),
+        Line::named(
+            "given up",
+            format!(
+                "{} for the queue, {} for the budget, {} for want of room",
+                between.now("/heat/dropped/full"),
+                between.now("/heat/dropped/budget"),
+                between.now("/heat/dropped/no_room"),
+            ),
+        ),
+        Line::named(
+            "read ahead",
+            format!(
+                "{:.0} objects, {}; {} unused in all",
+                between.rate("/heat/ahead/objects"),
+                bytes_rate(between.rate("/heat/ahead/bytes")),
+                between.now("/heat/ahead/unused"),
+            ),
+        ),
+        Line::named(
+            "recycling",
+            format!(
+                "{:.1} segments; background may have {} % of flash and {} % of disk",
+                between.rate("/log/segments_recycled"),
+                share("flash"),
+                share("large"),
+            ),
+        ),
+        Line::named(
+            "index",
+            format!(
+                "{} in {} tables, {:.1} flushes, {:.1} compactions; flash index {} slots in {}",
+                between.size("/index/bytes"),
+                between.now("/index/tables"),
+                between.rate("/index/flushes"),
+                between.rate("/index/compactions"),
+                between.now("/flash_index/entries"),
+                between.size("/flash_index/ram_bytes"),
+            ),
+        ),
+        Line::named(
+            "waiting",
+            format!(
+                "{} of commits in {} frames; {} ranges to sweep",
+                between.size("/queue/overlay_bytes"),
+                between.now("/queue/frames"),
+                between.now("/sweep/ranges_outstanding"),
+            ),
+        ),
+    ];
+    let snapshots = &between.after["snapshots"];
+    if let Some(age) = snapshots["oldest_age_seconds"].as_f64() {
+        lines.push(Line::named(
+            "snapshots",
+            format!(
+                "{}, the oldest for {age:.0} s; they hold {} on flash and {} on disk",
+                between.now("/snapshots/open"),
+                between.size("/snapshots/held_segment_bytes"),
+                between.size("/snapshots/held_block_bytes"),
+            ),
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::stats_json;
+    use terrace::Stats;
+
+    fn text(lines: &[Line]) -> String {
+        lines.iter().map(|line| line.text() + "\n").collect()
+    }
+
+    fn line<'a>(text: &'a str, name: &str) -> &'a str {
+        text.lines().find(|line| line.starts_with(name)).unwrap_or_default()
+    }
+
+    #[test]
+    fn every_path_is_in_the_figures() {
+        let stats = stats_json(&Stats::default());
+        let source = include_str!("view.rs");
+        let paths: Vec<&str> = source
+            .split('"')
+            .filter(|part| part.starts_with('/') && part.len() > 1 && !part.contains('{') && !part.contains(' '))
+            .collect();
+        assert!(paths.len() > 30, "{paths:?}");
+        for path in paths {
+            assert!(stats.pointer(path).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn rates_are_growth_over_time() {
+        let mut stats = Stats::default();
+        stats.reads.flash_hits = 100;
+        stats.reads.block_hits = 50;
+        stats.written.user_bytes = 1 << 20;
+        let before = stats_json(&stats);
+        stats.reads.flash_hits = 400;
+        stats.reads.block_hits = 150;
+        stats.written.user_bytes = 5 << 20;
+        stats.log.capacity_bytes = 64 << 20;
+        let after = stats_json(&stats);
+        let text = text(&lines(&before, &after, 2.0, 200));
+        assert!(line(&text, "flash").contains("150") && line(&text, "flash").contains("75.0%"), "{text}");
+        assert!(line(&text, "disk").contains("50") && line(&text, "disk").contains("25.0%"), "{text}");
+        assert!(line(&text, "given").contains("2 MiB/s"), "{text}");
+    }
+
+    #[test]
+    fn a_store_that_was_opened_anew_has_no_negative_rates_and_a_single_picture_none() {
+        let mut stats = Stats::default();
+        stats.reads.misses = 100;
+        let before = stats_json(&stats);
+        stats.reads.misses = 1;
+        let after = stats_json(&stats);
+        assert!(line(&text(&lines(&before, &after, 1.0, 200)), "nothing").contains(" 0 "));
+        assert!(line(&text(&lines(&before, &before, 0.0, 200)), "nothing").contains(" 0 "));
+    }
+
+    #[test]
+    fn failure_and_damage_come_first() {
+        let stats = Stats {
+            failed: Some("disk on fire".to_owned()),
+            damage: vec!["a block is gone".to_owned()],
+            ..Stats::default()
+        };
+        let json = stats_json(&stats);
+        let shown = lines(&json, &json, 1.0, 200);
+        assert!(shown[1].text().contains("disk on fire") && shown[2].text().contains("1 findings"));
+    }
+
+    #[test]
+    fn lines_are_cut_to_the_terminal() {
+        let json = stats_json(&Stats::default());
+        assert!(lines(&json, &json, 1.0, 20).iter().all(|line| line.text().chars().count() <= 20));
+    }
+
+    #[test]
+    fn bars() {
+        assert_eq!(bar(0, 10), "░".repeat(BAR_CELLS));
+        assert_eq!(bar(20, 10), "█".repeat(BAR_CELLS));
+        assert_eq!(bar(5, 10), "█".repeat(BAR_CELLS / 2) + &"░".repeat(BAR_CELLS / 2));
+    }
+}

@@ -16,6 +16,11 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
+/// Threads that nobody waits for as long as there is room.
+const GENTLE: [&str; 4] = ["terrace-compact", "terrace-recycle", "terrace-promote", "terrace-sweep"];
+/// How much they stand back, from 0 to 19.
+const NICENESS: i32 = 5;
+
 /// Starts the threads of a store.
 ///
 /// # Errors
@@ -40,10 +45,20 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
     Ok(threads)
 }
 
+/// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows priorities, at the devices: it derives them
+/// from this one. Where that is not allowed everything works all the same.
+fn be_gentle() {
+    let this = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(this), NICENESS);
+}
+
 /// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any more.
 fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let engine = Arc::clone(engine);
     let guarded = move || {
+        if GENTLE.contains(&name) {
+            be_gentle();
+        }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
             engine
                 .log

@@ -36,6 +36,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-recycle", recycle),
             ("terrace-promote", promote),
             ("terrace-ahead", |engine| read_ahead(engine)),
+            ("terrace-warm", warm),
             ("terrace-sweep", sweep),
         ] {
             let its = Arc::clone(engine);
@@ -148,6 +149,13 @@ fn compact_index(engine: &Arc<Engine>) {
             }
         }
     }
+}
+
+/// Ends when it is done.
+fn warm(engine: &Arc<Engine>) {
+    engine
+        .large
+        .warm(|| engine.log.is_closing(), |work| engine.large_step(0, work));
 }
 
 fn promote(engine: &Arc<Engine>) {

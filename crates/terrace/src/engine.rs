@@ -245,7 +245,8 @@ impl Engine {
         segments.available() <= slack || self.log.is_closing()
     }
 
-    /// A picture of the store.(&self) -> Stats {
+    /// A picture of the store.
+    pub fn stats(&self) -> Stats {
         crate::metrics::stats(self)
     }
 }

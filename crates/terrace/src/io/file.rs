@@ -277,6 +277,11 @@ impl DiskFile for OpenFile {
         Ok(metadata.len())
     }
 
+    fn warm(&self) {
+        // Looking for a hole walks the list of the file's extents, which the file system keeps then.
+        let _ = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(0));
+    }
+
     fn is_direct(&self) -> bool {
         self.direct.load(Ordering::Acquire)
     }

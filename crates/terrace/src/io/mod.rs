@@ -176,6 +176,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// Whether the file really bypasses the page cache.
     fn is_direct(&self) -> bool;
+    /// Has the operating system read what it must know about the file before it can read the file, so that the first read of it is
+    /// one read of the device. Reads no data; may do nothing.
+    fn warm(&self) {}
     /// Reads whose offset and length are multiples of this go to the device as they are, into page-aligned memory. A
     /// power of two, at most a page: often a sector, so a short record across two pages need not be read as both.
     fn read_unit_bytes(&self) -> usize {

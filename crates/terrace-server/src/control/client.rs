@@ -1,6 +1,6 @@
 //! Asking a running `serve`.
 
-use super::{Answer, BackupSummary, Request, SOCKET, short_path};
+use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, short_path};
 use crate::failure::{Code, Failure, Outcome};
 use std::{
     fs::File,
@@ -20,6 +20,8 @@ pub enum Asked {
     Nobody,
     /// The backup is complete.
     BackedUp(BackupSummary),
+    /// What was asked of access keys is done.
+    Keys(Vec<KeySummary>),
 }
 
 /// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is ended once `stop` is set,
@@ -60,6 +62,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
                 total_bytes,
             } => show(done_bytes, total_bytes),
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
+            Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }
         if stop.load(Ordering::Relaxed) {
@@ -69,7 +72,5 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             ));
         }
     }
-    Err(Failure::error(
-        "the server went away before the backup was complete; take it again",
-    ))
+    Err(Failure::error("the server went away before it was done; ask again"))
 }

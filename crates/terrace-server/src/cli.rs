@@ -104,6 +104,19 @@ pub struct ServeArgs {
     /// Domain below which S3 clients name buckets as hosts; may be repeated, or a list with commas
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub domain: Vec<String>,
+    /// Log S3 requests to this file, a line of JSON each; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub access_log: Option<PathBuf>,
+    /// Serve page and S3 over TLS with this certificate and those that vouch for it, in PEM; needs --tls-key. SIGHUP reads
+    /// both files again
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate, in PEM; needs --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Most S3 requests per second of one access key, or of one address without a key; more get 503 [default: no limit]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub s3_rate: Option<u32>,
     /// How images are imported.
     #[command(flatten)]
     pub tuning: ImportTuning,

@@ -1,11 +1,22 @@
-//! Ctrl-C and SIGTERM: the first asks the running work to end well, the second ends the process at once.
+//! Ctrl-C and SIGTERM: the first asks the running work to end well, the second ends the process at once. SIGHUP, where there is
+//! something to read again, asks for that.
 
 use crate::failure::{Code, Failure, Outcome};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 use std::sync::{Arc, atomic::AtomicBool};
+
+/// A flag that SIGHUP sets, which then ends the process no more.
+///
+/// # Errors
+/// If the operating system refuses the handler.
+pub fn hang_up() -> Outcome<Arc<AtomicBool>> {
+    let told = Arc::new(AtomicBool::new(false));
+    flag::register(SIGHUP, Arc::clone(&told)).map_err(|error| Failure::io("installing a signal handler", &error))?;
+    Ok(told)
+}
 
 /// Installs the handlers. The flag is set by the first signal.
 ///

@@ -3,66 +3,135 @@
 use super::{Access, close, open, print, print_json};
 use crate::{
     cli::{KeyCommand, KeyCreateArgs},
+    control::{self, Asked, KeyRequest, KeySummary, Request},
     failure::{Code, Failure, Outcome},
     s3::access_key::{self, AccessKey},
     settings::Settings,
 };
 use serde_json::json;
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, sync::atomic::AtomicBool};
+use terrace::Store;
 
 /// `terrace key create|list|remove`
 pub fn run(command: KeyCommand, settings: Settings) -> Outcome {
     match command {
-        KeyCommand::Create(args) => create(&args, settings),
-        KeyCommand::List(args) => list(args.json, settings),
-        KeyCommand::Remove(args) => remove(&args.id, settings),
+        KeyCommand::Create(args) => create(&args, &settings),
+        KeyCommand::List(args) => list(args.json, &settings),
+        KeyCommand::Remove(args) => remove(&args.id, &settings),
     }
 }
 
-fn create(args: &KeyCreateArgs, settings: Settings) -> Outcome {
-    let store = open(&settings, Access::Create)?;
-    let (id, key) = AccessKey::generate(&args.allow);
-    access_key::store(&store, &id, &key)?;
-    close(&store)?;
-    if args.json {
-        return print_json(&json!({ "access_key_id": id, "secret_access_key": key.secret, "grants": key.grants }));
+/// Does something with the keys of a store: by itself, or, while a server has the store, by asking that.
+fn with_keys(
+    settings: &Settings,
+    access: Access,
+    request: KeyRequest,
+    here: impl FnOnce(&Store) -> Outcome<Vec<KeySummary>>,
+) -> Outcome<Vec<KeySummary>> {
+    match open(settings, access) {
+        Ok(store) => {
+            let done = here(&store)?;
+            if access != Access::Look {
+                close(&store)?;
+            }
+            Ok(done)
+        }
+        Err(failure) if failure.code == Code::InUse => {
+            let never = AtomicBool::new(false);
+            let asked = control::ask(&settings.options.flash_dir, &Request::Key(request), &never, |_, _| {})?;
+            match asked {
+                Asked::Keys(keys) => Ok(keys),
+                Asked::Nobody | Asked::BackedUp(_) => Err(failure),
+            }
+        }
+        Err(failure) => Err(failure),
     }
-    print(&credentials(&id, &key))
+}
+
+fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
+    let grants = args.allow.iter().map(|grant| (grant.bucket.clone(), grant.level));
+    let made = with_keys(
+        settings,
+        Access::Create,
+        KeyRequest::Create(grants.collect()),
+        |store| {
+            let (id, key) = AccessKey::generate(&args.allow);
+            access_key::store(store, &id, &key)?;
+            Ok(vec![KeySummary {
+                id,
+                secret: Some(key.secret),
+                created_ms: key.created_ms,
+                grants: key.grants,
+            }])
+        },
+    )?;
+    let [
+        KeySummary {
+            id,
+            secret: Some(secret),
+            grants,
+            ..
+        },
+    ] = made.as_slice()
+    else {
+        return Err(Failure::error("the server's answer is not understood"));
+    };
+    if args.json {
+        return print_json(&json!({ "access_key_id": id, "secret_access_key": secret, "grants": grants }));
+    }
+    print(&credentials(id, secret))
 }
 
 /// A new key as it is shown, once.
-pub fn credentials(id: &str, key: &AccessKey) -> String {
-    format!("access key ID:     {id}\nsecret access key: {}\n", key.secret)
+pub fn credentials(id: &str, secret: &str) -> String {
+    format!("access key ID:     {id}\nsecret access key: {secret}\n")
 }
 
-fn list(json: bool, settings: Settings) -> Outcome {
-    let keys: BTreeMap<_, _> = access_key::load(&open(&settings, Access::Look)?)?.into_iter().collect();
+fn list(json: bool, settings: &Settings) -> Outcome {
+    let mut keys = with_keys(settings, Access::Look, KeyRequest::List, |store| {
+        let keys = access_key::load(store)?.into_iter();
+        let shown = keys.map(|(id, key)| KeySummary {
+            id,
+            secret: None,
+            created_ms: key.created_ms,
+            grants: key.grants,
+        });
+        Ok(shown.collect())
+    })?;
+    keys.sort_by(|one, other| one.id.cmp(&other.id));
     if json {
         let list: Vec<_> = keys
             .iter()
-            .map(|(id, key)| json!({ "access_key_id": id, "created_ms": key.created_ms, "grants": key.grants }))
+            .map(|key| json!({ "access_key_id": key.id, "created_ms": key.created_ms, "grants": key.grants }))
             .collect();
         return print_json(&list);
     }
     let mut text = String::new();
-    for (id, key) in keys {
+    for key in keys {
         let grants: Vec<_> = key
             .grants
             .iter()
             .map(|(bucket, level)| format!("{bucket}={level}"))
             .collect();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{id}  {}", grants.join(" "));
+        let _ = writeln!(text, "{}  {}", key.id, grants.join(" "));
     }
     print(&text)
 }
 
-fn remove(id: &str, settings: Settings) -> Outcome {
-    let store = open(&settings, Access::Change)?;
-    let was_there = access_key::remove(&store, id)?;
-    close(&store)?;
-    if was_there {
-        return Ok(());
+fn remove(id: &str, settings: &Settings) -> Outcome {
+    let removed = with_keys(settings, Access::Change, KeyRequest::Remove(id.to_owned()), |store| {
+        let was_there = access_key::remove(store, id)?;
+        let removed = was_there.then(|| KeySummary {
+            id: id.to_owned(),
+            secret: None,
+            created_ms: 0,
+            grants: BTreeMap::new(),
+        });
+        Ok(removed.into_iter().collect())
+    })?;
+    if removed.is_empty() {
+        return Err(Failure::new(Code::NotFound, format!("there is no access key {id}")));
     }
-    Err(Failure::new(Code::NotFound, format!("there is no access key {id}")))
+    Ok(())
 }

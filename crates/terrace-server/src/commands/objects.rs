@@ -5,7 +5,7 @@ use crate::{
     cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
     failure::{Code, Failure, Outcome},
     key_text,
-    s3::offline,
+    s3::{Shared, offline},
     settings::Settings,
     signals,
 };
@@ -130,7 +130,7 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
-    let mut reader: Box<dyn Read> = match offline::open(&store, &key)? {
+    let mut reader: Box<dyn Read> = match offline::open(&store, &key, &Shared::default())? {
         Some(values) => Box::new(values),
         None => Box::new(store.reader(&key)?.ok_or_else(|| not_found(&key))?),
     };

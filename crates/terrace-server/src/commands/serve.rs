@@ -8,13 +8,14 @@ use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
     control::Control,
     failure::{Code, Failure, Outcome},
-    http::{self, App, ImportWatch},
+    http::{self, App, ImportWatch, tls::Tls},
     key_text,
     s3::{
-        self, Gateway,
-        access_key::{self, AccessKey, Grant, Level},
+        self, Gateway, Shared,
+        access_key::{self, AccessKey, Grant, Keys, Level},
+        access_log::AccessLog,
     },
-    settings::{S3Listen, Settings},
+    settings::{self, S3Listen, Settings},
     signals,
 };
 use std::{
@@ -62,53 +63,44 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     if let Some(dir) = &args.import {
         check_directory(dir)?;
     }
-    let address = args.listen.or(settings.listen).unwrap_or(http::LISTEN_DEFAULT);
     let stop = signals::install()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
-    // Bound first: an address in use must not cost a recovery of the store.
-    let (listener, address) = runtime.block_on(bind(address, "--listen"))?;
-    let s3_listen = args.s3_listen.or(settings.s3_listen);
-    let s3_listener = match s3_listen.unwrap_or(S3Listen::At(s3::LISTEN_DEFAULT)) {
-        S3Listen::Off => None,
-        S3Listen::At(address) => Some(runtime.block_on(bind(address, "--s3-listen"))?),
-    };
+    // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery of it.
+    let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
+    let choices = choices(&args, &settings, listeners.s3.is_some())?;
+    let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
-    let control = Control::start(store.clone(), &settings.options.flash_dir);
-    if let Err(failure) = &control {
-        eprintln!("warning: backups of the running store are not possible: {failure}");
+    if let Some((_, address)) = &listeners.s3 {
+        first_key(&store, *address)?;
     }
+    let access_keys = Arc::new(Keys::load(&store)?);
+    let control = Control::start(store.clone(), Arc::clone(&access_keys), &settings.options.flash_dir);
+    if let Err(failure) = &control {
+        eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
+    }
+    let choices = s3::Choices { access_keys, ..choices };
+    let gateway = match &listeners.s3 {
+        None => None,
+        Some(_) => Some(Gateway::open(&store, settings.durability, choices)?),
+    };
+    listeners.announce()?;
+
+    let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
+    let loopback_only = listeners.page.1.ip().is_loopback();
+    let app = App::new(store.clone(), watch.clone(), shared, loopback_only);
     let domains = if args.domain.is_empty() {
-        settings.domains.clone()
+        settings.domains
     } else {
         args.domain
     };
-    let s3 = match s3_listener {
-        None => None,
-        Some((listener, address)) => {
-            first_key(&store, address)?;
-            Some((Gateway::open(&store, settings.durability)?, listener, address))
-        }
-    };
-    announce(address, s3.as_ref().map(|(_, _, address)| *address))?;
-
-    let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
-    let app = App::new(store.clone(), watch.clone(), address.ip().is_loopback());
     let importing = match args.import.zip(watch) {
         Some((dir, watch)) => Some(import_beside(dir, store.clone(), options, watch, Arc::clone(&stop))?),
         None => None,
     };
-    runtime.block_on(async {
-        let page = http::run(app, listener, stopped(&stop));
-        match s3 {
-            None => page.await,
-            Some((gateway, listener, _)) => {
-                tokio::join!(page, s3::run(gateway, domains, listener, stopped(&stop)));
-            }
-        }
-    });
+    runtime.block_on(listeners.serve(app, gateway, domains, &stop));
     eprintln!("stopping; once more ends at once");
     if let Some(importing) = importing {
         // It sees the flag itself; a panic in it has been printed already.
@@ -120,6 +112,81 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// Where a server listens.
+struct Listeners {
+    page: (TcpListener, SocketAddr),
+    s3: Option<(TcpListener, SocketAddr)>,
+    /// How both are encrypted, and what says that the certificate is to be read again.
+    tls: Option<(Arc<Tls>, Arc<AtomicBool>)>,
+}
+
+impl Listeners {
+    async fn bind(args: &ServeArgs, settings: &Settings) -> Outcome<Self> {
+        let files = settings::pair(args.tls_cert.clone(), args.tls_key.clone())?.or_else(|| settings.tls.clone());
+        let tls = match files {
+            None => None,
+            Some((certificate, key)) => Some((Tls::load(certificate, key)?, signals::hang_up()?)),
+        };
+        let page = args.listen.or(settings.listen).unwrap_or(http::LISTEN_DEFAULT);
+        let page = bind(page, "--listen").await?;
+        let s3 = match args.s3_listen.or(settings.s3_listen) {
+            Some(S3Listen::Off) => None,
+            Some(S3Listen::At(address)) => Some(bind(address, "--s3-listen").await?),
+            None => Some(bind(s3::LISTEN_DEFAULT, "--s3-listen").await?),
+        };
+        Ok(Self { page, s3, tls })
+    }
+
+    /// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
+    fn announce(&self) -> Outcome {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let (_, address) = &self.page;
+        let s3 = self
+            .s3
+            .as_ref()
+            .map(|(_, address)| format!("{scheme}://{address}/ (S3)\n"));
+        print(&format!("{scheme}://{address}/\n{}", s3.unwrap_or_default()))?;
+        if !address.ip().is_loopback() {
+            eprintln!("warning: there is no authentication yet; whoever reaches {address} can see every image");
+        }
+        Ok(())
+    }
+
+    /// Serves until `stop` is set.
+    async fn serve(self, app: Arc<App>, gateway: Option<Arc<Gateway>>, domains: Vec<String>, stop: &AtomicBool) {
+        let with_tls = |listener| http::Listener {
+            listener,
+            tls: self.tls.as_ref().map(|(tls, _)| Arc::clone(tls)),
+        };
+        if let Some((tls, told)) = &self.tls {
+            tokio::spawn(Arc::clone(tls).reload_on(Arc::clone(told)));
+        }
+        let page = http::run(app, with_tls(self.page.0), stopped(stop));
+        match gateway.zip(self.s3) {
+            None => page.await,
+            Some((gateway, (listener, _))) => {
+                tokio::join!(page, s3::run(gateway, domains, with_tls(listener), stopped(stop)));
+            }
+        }
+    }
+}
+
+/// What is chosen of the S3 service.
+fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::Choices> {
+    let shared = Shared::default();
+    let path = args.access_log.as_deref().or(settings.access_log.as_deref());
+    let access_log = path.filter(|_| has_s3).map(|path| {
+        AccessLog::open(path, shared.figures.clone())
+            .map_err(|error| Failure::io(format!("opening the access log {}", path.display()), &error))
+    });
+    Ok(s3::Choices {
+        access_keys: Arc::default(),
+        shared,
+        access_log: access_log.transpose()?,
+        rate: args.s3_rate.or(settings.s3_rate),
+    })
 }
 
 async fn stopped(stop: &AtomicBool) {
@@ -157,18 +224,8 @@ fn first_key(store: &Store, address: SocketAddr) -> Outcome {
     access_key::store(store, &id, &key)?;
     eprint!(
         "This access key may do everything over S3. Its secret is shown this once:\n{}",
-        keys::credentials(&id, &key)
+        keys::credentials(&id, &key.secret)
     );
-    Ok(())
-}
-
-/// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
-fn announce(address: SocketAddr, s3: Option<SocketAddr>) -> Outcome {
-    let s3 = s3.map_or_else(String::new, |address| format!("http://{address}/ (S3)\n"));
-    print(&format!("http://{address}/\n{s3}"))?;
-    if !address.ip().is_loopback() {
-        eprintln!("warning: there is no authentication yet; whoever reaches {address} can see every image");
-    }
     Ok(())
 }
 

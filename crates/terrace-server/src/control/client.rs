@@ -1,6 +1,6 @@
 //! Asking a running `serve`.
 
-use super::{Answer, BackupSummary, Request, SOCKET, short_path};
+use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, short_path};
 use crate::failure::{Code, Failure, Outcome};
 use std::{
     fs::File,
@@ -22,6 +22,8 @@ pub enum Asked {
     BackedUp(BackupSummary),
     /// The figures of the store.
     Stats(serde_json::Value),
+    /// What was asked of access keys is done.
+    Keys(Vec<KeySummary>),
 }
 
 /// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is ended once `stop` is set,
@@ -63,6 +65,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             } => show(done_bytes, total_bytes),
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
             Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
+            Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }
         if stop.load(Ordering::Relaxed) {
@@ -72,7 +75,5 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             ));
         }
     }
-    Err(Failure::error(
-        "the server went away before it had answered; try again (a backup has to be taken again)",
-    ))
+    Err(Failure::error("the server went away before it was done; ask again"))
 }

@@ -4,7 +4,7 @@
 //! how it ended. Who hangs up before the end stops the work.
 //!
 //! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own user, or root. Requests
-//! are short, and there are few at a time. Whoever has the store open for writing owns the name.
+//! are short, and there are few at a time. Secrets of access keys are told only when they are made, as on the command line. Whoever has the store open for writing owns the name.
 //!
 //! On failure: a server without a socket serves all the same, and says so.
 
@@ -14,9 +14,13 @@ mod server;
 pub use client::{Asked, ask};
 pub use server::Control;
 
-use crate::failure::Code;
+use crate::{failure::Code, s3::access_key::Level};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
 
 /// The socket's name in the flash directory.
 const SOCKET: &str = "control.sock";
@@ -31,6 +35,43 @@ pub enum Request {
     Backup(BackupRequest),
     /// Tell the figures of the store.
     Stats,
+    /// Do something with access keys.
+    Key(KeyRequest),
+}
+
+/// What to do with access keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum KeyRequest {
+    /// Make one that may do this.
+    Create(BTreeMap<String, Level>),
+    /// Tell which there are.
+    List,
+    /// Remove the one with this ID.
+    Remove(String),
+}
+
+/// An access key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeySummary {
+    /// Its ID.
+    pub id: String,
+    /// Its secret, if it was just made.
+    pub secret: Option<String>,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Level by bucket.
+    pub grants: BTreeMap<String, Level>,
+}
+
+impl fmt::Debug for KeySummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the secret: this ends in logs.
+        f.debug_struct("KeySummary")
+            .field("id", &self.id)
+            .field("grants", &self.grants)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A backup to take. Paths are absolute.
@@ -62,6 +103,8 @@ pub enum Answer {
     BackedUp(BackupSummary),
     /// The figures, as `terrace stat --json` prints them.
     Stats(serde_json::Value),
+    /// The access key that was made, or all there are, without secrets. Of one that was removed: nothing, if it was not there.
+    Keys(Vec<KeySummary>),
     /// It failed.
     Failed {
         /// The exit code of who asked.

@@ -1,9 +1,10 @@
 //! The socket's side of `serve`.
 
-use super::{Answer, BackupRequest, REQUEST_BYTES_MAX, Request, SOCKET, short_path};
+use super::{Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Request, SOCKET, short_path};
 use crate::{
     failure::{Code, Failure, Outcome},
     report::stats_json,
+    s3::access_key::{AccessKey, Grant, Keys},
 };
 use std::{
     fs::{self, File, Permissions},
@@ -45,7 +46,7 @@ impl Control {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn start(store: Store, flash_dir: &Path) -> Outcome<Self> {
+    pub fn start(store: Store, keys: Arc<Keys>, flash_dir: &Path) -> Outcome<Self> {
         let fail = |error: io::Error| Failure::io(format!("listening on {}", flash_dir.join(SOCKET).display()), &error);
         let dir = File::open(flash_dir).map_err(fail)?;
         let listener = bind(&dir).map_err(fail)?;
@@ -54,7 +55,7 @@ impl Control {
             .name("control".to_owned())
             .spawn({
                 let stop = Arc::clone(&stop);
-                move || listen(&listener, &store, &stop)
+                move || listen(&listener, &Served { store, keys }, &stop)
             })
             .map_err(fail)?;
         Ok(Self {
@@ -86,7 +87,13 @@ fn bind(dir: &File) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn listen(listener: &UnixListener, store: &Store, stop: &AtomicBool) {
+/// What can be asked about.
+struct Served {
+    store: Store,
+    keys: Arc<Keys>,
+}
+
+fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool) {
     thread::scope(|scope| {
         let mut under_way = Vec::new();
         while !stop.load(Ordering::Relaxed) {
@@ -95,7 +102,7 @@ fn listen(listener: &UnixListener, store: &Store, stop: &AtomicBool) {
                     under_way.retain(|request: &thread::ScopedJoinHandle<'_, ()>| !request.is_finished());
                     let is_busy = under_way.len() >= REQUESTS_MAX;
                     under_way.push(scope.spawn(move || {
-                        if let Err(error) = converse(&stream, store, stop, is_busy) {
+                        if let Err(error) = converse(&stream, served, stop, is_busy) {
                             tracing::debug!(%error, "a request at the control socket ended early");
                         }
                     }));
@@ -111,7 +118,7 @@ fn listen(listener: &UnixListener, store: &Store, stop: &AtomicBool) {
     });
 }
 
-fn converse(stream: &UnixStream, store: &Store, stop: &AtomicBool, is_busy: bool) -> io::Result<()> {
+fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bool) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(REQUEST_TIME_MAX))?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
@@ -132,8 +139,18 @@ fn converse(stream: &UnixStream, store: &Store, stop: &AtomicBool, is_busy: bool
         );
     }
     match serde_json::from_str(&line) {
-        Ok(Request::Backup(request)) => back_up(stream, store, stop, &request),
-        Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&store.stats()))),
+        Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&served.store.stats()))),
+        Ok(Request::Backup(request)) => back_up(stream, &served.store, stop, &request),
+        Ok(Request::Key(request)) => {
+            let answer = change_keys(served, request).unwrap_or_else(|error| {
+                let failure = Failure::from(error);
+                Answer::Failed {
+                    code: failure.code,
+                    message: failure.message,
+                }
+            });
+            tell(stream, &answer)
+        }
         Err(error) => tell(
             stream,
             &refuse(&format!(
@@ -147,6 +164,39 @@ fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> {
+    let summary = |id: String, key: AccessKey, secret| KeySummary {
+        id,
+        secret,
+        created_ms: key.created_ms,
+        grants: key.grants,
+    };
+    let Served { store, keys } = served;
+    Ok(Answer::Keys(match request {
+        KeyRequest::Create(grants) => {
+            let grants: Vec<_> = grants
+                .into_iter()
+                .map(|(bucket, level)| Grant { bucket, level })
+                .collect();
+            let (id, key) = keys.create(store, &grants)?;
+            tracing::info!(id, "an access key was made");
+            let secret = key.secret.clone();
+            vec![summary(id, key, Some(secret))]
+        }
+        KeyRequest::List => {
+            let all = keys.all().into_iter();
+            all.map(|(id, key)| summary(id, key, None)).collect()
+        }
+        KeyRequest::Remove(id) => {
+            let known = keys.all().remove(&id);
+            let was_there = keys.remove(store, &id)?;
+            tracing::info!(id, was_there, "an access key was removed");
+            let removed = known.filter(|_| was_there).into_iter();
+            removed.map(|key| summary(id.clone(), key, None)).collect()
+        }
+    }))
 }
 
 fn back_up(stream: &UnixStream, store: &Store, stop: &AtomicBool, request: &BackupRequest) -> io::Result<()> {

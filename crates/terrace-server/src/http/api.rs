@@ -12,7 +12,7 @@ use crate::{key_text, report};
 use axum::{
     Json,
     extract::{Path, Query, State},
-    http::header,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde_json::{Map, Value, json};
@@ -182,6 +182,17 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     Ok(fresh(
         json!({ "reads": "ok", "writes": failed.as_ref().map_or("ok", |_| "refused"), "reason": failed }),
     ))
+}
+
+/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes.
+pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
+    let failed = app.engine.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
+    let status = if failed.is_none() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    Ok((status, fresh(json!({ "ready": failed.is_none(), "reason": failed }))).into_response())
 }
 
 /// JSON that is true now and may not be a moment later.

@@ -16,20 +16,24 @@ mod metrics;
 mod page;
 mod refusal;
 mod server;
+pub mod tls;
 mod value;
 
+use crate::s3::Shared;
 use axum::{Router, extract::Request, middleware, routing::get};
 use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
 use terrace_server::import::Progress;
 
-pub use server::{LISTEN_DEFAULT, bind, run, serve};
+pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
 
 /// What handlers share.
 #[derive(Debug)]
 pub struct App {
     engine: engine::Engine,
     requests: metrics::Requests,
+    /// What it shares with the S3 service.
+    s3: Shared,
     import: Option<Arc<ImportWatch>>,
     /// Answer only requests addressed to this machine by a loopback name, so that no web page elsewhere can have a
     /// browser read the store through a name it makes resolve to 127.0.0.1.
@@ -49,11 +53,12 @@ pub struct ImportWatch {
 
 impl App {
     /// An application over `store`.
-    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, loopback_only: bool) -> Arc<Self> {
+    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, s3: Shared, loopback_only: bool) -> Arc<Self> {
         let requests = metrics::Requests::default();
         Arc::new(Self {
             engine: engine::Engine::new(store),
             requests,
+            s3,
             import,
             loopback_only,
         })
@@ -73,6 +78,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/images/{id}/{resolution}", get(value::get).head(value::head))
         .route("/metrics", get(metrics::text))
         .route("/healthz", get(api::health))
+        .route("/readyz", get(api::ready))
         .fallback(refusal::no_such_page)
         .method_not_allowed_fallback(refusal::no_such_method)
         .layer(middleware::from_fn_with_state(Arc::clone(&app), guard::guard))

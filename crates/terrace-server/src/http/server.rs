@@ -3,7 +3,7 @@
 //! A connection has a limited time to send its request's head, there is a limited number of connections, and on
 //! shutdown those in the middle of an answer get a limited time to take it. So no client can hold the server.
 
-use super::{App, router};
+use super::{App, router, tls::Tls};
 use crate::failure::{Failure, Outcome};
 use http_body::Body;
 use hyper::{Request, Response, body::Incoming, service::Service};
@@ -33,15 +33,30 @@ const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves the page until `stop` resolves, then finishes answers under way.
-pub async fn run(app: Arc<App>, listener: TcpListener, stop: impl Future<Output = ()>) {
-    serve(TowerToHyperService::new(router(app)), listener, stop, SHUTDOWN_TIME_MAX).await;
+/// Where connections come from.
+#[derive(Debug)]
+pub struct Listener {
+    /// The address.
+    pub listener: TcpListener,
+    /// How they are encrypted, if they are.
+    pub tls: Option<Arc<Tls>>,
 }
 
-/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.
-pub async fn serve<S, B>(service: S, listener: TcpListener, stop: impl Future<Output = ()>, patience: Duration)
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Clone + Send + 'static,
+/// Serves the page until `stop` resolves, then finishes answers under way.
+pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = ()>) {
+    let service = TowerToHyperService::new(router(app));
+    serve(|_| service.clone(), listener, stop, SHUTDOWN_TIME_MAX).await;
+}
+
+/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`. `service_for` gives the
+/// service of a connection with that peer.
+pub async fn serve<S, B>(
+    service_for: impl Fn(SocketAddr) -> S,
+    Listener { listener, tls }: Listener,
+    stop: impl Future<Output = ()>,
+    patience: Duration,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Send + 'static,
     B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
 {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -59,8 +74,8 @@ where
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
-        let stream = match stream {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match stream {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -69,10 +84,28 @@ where
         };
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
-        let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service.clone()));
+        let (http, service, watcher) = (http.clone(), service_for(peer), graceful.watcher());
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             let _permit = permit;
-            if let Err(error) = connection.await {
+            let outcome = match acceptor {
+                None => {
+                    watcher
+                        .watch(http.serve_connection(TokioIo::new(stream), service))
+                        .await
+                }
+                // Who does not finish the handshake holds a connection no longer than who does not send a head.
+                Some(acceptor) => match tokio::time::timeout(HEAD_TIME_MAX, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => {
+                        watcher
+                            .watch(http.serve_connection(TokioIo::new(stream), service))
+                            .await
+                    }
+                    Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => return tracing::debug!("a TLS handshake took too long"),
+                },
+            };
+            if let Err(error) = outcome {
                 tracing::debug!(%error, "a connection ended early");
             }
         });

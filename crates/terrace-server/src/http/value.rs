@@ -12,7 +12,10 @@ use super::{
     engine::Engine,
     refusal::{Checked, Refusal},
 };
-use crate::s3::offline;
+use crate::s3::{
+    Shared,
+    offline::{self, Values},
+};
 use axum::{
     body::{Body, Bytes},
     extract::{Path, Query, State},
@@ -55,28 +58,33 @@ pub async fn get(
             return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty()));
         }
     }
-    let opened = app.engine.call(move |store| open(store, &key, &headers)).await?;
+    let shared = app.s3.clone();
+    let opened = app
+        .engine
+        .call(move |store| open(store, &key, &headers, &shared))
+        .await?;
     let Opened {
         info,
+        length,
         answer,
-        reader,
+        source,
         first,
     } = opened.ok_or_else(|| missing(&id, &resolution))?;
     let facts = Facts::of(&info);
     let range = match answer {
-        Answer::Whole => 0..info.length,
+        Answer::Whole => 0..length,
         Answer::Part(range) => range,
         Answer::NotModified => return Ok(respond(StatusCode::NOT_MODIFIED, &facts, &wanted, None, Body::empty())),
-        Answer::Unsatisfiable => return Ok(unsatisfiable(&facts, info.length)),
+        Answer::Unsatisfiable => return Ok(unsatisfiable(&facts, length)),
     };
-    let is_part = range != (0..info.length);
+    let is_part = range != (0..length);
     let bytes = range.end - range.start;
     let body = if first.len() as u64 == bytes {
         Body::from(first)
     } else {
-        Body::new(stream(app.engine.clone(), reader, first, bytes))
+        Body::new(stream(app.engine.clone(), source, first, bytes))
     };
-    let content_range = is_part.then(|| format!("bytes {}-{}/{}", range.start, range.end - 1, info.length));
+    let content_range = is_part.then(|| format!("bytes {}-{}/{length}", range.start, range.end - 1));
     let status = if is_part {
         StatusCode::PARTIAL_CONTENT
     } else {
@@ -112,11 +120,10 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
         .engine
         .call(move |store| store.head(key))
         .await?
-        .filter(|info| !offline::has_values(info))
         .ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
     let unchanged = conditional::is_unchanged(&headers_of(headers).as_requested(), &facts.validators());
-    Ok((facts, info.length, unchanged))
+    Ok((facts, offline::length(&info), unchanged))
 }
 
 fn key(id: &str, resolution: &str) -> Vec<u8> {
@@ -132,45 +139,76 @@ fn missing(id: &str, resolution: &str) -> Refusal {
 /// A value that is open at the start of what was asked for, with the first piece of it.
 struct Opened {
     info: ObjectInfo,
+    length: u64,
     answer: Answer,
-    reader: Reader,
+    source: Source,
     first: Bytes,
 }
 
-fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap) -> Result<Option<Opened>, Refusal> {
-    // An object with values of its own came over S3 and is served there.
-    let Some(mut reader) = store.reader(key)?.filter(|reader| !offline::has_values(reader.info())) else {
-        return Ok(None);
+/// Where a value is read from.
+enum Source {
+    /// The object itself.
+    Record(Reader),
+    /// Values of its own, as S3 writes what is large.
+    Values(Values),
+}
+
+impl Source {
+    fn seek_to(&mut self, offset: u64) -> terrace::Result<()> {
+        match self {
+            Self::Record(reader) => reader.seek_to(offset),
+            Self::Values(values) => values.seek_to(offset),
+        }
+    }
+}
+
+impl Read for Source {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Record(reader) => reader.read(out),
+            Self::Values(values) => values.read(out),
+        }
+    }
+}
+
+fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared) -> Result<Option<Opened>, Refusal> {
+    let (info, mut source) = match offline::open(store, key, shared)? {
+        Some(values) => (values.info(), Source::Values(values)),
+        None => match store.reader(key)?.filter(|reader| !offline::has_values(reader.info())) {
+            Some(reader) => (reader.info().clone(), Source::Record(reader)),
+            None => return Ok(None),
+        },
     };
-    let info = reader.info().clone();
+    let length = offline::length(&info);
     let answer = conditional::decide(
         &headers_of(headers).as_requested(),
         &Facts::of(&info).validators(),
-        info.length,
+        length,
     );
     let range = match &answer {
-        Answer::Whole => 0..info.length,
+        Answer::Whole => 0..length,
         Answer::Part(range) => range.clone(),
         Answer::NotModified | Answer::Unsatisfiable => 0..0,
     };
     if range.start > 0 {
-        reader.seek_to(range.start)?;
+        source.seek_to(range.start)?;
     }
-    let first = read_piece(&mut reader, range.end - range.start)?;
+    let first = read_piece(&mut source, range.end - range.start)?;
     Ok(Some(Opened {
         info,
+        length,
         answer,
-        reader,
+        source,
         first,
     }))
 }
 
 /// Reads the next piece, at most `left` bytes.
-fn read_piece(reader: &mut Reader, left: u64) -> Result<Bytes, Refusal> {
+fn read_piece(source: &mut Source, left: u64) -> Result<Bytes, Refusal> {
     // At most PIECE_BYTES, which fits.
     let wanted = left.min(PIECE_BYTES);
     let mut piece = Vec::with_capacity(wanted as usize);
-    match reader.by_ref().take(wanted).read_to_end(&mut piece) {
+    match source.by_ref().take(wanted).read_to_end(&mut piece) {
         Ok(_) if piece.len() as u64 == wanted => Ok(piece.into()),
         Ok(_) => Err(Refusal::internal("the value is shorter than the store says")),
         Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<terrace::Error>()) {
@@ -183,16 +221,16 @@ fn read_piece(reader: &mut Reader, left: u64) -> Result<Bytes, Refusal> {
     }
 }
 
-fn stream(engine: Engine, reader: Reader, first: Bytes, bytes: u64) -> PieceBody {
+fn stream(engine: Engine, source: Source, first: Bytes, bytes: u64) -> PieceBody {
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
-    tokio::spawn(feed(engine, reader, first, bytes, sender));
+    tokio::spawn(feed(engine, source, first, bytes, sender));
     PieceBody::new(pieces, bytes)
 }
 
 /// Sends the value piece by piece until it is through or nobody takes it.
-async fn feed(engine: Engine, reader: Reader, first: Bytes, bytes: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
+async fn feed(engine: Engine, source: Source, first: Bytes, bytes: u64, sender: mpsc::Sender<io::Result<Bytes>>) {
     let mut left = bytes - first.len() as u64;
-    let mut reader = Some(reader);
+    let mut source = Some(source);
     let mut next = Ok(first);
     loop {
         let failed = next.is_err();
@@ -200,13 +238,13 @@ async fn feed(engine: Engine, reader: Reader, first: Bytes, bytes: u64, sender: 
         if failed || left == 0 || !matches!(sent, Ok(Ok(()))) {
             return;
         }
-        let Some(mut current) = reader.take() else { return };
+        let Some(mut current) = source.take() else { return };
         let read = engine
             .call(move |_| read_piece(&mut current, left).map(|piece| (current, piece)))
             .await;
         next = match read {
             Ok((back, piece)) => {
-                reader = Some(back);
+                source = Some(back);
                 left -= piece.len() as u64;
                 Ok(piece)
             }

@@ -3,16 +3,17 @@
 //! Whatever is not in the table of [`need_of`] needs the highest level, so an operation that is added later, or that
 //! only answers `NotImplemented`, is never open by mistake. Anonymous requests get what a public bucket allows.
 
-use super::{Gateway, access_key::Level};
+use super::{Gateway, access_key::Level, exchange::note, form, limit::Sender, versions};
 use s3s::{
-    S3Result,
+    S3Request, S3Result,
     access::{S3Access, S3AccessContext},
     auth::{Credentials, S3Auth, SecretKey},
+    dto::PostObjectInput,
     host::{S3Host, VirtualHost},
     path::S3Path,
     s3_error,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// Knows the secrets.
 pub struct Auth(pub Arc<Gateway>);
@@ -20,8 +21,8 @@ pub struct Auth(pub Arc<Gateway>);
 #[async_trait::async_trait]
 impl S3Auth for Auth {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        match self.0.access_keys.get(access_key) {
-            Some(key) => Ok(SecretKey::from(key.secret.as_str())),
+        match self.0.access_keys.secret(access_key) {
+            Some(secret) => Ok(SecretKey::from(secret)),
             None => Err(s3_error!(
                 InvalidAccessKeyId,
                 "The access key ID you provided does not exist in our records."
@@ -60,6 +61,7 @@ fn need_of(operation: &str) -> Need {
         | "ListMultipartUploads"
         | "ListParts" => (Level::Read, Public::Never),
         "PutObject"
+        | "PostObject"
         | "CopyObject"
         | "DeleteObject"
         | "DeleteObjects"
@@ -83,7 +85,7 @@ fn denied() -> s3s::S3Error {
 impl Gateway {
     /// What these credentials may do in a bucket.
     pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &str) -> Option<Level> {
-        self.access_keys.get(&credentials?.access_key)?.level(bucket)
+        self.access_keys.level(&credentials?.access_key, bucket)
     }
 
     /// Whether these credentials, or everybody, may read objects of a bucket; for what a copy reads.
@@ -94,6 +96,18 @@ impl Gateway {
         self.check("GetObject", credentials, bucket)
     }
 
+    /// Whether the list of the current object says that everybody may read it.
+    pub(super) async fn is_public(self: &Arc<Self>, bucket: String, key: String) -> bool {
+        let Ok(bucket) = self.buckets.get(&bucket) else {
+            return false;
+        };
+        if !bucket.record().obeys_lists() {
+            return false;
+        }
+        let look = self.run(move |_, store| versions::describe(store, &bucket, &key, None));
+        look.await.is_ok_and(|facts| facts.is_public())
+    }
+
     fn check(&self, operation: &str, credentials: Option<&Credentials>, bucket: &str) -> S3Result {
         let need = need_of(operation);
         if self.level(credentials, bucket) >= Some(need.level) {
@@ -102,8 +116,8 @@ impl Gateway {
         let record = self.buckets.get(bucket).map(|bucket| bucket.record());
         let open = record.is_ok_and(|record| match need.public {
             Public::Never => false,
-            Public::Read => record.public_read,
-            Public::List => record.public_list,
+            Public::Read => record.is_read_by_all(),
+            Public::List => record.is_listed_by_all(),
         });
         if open { Ok(()) } else { Err(denied()) }
     }
@@ -112,12 +126,33 @@ impl Gateway {
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let bucket = match context.s3_path() {
-            S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket,
+        let operation = context.s3_op().name();
+        let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
+        note(operation, signer);
+        if let Some(signer) = signer {
+            self.0.admit(Sender::Key(signer.to_owned()), Instant::now())?;
+        }
+        let (bucket, key) = match context.s3_path() {
+            S3Path::Bucket { bucket } => (bucket, None),
+            S3Path::Object { bucket, key } => (bucket, Some(key)),
             // Only buckets the key may use are listed.
             S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
         };
-        self.0.check(context.s3_op().name(), context.credentials(), bucket)
+        match (self.0.check(operation, context.credentials(), bucket), key) {
+            (Err(denied), Some(key)) if need_of(operation).public == Public::Read => {
+                let object = (bucket.to_string(), key.to_string());
+                if self.0.is_public(object.0, object.1).await {
+                    Ok(())
+                } else {
+                    Err(denied)
+                }
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
+        form::refuse(&request.input)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Access keys: who may do what in which bucket.
 //!
 //! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, and a level for each bucket,
-//! or for all under the name `*`. The server reads them once; nobody else can change the store while it runs. The secret
+//! or for all under the name `*`. A server keeps a copy of all of them ([`Keys`]), and nobody else can change the store while it
+//! runs: `terrace key` asks it to. The secret
 //! is stored as it is, because signatures are checked with it: whoever can read the store's files can read everything in it
 //! anyway.
 
 use super::keyspace;
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -153,6 +155,56 @@ pub fn load(store: &Store) -> terrace::Result<HashMap<String, AccessKey>> {
     Ok(keys)
 }
 
+/// The access keys of a store that a server has open: they are changed here, and nowhere else.
+#[derive(Debug, Default)]
+pub struct Keys(RwLock<HashMap<String, AccessKey>>);
+
+impl Keys {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn load(store: &Store) -> terrace::Result<Self> {
+        Ok(Self(RwLock::new(load(store)?)))
+    }
+
+    /// The secret of a key, if there is such a key.
+    pub fn secret(&self, id: &str) -> Option<String> {
+        self.0.read().get(id).map(|key| key.secret.clone())
+    }
+
+    /// What a key may do in `bucket`.
+    pub fn level(&self, id: &str, bucket: &str) -> Option<Level> {
+        self.0.read().get(id)?.level(bucket)
+    }
+
+    /// All of them, by ID.
+    pub fn all(&self) -> BTreeMap<String, AccessKey> {
+        let keys = self.0.read();
+        keys.iter().map(|(id, key)| (id.clone(), key.clone())).collect()
+    }
+
+    /// Makes a key. It counts from now on. Blocks.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn create(&self, opened: &Store, grants: &[Grant]) -> terrace::Result<(String, AccessKey)> {
+        let (id, key) = AccessKey::generate(grants);
+        store(opened, &id, &key)?;
+        self.0.write().insert(id.clone(), key.clone());
+        Ok((id, key))
+    }
+
+    /// Removes a key: requests that are not under way yet are refused. Whether it was there. Blocks.
+    ///
+    /// # Errors
+    /// The store's. The key counts no more in this server all the same.
+    pub fn remove(&self, opened: &Store, id: &str) -> terrace::Result<bool> {
+        self.0.write().remove(id);
+        remove(opened, id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -190,5 +242,15 @@ mod tests {
         assert!(remove(&opened, &id).unwrap());
         assert!(!remove(&opened, &id).unwrap());
         assert!(load(&opened).unwrap().is_empty());
+        let keys = Keys::load(&opened).unwrap();
+        let (id, key) = keys.create(&opened, &["mine=read".parse().unwrap()]).unwrap();
+        assert_eq!(keys.secret(&id), Some(key.secret.clone()));
+        assert_eq!(
+            (keys.level(&id, "mine"), keys.level(&id, "other")),
+            (Some(Level::Read), None)
+        );
+        assert_eq!(load(&opened).unwrap(), HashMap::from([(id.clone(), key)]));
+        assert!(keys.remove(&opened, &id).unwrap() && !keys.remove(&opened, &id).unwrap());
+        assert!(keys.secret(&id).is_none() && load(&opened).unwrap().is_empty());
     }
 }

@@ -6,25 +6,34 @@
 //! A bucket can only be deleted empty. So that no object slips in while that is being looked at, whoever commits an object
 //! holds [`Bucket::enter`] meanwhile, and deleting waits for all of them and keeps new ones out.
 
-use super::{errors, keyspace};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use s3s::{S3ErrorCode, S3Result, s3_error};
+use super::{
+    errors, keyspace,
+    lifecycle::{self, Rule, Subject},
+};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::{Arc, OnceLock},
+};
 use terrace::{Error, ScanRange, Store};
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
+/// Keys of a bucket with versioning that can be changed at the same time, at best.
+const TURNS: usize = 1024;
 
 /// What is stored of a bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
-    /// Anybody may read its objects.
+    /// Its policy lets anybody read its objects.
     #[serde(default, skip_serializing_if = "is_false")]
     pub public_read: bool,
-    /// Anybody may list it.
+    /// Its policy lets anybody list it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub public_list: bool,
     /// The policy that says so, as it was put.
@@ -36,6 +45,80 @@ pub struct Record {
     /// Tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<(String, String)>,
+    /// Whether what is replaced and deleted stays as a version.
+    #[serde(default, skip_serializing_if = "Versioning::is_never")]
+    pub versioning: Versioning,
+    /// What is deleted when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lifecycle: Vec<Rule>,
+    /// Its access control list says that everybody may list it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub acl_public: bool,
+    /// What keeps it from being public.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub public_access_block: Option<PublicAccessBlock>,
+    /// Object ownership as it was put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ownership: Option<String>,
+}
+
+/// What keeps a bucket from being public, whatever its lists and its policy say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublicAccessBlock {
+    /// Public lists are not taken.
+    pub refuse_lists: bool,
+    /// Public lists that are there do not count.
+    pub ignore_lists: bool,
+    /// Public policies are not taken.
+    pub refuse_policies: bool,
+    /// A public policy that is there does not count.
+    pub ignore_policies: bool,
+}
+
+impl Record {
+    /// Object ownership says that there are no access control lists.
+    pub fn has_no_lists(&self) -> bool {
+        self.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED)
+    }
+
+    /// Access control lists count.
+    pub fn obeys_lists(&self) -> bool {
+        !self.has_no_lists() && !self.public_access_block.is_some_and(|block| block.ignore_lists)
+    }
+
+    fn obeys_policy(&self) -> bool {
+        !self.public_access_block.is_some_and(|block| block.ignore_policies)
+    }
+
+    /// Everybody may read all of its objects.
+    pub fn is_read_by_all(&self) -> bool {
+        self.public_read && self.obeys_policy()
+    }
+
+    /// Everybody may list it.
+    pub fn is_listed_by_all(&self) -> bool {
+        (self.public_list && self.obeys_policy()) || (self.acl_public && self.obeys_lists())
+    }
+}
+
+/// Whether a bucket keeps what is replaced and deleted. Once it was switched on it can only be suspended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Versioning {
+    /// It was never switched on: every object has one version, `null`.
+    #[default]
+    Never,
+    /// Every change makes a new version.
+    Enabled,
+    /// Every change replaces the version `null`; the others stay.
+    Suspended,
+}
+
+impl Versioning {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls it with
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls it with
@@ -70,6 +153,8 @@ pub struct Bucket {
     record: RwLock<Arc<Record>>,
     /// False once it is deleted.
     exists: RwLock<bool>,
+    /// See [`Bucket::turn`].
+    turns: OnceLock<Box<[Mutex<()>]>>,
 }
 
 impl Bucket {
@@ -85,6 +170,28 @@ impl Bucket {
     pub fn enter(&self) -> S3Result<RwLockReadGuard<'_, bool>> {
         let guard = self.exists.read();
         if *guard { Ok(guard) } else { Err(no_such_bucket()) }
+    }
+
+    /// What answers say of when a current object will be deleted by the bucket's rules.
+    pub fn expiration(&self, subject: Subject<'_>) -> Option<String> {
+        lifecycle::expiration(&self.record.read().lifecycle, subject)
+    }
+
+    /// Its versioning, which stays what it is for as long as one is in ([`Bucket::enter`]).
+    pub fn versioning(&self) -> Versioning {
+        self.record.read().versioning
+    }
+
+    /// Waits until nobody else changes versions of `key`, and keeps others waiting for as long as the guard lives. A change
+    /// of versions is about several records, of which not all are there to be named in a condition. Taken after
+    /// [`Bucket::enter`], and one at a time. Blocks.
+    pub fn turn(&self, key: &str) -> MutexGuard<'_, ()> {
+        let turns = self
+            .turns
+            .get_or_init(|| (0..TURNS).map(|_| Mutex::default()).collect());
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        turns[hasher.finish() as usize % TURNS].lock()
     }
 }
 
@@ -164,23 +271,37 @@ impl Buckets {
     /// `NoSuchBucket`, what `change` fails with, the store's.
     pub fn change(&self, store: &Store, name: &str, change: impl FnOnce(&mut Record) -> S3Result) -> S3Result {
         let _changing = self.changing.lock();
+        apply(store, &*self.get(name)?, change)
+    }
+
+    /// Switches versioning on, or suspends it. Blocks, also for commits under way in the bucket: each of them is done as one
+    /// setting says, and whoever begins after this goes by the new one.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, the store's.
+    pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> S3Result {
+        let _changing = self.changing.lock();
         let bucket = self.get(name)?;
-        let mut record = Record::clone(&bucket.record());
-        change(&mut record)?;
-        write_record(store, name, &record)?;
-        *bucket.record.write() = Arc::new(record);
-        Ok(())
+        let _alone = bucket.exists.write();
+        apply(store, &bucket, |record| {
+            record.versioning = versioning;
+            Ok(())
+        })
     }
 
     /// Deletes an empty bucket. Blocks, also for commits under way in it.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or uploads, the store's.
+    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects, versions or uploads, the store's.
     pub fn delete(&self, store: &Store, name: &str) -> S3Result {
         let _changing = self.changing.lock();
         let bucket = self.get(name)?;
         let mut exists = bucket.exists.write();
-        for prefix in [keyspace::objects(name), keyspace::uploads(name)] {
+        for prefix in [
+            keyspace::objects(name),
+            keyspace::versions(name),
+            keyspace::uploads(name),
+        ] {
             let mut scan = store
                 .scan(ScanRange::prefix(&prefix))
                 .map_err(|error| errors::of_engine(&error, &prefix))?;
@@ -196,11 +317,21 @@ impl Buckets {
     }
 }
 
+/// Changes a record; the caller keeps others from changing it meanwhile.
+fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3Result) -> S3Result {
+    let mut record = Record::clone(&bucket.record());
+    change(&mut record)?;
+    write_record(store, &bucket.name, &record)?;
+    *bucket.record.write() = Arc::new(record);
+    Ok(())
+}
+
 fn bucket_of(name: String, record: Record) -> Bucket {
     Bucket {
         name,
         record: RwLock::new(Arc::new(record)),
         exists: RwLock::new(true),
+        turns: OnceLock::new(),
     }
 }
 

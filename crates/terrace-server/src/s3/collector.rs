@@ -234,22 +234,31 @@ fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
         let Some(id) = keyspace::parse_id(&item.key) else {
             continue;
         };
-        let begun_ms = id.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte));
+        let begun_ms = id.ms();
         if now_ms.saturating_sub(begun_ms) < UPLOAD_LIFE_MS {
             continue;
         }
-        let mut batch = Batch::new();
-        batch
-            .delete_if(&item.key, Condition::Present)
-            .put(keyspace::garbage(id), "");
-        match store.write(batch, Durability::Buffered) {
-            Ok(_) => tracing::info!(%id, "an abandoned upload was aborted"),
-            // Completed or aborted meanwhile.
-            Err(terrace::Error::ConditionFailed { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        abort_upload(store, &item.key, id)?;
     }
     Ok(())
+}
+
+/// Aborts an upload that nobody completed or aborted. Whether it was there.
+///
+/// # Errors
+/// The store's.
+pub fn abort_upload(store: &Store, record: &[u8], id: Id) -> terrace::Result<bool> {
+    let mut batch = Batch::new();
+    batch
+        .delete_if(record, Condition::Present)
+        .put(keyspace::garbage(id), "");
+    match store.write(batch, Durability::Buffered) {
+        Ok(_) => tracing::info!(%id, "an abandoned upload was aborted"),
+        // Completed or aborted meanwhile.
+        Err(terrace::Error::ConditionFailed { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

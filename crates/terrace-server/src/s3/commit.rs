@@ -3,15 +3,25 @@
 //! Every change of an object is conditional on the version that was looked at: the conditions of a request are judged on
 //! exactly what the commit replaces, and if that object had values of its own, the same commit marks them as garbage. If
 //! another commit comes in between, all of it is judged again.
+//!
+//! In a bucket with versioning a change is about several records: the current object, what it replaces, which moves to its
+//! place among the other versions, and the record that says which version is `null`. They are one commit, so a crash leaves
+//! all of it or nothing, and the invariants in [`super::versions`] hold either way; a value moves by its record, which has its
+//! ID or its bytes, so no value has two owners or none. Which versions there are is looked up before the commit, and not all of
+//! that can be put into conditions; so changes of the same key take turns ([`Bucket::turn`]). The setting cannot change under a
+//! commit, because switching it waits for all that have entered the bucket.
 
 use super::{
-    bucket::Bucket,
-    errors, keyspace,
+    bucket::{Bucket, Versioning},
+    errors,
+    keyspace::{self, Id},
+    manifest::MANIFEST_BYTES_MAX,
     record::{self, Facts},
+    versions::{self, Found, Name},
 };
 use bytes::Bytes;
 use s3s::{
-    S3Result,
+    S3Error, S3Result,
     dto::{ETagCondition, Timestamp},
     s3_error,
 };
@@ -99,15 +109,23 @@ pub fn no_such_key() -> s3s::S3Error {
 /// What a change did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is committed; whether values became garbage by it.
-    Done {
-        /// There is something to collect.
-        garbage: bool,
-    },
+    /// It is committed.
+    Done(Done),
     /// There was nothing to delete.
     Nothing,
     /// A condition of what was to go with it did not hold.
     OtherCondition,
+}
+
+/// What was committed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    /// There are values to collect.
+    pub garbage: bool,
+    /// The version that was made or deleted. `None` where there never was versioning.
+    pub version: Option<Name>,
+    /// That version is a delete marker.
+    pub is_delete_marker: bool,
 }
 
 /// What an object becomes.
@@ -115,58 +133,158 @@ pub enum Outcome {
 pub struct NewObject {
     /// The value of its record.
     pub value: Bytes,
-    /// The attributes of its record.
+    /// The attributes of its record, without those that say which version it is.
     pub attributes: Attributes,
 }
 
-/// Replaces (or deletes, if there is no `new`) the object at `key`, together with what `also` adds. Blocks.
+/// Where a change takes place.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// What must survive a crash.
+    pub durability: Durability,
+    /// The bucket.
+    pub bucket: &'a Bucket,
+    /// The object's key.
+    pub key: &'a str,
+}
+
+/// Puts an object in place of the current one (or deletes that, if there is no `new`), together with what `also` adds. What
+/// was there before stays as a version if the bucket's versioning says so. Blocks.
 ///
 /// # Errors
-/// `NoSuchBucket`, what the requirement says, `OperationAborted` if others are always faster, the store's.
+/// `NoSuchBucket`, what the requirement says, `OperationAborted` if others are always faster, `NotImplemented` if what would
+/// stay as a version is too long to be moved, the store's.
 pub fn change(
-    store: &Store,
-    durability: Durability,
-    bucket: &Bucket,
-    key: &str,
+    place: Place<'_>,
     requirement: &Requirement,
     new: Option<&NewObject>,
     also: &dyn Fn(&mut Batch),
 ) -> S3Result<Outcome> {
-    let _entered = bucket.enter()?;
-    let object = keyspace::object(&bucket.name, key);
-    let text = String::from_utf8_lossy(&object).into_owned();
-    let new_values = new.and_then(|new| record::values(&new.attributes));
-    for _ in 0..ATTEMPTS {
-        let existing = store
-            .head(&object)
-            .map_err(|error| errors::of_engine(&error, &object))?;
-        let existing = existing.map(|info| Facts::of(&info));
+    let _entered = place.bucket.enter()?;
+    let versioning = place.bucket.versioning();
+    let _turn = (versioning != Versioning::Never).then(|| place.bucket.turn(place.key));
+    attempt(place, |step| {
+        let existing = step.head(&step.object)?;
         requirement.check(existing.as_ref())?;
-        let condition = existing
-            .as_ref()
-            .map_or(Condition::Absent, |facts| Condition::VersionIs(facts.version));
-        let mut batch = Batch::new();
-        match new {
-            Some(new) => batch.put_with(&object, new.value.clone(), new.attributes.clone(), condition),
-            None if existing.is_none() => return Ok(Outcome::Nothing),
-            None => batch.delete_if(&object, condition),
-        };
-        let old_values = existing
-            .and_then(|facts| facts.values)
-            .filter(|id| Some(*id) != new_values);
-        if let Some(id) = old_values {
-            batch.put(keyspace::garbage(id), "");
-        }
-        also(&mut batch);
-        match store.write(batch, durability) {
-            Ok(_) => {
-                return Ok(Outcome::Done {
-                    garbage: old_values.is_some(),
-                });
+        match versioning {
+            Versioning::Never => {
+                let condition = condition_of(existing.as_ref());
+                match (new, &existing) {
+                    (Some(new), _) => step.put_current(new.value.clone(), new.attributes.clone(), condition),
+                    (None, Some(_)) => step.delete_current(condition),
+                    (None, None) => return Ok(Next::Nothing),
+                }
+                let kept = new.and_then(|new| record::values(&new.attributes));
+                if let Some(existing) = existing.filter(|facts| facts.values != kept) {
+                    step.discard(&existing);
+                }
             }
-            Err(Error::ConditionFailed { key, .. }) if key == text => {}
-            Err(Error::ConditionFailed { .. }) => return Ok(Outcome::OtherCondition),
-            Err(error) => return Err(errors::of_engine(&error, &object)),
+            Versioning::Enabled | Versioning::Suspended => {
+                let is_null = versioning == Versioning::Suspended;
+                if !step.succeed(existing.as_ref(), new, is_null)? {
+                    return Ok(Next::Again);
+                }
+            }
+        }
+        also(&mut step.batch);
+        Ok(Next::Write)
+    })
+}
+
+/// Deletes one version for good. If it was the latest, the one before becomes it. Blocks.
+///
+/// # Errors
+/// As [`change`].
+pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> S3Result<Outcome> {
+    let _entered = place.bucket.enter()?;
+    let is_versioned = place.bucket.versioning() != Versioning::Never;
+    let _turn = is_versioned.then(|| place.bucket.turn(place.key));
+    attempt(place, |step| {
+        let (store, bucket, key) = (place.store, place.bucket.name.as_str(), place.key);
+        let found = versions::find(&|key| store.head(key), bucket, key, name).map_err(|error| step.fail(&error))?;
+        requirement.check(found.as_ref().map(|found| &found.facts))?;
+        let Some(found) = found else {
+            return Ok(Next::Nothing);
+        };
+        let is_current = found.place == step.object;
+        let Some(heir) = step.heir(&found, is_current)? else {
+            return Ok(Next::Again);
+        };
+        let condition = Condition::VersionIs(found.facts.version);
+        match heir {
+            Heir::Object(heir, value) => {
+                let in_place_of = if is_current { condition } else { Condition::Absent };
+                step.put_current(value, heir.facts.attributes.clone(), in_place_of);
+                step.delete_other(&heir);
+            }
+            Heir::None if is_current => step.delete_current(condition),
+            Heir::None => {}
+        }
+        if !is_current {
+            step.delete_other(&found);
+        }
+        step.discard(&found.facts);
+        step.done.version = is_versioned.then_some(name);
+        step.done.is_delete_marker = found.facts.is_delete_marker;
+        Ok(Next::Write)
+    })
+}
+
+/// Replaces the record at `at`, of which `version` was looked at, by another with the same bytes: a version gets another
+/// description, but remains what it is. Whether it was still that. Blocks.
+///
+/// # Errors
+/// `NoSuchBucket`, the store's.
+pub fn redescribe(place: Place<'_>, at: &[u8], version: Version, new: &NewObject) -> S3Result<bool> {
+    let _entered = place.bucket.enter()?;
+    let mut batch = Batch::new();
+    batch.put_with(
+        at,
+        new.value.clone(),
+        new.attributes.clone(),
+        Condition::VersionIs(version),
+    );
+    match place.store.write(batch, place.durability) {
+        Ok(_) => Ok(true),
+        Err(Error::ConditionFailed { .. }) => Ok(false),
+        Err(error) => Err(errors::of_engine(&error, at)),
+    }
+}
+
+/// What to do with a step.
+enum Next {
+    /// Commit it.
+    Write,
+    /// Look again: something has changed since.
+    Again,
+    /// Nothing: there is nothing to delete.
+    Nothing,
+}
+
+/// Builds a step and commits it, until nobody came in between.
+fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) -> S3Result<Outcome> {
+    for _ in 0..ATTEMPTS {
+        let mut step = Step {
+            place,
+            object: keyspace::object(&place.bucket.name, place.key),
+            batch: Batch::new(),
+            done: Done::default(),
+        };
+        match build(&mut step)? {
+            Next::Write => {}
+            Next::Again => continue,
+            Next::Nothing => return Ok(Outcome::Nothing),
+        }
+        match place.store.write(step.batch, place.durability) {
+            Ok(_) => return Ok(Outcome::Done(step.done)),
+            // What else a change is about is an upload; the other conditions are ours.
+            Err(Error::ConditionFailed { key, .. }) if key.starts_with(keyspace::UPLOADS) => {
+                return Ok(Outcome::OtherCondition);
+            }
+            Err(Error::ConditionFailed { .. }) => {}
+            Err(error) => return Err(errors::of_engine(&error, &step.object)),
         }
     }
     Err(s3_error!(
@@ -175,140 +293,192 @@ pub fn change(
     ))
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::s3::{
-        bucket::{Buckets, Record},
-        keyspace::Id,
-    };
-    use std::sync::Arc;
-    use terrace::Options;
+fn condition_of(existing: Option<&Facts>) -> Condition {
+    existing.map_or(Condition::Absent, |facts| Condition::VersionIs(facts.version))
+}
 
-    fn place() -> (tempfile::TempDir, Store, Arc<Bucket>) {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(Options::new(dir.path())).unwrap();
-        let buckets = Buckets::load(&store).unwrap();
-        buckets.create(&store, "abc", Record::default()).unwrap();
-        let bucket = buckets.get("abc").unwrap();
-        (dir, store, bucket)
+/// What becomes the current object when the latest version goes.
+enum Heir {
+    /// The version before, with the value of its record.
+    Object(Box<Found>, Bytes),
+    /// None: what goes is not the latest, or there is none before it, or that is a delete marker.
+    None,
+}
+
+/// One commit on its way.
+struct Step<'a> {
+    place: Place<'a>,
+    /// The key of the current object.
+    object: Vec<u8>,
+    batch: Batch,
+    done: Done,
+}
+
+impl Step<'_> {
+    fn fail(&self, error: &Error) -> S3Error {
+        errors::of_engine(error, &self.object)
     }
 
-    fn object(etag: &str, values: Option<Id>) -> NewObject {
-        let mut attributes = Attributes::new();
-        record::stamp(&mut attributes, etag, 0);
-        if let Some(id) = values {
-            record::place(&mut attributes, id, 10);
+    fn head(&self, key: &[u8]) -> S3Result<Option<Facts>> {
+        let info = self.place.store.head(key).map_err(|error| self.fail(&error))?;
+        Ok(info.map(|info| Facts::of(&info)))
+    }
+
+    fn put_current(&mut self, value: Bytes, attributes: Attributes, condition: Condition) {
+        self.batch.put_with(&self.object, value, attributes, condition);
+    }
+
+    fn delete_current(&mut self, condition: Condition) {
+        self.batch.delete_if(&self.object, condition);
+    }
+
+    /// Nothing refers to the values of a version any more.
+    fn discard(&mut self, facts: &Facts) {
+        if let Some(id) = facts.values {
+            self.batch.put(keyspace::garbage(id), "");
+            self.done.garbage = true;
         }
-        NewObject {
-            value: Bytes::from(etag.to_owned()),
-            attributes,
+    }
+
+    /// Removes the record of a version that is not the current object.
+    fn delete_other(&mut self, found: &Found) {
+        self.batch
+            .delete_if(&found.place, Condition::VersionIs(found.facts.version));
+        if found.facts.is_null {
+            self.batch
+                .delete(keyspace::null_version(&self.place.bucket.name, self.place.key));
         }
     }
 
-    fn put(store: &Store, bucket: &Bucket, requirement: &Requirement, new: &NewObject) -> Result<Outcome, String> {
-        change(
-            store,
-            Durability::Buffered,
-            bucket,
-            "k",
-            requirement,
-            Some(new),
-            &|_| {},
-        )
-        .map_err(|error| error.code().as_str().to_owned())
-    }
-
-    fn condition(text: &str) -> Option<ETagCondition> {
-        Some(text.parse().unwrap())
-    }
-
-    #[test]
-    fn conditions_are_judged_on_what_is_replaced() {
-        let (_dir, store, bucket) = place();
-        let absent = Requirement {
-            if_none_match: condition("*"),
-            ..Requirement::default()
-        };
-        let is_a = Requirement {
-            if_match: condition("\"a\""),
-            ..Requirement::default()
-        };
-        let done = Ok(Outcome::Done { garbage: false });
-        assert_eq!(
-            put(&store, &bucket, &is_a, &object("b", None)),
-            Err("NoSuchKey".to_owned())
-        );
-        assert_eq!(put(&store, &bucket, &absent, &object("a", None)), done);
-        assert_eq!(
-            put(&store, &bucket, &absent, &object("b", None)),
-            Err("PreconditionFailed".to_owned())
-        );
-        assert_eq!(put(&store, &bucket, &is_a, &object("b", None)), done);
-        assert_eq!(
-            put(&store, &bucket, &is_a, &object("c", None)),
-            Err("PreconditionFailed".to_owned())
-        );
-    }
-
-    #[test]
-    fn what_had_values_leaves_a_marker() {
-        let (_dir, store, bucket) = place();
-        let (first, second) = (Id::new(), Id::new());
-        let free = Requirement::default();
-        put(&store, &bucket, &free, &object("a", Some(first))).unwrap();
-        let same = put(&store, &bucket, &free, &object("retagged", Some(first)));
-        assert_eq!(
-            same,
-            Ok(Outcome::Done { garbage: false }),
-            "the values are still an object's"
-        );
-        assert_eq!(
-            put(&store, &bucket, &free, &object("b", Some(second))),
-            Ok(Outcome::Done { garbage: true })
-        );
-        assert!(store.head(keyspace::garbage(first)).unwrap().is_some());
-        let deleted = change(&store, Durability::Buffered, &bucket, "k", &free, None, &|_| {}).unwrap();
-        assert_eq!(deleted, Outcome::Done { garbage: true });
-        assert!(store.head(keyspace::garbage(second)).unwrap().is_some());
-        let again = change(&store, Durability::Buffered, &bucket, "k", &free, None, &|_| {}).unwrap();
-        assert_eq!(again, Outcome::Nothing);
-    }
-
-    /// Of many that want to be the first, one is; and of many that replace at once, none leaves its values behind.
-    #[test]
-    fn commits_that_meet() {
-        let (_dir, store, bucket) = place();
-        let absent = Requirement {
-            if_none_match: condition("*"),
-            ..Requirement::default()
-        };
-        let first = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8)
-                .map(|_| scope.spawn(|| put(&store, &bucket, &absent, &object("a", None)).is_ok()))
-                .collect();
-            threads
-                .into_iter()
-                .filter_map(|thread| thread.join().ok())
-                .filter(|won| *won)
-                .count()
-        });
-        assert_eq!(first, 1);
-        let free = Requirement::default();
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..20 {
-                        put(&store, &bucket, &free, &object("b", Some(Id::new()))).unwrap();
-                    }
-                });
+    /// Makes a version the latest: an object, or a delete marker. The current object becomes one of the others, unless it is
+    /// replaced. False if it has changed since.
+    fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> S3Result<bool> {
+        let (bucket, key) = (self.place.bucket.name.as_str(), self.place.key);
+        let former = self.former_order(existing)?;
+        let order = former.map_or_else(Id::new, |former| Id::new().max(former.next()));
+        if is_null {
+            self.remove_null()?;
+        }
+        match existing {
+            Some(existing) if is_null && existing.is_null => self.discard(existing),
+            Some(existing) => {
+                let Some(former) = former else { return Ok(false) };
+                if !self.displace(existing, former)? {
+                    return Ok(false);
+                }
             }
-        });
-        let markers = store
-            .scan(terrace::ScanRange::prefix(keyspace::GARBAGE))
-            .unwrap()
-            .count();
-        assert_eq!(markers, 8 * 20 - 1);
+            None => {}
+        }
+        let condition = condition_of(existing);
+        if let Some(new) = new {
+            let mut attributes = new.attributes.clone();
+            record::set_version(&mut attributes, order, is_null);
+            self.put_current(new.value.clone(), attributes, condition);
+        } else {
+            if existing.is_some() {
+                self.delete_current(condition);
+            }
+            let marker = record::delete_marker(order, is_null, keyspace::now_ms());
+            self.batch
+                .put_with(keyspace::version(bucket, key, order), "", marker, Condition::Absent);
+            if is_null {
+                self.name_null(order);
+            }
+        }
+        self.done.version = Some(if is_null { Name::Null } else { Name::Id(order) });
+        self.done.is_delete_marker = new.is_none();
+        Ok(true)
+    }
+
+    /// What orders the latest version there is. An object that was put where there was no versioning has nothing that does; it
+    /// gets what comes after all others, and not before its time.
+    fn former_order(&self, existing: Option<&Facts>) -> S3Result<Option<Id>> {
+        if let Some(order) = existing.and_then(|facts| facts.order) {
+            return Ok(Some(order));
+        }
+        let latest = versions::latest(self.place.store, &self.place.bucket.name, self.place.key, 1);
+        let latest = latest.map_err(|error| self.fail(&error))?;
+        let of_latest = latest.first().and_then(|found| found.facts.order);
+        let Some(existing) = existing else { return Ok(of_latest) };
+        let of_time = Id::first_of(existing.modified_ms);
+        Ok(Some(of_latest.map_or(of_time, |latest| of_time.max(latest.next()))))
+    }
+
+    /// Makes the current object one of the others. False if it has changed since.
+    fn displace(&mut self, existing: &Facts, order: Id) -> S3Result<bool> {
+        let Some(value) = self.value_of(&self.object, existing)? else {
+            return Ok(false);
+        };
+        if existing.is_null {
+            // There is no other, unless somebody wrote to the store without a server.
+            self.remove_null()?;
+            self.name_null(order);
+        }
+        let mut attributes = existing.attributes.clone();
+        record::set_version(&mut attributes, order, existing.is_null);
+        let place = keyspace::version(&self.place.bucket.name, self.place.key, order);
+        self.batch.put_with(place, value, attributes, Condition::Absent);
+        Ok(true)
+    }
+
+    /// Notes which of the versions that are not the current object is the `null` version.
+    fn name_null(&mut self, order: Id) {
+        let mut attributes = Attributes::new();
+        record::set_version(&mut attributes, order, true);
+        let key = keyspace::null_version(&self.place.bucket.name, self.place.key);
+        self.batch.put_with(key, "", attributes, Condition::None);
+    }
+
+    /// Deletes the `null` version if it is not the current object.
+    fn remove_null(&mut self) -> S3Result {
+        let (store, bucket, key) = (self.place.store, self.place.bucket.name.as_str(), self.place.key);
+        let order = versions::null_order(&|key| store.head(key), bucket, key).map_err(|error| self.fail(&error))?;
+        let Some(order) = order else { return Ok(()) };
+        self.batch.delete(keyspace::null_version(bucket, key));
+        let place = keyspace::version(bucket, key, order);
+        if let Some(facts) = self.head(&place)? {
+            self.batch.delete_if(&place, Condition::VersionIs(facts.version));
+            self.discard(&facts);
+        }
+        Ok(())
+    }
+
+    /// What becomes the current object when `found` goes. `None` if that has changed since.
+    fn heir(&self, found: &Found, is_current: bool) -> S3Result<Option<Heir>> {
+        let bucket = self.place.bucket.name.as_str();
+        // A delete marker is the latest version if there is no current object and nothing later.
+        if !is_current && (!found.facts.is_delete_marker || self.head(&self.object)?.is_some()) {
+            return Ok(Some(Heir::None));
+        }
+        let before =
+            versions::latest(self.place.store, bucket, self.place.key, 2).map_err(|error| self.fail(&error))?;
+        let mut before = before.into_iter();
+        if !is_current && before.next().is_none_or(|latest| latest.place != found.place) {
+            return Ok(Some(Heir::None));
+        }
+        let Some(heir) = before.next().filter(|heir| !heir.facts.is_delete_marker) else {
+            return Ok(Some(Heir::None));
+        };
+        let value = self.value_of(&heir.place, &heir.facts)?;
+        Ok(value.map(|value| Heir::Object(Box::new(heir), value)))
+    }
+
+    /// The value of a record that was looked at; `None` if it has changed since.
+    fn value_of(&self, at: &[u8], facts: &Facts) -> S3Result<Option<Bytes>> {
+        let reader = self.place.store.reader(at).map_err(|error| self.fail(&error))?;
+        let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
+            return Ok(None);
+        };
+        let bytes = reader.info().length;
+        if bytes > MANIFEST_BYTES_MAX {
+            return Err(s3_error!(
+                NotImplemented,
+                "An object that was not put through S3 and is this long cannot stay as a version; delete its version null first."
+            ));
+        }
+        reader.read_range(0..bytes).map(Some).map_err(|error| self.fail(&error))
     }
 }
+
+#[cfg(test)]
+mod tests;

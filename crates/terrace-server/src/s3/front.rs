@@ -1,10 +1,13 @@
 //! What stands before `s3s`: refuses what the service does not have, answers browsers that ask beforehand, limits how long
-//! a client may stay silent, and gives every answer its number.
+//! a client may stay silent, and gives every answer its number. [`super::exchange`] counts and logs.
 
 use super::{
     Gateway,
     access::{Access, Auth, Domains},
     cors, errors,
+    exchange::{Counted, Exchange, NOTED},
+    form::{self, Forms, Gathered, is_form},
+    limit::Sender,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
 };
@@ -23,8 +26,10 @@ use s3s::{
     service::{S3Service, S3ServiceBuilder},
 };
 use std::{
+    cell::RefCell,
     convert::Infallible,
     io,
+    net::IpAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -40,6 +45,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub struct Front {
     inner: Arc<Inner>,
+    /// Who is at the other end of the connection.
+    peer: Option<IpAddr>,
 }
 
 struct Inner {
@@ -48,6 +55,7 @@ struct Inner {
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
+    forms: Forms,
 }
 
 impl Front {
@@ -59,6 +67,10 @@ impl Front {
         builder.set_host(Domains(domains.clone()));
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
+        config.post_object_max_file_size = form::FILE_BYTES_MAX;
+        config.form_max_field_size = form::FIELD_BYTES_MAX;
+        config.form_max_fields_size = form::FIELDS_BYTES_MAX;
+        config.form_max_parts = form::FIELDS_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
         Self {
             inner: Arc::new(Inner {
@@ -66,40 +78,49 @@ impl Front {
                 service: builder.build(),
                 domains: Domains(domains),
                 next: AtomicU64::new(super::keyspace::now_ms() << 20),
+                forms: Forms::default(),
             }),
+            peer: None,
+        }
+    }
+
+    /// The service for a connection.
+    pub fn to(&self, peer: IpAddr) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            peer: Some(peer),
         }
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for Front {
-    type Response = Response<Body>;
+    type Response = Response<Counted>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let inner = Arc::clone(&self.inner);
-        Box::pin(async move { Ok(inner.answer(request).await) })
+        let (inner, peer) = (Arc::clone(&self.inner), self.peer);
+        Box::pin(async move { Ok(inner.answer(request, peer).await) })
     }
 }
 
 impl Inner {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let began = Instant::now();
+    async fn answer(&self, request: Request<Incoming>, peer: Option<IpAddr>) -> Response<Counted> {
         let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
         let (mut parts, body) = request.into_parts();
         drop_odd_range(&mut parts);
         let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
+        let mut exchange = Exchange::begin(&self.gateway, &parts, number.clone(), peer);
         let was_read = Arc::new(AtomicBool::new(false));
-        let outcome = match refuse(&parts) {
+        let outcome = match refuse(&parts).and_then(|()| self.admit(&parts, peer)) {
             Err(refusal) => Err(refusal),
             Ok(()) if method == Method::OPTIONS => self.preflight(&parts),
             Ok(()) => {
-                let body = Body::http_body_unsync(Attentive::new(body, Arc::clone(&was_read)));
-                let answer = self.service.call(Request::from_parts(parts, body)).await;
-                answer.map_err(|error| {
-                    tracing::error!(?error, "a request could not be answered");
-                    s3s::S3ErrorCode::InternalError.into()
-                })
+                let body = Attentive::new(body, Arc::clone(&was_read), exchange.received());
+                let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
+                let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
+                exchange.note(noted);
+                answer
             }
         };
         let mut response = outcome.unwrap_or_else(into_response);
@@ -127,16 +148,36 @@ impl Inner {
         response
             .headers_mut()
             .insert(header::SERVER, HeaderValue::from_static("Terrace"));
-        tracing::info!(
-            target: "terrace::access",
-            number,
-            %method,
-            path = uri.path(),
-            status = response.status().as_u16(),
-            milliseconds = began.elapsed().as_millis() as u64,
-            "request"
-        );
-        response
+        exchange.answer(response)
+    }
+
+    /// Hands a request to `s3s`.
+    async fn call(&self, parts: Parts, body: Attentive) -> S3Result<Response<Body>> {
+        let is_form = is_form(&parts.method, &parts.headers);
+        let (body, _permit) = if is_form {
+            let permit = self.forms.admit()?;
+            (Body::http_body_unsync(Gathered::new(body)), Some(permit))
+        } else {
+            (Body::http_body_unsync(body), None)
+        };
+        let answer = self.service.call(Request::from_parts(parts, body)).await;
+        answer.map_err(|error| {
+            tracing::error!(?error, "a request could not be answered");
+            s3s::S3ErrorCode::InternalError.into()
+        })
+    }
+
+    /// Counts what comes without a signature; what has one is counted once that is known to be right.
+    fn admit(&self, parts: &Parts, peer: Option<IpAddr>) -> S3Result {
+        let is_signed = parts.headers.contains_key(header::AUTHORIZATION)
+            || parts
+                .uri
+                .query()
+                .is_some_and(|query| query.contains("X-Amz-Signature="));
+        match peer {
+            Some(peer) if !is_signed => self.gateway.admit(Sender::at(peer), Instant::now()),
+            _ => Ok(()),
+        }
     }
 
     /// The bucket a request is about.
@@ -214,16 +255,19 @@ struct Attentive {
     body: Incoming,
     /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
     was_read: Arc<AtomicBool>,
+    /// Bytes that came.
+    received: Arc<AtomicU64>,
     /// Runs only while the client is waited for: it must not pay for the time the store takes.
     waiting: bool,
     deadline: Pin<Box<tokio::time::Sleep>>,
 }
 
 impl Attentive {
-    fn new(body: Incoming, was_read: Arc<AtomicBool>) -> Self {
+    fn new(body: Incoming, was_read: Arc<AtomicBool>, received: Arc<AtomicU64>) -> Self {
         Self {
             body,
             was_read,
+            received,
             waiting: false,
             deadline: Box::pin(tokio::time::sleep(SILENCE_MAX)),
         }
@@ -240,6 +284,9 @@ impl http_body::Body for Attentive {
         }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
             self.waiting = false;
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                self.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
         if !self.waiting {

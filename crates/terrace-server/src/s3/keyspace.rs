@@ -25,6 +25,10 @@ pub const GARBAGE: &str = "\0s3/garbage/";
 /// Values that are being written and that no object refers to yet: an [`Id`] follows.
 pub const PENDING: &str = "\0s3/pending/";
 
+/// Versions of objects that are not the current one, and delete markers.
+pub const VERSIONS: &str = "\0s3/version/";
+/// Which of those has no ID of its own.
+const NULL_VERSIONS: &str = "\0s3/null-version/";
 /// Values of parts that are being written: what follows [`VALUES`] in the key of the value follows.
 pub const PENDING_PARTS: &str = "\0s3/pending-part/";
 /// Values.
@@ -56,6 +60,30 @@ impl Id {
         u128::from_str_radix(text, 16)
             .ok()
             .map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl Id {
+    /// The first that is later than `self`: what orders the versions of one object must never stand still.
+    pub const fn next(self) -> Self {
+        Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
+    }
+
+    /// The earliest of a millisecond since 1970.
+    pub fn first_of(ms: u64) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..6].copy_from_slice(&ms.to_be_bytes()[2..]);
+        Self(bytes)
+    }
+
+    /// When it was made, in milliseconds since 1970.
+    pub fn ms(self) -> u64 {
+        self.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte))
+    }
+
+    /// The one whose text sorts the other way round.
+    const fn inverted(self) -> Self {
+        Self((!u128::from_be_bytes(self.0)).to_be_bytes())
     }
 }
 
@@ -114,6 +142,33 @@ pub fn parse_upload(rest: &[u8]) -> Option<(&str, Id)> {
     let text = std::str::from_utf8(rest).ok()?;
     let (key, id) = text.rsplit_once('\0')?;
     Some((key, Id::parse(id)?))
+}
+
+/// What the keys of a bucket's versions begin with.
+pub fn versions(bucket: &str) -> Vec<u8> {
+    format!("{VERSIONS}{bucket}/").into_bytes()
+}
+
+/// What the keys of the versions of one object begin with.
+pub fn versions_of(bucket: &str, key: &str) -> Vec<u8> {
+    format!("{VERSIONS}{bucket}/{key}\0").into_bytes()
+}
+
+/// The key of a version that is not the current one. Object keys have no zero byte, so these sort by object key, then from
+/// the latest to the earliest.
+pub fn version(bucket: &str, key: &str, order: Id) -> Vec<u8> {
+    format!("{VERSIONS}{bucket}/{key}\0{}", order.inverted()).into_bytes()
+}
+
+/// What a version's key is made of after its bucket's prefix.
+pub fn parse_version(rest: &[u8]) -> Option<(&str, Id)> {
+    let (key, order) = parse_upload(rest)?;
+    Some((key, order.inverted()))
+}
+
+/// The key of the record that says which of an object's versions, other than the current one, has no ID of its own.
+pub fn null_version(bucket: &str, key: &str) -> Vec<u8> {
+    format!("{NULL_VERSIONS}{bucket}/{key}").into_bytes()
 }
 
 /// What the keys of an upload's parts begin with.
@@ -214,6 +269,23 @@ mod tests {
         assert_eq!(parse_id(b"short"), None);
         assert_eq!(parse_part(b"x"), None);
         assert_eq!(parse_upload(b"no id"), None);
+    }
+
+    #[test]
+    fn versions_sort_by_object_then_from_the_latest() {
+        let (early, late) = (Id::first_of(5), Id::first_of(5).next());
+        assert!(early < late && late.ms() == 5 && Id([0xff; 16]).next() == Id([0xff; 16]));
+        let sorted = [
+            version("b", "k", late),
+            version("b", "k", early),
+            version("b", "k\u{1}", late),
+            version("b", "k/x", early),
+            version("b", "kk", early),
+        ];
+        assert!(sorted.is_sorted());
+        assert_eq!(parse_version(&sorted[0][versions("b").len()..]), Some(("k", late)));
+        assert!(sorted[1].starts_with(&versions_of("b", "k")) && !sorted[2].starts_with(&versions_of("b", "k")));
+        assert!(Id::new().ms().abs_diff(now_ms()) < 10_000);
     }
 
     #[test]

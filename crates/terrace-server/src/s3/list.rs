@@ -1,4 +1,4 @@
-//! Pages of listings: of objects, and of uploads.
+//! Pages of listings: of objects, of their versions, and of uploads.
 //!
 //! One scan of the ordered index as of one moment; no value is read. What a delimiter rolls up into a common prefix is
 //! not read through: after a few keys of it the scan begins anew behind it. A page ends when it is full and there is
@@ -7,7 +7,7 @@
 use super::errors;
 use s3s::S3Result;
 use std::ops::Bound;
-use terrace::{ObjectInfo, ScanRange, Snapshot, Store};
+use terrace::{ObjectInfo, ScanRange, Store};
 
 /// Keys of a common prefix to read before seeking behind it: a seek costs as much as some steps.
 const STEPS_BEFORE_SEEK: usize = 16;
@@ -36,18 +36,21 @@ pub enum After<'a> {
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry {
-    /// A key, without the base, and what is stored under it.
-    Key(Vec<u8>, ObjectInfo),
+pub enum Entry<T = Stored> {
+    /// What has a key.
+    Key(T),
     /// A common prefix.
     Prefix(String),
 }
 
+/// A key, without the base, and what is stored under it.
+pub type Stored = (Vec<u8>, ObjectInfo);
+
 /// A page.
-#[derive(Debug, Default)]
-pub struct Page {
+#[derive(Debug)]
+pub struct Page<T = Stored> {
     /// In order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<Entry<T>>,
     /// There is more.
     pub truncated: bool,
 }
@@ -57,61 +60,94 @@ pub struct Page {
 /// # Errors
 /// The store's.
 pub fn page(store: &Store, query: &Query<'_>, name_of: impl Fn(&[u8]) -> Option<&str>) -> S3Result<Page> {
-    let mut page = Page::default();
-    if query.limit == 0 {
-        return Ok(page);
-    }
     let fail = |error| errors::of_engine(&error, query.base);
     let snapshot = store.snapshot().map_err(fail)?;
-    let mut start = Some(first_range(query));
-    while let Some(range) = start.take() {
-        start = fill(&snapshot, range, query, &name_of, &mut page).map_err(fail)?;
+    let first = first_range(query);
+    let roll = Roll {
+        prefix: query.prefix,
+        delimiter: query.delimiter,
+        limit: query.limit,
+    };
+    let (base_bytes, name_of) = (query.base.len(), &name_of);
+    let from = |passed: Option<&str>| {
+        let range = match passed {
+            None => first.clone(),
+            Some(common) => ScanRange {
+                start: behind(&[query.base, common.as_bytes()].concat()),
+                end: first.end.clone(),
+            },
+        };
+        let items = snapshot.scan(range)?.map(move |item| {
+            let item = item?;
+            let rest = item.key[base_bytes..].to_vec();
+            let name = name_of(&rest).map(str::to_owned);
+            Ok(name.map(|name| (name, (rest, item.info))))
+        });
+        Ok(items.filter_map(Result::transpose))
+    };
+    roll_up(&roll, from).map_err(fail)
+}
+
+/// What is rolled up, and how far.
+pub struct Roll<'a> {
+    /// What all names begin with.
+    pub prefix: &'a str,
+    /// Names that have this after the prefix are shown as a common prefix.
+    pub delimiter: Option<&'a str>,
+    /// Most entries.
+    pub limit: usize,
+}
+
+/// Fills a page with what `from` gives, in the order of its names. `from` is asked for everything first, and then, where that
+/// is worth a seek, for what is behind a common prefix.
+///
+/// # Errors
+/// Those of `from`.
+pub fn roll_up<T, I: Iterator<Item = terrace::Result<(String, T)>>>(
+    roll: &Roll<'_>,
+    mut from: impl FnMut(Option<&str>) -> terrace::Result<I>,
+) -> terrace::Result<Page<T>> {
+    let mut page = Page {
+        entries: Vec::new(),
+        truncated: false,
+    };
+    let mut passed = None;
+    let mut more = roll.limit > 0;
+    while more {
+        more = false;
+        let mut steps = 0;
+        for item in from(passed.as_deref())? {
+            let (name, item) = item?;
+            let common = roll
+                .delimiter
+                .and_then(|delimiter| common_prefix(&name, roll.prefix, delimiter));
+            if let (Some(common), Some(Entry::Prefix(last))) = (common, page.entries.last())
+                && common == last
+            {
+                steps += 1;
+                if steps == STEPS_BEFORE_SEEK {
+                    passed = Some(common.to_owned());
+                    more = true;
+                    break;
+                }
+                continue;
+            }
+            if page.entries.len() == roll.limit {
+                page.truncated = true;
+                break;
+            }
+            steps = 0;
+            page.entries.push(match common {
+                Some(common) => Entry::Prefix(common.to_owned()),
+                None => Entry::Key(item),
+            });
+        }
     }
     Ok(page)
 }
 
-/// Fills a page from a range. Returns the range to go on with, if it is worth a seek.
-fn fill(
-    snapshot: &Snapshot,
-    range: ScanRange,
-    query: &Query<'_>,
-    name_of: &impl Fn(&[u8]) -> Option<&str>,
-    page: &mut Page,
-) -> terrace::Result<Option<ScanRange>> {
-    let end = range.end.clone();
-    let mut steps = 0;
-    for item in snapshot.scan(range)? {
-        let item = item?;
-        let rest = &item.key[query.base.len()..];
-        let Some(name) = name_of(rest) else { continue };
-        let common = query
-            .delimiter
-            .and_then(|delimiter| common_prefix(name, query.prefix, delimiter));
-        if let (Some(common), Some(Entry::Prefix(last))) = (common, page.entries.last())
-            && common == last
-        {
-            steps += 1;
-            if steps == STEPS_BEFORE_SEEK {
-                let start = behind(&[query.base, common.as_bytes()].concat());
-                return Ok(Some(ScanRange { start, end }));
-            }
-            continue;
-        }
-        if page.entries.len() == query.limit {
-            page.truncated = true;
-            return Ok(None);
-        }
-        steps = 0;
-        page.entries.push(match common {
-            Some(common) => Entry::Prefix(common.to_owned()),
-            None => Entry::Key(rest.to_vec(), item.info),
-        });
-    }
-    Ok(None)
-}
-
 /// The common prefix that a key belongs to.
-fn common_prefix<'n>(name: &'n str, prefix: &str, delimiter: &str) -> Option<&'n str> {
+pub fn common_prefix<'n>(name: &'n str, prefix: &str, delimiter: &str) -> Option<&'n str> {
     let rest = name.get(prefix.len()..)?;
     let end = prefix.len() + rest.find(delimiter)? + delimiter.len();
     name.get(..end)
@@ -141,7 +177,7 @@ fn first_range(query: &Query<'_>) -> ScanRange {
 }
 
 /// Where the first key is that does not begin with `prefix`.
-fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
+pub fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     match ScanRange::prefix(prefix).end {
         Bound::Excluded(key) => Bound::Included(key),
         // A prefix of 0xff bytes only; a base is never that.
@@ -179,7 +215,7 @@ mod tests {
 
     fn shown(entry: &Entry) -> String {
         match entry {
-            Entry::Key(key, _) => String::from_utf8(key.clone()).unwrap(),
+            Entry::Key((key, _)) => String::from_utf8(key.clone()).unwrap(),
             Entry::Prefix(prefix) => format!("{prefix}*"),
         }
     }

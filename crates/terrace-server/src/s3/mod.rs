@@ -6,19 +6,26 @@
 //! time.
 //!
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
-//! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`list`] lists them,
-//! [`collector`] frees what they leave behind. docs/s3.md has the layout and the operations.
+//! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
+//! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
+//! the rules of a bucket want gone. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
+pub mod access_log;
 mod bucket;
 mod collector;
 mod commit;
 mod cors;
 mod digest;
 mod errors;
+mod exchange;
+pub mod figures;
+mod form;
 mod front;
 pub mod keyspace;
+mod lifecycle;
+mod limit;
 mod list;
 mod manifest;
 pub mod offline;
@@ -28,15 +35,23 @@ mod receive;
 mod record;
 mod refuse;
 mod service;
+mod versions;
 
-use crate::http::engine::Engine;
-use access_key::AccessKey;
+use crate::http::{Listener, engine::Engine};
+use access_key::Keys;
+use access_log::AccessLog;
 use bucket::Buckets;
 use collector::Collector;
+use figures::Figures;
+use limit::{Limiter, Sender};
 use s3s::S3Result;
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use terrace::{Durability, Store};
-use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 /// Where to listen if nothing else is said.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7071);
@@ -51,26 +66,68 @@ const OWNER: &str = "terrace";
 pub struct Gateway {
     engine: Engine,
     buckets: Buckets,
-    access_keys: HashMap<String, AccessKey>,
+    access_keys: Arc<Keys>,
     collector: Arc<Collector>,
+    /// Somebody changed the lifecycle rules of a bucket.
+    lifecycle_changed: Notify,
     durability: Durability,
+    figures: Figures,
+    access_log: Option<AccessLog>,
+    limiter: Option<Limiter>,
+}
+
+/// What the page and the service share. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Shared {
+    /// What the service counts.
+    pub figures: Figures,
+    /// Whoever reads values of their own has them kept here meanwhile.
+    collector: Arc<Collector>,
+}
+
+/// What can be chosen of the service.
+#[derive(Debug, Default)]
+pub struct Choices {
+    /// Who may use it.
+    pub access_keys: Arc<Keys>,
+    /// What it shares with the page.
+    pub shared: Shared,
+    /// Where it logs requests.
+    pub access_log: Option<AccessLog>,
+    /// Requests a second that one sender may make.
+    pub rate: Option<u32>,
 }
 
 impl Gateway {
-    /// Reads buckets and access keys, and what a crash may have left behind.
+    /// Reads the buckets, and what a crash may have left behind.
     ///
     /// # Errors
     /// The store's.
-    pub fn open(store: &Store, durability: Durability) -> terrace::Result<Arc<Self>> {
-        let collector = Arc::new(Collector::default());
+    pub fn open(store: &Store, durability: Durability, choices: Choices) -> terrace::Result<Arc<Self>> {
+        let Shared { figures, collector } = choices.shared;
         collector.recover(store)?;
         Ok(Arc::new(Self {
             engine: Engine::new(store.clone()),
             buckets: Buckets::load(store)?,
-            access_keys: access_key::load(store)?,
+            access_keys: choices.access_keys,
             collector,
+            lifecycle_changed: Notify::new(),
             durability,
+            figures,
+            access_log: choices.access_log,
+            limiter: choices.rate.map(Limiter::new),
         }))
+    }
+
+    /// Counts a request of somebody who may not send too many.
+    ///
+    /// # Errors
+    /// `SlowDown`
+    fn admit(&self, sender: Sender, now: Instant) -> S3Result {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        limiter.admit(sender, now).inspect_err(|_| {
+            self.figures.limited.inc();
+        })
     }
 
     /// Runs `work` where it may block.
@@ -90,9 +147,12 @@ impl Gateway {
 }
 
 /// Serves until `stop` resolves, then finishes requests under way.
-pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
     let collector = tokio::spawn(Arc::clone(&gateway.collector).run(gateway.engine.clone()));
-    crate::http::serve(front::Front::new(gateway, domains), listener, stop, SHUTDOWN_TIME_MAX).await;
-    // What it leaves undone it does at the next start.
+    let lifecycle = tokio::spawn(lifecycle::run(Arc::clone(&gateway)));
+    let front = front::Front::new(gateway, domains);
+    crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
+    // What they leave undone they do at the next start.
+    lifecycle.abort();
     collector.abort();
 }

@@ -1,16 +1,12 @@
-//! What commands need to know of S3 while no server has the store open: objects whose bytes are in values of their own.
+//! What commands and the page need to know of S3: objects whose bytes are in values of their own.
 
 use super::{
-    collector::Collector,
-    keyspace,
+    Shared, keyspace,
     read::{self, Opened},
-    record,
+    record::{self, Facts},
 };
 use bytes::{Buf as _, Bytes};
-use std::{
-    io::{self, Read},
-    sync::Arc,
-};
+use std::io::{self, Read};
 use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store, Version};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
@@ -23,6 +19,11 @@ pub fn has_values(info: &ObjectInfo) -> bool {
     record::values(&info.attributes).is_some()
 }
 
+/// How long an object is, wherever its bytes are.
+pub fn length(info: &ObjectInfo) -> u64 {
+    Facts::of(info).length
+}
+
 /// The bytes of an object that has values of its own.
 pub struct Values {
     store: Store,
@@ -30,15 +31,33 @@ pub struct Values {
     piece: Bytes,
 }
 
-/// Opens an object that has values of its own. `None` for any other.
+impl Values {
+    /// What the store knows of the object.
+    pub fn info(&self) -> ObjectInfo {
+        self.opened.info.clone()
+    }
+
+    /// Reads on at `offset`, which is at most the length.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn seek_to(&mut self, offset: u64) -> terrace::Result<()> {
+        self.piece = Bytes::new();
+        let end = self.opened.facts.length;
+        self.opened.seek(offset.min(end)..end).map_err(|error| damaged(&error))
+    }
+}
+
+/// Opens an object that has values of its own, which are kept for as long as it is open. `None` for any other. `shared` is what
+/// a server that has the store open shares; of a store that nobody has open, anything.
 ///
 /// # Errors
 /// The store's.
-pub fn open(store: &Store, key: &[u8]) -> terrace::Result<Option<Values>> {
+pub fn open(store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
-    let opened = read::open(store, &Arc::new(Collector::default()), key).map_err(|error| damaged(&error))?;
+    let opened = read::open(store, &shared.collector, key).map_err(|error| damaged(&error))?;
     Ok(opened.map(|opened| Values {
         store: store.clone(),
         opened,

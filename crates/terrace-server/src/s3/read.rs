@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use terrace::{Error, Reader, Store};
+use terrace::{Error, HomeKind, ObjectInfo, Reader, Store};
 use tokio::sync::mpsc;
 
 /// Pieces read ahead of the client.
@@ -40,6 +40,8 @@ pub struct Opened {
     pub facts: Facts,
     /// Its parts, if it has values of its own.
     pub parts: Option<Vec<Part>>,
+    /// What the store knows of its record.
+    pub info: ObjectInfo,
     key: Vec<u8>,
     source: Source,
     /// Where it is read on, and up to where.
@@ -72,6 +74,7 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
             return Ok(Some(Opened {
                 facts,
                 parts: None,
+                info: reader.info().clone(),
                 key: key.to_vec(),
                 source: Source::Record(reader),
                 range,
@@ -87,6 +90,7 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
         return Ok(Some(Opened {
             facts,
             parts: Some(parts),
+            info: reader.info().clone(),
             key: key.to_vec(),
             source: Source::Values {
                 id,
@@ -119,6 +123,11 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
 }
 
 impl Opened {
+    /// The key of its record in the store.
+    pub fn place(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The value of the record itself: the bytes, or the list of parts. For rewriting a record with other attributes.
     ///
     /// # Errors
@@ -141,6 +150,16 @@ impl Opened {
                 let algorithm = parts.first().and_then(|part| part.checksum.as_ref());
                 Ok(manifest::encode(parts, algorithm.map(|checksum| checksum.algorithm)).into())
             }
+        }
+    }
+
+    /// Where the bytes are that were read last: the tier that serves a body, by its first piece.
+    pub fn home(&self) -> HomeKind {
+        match &self.source {
+            Source::Record(reader) => reader.info().home,
+            Source::Values { current, .. } => current
+                .as_ref()
+                .map_or(self.info.home, |(_, reader)| reader.info().home),
         }
     }
 

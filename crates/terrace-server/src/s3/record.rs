@@ -1,8 +1,9 @@
 //! What S3 knows of an object: attributes of its record in the store, which the ordered index keeps, so listing and
 //! describing objects reads no value.
 //!
-//! Attributes are named like the headers they come from and go to. Three are our own: when it was last modified, and, for
-//! an object whose bytes are in values of their own, their length and the [`Id`] those values are under. An object that
+//! Attributes are named like the headers they come from and go to. Some are our own: when it was last modified; for
+//! an object whose bytes are in values of their own, their length and the [`Id`] those values are under; and which version
+//! it is, for what is written in a bucket with versioning. An object that
 //! was not put through S3 lacks all of this; its length is its value's, and its entity tag is made of version and checksum,
 //! as the page does it.
 
@@ -26,10 +27,20 @@ const MODIFIED_MS: &str = "s3-modified-ms";
 const LENGTH: &str = "s3-length";
 /// The ID of the values that hold the bytes.
 const VALUES: &str = "s3-values";
+/// The [`Id`] that orders the versions of an object, and names this one unless it is the `null` version.
+const VERSION: &str = "s3-version";
+/// There if this is the `null` version although it has an [`Id`].
+const NULL: &str = "s3-null";
+/// There if this version says that the object is deleted.
+const DELETED: &str = "s3-delete-marker";
 /// What names of user metadata begin with.
 const METADATA_PREFIX: &str = "x-amz-meta-";
 /// Tags, encoded as a query.
 const TAGGING: &str = "x-amz-tagging";
+/// Access control list, if it says that everybody may read.
+const ACL: &str = "x-amz-acl";
+/// What it says then.
+const PUBLIC: &str = "public-read";
 /// Media type.
 const CONTENT_TYPE: &str = "content-type";
 /// What S3 answers for objects that were put without a media type.
@@ -56,6 +67,8 @@ pub struct Description {
     pub metadata: Option<Metadata>,
     /// Tags, encoded as a query, and checked.
     pub tagging: Option<String>,
+    /// Canned access control list.
+    pub acl: Option<String>,
 }
 
 /// Takes the description out of an input; four inputs have the same fields.
@@ -75,6 +88,7 @@ macro_rules! description {
             ],
             metadata: $input.metadata.take(),
             tagging: $input.tagging.take(),
+            acl: $input.acl.take().map(|acl| acl.as_str().to_owned()),
         }
     }};
 }
@@ -165,6 +179,22 @@ pub fn values(attributes: &Attributes) -> Option<Id> {
     attributes.get_str(VALUES).and_then(Id::parse)
 }
 
+/// Says which version it is: the [`Id`] that orders it, and whether it goes by that name or is the `null` version.
+pub fn set_version(attributes: &mut Attributes, order: Id, is_null: bool) {
+    attributes.set(VERSION, order.to_string());
+    if is_null {
+        attributes.set(NULL, "");
+    }
+}
+
+/// The attributes of a delete marker.
+pub fn delete_marker(order: Id, is_null: bool, modified_ms: u64) -> Attributes {
+    let mut attributes = Attributes::new().with(DELETED, "");
+    attributes.set(MODIFIED_MS, modified_ms.to_string());
+    set_version(&mut attributes, order, is_null);
+    attributes
+}
+
 /// The same attributes with other tags.
 pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attributes {
     let others = attributes.iter().filter(|(name, _)| *name != TAGGING);
@@ -173,6 +203,21 @@ pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attribute
         changed.set(TAGGING, tagging);
     }
     changed
+}
+
+/// The same attributes with another access control list.
+pub fn with_public(attributes: &Attributes, is_public: bool) -> Attributes {
+    let others = attributes.iter().filter(|(name, _)| *name != ACL);
+    let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
+    if is_public {
+        changed.set(ACL, PUBLIC);
+    }
+    changed
+}
+
+/// Whether attributes have an access control list that says that everybody may read.
+pub fn is_public(attributes: &Attributes) -> bool {
+    attributes.get_str(ACL) == Some(PUBLIC)
 }
 
 /// The tags among attributes, encoded as a query.
@@ -204,8 +249,16 @@ pub struct Facts {
     pub etag: String,
     /// When it was last modified; 1970 if nobody noted it.
     pub modified: SystemTime,
+    /// When it was last modified, in milliseconds since 1970; 0 if nobody noted it.
+    pub modified_ms: u64,
     /// Where its bytes are if they are not the record's value.
     pub values: Option<Id>,
+    /// What orders it among the object's versions. `None` if it was put where there was no versioning.
+    pub order: Option<Id>,
+    /// It goes by the name `null`.
+    pub is_null: bool,
+    /// It says that the object is deleted.
+    pub is_delete_marker: bool,
     /// All of it.
     pub attributes: Attributes,
 }
@@ -216,14 +269,20 @@ impl Facts {
         let text = |name| info.attributes.get_str(name);
         let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
         let values = values(&info.attributes);
+        let modified_ms = number(MODIFIED_MS).unwrap_or(0);
+        let order = text(VERSION).and_then(Id::parse);
         let etag = text(ETAG).and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
         Self {
             version: info.version,
             length: number(LENGTH).filter(|_| values.is_some()).unwrap_or(info.length),
             etag: etag.map_or_else(|| format!("{:x}-{:08x}", info.version.0, info.checksum), str::to_owned),
             // Whole seconds: headers have no fractions, and listings must not differ from them.
-            modified: UNIX_EPOCH + Duration::from_secs(number(MODIFIED_MS).unwrap_or(0) / 1000),
+            modified: UNIX_EPOCH + Duration::from_secs(modified_ms / 1000),
+            modified_ms,
             values,
+            order,
+            is_null: order.is_none() || text(NULL).is_some(),
+            is_delete_marker: text(DELETED).is_some(),
             attributes: info.attributes.clone(),
         }
     }
@@ -258,6 +317,11 @@ impl Facts {
         });
         let metadata: Metadata = named.collect();
         (!metadata.is_empty()).then_some(metadata)
+    }
+
+    /// Its access control list says that everybody may read it.
+    pub fn is_public(&self) -> bool {
+        is_public(&self.attributes)
     }
 
     /// Tags, encoded as a query.

@@ -4,7 +4,10 @@
 //! `x-amz-copy-source` to it and read any object its signer can read. Signatures of version 2, which cover neither body nor
 //! time. And subresources that `s3s` does not know.
 
-use super::OWNER;
+use super::{
+    OWNER,
+    form::{FILE_BYTES_MAX, FORM_BYTES_MAX, is_form},
+};
 use hyper::{Method, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
 
@@ -85,15 +88,6 @@ pub fn refuse(parts: &Parts) -> S3Result {
             "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
         ));
     }
-    let form = text("content-type").is_some_and(|value| {
-        value
-            .trim_start()
-            .to_ascii_lowercase()
-            .starts_with("multipart/form-data")
-    });
-    if parts.method == Method::POST && form {
-        return Err(s3_error!(NotImplemented, "Uploads by HTML forms are not implemented."));
-    }
     if let Some(name) = parts
         .headers
         .keys()
@@ -106,9 +100,25 @@ pub fn refuse(parts: &Parts) -> S3Result {
         ));
     }
     refuse_subresources(&parts.method, parts.uri.path(), query)?;
-    refuse_long_xml(&parts.method, query, text("content-length"))?;
+    if is_form(&parts.method, &parts.headers) {
+        refuse_long_form(text("content-length"))?;
+    } else {
+        refuse_long_xml(&parts.method, query, text("content-length"))?;
+    }
     refuse_values(text)?;
     check_signed(parts, query)
+}
+
+/// Refuses forms that are longer than any that is taken.
+fn refuse_long_form(length: Option<&str>) -> S3Result {
+    let is_long = length.is_some_and(|text| text.parse::<u64>().is_ok_and(|bytes| bytes > FORM_BYTES_MAX));
+    if is_long {
+        return Err(s3_error!(
+            EntityTooLarge,
+            "Your proposed upload exceeds the maximum allowed size for forms: {FILE_BYTES_MAX}"
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses XML that is longer than any, before it is read. What is behind a subresource, or posted, is XML, but for parts.
@@ -161,12 +171,6 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
         return Err(s3_error!(
             InvalidStorageClass,
             "The storage class you specified is not valid"
-        ));
-    }
-    if text("x-amz-acl").is_some_and(|value| !matches!(value, "private" | "bucket-owner-full-control")) {
-        return Err(s3_error!(
-            AccessControlListNotSupported,
-            "The bucket does not allow ACLs; use a bucket policy to make it public."
         ));
     }
     for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
@@ -233,13 +237,17 @@ mod tests {
             (("x-amz-object-lock-mode", "GOVERNANCE"), "NotImplemented"),
             (("x-amz-grant-read", "id=x"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
-            (("x-amz-acl", "public-read"), "AccessControlListNotSupported"),
             (("x-amz-expected-bucket-owner", "1234"), "AccessDenied"),
             (("authorization", "AWS key:signature"), "InvalidRequest"),
-            (("content-type", "Multipart/Form-Data; boundary=x"), "NotImplemented"),
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
         }
+        let form = ("content-type", "multipart/form-data; boundary=x");
+        assert_eq!(refused("POST", "/b", &[form, ("content-length", "9000000")]), None);
+        assert_eq!(
+            refused("POST", "/b", &[form, ("content-length", "90000000")]).as_deref(),
+            Some("EntityTooLarge")
+        );
         assert_eq!(
             refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]).as_deref(),
             Some("InvalidRequest")

@@ -2,7 +2,7 @@
 
 use super::{
     Gateway,
-    ops::{attributes, buckets, configure, copy, listings, multipart, objects, tagging},
+    ops::{acl, attributes, buckets, configure, copy, lifecycle, listings, multipart, objects, tagging},
 };
 use s3s::{S3, S3Request, S3Response, S3Result, dto};
 use std::sync::Arc;
@@ -30,6 +30,7 @@ operations! { gateway:
     delete_bucket DeleteBucketInput -> DeleteBucketOutput = |request| buckets::delete(gateway, request).await;
     get_bucket_location GetBucketLocationInput -> GetBucketLocationOutput = |request| buckets::location(gateway, &request);
     get_bucket_versioning GetBucketVersioningInput -> GetBucketVersioningOutput = |request| buckets::versioning(gateway, &request);
+    put_bucket_versioning PutBucketVersioningInput -> PutBucketVersioningOutput = |request| buckets::set_versioning(gateway, request).await;
     put_object PutObjectInput -> PutObjectOutput = |request| objects::put(gateway, request).await;
     get_object GetObjectInput -> GetObjectOutput = |request| objects::get(gateway, request).await;
     head_object HeadObjectInput -> HeadObjectOutput = |request| objects::head(gateway, request).await;
@@ -60,6 +61,17 @@ operations! { gateway:
     get_bucket_policy_status GetBucketPolicyStatusInput -> GetBucketPolicyStatusOutput = |request| configure::policy_status(gateway, &request);
     put_bucket_policy PutBucketPolicyInput -> PutBucketPolicyOutput = |request| configure::put_policy(gateway, request).await;
     delete_bucket_policy DeleteBucketPolicyInput -> DeleteBucketPolicyOutput = |request| configure::delete_policy(gateway, request).await;
-    get_bucket_acl GetBucketAclInput -> GetBucketAclOutput = |request| configure::bucket_acl(gateway, &request);
-    get_object_acl GetObjectAclInput -> GetObjectAclOutput = |request| configure::object_acl(gateway, request).await;
+    get_bucket_lifecycle_configuration GetBucketLifecycleConfigurationInput -> GetBucketLifecycleConfigurationOutput = |request| lifecycle::get(gateway, &request);
+    put_bucket_lifecycle_configuration PutBucketLifecycleConfigurationInput -> PutBucketLifecycleConfigurationOutput = |request| lifecycle::put(gateway, request).await;
+    delete_bucket_lifecycle DeleteBucketLifecycleInput -> DeleteBucketLifecycleOutput = |request| lifecycle::delete(gateway, request).await;
+    get_bucket_acl GetBucketAclInput -> GetBucketAclOutput = |request| acl::bucket(gateway, &request);
+    get_object_acl GetObjectAclInput -> GetObjectAclOutput = |request| acl::object(gateway, request).await;
+    put_bucket_acl PutBucketAclInput -> PutBucketAclOutput = |request| acl::put_bucket(gateway, request).await;
+    put_object_acl PutObjectAclInput -> PutObjectAclOutput = |request| acl::put_object(gateway, request).await;
+    get_public_access_block GetPublicAccessBlockInput -> GetPublicAccessBlockOutput = |request| acl::public_access_block(gateway, &request);
+    put_public_access_block PutPublicAccessBlockInput -> PutPublicAccessBlockOutput = |request| acl::put_public_access_block(gateway, request).await;
+    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| acl::delete_public_access_block(gateway, request).await;
+    get_bucket_ownership_controls GetBucketOwnershipControlsInput -> GetBucketOwnershipControlsOutput = |request| acl::ownership_controls(gateway, &request);
+    put_bucket_ownership_controls PutBucketOwnershipControlsInput -> PutBucketOwnershipControlsOutput = |request| acl::put_ownership_controls(gateway, request).await;
+    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| acl::delete_ownership_controls(gateway, request).await;
 }

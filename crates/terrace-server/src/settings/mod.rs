@@ -79,6 +79,37 @@ pub struct Layer {
     /// Domains of the S3 service, separated by commas; its own flag is `serve --domain`.
     #[arg(skip)]
     pub domain: Option<String>,
+    /// File for the S3 service's access log, or - for standard output; its own flag is `serve --access-log`.
+    #[arg(skip)]
+    pub access_log: Option<PathBuf>,
+    /// Certificate for TLS, in PEM; its own flag is `serve --tls-cert`.
+    #[arg(skip)]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the certificate, in PEM; its own flag is `serve --tls-key`.
+    #[arg(skip)]
+    pub tls_key: Option<PathBuf>,
+    /// S3 requests per second of one sender; its own flag is `serve --s3-rate`.
+    #[arg(skip)]
+    #[serde(default, deserialize_with = "number_or_text")]
+    pub s3_rate: Option<u32>,
+}
+
+/// A number, or the text of one, as variables have it.
+fn number_or_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Number(u32),
+        Text(String),
+    }
+    let number = match Either::deserialize(from)? {
+        Either::Number(number) => Some(number),
+        Either::Text(text) => text.parse().ok(),
+    };
+    match number {
+        Some(number) if number > 0 => Ok(Some(number)),
+        _ => Err(serde::de::Error::custom("write a number that is at least 1")),
+    }
 }
 
 /// Where the S3 service listens.
@@ -134,6 +165,12 @@ pub struct Settings {
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.
     pub domains: Vec<String>,
+    /// Where the S3 service logs requests.
+    pub access_log: Option<PathBuf>,
+    /// Certificate and key for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// S3 requests per second that one sender may make.
+    pub s3_rate: Option<u32>,
 }
 
 impl Layer {
@@ -166,6 +203,10 @@ impl Layer {
             listen: self.listen.or(below.listen),
             s3_listen: self.s3_listen.or(below.s3_listen),
             domain: self.domain.or(below.domain),
+            access_log: self.access_log.or(below.access_log),
+            tls_cert: self.tls_cert.or(below.tls_cert),
+            tls_key: self.tls_key.or(below.tls_key),
+            s3_rate: self.s3_rate.or(below.s3_rate),
         }
     }
 
@@ -235,7 +276,23 @@ impl Layer {
             listen: self.listen,
             s3_listen: self.s3_listen,
             domains: domains(&self.domain.unwrap_or_default()),
+            access_log: self.access_log,
+            tls: pair(self.tls_cert, self.tls_key)?,
+            s3_rate: self.s3_rate,
         })
+    }
+}
+
+/// A certificate and its key: both, or neither.
+///
+/// # Errors
+/// A usage failure that names the one that is missing.
+pub fn pair(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Outcome<Option<(PathBuf, PathBuf)>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(Failure::usage("`tls-cert` is given without `tls-key`; give both")),
+        (None, Some(_)) => Err(Failure::usage("`tls-key` is given without `tls-cert`; give both")),
     }
 }
 

@@ -108,6 +108,12 @@ fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
     {
         *dir = base.join(&dir);
     }
+    for file in [&mut layer.tls_cert, &mut layer.tls_key].into_iter().flatten() {
+        *file = base.join(&file);
+    }
+    if let Some(log) = layer.access_log.as_mut().filter(|log| log.as_path() != Path::new("-")) {
+        *log = base.join(&log);
+    }
     Ok(layer)
 }
 

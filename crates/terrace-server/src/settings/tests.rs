@@ -62,6 +62,10 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         listen: Some(([127, 0, 0, 1], 80).into()),
         s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
         domain: Some("s3.example.org, localhost".to_owned()),
+        access_log: Some("/log".into()),
+        tls_cert: Some("/crt".into()),
+        tls_key: Some("/key".into()),
+        s3_rate: Some(7),
     };
     let settings = [
         ("flash", "/f"),
@@ -78,6 +82,10 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         ("listen", "127.0.0.1:80"),
         ("s3-listen", "127.0.0.1:81"),
         ("domain", "s3.example.org, localhost"),
+        ("access-log", "/log"),
+        ("tls-cert", "/crt"),
+        ("tls-key", "/key"),
+        ("s3-rate", "7"),
     ];
     let file: String = settings
         .iter()

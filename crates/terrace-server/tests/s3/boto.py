@@ -6,11 +6,14 @@ Each function whose name begins with test_ gets a client and a bucket of its own
 """
 
 import base64
+import datetime
 import hashlib
 import io
 import json
+import re
 import sys
 import threading
+import time
 import traceback
 import urllib.error
 import urllib.request
@@ -491,16 +494,309 @@ def test_cors(s3, bucket):
     s3.delete_bucket_cors(Bucket=bucket)
 
 
+def versioning(s3, bucket, status):
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
+    assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == status
+
+
+def versions(s3, bucket, size=1000, **more):
+    """All versions and delete markers: key, version ID, whether it is the latest, whether it is a delete marker."""
+    found = []
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, PaginationConfig={"PageSize": size}, **more):
+        found += [(v["Key"], v["VersionId"], v["IsLatest"], False) for v in page.get("Versions", [])]
+        found += [(m["Key"], m["VersionId"], m["IsLatest"], True) for m in page.get("DeleteMarkers", [])]
+    return found
+
+
+def test_versions(s3, bucket):
+    which = {"Bucket": bucket, "Key": "v"}
+    contents = {"null": b"before versioning", "large": data(700000), "small": b"after"}
+    first = s3.put_object(Body=contents["null"], **which)
+    assert "VersionId" not in first and "VersionId" not in s3.head_object(**which)
+    versioning(s3, bucket, "Enabled")
+    assert s3.head_object(**which)["VersionId"] == "null"
+    large = s3.put_object(Body=contents["large"], **which)["VersionId"]
+    small = s3.put_object(Body=contents["small"], Tagging="a=b", **which)["VersionId"]
+    names = {"null": "null", "large": large, "small": small}
+    assert len(set(names.values())) == 3
+    for name, version in names.items():
+        got = s3.get_object(VersionId=version, **which)
+        assert body(got) == contents[name] and got["VersionId"] == version, name
+        head = s3.head_object(VersionId=version, **which)
+        assert head["ContentLength"] == len(contents[name]) and head["VersionId"] == version
+        attributes = s3.get_object_attributes(ObjectAttributes=["ObjectSize"], VersionId=version, **which)
+        assert attributes["ObjectSize"] == len(contents[name]) and attributes["VersionId"] == version
+    assert body(s3.get_object(**which)) == contents["small"]
+    ranged = s3.get_object(VersionId=large, Range="bytes=300000-300009", **which)
+    assert body(ranged) == contents["large"][300000:300010]
+    s3.put_object_tagging(VersionId=large, Tagging={"TagSet": [{"Key": "old", "Value": "1"}]}, **which)
+    assert s3.get_object_tagging(VersionId=large, **which)["TagSet"] == [{"Key": "old", "Value": "1"}]
+    assert s3.get_object_tagging(**which)["TagSet"] == [{"Key": "a", "Value": "b"}]
+    assert versions(s3, bucket) == [("v", small, True, False), ("v", large, False, False), ("v", "null", False, False)]
+    deleted = s3.delete_object(**which)
+    marker = deleted["VersionId"]
+    assert deleted["DeleteMarker"]
+    error = fails(404, "NoSuchKey", s3.get_object, **which)
+    headers = error["ResponseMetadata"]["HTTPHeaders"]
+    assert headers["x-amz-delete-marker"] == "true" and headers["x-amz-version-id"] == marker
+    fails(405, "MethodNotAllowed", s3.get_object, VersionId=marker, **which)
+    fails(405, "405", s3.head_object, VersionId=marker, **which)
+    assert keys(s3.list_objects_v2(Bucket=bucket)) == []
+    assert body(s3.get_object(VersionId=large, **which)) == contents["large"]
+    fails(409, "BucketNotEmpty", s3.delete_bucket, Bucket=bucket)
+    undone = s3.delete_object(VersionId=marker, **which)
+    assert undone["DeleteMarker"] and undone["VersionId"] == marker
+    assert body(s3.get_object(**which)) == contents["small"]
+    assert s3.delete_object(VersionId=small, **which)["VersionId"] == small
+    assert body(s3.get_object(**which)) == contents["large"] and s3.head_object(**which)["VersionId"] == large
+    assert s3.delete_object(VersionId="f" * 32, **which)["VersionId"] == "f" * 32, "one that is not there"
+    fails(400, "InvalidArgument", s3.delete_object, VersionId="none", **which)
+    assert versions(s3, bucket) == [("v", large, True, False), ("v", "null", False, False)]
+    fails(400, "IllegalVersioningConfigurationException", s3.put_bucket_versioning, Bucket=bucket, VersioningConfiguration={})
+    fails(400, "MalformedXML", s3.put_bucket_versioning, Bucket=bucket, VersioningConfiguration={"Status": "On"})
+
+
+def test_versions_while_suspended(s3, bucket):
+    which = {"Bucket": bucket, "Key": "s"}
+    versioning(s3, bucket, "Enabled")
+    kept = s3.put_object(Body=b"kept", **which)["VersionId"]
+    versioning(s3, bucket, "Suspended")
+    for content in [data(300000), b"two"]:
+        assert s3.put_object(Body=content, **which)["VersionId"] == "null"
+        assert body(s3.get_object(VersionId="null", **which)) == content
+    assert versions(s3, bucket) == [("s", "null", True, False), ("s", kept, False, False)]
+    assert s3.delete_object(**which) ["VersionId"] == "null"
+    assert versions(s3, bucket) == [("s", kept, False, False), ("s", "null", True, True)]
+    assert s3.delete_object(**which)["DeleteMarker"], "again: there is still one"
+    assert len(versions(s3, bucket)) == 2
+    versioning(s3, bucket, "Enabled")
+    fresh = s3.put_object(Body=b"fresh", **which)["VersionId"]
+    assert versions(s3, bucket) == [("s", fresh, True, False), ("s", kept, False, False), ("s", "null", False, True)]
+    s3.delete_object(VersionId="null", **which)
+    s3.delete_object(VersionId=fresh, **which)
+    assert body(s3.get_object(**which)) == b"kept"
+
+
+def test_versions_of_copies_and_uploads(s3, bucket):
+    versioning(s3, bucket, "Enabled")
+    content = data(6 * MIB)
+    old = s3.put_object(Bucket=bucket, Key="c", Body=content)["VersionId"]
+    new = s3.put_object(Bucket=bucket, Key="c", Body=b"new")["VersionId"]
+    source = {"Bucket": bucket, "Key": "c", "VersionId": old}
+    copied = s3.copy_object(Bucket=bucket, Key="c", CopySource=source)
+    assert copied["CopySourceVersionId"] == old and copied["VersionId"] not in (old, new), "an old version comes back by a copy"
+    assert body(s3.get_object(Bucket=bucket, Key="c")) == content and len(versions(s3, bucket)) == 3
+    s3.copy_object(Bucket=bucket, Key="c", CopySource={"Bucket": bucket, "Key": "c"}, MetadataDirective="REPLACE", Metadata={"a": "b"})
+    assert s3.head_object(Bucket=bucket, Key="c")["Metadata"] == {"a": "b"} and len(versions(s3, bucket)) == 4
+    assert s3.head_object(Bucket=bucket, Key="c", VersionId=copied["VersionId"])["Metadata"] == {}
+    marker = s3.delete_object(Bucket=bucket, Key="c")["VersionId"]
+    fails(404, "NoSuchKey", s3.copy_object, Bucket=bucket, Key="d", CopySource={"Bucket": bucket, "Key": "c"})
+    fails(400, "InvalidRequest", s3.copy_object, Bucket=bucket, Key="d", CopySource=dict(source, VersionId=marker))
+    which = {"Bucket": bucket, "Key": "m"}
+    which["UploadId"] = s3.create_multipart_upload(**which)["UploadId"]
+    part = s3.upload_part_copy(PartNumber=1, CopySource=source, **which)
+    assert part["CopySourceVersionId"] == old
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["CopyPartResult"]["ETag"]}]}
+    done = s3.complete_multipart_upload(MultipartUpload=parts, **which)
+    assert s3.complete_multipart_upload(MultipartUpload=parts, **which)["VersionId"] == done["VersionId"]
+    assert body(s3.get_object(Bucket=bucket, Key="m", VersionId=done["VersionId"])) == content
+
+
+def test_conditions_and_versions(s3, bucket):
+    versioning(s3, bucket, "Enabled")
+    which = {"Bucket": bucket, "Key": "c"}
+    first = s3.put_object(Body=b"1", IfNoneMatch="*", **which)
+    fails(412, "PreconditionFailed", s3.put_object, Body=b"2", IfNoneMatch="*", **which)
+    second = s3.put_object(Body=b"2", IfMatch=first["ETag"], **which)
+    fails(412, "PreconditionFailed", s3.put_object, Body=b"3", IfMatch=first["ETag"], **which)
+    s3.delete_object(**which)
+    fails(404, "NoSuchKey", s3.put_object, Body=b"3", IfMatch=second["ETag"], **which)
+    s3.put_object(Body=b"3", IfNoneMatch="*", **which)
+    fails(412, "PreconditionFailed", s3.delete_object, VersionId=first["VersionId"], IfMatch=second["ETag"], **which)
+    s3.delete_object(VersionId=first["VersionId"], IfMatch=first["ETag"], **which)
+    assert len(versions(s3, bucket)) == 3
+
+
+def test_deleting_many_versions(s3, bucket):
+    versioning(s3, bucket, "Enabled")
+    made = [(key, s3.put_object(Bucket=bucket, Key=key, Body=data(300000))["VersionId"]) for key in ["x", "x", "y"]]
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "x"}, {"Key": "y", "VersionId": made[2][1]}]})
+    by_key = {entry["Key"]: entry for entry in answer["Deleted"]}
+    assert by_key["x"]["DeleteMarker"] and "VersionId" not in by_key["x"]
+    assert by_key["y"] == {"Key": "y", "VersionId": made[2][1]}
+    marker = by_key["x"]["DeleteMarkerVersionId"]
+    answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "x", "VersionId": marker}, {"Key": "x", "VersionId": "bad"}]})
+    assert answer["Deleted"] == [{"Key": "x", "VersionId": marker, "DeleteMarker": True, "DeleteMarkerVersionId": marker}]
+    assert answer["Errors"][0]["Code"] == "InvalidArgument"
+    assert body(s3.get_object(Bucket=bucket, Key="x")) == data(300000)
+    assert [entry[1] for entry in versions(s3, bucket)] == [made[1][1], made[0][1]]
+
+
+def test_pages_of_versions(s3, bucket):
+    versioning(s3, bucket, "Enabled")
+    for key in ["a/1", "a/2", "b", "c d/ü"]:
+        for number in range(3):
+            s3.put_object(Bucket=bucket, Key=key, Body=str(number).encode())
+    s3.delete_object(Bucket=bucket, Key="b")
+    whole = versions(s3, bucket)
+    assert len(whole) == 13 and sum(latest for _, _, latest, _ in whole) == 4
+    for size in [1, 2, 3, 5]:
+        assert sorted(versions(s3, bucket, size)) == sorted(whole), size
+    assert {entry[0] for entry in versions(s3, bucket, 2, Prefix="a/")} == {"a/1", "a/2"}
+    rolled = s3.list_object_versions(Bucket=bucket, Delimiter="/")
+    assert prefixes(rolled) == ["a/", "c d/"] and {v["Key"] for v in rolled["Versions"]} == {"b"}
+    page = s3.list_object_versions(Bucket=bucket, Delimiter="/", MaxKeys=1)
+    assert prefixes(page) == ["a/"] and page["IsTruncated"] and page["NextKeyMarker"] == "a/"
+    page = s3.list_object_versions(Bucket=bucket, Delimiter="/", MaxKeys=2, KeyMarker="a/")
+    assert [m["Key"] for m in page["DeleteMarkers"]] == ["b"] and len(page["Versions"]) == 1
+    fails(400, "InvalidArgument", s3.list_object_versions, Bucket=bucket, VersionIdMarker="null")
+
+
+def test_lifecycle(s3, bucket):
+    fails(404, "NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket=bucket)
+    put = lambda *rules: s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": list(rules)})
+    old = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    days = {"ID": "a b", "Status": "Enabled", "Filter": {"Prefix": "kept/"}, "Expiration": {"Days": 3}}
+    both = {"Prefix": "gone/", "Tags": [{"Key": "t", "Value": "1"}], "ObjectSizeGreaterThan": 10}
+    date = {"ID": "date", "Status": "Enabled", "Filter": {"And": both}, "Expiration": {"Date": old}}
+    uploads = {"ID": "uploads", "Status": "Enabled", "Prefix": "u/", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
+    for key in ["gone/large", "gone/small", "kept/large"]:
+        s3.put_object(Bucket=bucket, Key=key, Body=data(300000) if "large" in key else b"small", Tagging="t=1&x=y")
+    s3.put_object(Bucket=bucket, Key="gone/other", Body=data(300000))
+    put(days, date, uploads)
+    assert s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"] == [days, date, uploads]
+    for _ in range(100):
+        if keys(s3.list_objects_v2(Bucket=bucket)) == ["gone/other", "gone/small", "kept/large"]:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError(keys(s3.list_objects_v2(Bucket=bucket)))
+    for said in [s3.put_object(Bucket=bucket, Key="kept/new", Body=b""), s3.head_object(Bucket=bucket, Key="kept/large"),
+                 s3.get_object(Bucket=bucket, Key="kept/large")]:
+        assert re.fullmatch(r'expiry-date="\w{3}, \d\d \w{3} \d{4} 00:00:00 GMT", rule-id="a%20b"', said["Expiration"]), said["Expiration"]
+    assert "Expiration" not in s3.head_object(Bucket=bucket, Key="gone/other")
+    fails(400, "InvalidArgument", put, dict(days, Expiration={"Days": 0}))
+    fails(400, "InvalidArgument", put, days, days)
+    fails(400, "MalformedXML", put, dict(days, Status="enabled"))
+    fails(501, "NotImplemented", put, dict(days, Transitions=[{"Days": 1, "StorageClass": "GLACIER"}]))
+    s3.delete_bucket_lifecycle(Bucket=bucket)
+    fails(404, "NoSuchLifecycleConfiguration", s3.get_bucket_lifecycle_configuration, Bucket=bucket)
+
+
+def test_lifecycle_of_versions(s3, bucket):
+    versioning(s3, bucket, "Enabled")
+    for _ in range(2):
+        s3.put_object(Bucket=bucket, Key="k", Body=data(300000))
+    s3.delete_object(Bucket=bucket, Key="marker only")
+    old = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+    rules = [{"ID": "e", "Status": "Enabled", "Filter": {"Prefix": "k"}, "Expiration": {"Date": old}},
+             {"ID": "m", "Status": "Enabled", "Filter": {}, "Expiration": {"ExpiredObjectDeleteMarker": True}},
+             {"ID": "n", "Status": "Enabled", "Filter": {},
+              "NoncurrentVersionExpiration": {"NoncurrentDays": 7, "NewerNoncurrentVersions": 2}}]
+    s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": rules})
+    assert s3.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"] == rules
+    for _ in range(100):
+        found = [(key, latest, marker) for key, _, latest, marker in versions(s3, bucket)]
+        if found == [("k", False, False), ("k", False, False), ("k", True, True)]:
+            return
+        time.sleep(0.1)
+    raise AssertionError(found)
+
+
+def test_access_control_lists(s3, bucket):
+    url = lambda key: f"{ENDPOINT}/{bucket}/{key}"
+    everybody = lambda answer: [grant["Permission"] for grant in answer["Grants"] if grant["Grantee"]["Type"] == "Group"]
+    s3.put_object(Bucket=bucket, Key="open", Body=data(300000), ACL="public-read")
+    s3.put_object(Bucket=bucket, Key="closed", Body=b"closed")
+    assert fetch(url("open"))[2] == data(300000) and fetch(url("open"), "HEAD")[0] == 200
+    assert fetch(url("closed"))[0] == 403 and fetch(url("none"))[0] == 403 and fetch(url(""))[0] == 403
+    assert fetch(url("open"), "PUT", content=b"x")[0] == 403 and fetch(url("open") + "?versionId=null")[0] == 403
+    assert everybody(s3.get_object_acl(Bucket=bucket, Key="open")) == ["READ"]
+    assert everybody(s3.get_object_acl(Bucket=bucket, Key="closed")) == []
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource={"Bucket": bucket, "Key": "open"})
+    assert fetch(url("copy"))[0] == 403, "a copy does not take the list along"
+    s3.put_object_acl(Bucket=bucket, Key="open", ACL="private")
+    assert fetch(url("open"))[0] == 403
+    policy = s3.get_object_acl(Bucket=bucket, Key="closed")
+    grant = {"Grantee": {"Type": "Group", "URI": "http://acs.amazonaws.com/groups/global/AllUsers"}, "Permission": "READ"}
+    full = {"Grants": policy["Grants"] + [grant], "Owner": policy["Owner"]}
+    s3.put_object_acl(Bucket=bucket, Key="closed", AccessControlPolicy=full)
+    assert fetch(url("closed"))[2] == b"closed"
+    grant["Permission"] = "WRITE"
+    fails(501, "NotImplemented", s3.put_object_acl, Bucket=bucket, Key="closed", AccessControlPolicy=full)
+    s3.put_bucket_acl(Bucket=bucket, ACL="public-read")
+    assert everybody(s3.get_bucket_acl(Bucket=bucket)) == ["READ"] and fetch(f"{ENDPOINT}/{bucket}")[0] == 200
+    fails(404, "NoSuchPublicAccessBlockConfiguration", s3.get_public_access_block, Bucket=bucket)
+    block = {"BlockPublicAcls": True, "IgnorePublicAcls": True, "BlockPublicPolicy": True, "RestrictPublicBuckets": False}
+    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=block)
+    assert s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"] == block
+    assert fetch(f"{ENDPOINT}/{bucket}")[0] == 403 and fetch(url("closed"))[0] == 403
+    fails(403, "AccessDenied", s3.put_object_acl, Bucket=bucket, Key="closed", ACL="public-read")
+    read = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [read]})
+    fails(403, "AccessDenied", s3.put_bucket_policy, Bucket=bucket, Policy=policy)
+    s3.delete_public_access_block(Bucket=bucket)
+    assert fetch(url("closed"))[0] == 200
+    fails(404, "OwnershipControlsNotFoundError", s3.get_bucket_ownership_controls, Bucket=bucket)
+    controls = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+    s3.put_bucket_ownership_controls(Bucket=bucket, OwnershipControls=controls)
+    assert s3.get_bucket_ownership_controls(Bucket=bucket)["OwnershipControls"] == controls
+    assert fetch(url("closed"))[0] == 403
+    fails(400, "AccessControlListNotSupported", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="public-read")
+    s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="bucket-owner-full-control")
+    s3.delete_bucket_ownership_controls(Bucket=bucket)
+    assert fetch(url("closed"))[0] == 200
+
+
+def post(url, fields, file, name="file"):
+    """Sends an HTML form."""
+    boundary = uuid.uuid4().hex
+    parts = [f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+             for key, value in fields.items()]
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="f"\r\nContent-Type: text/plain\r\n\r\n'
+    content = b"".join(parts) + head.encode() + file + f"\r\n--{boundary}--\r\n".encode()
+    return fetch(url, "POST", {"Content-Type": f"multipart/form-data; boundary={boundary}"}, content)
+
+
+def test_forms(s3, bucket):
+    url = f"{ENDPOINT}/{bucket}"
+    conditions = [["starts-with", "$key", "up/"], ["content-length-range", 1, 700000], {"success_action_status": "201"}]
+    made = s3.generate_presigned_post(bucket, "up/a", Fields={"success_action_status": "201"}, Conditions=conditions)
+    fields = made["fields"]
+    for file in [b"small", data(600000)]:
+        status, headers, answer = post(url, fields, file)
+        assert status == 201 and b"<Key>up/a</Key>" in answer, (status, answer)
+        assert body(s3.get_object(Bucket=bucket, Key="up/a")) == file
+    assert post(url, dict(fields, key="else/a"), b"x")[0] in (400, 403)
+    assert post(url, fields, data(700001))[0] == 400 and post(url, fields, b"")[0] == 400
+    assert post(url, dict(fields, extra="1"), b"x")[0] == 403
+    assert post(url, dict(fields, policy=fields["policy"][:-8] + "AAAAAAA="), b"x")[0] in (400, 403)
+    assert post(url, {"key": "up/anonymous"}, b"x")[0] == 403
+    expired = s3.generate_presigned_post(bucket, "up/late", ExpiresIn=-1)["fields"]
+    assert post(url, expired, b"x")[0] == 403
+    redirect = {"success_action_redirect": "http://example.org/done"}
+    made = s3.generate_presigned_post(bucket, "up/b", Fields=redirect, Conditions=[redirect])["fields"]
+
+    class Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *args):
+            return None
+
+    urllib.request.install_opener(urllib.request.build_opener(Stay))
+    status, headers, _ = post(url, made, b"x")
+    urllib.request.install_opener(urllib.request.build_opener())
+    assert status == 303 and headers["Location"].startswith("http://example.org/done?"), (status, dict(headers))
+    assert keys(s3.list_objects_v2(Bucket=bucket)) == ["up/a", "up/b"]
+
+
 def test_what_is_not_there(s3, bucket):
-    fails(501, "NotImplemented", s3.put_bucket_versioning, Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    fails(501, "NotImplemented", s3.get_bucket_lifecycle_configuration, Bucket=bucket)
     fails(501, "NotImplemented", s3.get_bucket_encryption, Bucket=bucket)
     fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="AES256")
-    fails(400, "AccessControlListNotSupported", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="public-read")
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="public-read-write")
     fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")
     s3.get_object(Bucket=bucket, Key="k", VersionId="null")
-    fails(404, "NoSuchVersion", s3.get_object, Bucket=bucket, Key="k", VersionId="abc")
+    fails(400, "InvalidArgument", s3.get_object, Bucket=bucket, Key="k", VersionId="abc")
+    fails(404, "NoSuchVersion", s3.get_object, Bucket=bucket, Key="k", VersionId="0" * 32)
     assert s3.get_bucket_acl(Bucket=bucket)["Grants"][0]["Permission"] == "FULL_CONTROL"
 
 
@@ -514,9 +810,11 @@ def test_wrong_keys(s3, bucket):
 
 
 def empty(s3, bucket):
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        if keys(page):
-            s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys(page)]})
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        found = page.get("Versions", []) + page.get("DeleteMarkers", [])
+        objects = [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in found]
+        if objects:
+            assert "Errors" not in s3.delete_objects(Bucket=bucket, Delete={"Objects": objects})
     s3.delete_bucket(Bucket=bucket)
 
 

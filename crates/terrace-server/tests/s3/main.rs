@@ -5,7 +5,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod operating;
 mod sign;
+mod versions;
 
 use common::{Answer, PATIENCE, Place, bytes, files, signal, wait};
 use sign::{Client, Mode};

@@ -1,11 +1,12 @@
 //! GetObjectAttributes.
 
-use super::{check_version, signed};
+use super::signed;
 use crate::{
     s3::{
-        Gateway, commit, keyspace,
-        read::{self, Opened},
+        Gateway,
+        read::Opened,
         record,
+        versions::{self, Name},
     },
     set_checksums,
 };
@@ -28,7 +29,7 @@ pub async fn get(
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let input = request.input;
-    check_version(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref())?;
     let known = [
         ObjectAttributes::CHECKSUM,
         ObjectAttributes::ETAG,
@@ -46,9 +47,10 @@ pub async fn get(
         return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
     }
     let wants = |name: &str| asked.contains(&name);
-    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let (asked_bucket, key) = (Arc::clone(&bucket), input.key);
     let opened = gateway
-        .run(move |gateway, store| read::open(store, &gateway.collector, &object)?.ok_or_else(commit::no_such_key))
+        .run(move |gateway, store| versions::open(store, &gateway.collector, &asked_bucket, &key, name))
         .await?;
     let facts = &opened.facts;
     let checksum = facts.checksums();
@@ -66,6 +68,7 @@ pub async fn get(
         object_size: wants(ObjectAttributes::OBJECT_SIZE).then(|| signed(facts.length)),
         storage_class: wants(ObjectAttributes::STORAGE_CLASS)
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        version_id: bucket.shown(Name::of(facts)),
         ..GetObjectAttributesOutput::default()
     }))
 }

@@ -1,13 +1,19 @@
-//! Buckets: list, create, head, delete, location.
+//! Buckets: list, create, head, delete, location, versioning.
 
-use crate::s3::{Gateway, REGION, bucket::Record, keyspace};
-use hyper::HeaderMap;
+use super::acl;
+use crate::s3::{
+    Gateway, REGION,
+    bucket::{Record, Versioning},
+    errors, keyspace,
+};
+use hyper::{HeaderMap, StatusCode};
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
-        Bucket, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
-        GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput,
-        HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Timestamp,
+        Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
+        GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
+        HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, PutBucketVersioningInput,
+        PutBucketVersioningOutput, Timestamp,
     },
     s3_error,
 };
@@ -57,15 +63,25 @@ pub async fn create(
     gateway: &Arc<Gateway>,
     request: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
-    let name = request.input.bucket;
+    let input = request.input;
+    let name = input.bucket;
     if !s3s::path::check_bucket_name(&name) {
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
     let record = Record {
         created_ms: keyspace::now_ms(),
+        acl_public: acl::canned(input.acl.as_ref().map(|acl| acl.as_str()))?,
+        ownership: input.object_ownership.as_ref().map(acl::ownership).transpose()?,
         ..Record::default()
     };
+    if record.acl_public && record.has_no_lists() {
+        return Err(errors::custom(
+            "InvalidBucketAclWithObjectOwnership",
+            StatusCode::BAD_REQUEST,
+            "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
+        ));
+    }
     gateway
         .run(move |gateway, store| gateway.buckets.create(store, &name, record))
         .await?;
@@ -105,11 +121,54 @@ pub fn location(
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
 
-/// GetBucketVersioning: never switched on.
+/// GetBucketVersioning: nothing if it was never switched on.
 pub fn versioning(
     gateway: &Gateway,
     request: &S3Request<GetBucketVersioningInput>,
 ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
-    Ok(S3Response::new(GetBucketVersioningOutput::default()))
+    let status = match gateway.buckets.get(&request.input.bucket)?.versioning() {
+        Versioning::Never => None,
+        Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
+        Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
+    };
+    Ok(S3Response::new(GetBucketVersioningOutput {
+        status: status.map(BucketVersioningStatus::from_static),
+        ..GetBucketVersioningOutput::default()
+    }))
+}
+
+/// PutBucketVersioning
+pub async fn set_versioning(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketVersioningInput>,
+) -> S3Result<S3Response<PutBucketVersioningOutput>> {
+    let asked = request.input.versioning_configuration;
+    if asked
+        .mfa_delete
+        .is_some_and(|status| status.as_str().eq_ignore_ascii_case("Enabled"))
+    {
+        return Err(s3_error!(NotImplemented, "MFA delete is not implemented."));
+    }
+    let versioning = match asked.status.as_ref().map(BucketVersioningStatus::as_str) {
+        Some(BucketVersioningStatus::ENABLED) => Versioning::Enabled,
+        Some(BucketVersioningStatus::SUSPENDED) => Versioning::Suspended,
+        Some(_) => {
+            return Err(s3_error!(
+                MalformedXML,
+                "The XML you provided was not well-formed or did not validate against our published schema"
+            ));
+        }
+        None => {
+            return Err(errors::custom(
+                "IllegalVersioningConfigurationException",
+                StatusCode::BAD_REQUEST,
+                "The Versioning element must be specified",
+            ));
+        }
+    };
+    let name = request.input.bucket;
+    gateway
+        .run(move |gateway, store| gateway.buckets.set_versioning(store, &name, versioning))
+        .await?;
+    Ok(S3Response::new(PutBucketVersioningOutput {}))
 }

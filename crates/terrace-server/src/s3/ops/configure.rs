@@ -1,20 +1,16 @@
-//! What can be set of a bucket: cross-origin rules and a policy that makes it public. And access control lists, which say
-//! what is always so.
+//! What can be set of a bucket: cross-origin rules and a policy that makes it public.
 
-use super::{check_version, owner};
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule, Record},
-    commit, errors, keyspace,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
         CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, DeleteBucketPolicyInput, DeleteBucketPolicyOutput,
-        GetBucketAclInput, GetBucketAclOutput, GetBucketCorsInput, GetBucketCorsOutput, GetBucketPolicyInput,
-        GetBucketPolicyOutput, GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, GetObjectAclInput,
-        GetObjectAclOutput, Grant, Grantee, Permission, PolicyStatus, PutBucketCorsInput, PutBucketCorsOutput,
-        PutBucketPolicyInput, PutBucketPolicyOutput, Type,
+        GetBucketCorsInput, GetBucketCorsOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
+        GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, PolicyStatus, PutBucketCorsInput, PutBucketCorsOutput,
+        PutBucketPolicyInput, PutBucketPolicyOutput,
     },
     s3_error,
 };
@@ -225,6 +221,10 @@ pub async fn put_policy(
     let opened = read_policy(&input.bucket, &input.policy)?;
     let policy = input.policy;
     change(gateway, input.bucket, move |record| {
+        let is_refused = record.public_access_block.is_some_and(|block| block.refuse_policies);
+        if is_refused && (opened.read || opened.list) {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
         record.public_read = opened.read;
         record.public_list = opened.list;
         record.policy = Some(policy);
@@ -258,7 +258,7 @@ pub fn policy_status(
     let record = bucket.record();
     Ok(S3Response::new(GetBucketPolicyStatusOutput {
         policy_status: Some(PolicyStatus {
-            is_public: Some(record.public_read || record.public_list),
+            is_public: Some(record.is_read_by_all() || record.is_listed_by_all()),
         }),
     }))
 }
@@ -276,55 +276,6 @@ pub async fn delete_policy(
     })
     .await?;
     Ok(S3Response::new(DeleteBucketPolicyOutput {}))
-}
-
-/// The owner, and nobody else.
-fn grants() -> Vec<Grant> {
-    let owner = owner();
-    vec![Grant {
-        grantee: Some(Grantee {
-            display_name: owner.display_name,
-            email_address: None,
-            id: owner.id,
-            type_: Type::from_static(Type::CANONICAL_USER),
-            uri: None,
-        }),
-        permission: Some(Permission::from_static(Permission::FULL_CONTROL)),
-    }]
-}
-
-/// GetBucketAcl
-pub fn bucket_acl(
-    gateway: &Gateway,
-    request: &S3Request<GetBucketAclInput>,
-) -> S3Result<S3Response<GetBucketAclOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
-    Ok(S3Response::new(GetBucketAclOutput {
-        grants: Some(grants()),
-        owner: Some(owner()),
-    }))
-}
-
-/// GetObjectAcl
-pub async fn object_acl(
-    gateway: &Arc<Gateway>,
-    request: S3Request<GetObjectAclInput>,
-) -> S3Result<S3Response<GetObjectAclOutput>> {
-    check_version(request.input.version_id.as_deref())?;
-    let object = keyspace::object(&gateway.buckets.get(&request.input.bucket)?.name, &request.input.key);
-    gateway
-        .run(move |_, store| {
-            let info = store
-                .head(&object)
-                .map_err(|error| errors::of_engine(&error, &object))?;
-            info.map(|_| ()).ok_or_else(commit::no_such_key)
-        })
-        .await?;
-    Ok(S3Response::new(GetObjectAclOutput {
-        grants: Some(grants()),
-        owner: Some(owner()),
-        ..GetObjectAclOutput::default()
-    }))
 }
 
 #[cfg(test)]

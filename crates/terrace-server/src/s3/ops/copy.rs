@@ -3,22 +3,25 @@
 //! A copy has bytes of its own: small ones in its record, large ones in a value that is written piece by piece while the
 //! source is read. An object copied onto itself, which is how S3 changes metadata, keeps its bytes where they are.
 
-use super::{Conditions, Verdict, check_key, check_version, objects, precondition_failed};
+use super::{Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::{
     description,
     s3::{
         Gateway,
-        commit::{self, NewObject, Requirement, no_such_key},
+        bucket::Versioning,
+        commit::{self, NewObject, Place, Requirement},
         digest::{self, Algorithm, Digests},
         keyspace,
-        read::{self, Opened},
+        lifecycle::Subject,
+        read::Opened,
         receive::{Received, Stored, Target, WHOLE_BYTES_MAX, Writing},
         record,
+        versions::{self, Name},
     },
-    set_checksums,
+    set_checksums, source_conditions,
 };
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, Timestamp},
     s3_error,
@@ -35,6 +38,8 @@ pub struct Source {
     pub bucket: String,
     /// Its key.
     pub key: String,
+    /// The version, if not the current one.
+    pub name: Option<Name>,
 }
 
 /// Finds the source, and checks that it may be read.
@@ -50,24 +55,39 @@ pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &Cop
     else {
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
-    check_version(version_id.as_deref())?;
+    let name = Name::parse(version_id.as_deref())?;
     gateway.may_read(credentials, bucket)?;
     gateway.buckets.get(bucket)?;
     Ok(Source {
         bucket: bucket.to_string(),
         key: key.to_string(),
+        name,
     })
+}
+
+/// What answers say of the version that was copied.
+pub fn source_version(gateway: &Gateway, source: &Source, opened: &Opened) -> Option<String> {
+    let bucket = gateway.buckets.get(&source.bucket).ok()?;
+    bucket.shown(Name::of(&opened.facts))
 }
 
 /// Opens the source if the request's conditions on it hold.
 ///
 /// # Errors
-/// `NoSuchKey`, `PreconditionFailed`, the store's.
+/// `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker, `PreconditionFailed`, the store's.
 pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
-    let object = keyspace::object(&source.bucket, &source.key);
+    let bucket = gateway.buckets.get(&source.bucket)?;
+    let (key, name) = (source.key.clone(), source.name);
     gateway
         .run(move |gateway, store| {
-            let opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+            let opened = versions::open(store, &gateway.collector, &bucket, &key, name);
+            let opened = opened.map_err(|error| match error.code() {
+                S3ErrorCode::MethodNotAllowed => s3_error!(
+                    InvalidRequest,
+                    "The source of a copy request may not specifically refer to a delete marker by version id."
+                ),
+                _ => error,
+            })?;
             match conditions.judge(&opened.facts) {
                 Verdict::Answer => Ok(opened),
                 // What is 304 for a GET is a failed condition for a copy.
@@ -119,24 +139,19 @@ pub async fn object(
     let mut input = request.input;
     check_key(&input.key)?;
     let from = source(gateway, request.credentials.as_ref(), &input.copy_source)?;
-    gateway.buckets.get(&input.bucket)?;
+    let target = gateway.buckets.get(&input.bucket)?;
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
-    let is_same = from.bucket == input.bucket && from.key == input.key;
+    let is_same = from.bucket == input.bucket && from.key == input.key && from.name.is_none();
     if is_same && !replaces && !retags && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
         ));
     }
-    let conditions = Conditions {
-        if_match: input.copy_source_if_match.take(),
-        if_none_match: input.copy_source_if_none_match.take(),
-        if_modified_since: input.copy_source_if_modified_since.take(),
-        if_unmodified_since: input.copy_source_if_unmodified_since.take(),
-    };
+    let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
-    let given = objects::checked_description(description!(input))?;
+    let given = objects::checked_description(gateway, request.credentials.as_ref(), &target, description!(input))?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {
         return Err(s3_error!(
@@ -146,7 +161,9 @@ pub async fn object(
     }
     let attributes = merge(&opened.facts.description(), &given, replaces, retags);
     let (bucket, key) = (input.bucket, input.key);
-    let kept = if is_same && algorithms.is_empty() {
+    let copied = source_version(gateway, &from, &opened);
+    // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
+    let kept = if is_same && algorithms.is_empty() && target.versioning() == Versioning::Never {
         rewrite(gateway, bucket, key, opened, attributes).await?
     } else {
         duplicate(gateway, bucket, key, opened, attributes, algorithms).await?
@@ -161,6 +178,9 @@ pub async fn object(
     result.checksum_type = digest::stored(&kept.attributes).checksum_type;
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(result),
+        copy_source_version_id: copied,
+        expiration: kept.expiration,
+        version_id: kept.version.map(|name| name.to_string()),
         ..CopyObjectOutput::default()
     }))
 }
@@ -177,7 +197,9 @@ fn directive(text: Option<&str>) -> S3Result<bool> {
 fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: bool) -> Attributes {
     let base = if replaces { given } else { of_source };
     let tags = if retags { given } else { of_source };
-    record::with_tagging(base, record::tagging(tags))
+    let attributes = record::with_tagging(base, record::tagging(tags));
+    // A copy does not take the source's list along.
+    record::with_public(&attributes, record::is_public(given))
 }
 
 /// Gives an object other attributes; its bytes stay where they are.
@@ -193,20 +215,30 @@ async fn rewrite(
             let bucket = gateway.buckets.get(&bucket)?;
             let modified_ms = keyspace::now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
+            let attributes = record::with_public(&attributes, record::is_public(&description));
             let new = NewObject {
                 value: opened.record_value()?,
                 attributes: attributes.clone(),
             };
-            // Its values are the ones of exactly this version.
-            let same = Requirement {
-                version: Some(opened.facts.version),
-                ..Requirement::default()
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                bucket: &bucket,
+                key: &key,
             };
-            commit::change(store, gateway.durability, &bucket, &key, &same, Some(&new), &|_| {})?;
+            // Its values are the ones of exactly this version.
+            if !commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                return Err(s3_error!(
+                    OperationAborted,
+                    "The object was replaced while it was being copied onto itself. Try again."
+                ));
+            }
             Ok(objects::Kept {
                 etag: opened.facts.etag.clone(),
                 attributes,
                 modified_ms,
+                version: None,
+                expiration: bucket.expiration(Subject::of(&key, &opened.facts)),
             })
         })
         .await

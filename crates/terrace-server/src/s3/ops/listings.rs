@@ -1,21 +1,23 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 //!
-//! Without versioning every object has one version, named `null`; the listing of versions exists because clients that
-//! empty a bucket use it.
+//! Where there is no versioning every object has one version, named `null`; clients that empty a bucket list versions.
 
-use super::{VERSION, owner, signed};
+use super::{owner, signed};
 use crate::s3::{
-    Gateway, keyspace,
+    Gateway,
+    bucket::Bucket,
+    keyspace,
     list::{self, After, Entry, Page, Query},
     record::{self, Facts},
+    versions::{self, Name, Version},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
-        ChecksumAlgorithm, CommonPrefix, EncodingType, ListObjectVersionsInput, ListObjectVersionsOutput,
-        ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object, ObjectStorageClass,
-        ObjectVersion, ObjectVersionStorageClass,
+        ChecksumAlgorithm, CommonPrefix, DeleteMarkerEntry, EncodingType, ListObjectVersionsInput,
+        ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
+        ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
     },
     s3_error,
 };
@@ -84,16 +86,44 @@ pub fn limit(asked: Option<i32>, name: &str) -> S3Result<i32> {
     }
 }
 
-/// What a listing of a bucket's objects asks for.
+/// What all listings of a bucket's objects ask for.
+#[derive(Clone)]
 struct Asked {
-    bucket: String,
+    bucket: Arc<Bucket>,
     prefix: String,
     delimiter: Option<String>,
-    after: Option<String>,
+    encoding: Encoding,
     limit: i32,
 }
 
-/// A page as the three answers need it.
+/// Takes it out of an input; the three have the same fields.
+macro_rules! asked {
+    ($gateway:expr, $input:expr) => {
+        Asked {
+            bucket: $gateway.buckets.get(&$input.bucket)?,
+            prefix: $input.prefix.take().unwrap_or_default(),
+            delimiter: given($input.delimiter.take()),
+            encoding: Encoding::of($input.encoding_type.as_ref())?,
+            limit: limit($input.max_keys, "max-keys")?,
+        }
+    };
+}
+
+impl Asked {
+    fn most(&self) -> usize {
+        usize::try_from(self.limit).unwrap_or(0)
+    }
+
+    fn shown_prefix(&self) -> Option<String> {
+        Some(self.encoding.apply(&self.prefix))
+    }
+
+    fn shown_delimiter(&self) -> Option<String> {
+        self.delimiter.as_deref().map(|text| self.encoding.apply(text))
+    }
+}
+
+/// A page as the answers need it.
 struct Shown {
     objects: Vec<(String, Facts)>,
     prefixes: Vec<String>,
@@ -101,17 +131,17 @@ struct Shown {
     next: Option<String>,
 }
 
-async fn show(gateway: &Arc<Gateway>, asked: Asked) -> S3Result<Shown> {
-    let name = gateway.buckets.get(&asked.bucket)?.name.clone();
+async fn show(gateway: &Arc<Gateway>, asked: &Asked, after: Option<String>) -> S3Result<Shown> {
+    let asked = asked.clone();
     gateway
         .run(move |_, store| {
-            let base = keyspace::objects(&name);
+            let base = keyspace::objects(&asked.bucket.name);
             let query = Query {
                 base: &base,
                 prefix: &asked.prefix,
                 delimiter: asked.delimiter.as_deref(),
-                after: asked.after.as_deref().map(After::Shown),
-                limit: usize::try_from(asked.limit).unwrap_or(0),
+                after: after.as_deref().map(After::Shown),
+                limit: asked.most(),
             };
             // Keys that are not text cannot be asked for, and no S3 client has put them.
             list::page(store, &query, |key| std::str::from_utf8(key).ok()).map(Shown::of)
@@ -128,7 +158,7 @@ impl Shown {
                     next = Some(prefix.clone());
                     prefixes.push(prefix);
                 }
-                Entry::Key(key, info) => {
+                Entry::Key((key, info)) => {
                     let key = String::from_utf8_lossy(&key).into_owned();
                     next = Some(key.clone());
                     objects.push((key, Facts::of(&info)));
@@ -162,15 +192,18 @@ impl Shown {
     }
 
     fn common_prefixes(&self, encoding: Encoding) -> Option<Vec<CommonPrefix>> {
-        let prefixes: Vec<_> = self
-            .prefixes
-            .iter()
-            .map(|prefix| CommonPrefix {
-                prefix: Some(encoding.apply(prefix)),
-            })
-            .collect();
-        (!prefixes.is_empty()).then_some(prefixes)
+        common_prefixes(&self.prefixes, encoding)
     }
+}
+
+fn common_prefixes(prefixes: &[String], encoding: Encoding) -> Option<Vec<CommonPrefix>> {
+    let prefixes: Vec<_> = prefixes
+        .iter()
+        .map(|prefix| CommonPrefix {
+            prefix: Some(encoding.apply(prefix)),
+        })
+        .collect();
+    (!prefixes.is_empty()).then_some(prefixes)
 }
 
 fn checksum_algorithm(facts: &Facts) -> Option<Vec<ChecksumAlgorithm>> {
@@ -190,35 +223,22 @@ pub async fn first(
     gateway: &Arc<Gateway>,
     request: S3Request<ListObjectsInput>,
 ) -> S3Result<S3Response<ListObjectsOutput>> {
-    let input = request.input;
-    let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = limit(input.max_keys, "max-keys")?;
-    let delimiter = given(input.delimiter);
-    let prefix = input.prefix.unwrap_or_default();
+    let mut input = request.input;
+    let asked = asked!(gateway, input);
     let marker = input.marker.unwrap_or_default();
-    let shown = show(
-        gateway,
-        Asked {
-            bucket: input.bucket.clone(),
-            prefix: prefix.clone(),
-            delimiter: delimiter.clone(),
-            after: given(Some(marker.clone())),
-            limit,
-        },
-    )
-    .await?;
+    let shown = show(gateway, &asked, given(Some(marker.clone()))).await?;
     // S3 names the next marker only with a delimiter; without one it is the last key.
-    let next_marker = shown.next.as_deref().filter(|_| delimiter.is_some());
+    let next_marker = shown.next.as_deref().filter(|_| asked.delimiter.is_some());
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
-        prefix: Some(encoding.apply(&prefix)),
-        marker: Some(encoding.apply(&marker)),
-        max_keys: Some(limit),
+        prefix: asked.shown_prefix(),
+        marker: Some(asked.encoding.apply(&marker)),
+        max_keys: Some(asked.limit),
         is_truncated: Some(shown.next.is_some()),
-        contents: shown.contents(encoding, true),
-        common_prefixes: shown.common_prefixes(encoding),
-        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
-        next_marker: next_marker.map(|text| encoding.apply(text)),
+        contents: shown.contents(asked.encoding, true),
+        common_prefixes: shown.common_prefixes(asked.encoding),
+        delimiter: asked.shown_delimiter(),
+        next_marker: next_marker.map(|text| asked.encoding.apply(text)),
         encoding_type: input.encoding_type,
         request_charged: None,
     }))
@@ -229,39 +249,26 @@ pub async fn second(
     gateway: &Arc<Gateway>,
     request: S3Request<ListObjectsV2Input>,
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
-    let input = request.input;
-    let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = limit(input.max_keys, "max-keys")?;
-    let delimiter = given(input.delimiter);
-    let prefix = input.prefix.unwrap_or_default();
+    let mut input = request.input;
+    let asked = asked!(gateway, input);
     let after = match &input.continuation_token {
         Some(token) => Some(read_token(token)?),
         None => given(input.start_after.clone()),
     };
-    let shown = show(
-        gateway,
-        Asked {
-            bucket: input.bucket.clone(),
-            prefix: prefix.clone(),
-            delimiter: delimiter.clone(),
-            after,
-            limit,
-        },
-    )
-    .await?;
+    let shown = show(gateway, &asked, after).await?;
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
-        prefix: Some(encoding.apply(&prefix)),
-        max_keys: Some(limit),
+        prefix: asked.shown_prefix(),
+        max_keys: Some(asked.limit),
         key_count: i32::try_from(shown.objects.len() + shown.prefixes.len()).ok(),
         continuation_token: input.continuation_token,
         is_truncated: Some(shown.next.is_some()),
         next_continuation_token: shown.next.as_deref().map(|last| URL_SAFE_NO_PAD.encode(last)),
-        contents: shown.contents(encoding, input.fetch_owner.unwrap_or(false)),
-        common_prefixes: shown.common_prefixes(encoding),
-        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        contents: shown.contents(asked.encoding, input.fetch_owner.unwrap_or(false)),
+        common_prefixes: shown.common_prefixes(asked.encoding),
+        delimiter: asked.shown_delimiter(),
         encoding_type: input.encoding_type,
-        start_after: input.start_after.map(|text| encoding.apply(&text)),
+        start_after: input.start_after.map(|text| asked.encoding.apply(&text)),
         request_charged: None,
     }))
 }
@@ -281,57 +288,115 @@ pub async fn versions(
     gateway: &Arc<Gateway>,
     request: S3Request<ListObjectVersionsInput>,
 ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-    let input = request.input;
-    let encoding = Encoding::of(input.encoding_type.as_ref())?;
-    let limit = limit(input.max_keys, "max-keys")?;
-    let delimiter = given(input.delimiter);
-    let prefix = input.prefix.unwrap_or_default();
+    let mut input = request.input;
+    let asked = asked!(gateway, input);
     let marker = input.key_marker.unwrap_or_default();
-    let shown = show(
-        gateway,
-        Asked {
-            bucket: input.bucket.clone(),
-            prefix: prefix.clone(),
-            delimiter: delimiter.clone(),
-            after: given(Some(marker.clone())),
-            limit,
-        },
-    )
-    .await?;
-    let versions = shown
-        .contents(encoding, true)
-        .map(|contents| contents.into_iter().map(version).collect());
+    let name = Name::parse(input.version_id_marker.as_deref())?;
+    if name.is_some() && marker.is_empty() {
+        return Err(s3_error!(
+            InvalidArgument,
+            "A version-id marker cannot be specified without a key marker."
+        ));
+    }
+    let (question, after) = (asked.clone(), marker.clone());
+    let page = gateway
+        .run(move |_, store| {
+            let query = versions::Query {
+                bucket: &question.bucket.name,
+                prefix: &question.prefix,
+                delimiter: question.delimiter.as_deref(),
+                after: match (after.as_str(), name) {
+                    ("", _) => versions::After::Nothing,
+                    (key, None) => versions::After::Key(key),
+                    (key, Some(name)) => versions::After::Version(key, name),
+                },
+                limit: question.most(),
+            };
+            versions::page(store, &query)
+        })
+        .await?;
+    let shown = ShownVersions::of(page, asked.encoding);
     Ok(S3Response::new(ListObjectVersionsOutput {
-        common_prefixes: shown.common_prefixes(encoding),
-        delimiter: delimiter.as_deref().map(|text| encoding.apply(text)),
+        common_prefixes: common_prefixes(&shown.prefixes, asked.encoding),
+        delete_markers: Some(shown.markers).filter(|markers| !markers.is_empty()),
+        delimiter: asked.shown_delimiter(),
         encoding_type: input.encoding_type,
         is_truncated: Some(shown.next.is_some()),
-        key_marker: Some(encoding.apply(&marker)),
-        max_keys: Some(limit),
+        key_marker: Some(asked.encoding.apply(&marker)),
+        max_keys: Some(asked.limit),
         name: Some(input.bucket),
-        next_key_marker: shown.next.as_deref().map(|text| encoding.apply(text)),
-        next_version_id_marker: shown.next.as_ref().map(|_| VERSION.to_owned()),
-        prefix: Some(encoding.apply(&prefix)),
+        next_key_marker: shown.next.as_ref().map(|(key, _)| asked.encoding.apply(key)),
+        next_version_id_marker: shown.next.and_then(|(_, name)| name.map(|name| name.to_string())),
+        prefix: asked.shown_prefix(),
         version_id_marker: input.version_id_marker,
-        versions,
+        versions: Some(shown.versions).filter(|versions| !versions.is_empty()),
         ..ListObjectVersionsOutput::default()
     }))
 }
 
-fn version(object: Object) -> ObjectVersion {
+/// A page of versions as the answer has it.
+struct ShownVersions {
+    versions: Vec<ObjectVersion>,
+    markers: Vec<DeleteMarkerEntry>,
+    prefixes: Vec<String>,
+    /// Key and version of the last entry, if there is more.
+    next: Option<(String, Option<Name>)>,
+}
+
+impl ShownVersions {
+    fn of(page: Page<Version>, encoding: Encoding) -> Self {
+        let mut shown = Self {
+            versions: Vec::new(),
+            markers: Vec::new(),
+            prefixes: Vec::new(),
+            next: None,
+        };
+        for entry in page.entries {
+            match entry {
+                Entry::Prefix(prefix) => {
+                    shown.next = Some((prefix.clone(), None));
+                    shown.prefixes.push(prefix);
+                }
+                Entry::Key(version) => {
+                    shown.next = Some((version.key.clone(), Some(Name::of(&version.facts))));
+                    if version.facts.is_delete_marker {
+                        shown.markers.push(shown_marker(&version, encoding));
+                    } else {
+                        shown.versions.push(shown_version(&version, encoding));
+                    }
+                }
+            }
+        }
+        shown.next = shown.next.filter(|_| page.truncated);
+        shown
+    }
+}
+
+fn shown_marker(version: &Version, encoding: Encoding) -> DeleteMarkerEntry {
+    DeleteMarkerEntry {
+        is_latest: Some(version.is_latest),
+        key: Some(encoding.apply(&version.key)),
+        last_modified: Some(record::timestamp(version.facts.modified)),
+        owner: Some(owner()),
+        version_id: Some(Name::of(&version.facts).to_string()),
+    }
+}
+
+fn shown_version(version: &Version, encoding: Encoding) -> ObjectVersion {
+    let facts = &version.facts;
     ObjectVersion {
-        checksum_algorithm: object.checksum_algorithm,
-        checksum_type: object.checksum_type,
-        e_tag: object.e_tag,
-        is_latest: Some(true),
-        key: object.key,
-        last_modified: object.last_modified,
-        owner: object.owner,
-        size: object.size,
+        checksum_algorithm: checksum_algorithm(facts),
+        checksum_type: facts.checksums().checksum_type,
+        e_tag: Some(facts.etag()),
+        is_latest: Some(version.is_latest),
+        key: Some(encoding.apply(&version.key)),
+        last_modified: Some(record::timestamp(facts.modified)),
+        owner: Some(owner()),
+        size: Some(signed(facts.length)),
         storage_class: Some(ObjectVersionStorageClass::from_static(
             ObjectVersionStorageClass::STANDARD,
         )),
-        version_id: Some(VERSION.to_owned()),
+        version_id: Some(Name::of(facts).to_string()),
         ..ObjectVersion::default()
     }
 }

@@ -1,9 +1,11 @@
 //! The operations, as functions of a request. What several of them need is here.
 
+pub mod acl;
 pub mod attributes;
 pub mod buckets;
 pub mod configure;
 pub mod copy;
+pub mod lifecycle;
 pub mod listings;
 pub mod multipart;
 pub mod objects;
@@ -18,28 +20,11 @@ use s3s::{
 };
 use std::ops::Range;
 
-/// The version every object has while there is no versioning.
-const VERSION: &str = "null";
-
 /// Who owns everything.
 pub fn owner() -> Owner {
     Owner {
         display_name: Some(OWNER.to_owned()),
         id: Some(OWNER.to_owned()),
-    }
-}
-
-/// Refuses versions that are not there.
-///
-/// # Errors
-/// `NoSuchVersion`
-pub fn check_version(version: Option<&str>) -> S3Result {
-    match version {
-        None | Some("" | VERSION) => Ok(()),
-        Some(_) => Err(s3_error!(
-            NoSuchVersion,
-            "Indicates that the version ID specified in the request does not match an existing version."
-        )),
     }
 }
 
@@ -73,6 +58,32 @@ pub struct Conditions {
     pub if_modified_since: Option<Timestamp>,
     /// `If-Unmodified-Since`
     pub if_unmodified_since: Option<Timestamp>,
+}
+
+/// Takes the conditions out of an input; GET and HEAD have the same fields.
+#[macro_export]
+macro_rules! conditions {
+    ($input:expr) => {
+        $crate::s3::ops::Conditions {
+            if_match: $input.if_match.take(),
+            if_none_match: $input.if_none_match.take(),
+            if_modified_since: $input.if_modified_since.take(),
+            if_unmodified_since: $input.if_unmodified_since.take(),
+        }
+    };
+}
+
+/// Takes the conditions on the source out of the input of a copy.
+#[macro_export]
+macro_rules! source_conditions {
+    ($input:expr) => {
+        $crate::s3::ops::Conditions {
+            if_match: $input.copy_source_if_match.take(),
+            if_none_match: $input.copy_source_if_none_match.take(),
+            if_modified_since: $input.copy_source_if_modified_since.take(),
+            if_unmodified_since: $input.copy_source_if_unmodified_since.take(),
+        }
+    };
 }
 
 /// What conditions say.

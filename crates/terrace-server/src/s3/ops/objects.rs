@@ -1,22 +1,27 @@
 //! Objects: put, get, head, delete.
 
-use super::{Conditions, VERSION, check_key, check_version, range_of_part, signed};
+use super::{acl, check_key, range_of_part, signed};
 use crate::{
-    declared_fields, description,
+    conditions, declared_fields, description,
     s3::{
         Gateway,
-        commit::{self, NewObject, Outcome, Requirement, no_such_key},
+        bucket::{Bucket, Versioning},
+        commit::{self, Done, NewObject, Outcome, Place, Requirement},
         digest::{self, Algorithm},
-        keyspace, manifest,
+        keyspace,
+        lifecycle::Subject,
+        manifest,
         read::{self, Opened},
         receive::{self, Incoming, Received, Target},
         record::{self, Description, Facts},
+        versions::{self, Name},
     },
     set_checksums,
 };
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
+    auth::Credentials,
     dto::{
         ChecksumMode, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
         ETag, ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput,
@@ -25,7 +30,7 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
-use terrace::{Attributes, Durability};
+use terrace::{Attributes, Durability, HomeKind};
 
 /// Most keys of one DeleteObjects.
 const DELETE_KEYS_MAX: usize = 1000;
@@ -40,7 +45,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         if_none_match: input.if_none_match.take(),
         ..Requirement::default()
     };
-    let attributes = checked_description(description!(input))?;
+    let attributes = checked_description(gateway, request.credentials.as_ref(), &bucket, description!(input))?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -63,18 +68,20 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     }
     let received = receive::receive(gateway, incoming, Target::Object).await?;
     let key = input.key;
-    let facts = gateway
+    let kept = gateway
         .run(move |gateway, store| {
             let bucket = gateway.buckets.get(&bucket.name)?;
             keep(gateway, store, &bucket, &key, &requirement, attributes, received)
         })
         .await?;
     let mut output = PutObjectOutput {
-        e_tag: Some(ETag::Strong(facts.etag)),
+        e_tag: Some(ETag::Strong(kept.etag)),
+        expiration: kept.expiration,
+        version_id: kept.version.map(|name| name.to_string()),
         ..PutObjectOutput::default()
     };
-    set_checksums!(output, digest::stored(&facts.attributes));
-    output.checksum_type = digest::stored(&facts.attributes).checksum_type;
+    set_checksums!(output, digest::stored(&kept.attributes));
+    output.checksum_type = digest::stored(&kept.attributes).checksum_type;
     Ok(S3Response::new(output))
 }
 
@@ -87,12 +94,22 @@ pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
         .ok_or_else(|| s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"))
 }
 
-/// The attributes of a description whose tags are checked.
-pub fn checked_description(mut description: Description) -> S3Result<Attributes> {
+/// The attributes of a description whose tags and access control list are checked.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn checked_description(
+    gateway: &Gateway,
+    credentials: Option<&Credentials>,
+    bucket: &Bucket,
+    mut description: Description,
+) -> S3Result<Attributes> {
+    let is_public = acl::canned(description.acl.as_deref())?;
+    acl::check(gateway, credentials, bucket, is_public)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    description.into_attributes()
+    Ok(record::with_public(&description.into_attributes()?, is_public))
 }
 
 /// What a commit stored.
@@ -103,13 +120,17 @@ pub struct Kept {
     pub attributes: Attributes,
     /// When it was.
     pub modified_ms: u64,
+    /// The version it is, where there is or was versioning.
+    pub version: Option<Name>,
+    /// When it will be deleted, as answers say it.
+    pub expiration: Option<String>,
 }
 
 /// Commits what was received as an object. Blocks.
 pub fn keep(
     gateway: &Gateway,
     store: &terrace::Store,
-    bucket: &crate::s3::bucket::Bucket,
+    bucket: &Bucket,
     key: &str,
     requirement: &Requirement,
     mut attributes: Attributes,
@@ -137,67 +158,99 @@ pub fn keep(
             batch.delete(keyspace::pending(id));
         }
     };
-    let outcome = commit::change(store, gateway.durability, bucket, key, requirement, Some(&new), &also)?;
+    let place = Place {
+        store,
+        durability: gateway.durability,
+        bucket,
+        key,
+    };
+    let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
+        // A put has no condition of others, and is never nothing.
+        return Err(S3ErrorCode::InternalError.into());
+    };
     if let Some((_, unfinished)) = stored {
         unfinished.finished();
     }
-    if outcome == (Outcome::Done { garbage: true }) {
+    if done.garbage {
         gateway.collector.wake();
     }
+    let expiration = bucket.expiration(Subject {
+        key,
+        length: computed.length,
+        tagging: record::tagging(&attributes),
+        written_ms: modified_ms,
+    });
     Ok(Kept {
         etag: computed.etag(),
+        expiration,
         attributes,
         modified_ms,
+        version: done.version,
     })
+}
+
+/// Fills what GET and HEAD say of an object; their outputs have the same fields, and no type in common.
+macro_rules! said {
+    ($output:ident, $bucket:expr, $key:expr, $facts:expr, $answer:expr, $mode:expr) => {{
+        let (key, facts, answer) = ($key, $facts, $answer);
+        let is_partial = answer.content_range.is_some();
+        let mut output = $output {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: facts.header("cache-control"),
+            content_disposition: facts.header("content-disposition"),
+            content_encoding: facts.header("content-encoding"),
+            content_language: facts.header("content-language"),
+            content_length: Some(signed(answer.range.end - answer.range.start)),
+            content_range: answer.content_range,
+            content_type: Some(facts.content_type()),
+            e_tag: Some(facts.etag()),
+            expiration: key.and_then(|key| $bucket.expiration(Subject::of(&key, facts))),
+            expires: facts.expires(),
+            last_modified: Some(record::timestamp(facts.modified)),
+            metadata: facts.metadata(),
+            parts_count: answer.parts,
+            version_id: $bucket.shown(Name::of(facts)),
+            website_redirect_location: facts.header("x-amz-website-redirect-location"),
+            ..$output::default()
+        };
+        if wants_checksums($mode, is_partial) {
+            set_checksums!(output, facts.checksums());
+            output.checksum_type = facts.checksums().checksum_type;
+        }
+        output
+    }};
 }
 
 /// GetObject
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
-    check_version(input.version_id.as_deref())?;
-    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
-    let conditions = Conditions {
-        if_match: input.if_match.take(),
-        if_none_match: input.if_none_match.take(),
-        if_modified_since: input.if_modified_since.take(),
-        if_unmodified_since: input.if_unmodified_since.take(),
-    };
+    let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let (mut answer, opened, first) = gateway
+    let key = input.key;
+    let ((bucket, key), answer, opened, first) = gateway
         .run(move |gateway, store| {
-            let mut opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+            let mut opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
             conditions.check(&opened.facts)?;
             let answer = wanted.answer(&opened)?;
             opened.seek(answer.range.clone())?;
             let first = opened.next_piece(store)?;
-            Ok((answer, opened, first))
+            Ok(((bucket, current(key, name)), answer, opened, first))
         })
         .await?;
-    let facts = opened.facts.clone();
-    let mut output = GetObjectOutput {
-        body: Some(read::stream(gateway, opened, first)),
-        accept_ranges: Some("bytes".to_owned()),
-        cache_control: facts.header("cache-control"),
-        content_disposition: facts.header("content-disposition"),
-        content_encoding: facts.header("content-encoding"),
-        content_language: facts.header("content-language"),
-        content_length: Some(signed(answer.range.end - answer.range.start)),
-        content_range: answer.content_range.take(),
-        content_type: Some(facts.content_type()),
-        e_tag: Some(facts.etag()),
-        expires: facts.expires(),
-        last_modified: Some(record::timestamp(facts.modified)),
-        metadata: facts.metadata(),
-        parts_count: answer.parts,
-        tag_count: tag_count(&facts),
-        website_redirect_location: facts.header("x-amz-website-redirect-location"),
-        ..GetObjectOutput::default()
-    };
-    if wants_checksums(input.checksum_mode.as_ref(), output.content_range.is_some()) {
-        set_checksums!(output, facts.checksums());
-        output.checksum_type = facts.checksums().checksum_type;
-    }
-    Ok(S3Response::new(output))
+    let mut output = said!(
+        GetObjectOutput,
+        bucket,
+        key,
+        &opened.facts,
+        answer,
+        input.checksum_mode.as_ref()
+    );
+    output.tag_count = tag_count(&opened.facts);
+    let headers = cache_status(opened.home());
+    output.body = Some(read::stream(gateway, opened, first));
+    Ok(S3Response::with_headers(output, headers))
 }
 
 /// HeadObject: the answer to a GET without its body; the value is not touched.
@@ -206,54 +259,51 @@ pub async fn head(
     request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let mut input = request.input;
-    check_version(input.version_id.as_deref())?;
-    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
-    let conditions = Conditions {
-        if_match: input.if_match.take(),
-        if_none_match: input.if_none_match.take(),
-        if_modified_since: input.if_modified_since.take(),
-        if_unmodified_since: input.if_unmodified_since.take(),
-    };
+    let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?;
-    let (facts, mut answer) = gateway
+    let key = input.key;
+    let ((bucket, key), facts, answer) = gateway
         .run(move |gateway, store| {
             if let Wanted::Part(_) = wanted {
-                let opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+                let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
                 conditions.check(&opened.facts)?;
                 let answer = wanted.answer(&opened)?;
-                return Ok((opened.facts, answer));
+                return Ok(((bucket, current(key, name)), opened.facts, answer));
             }
-            let info = store
-                .head(&object)
-                .map_err(|error| crate::s3::errors::of_engine(&error, &object))?;
-            let facts = Facts::of(&info.ok_or_else(no_such_key)?);
+            let facts = versions::describe(store, &bucket, &key, name)?;
             conditions.check(&facts)?;
             let answer = wanted.answer_for(facts.length)?;
-            Ok((facts, answer))
+            Ok(((bucket, current(key, name)), facts, answer))
         })
         .await?;
-    let mut output = HeadObjectOutput {
-        accept_ranges: Some("bytes".to_owned()),
-        cache_control: facts.header("cache-control"),
-        content_disposition: facts.header("content-disposition"),
-        content_encoding: facts.header("content-encoding"),
-        content_language: facts.header("content-language"),
-        content_length: Some(signed(answer.range.end - answer.range.start)),
-        content_range: answer.content_range.take(),
-        content_type: Some(facts.content_type()),
-        e_tag: Some(facts.etag()),
-        expires: facts.expires(),
-        last_modified: Some(record::timestamp(facts.modified)),
-        metadata: facts.metadata(),
-        parts_count: answer.parts,
-        website_redirect_location: facts.header("x-amz-website-redirect-location"),
-        ..HeadObjectOutput::default()
-    };
-    if wants_checksums(input.checksum_mode.as_ref(), output.content_range.is_some()) {
-        set_checksums!(output, facts.checksums());
-        output.checksum_type = facts.checksums().checksum_type;
-    }
+    let output = said!(
+        HeadObjectOutput,
+        bucket,
+        key,
+        &facts,
+        answer,
+        input.checksum_mode.as_ref()
+    );
     Ok(S3Response::new(output))
+}
+
+/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is not.
+fn cache_status(home: HomeKind) -> HeaderMap {
+    let status = match home {
+        HomeKind::Inline => "Terrace; hit; detail=inline",
+        HomeKind::Flash => "Terrace; hit; detail=flash",
+        HomeKind::Block => "Terrace; fwd=miss; detail=block",
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert("cache-status", HeaderValue::from_static(status));
+    headers
+}
+
+/// The key of an object whose expiry an answer may name: a version that is named has none.
+fn current(key: String, name: Option<Name>) -> Option<String> {
+    Some(key).filter(|_| name.is_none())
 }
 
 /// Checksums are of the whole object, so they go only with all of it.
@@ -353,8 +403,7 @@ pub async fn delete(
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
     let input = request.input;
-    check_version(input.version_id.as_deref())?;
-    check_key(&input.key)?;
+    let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let requirement = Requirement {
         if_match: input.if_match,
@@ -362,17 +411,50 @@ pub async fn delete(
         length: input.if_match_size,
         ..Requirement::default()
     };
-    gateway
+    let done = gateway
         .run(move |gateway, store| {
             let durability = gateway.durability;
-            let outcome = commit::change(store, durability, &bucket, &input.key, &requirement, None, &|_| {})?;
-            if outcome == (Outcome::Done { garbage: true }) {
+            let done = delete_one(store, durability, &bucket, &input.key, name, &requirement)?;
+            if done.garbage {
                 gateway.collector.wake();
             }
-            Ok(())
+            Ok(done)
         })
         .await?;
-    Ok(S3Response::new(DeleteObjectOutput::default()))
+    Ok(S3Response::new(DeleteObjectOutput {
+        delete_marker: done.is_delete_marker.then_some(true),
+        version_id: done.version.map(|name| name.to_string()),
+        request_charged: None,
+    }))
+}
+
+/// Deletes the current object, or a version. That there is none is no error.
+fn delete_one(
+    store: &terrace::Store,
+    durability: Durability,
+    bucket: &Bucket,
+    key: &str,
+    name: Option<Name>,
+    requirement: &Requirement,
+) -> S3Result<Done> {
+    check_key(key)?;
+    let place = Place {
+        store,
+        durability,
+        bucket,
+        key,
+    };
+    let outcome = match name {
+        None => commit::change(place, requirement, None, &|_| {})?,
+        Some(name) => commit::delete_version(place, name, requirement)?,
+    };
+    Ok(match outcome {
+        Outcome::Done(done) => done,
+        Outcome::Nothing | Outcome::OtherCondition => Done {
+            version: name.filter(|_| bucket.versioning() != Versioning::Never),
+            ..Done::default()
+        },
+    })
 }
 
 /// DeleteObjects: each for itself, and all durable before the answer.
@@ -395,34 +477,19 @@ pub async fn delete_many(
             let mut garbage = false;
             let mut last = None;
             for object in delete.objects {
-                let outcome = check_version(object.version_id.as_deref())
-                    .and_then(|()| check_key(&object.key))
-                    .and_then(|()| {
-                        let requirement = Requirement {
-                            if_match: object.e_tag.clone().map(ETagCondition::ETag),
-                            modified: object.last_modified_time.clone(),
-                            length: object.size,
-                            ..Requirement::default()
-                        };
-                        commit::change(
-                            store,
-                            Durability::Buffered,
-                            &bucket,
-                            &object.key,
-                            &requirement,
-                            None,
-                            &|_| {},
-                        )
-                    });
+                let requirement = Requirement {
+                    if_match: object.e_tag.clone().map(ETagCondition::ETag),
+                    modified: object.last_modified_time.clone(),
+                    length: object.size,
+                    ..Requirement::default()
+                };
+                let outcome = Name::parse(object.version_id.as_deref())
+                    .and_then(|name| delete_one(store, Durability::Buffered, &bucket, &object.key, name, &requirement));
                 match outcome {
-                    Ok(outcome) => {
-                        garbage |= outcome == (Outcome::Done { garbage: true });
+                    Ok(done) => {
+                        garbage |= done.garbage;
                         last = Some(keyspace::object(&bucket.name, &object.key));
-                        deleted.push(DeletedObject {
-                            key: Some(object.key),
-                            version_id: object.version_id.filter(|version| version == VERSION),
-                            ..DeletedObject::default()
-                        });
+                        deleted.push(deleted_object(object.key, object.version_id, done));
                     }
                     Err(error) => errors.push(Error {
                         code: Some(error.code().as_str().to_owned()),
@@ -444,6 +511,16 @@ pub async fn delete_many(
         errors: (!errors.is_empty()).then_some(errors),
         request_charged: None,
     }))
+}
+
+fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObject {
+    let marker = done.version.filter(|_| done.is_delete_marker);
+    DeletedObject {
+        delete_marker: marker.is_some().then_some(true),
+        delete_marker_version_id: marker.map(|name| name.to_string()),
+        key: Some(key),
+        version_id: asked.filter(|name| !name.is_empty()),
+    }
 }
 
 /// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the log is behind them.

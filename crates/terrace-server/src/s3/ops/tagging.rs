@@ -1,11 +1,11 @@
 //! Tags of objects and buckets.
 
-use super::{check_key, check_version};
+use super::check_key;
 use crate::s3::{
     Gateway,
-    commit::{self, NewObject, Outcome, Requirement, no_such_key},
-    errors, keyspace, read,
-    record::{self, Facts},
+    commit::{self, NewObject, Place},
+    errors, record,
+    versions::{self, Name},
 };
 use hyper::StatusCode;
 use s3s::{
@@ -61,7 +61,10 @@ fn encode(tags: &[(String, String)]) -> String {
 }
 
 /// Reads a query.
-fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
+///
+/// # Errors
+/// `InvalidArgument` if it is none.
+pub fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
     let wrong = || {
         s3_error!(
             InvalidArgument,
@@ -131,19 +134,17 @@ pub async fn get(
     request: S3Request<GetObjectTaggingInput>,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let input = request.input;
-    check_version(input.version_id.as_deref())?;
-    let object = keyspace::object(&gateway.buckets.get(&input.bucket)?.name, &input.key);
-    let tags = gateway
+    let name = Name::parse(input.version_id.as_deref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let (tags, version_id) = gateway
         .run(move |_, store| {
-            let info = store
-                .head(&object)
-                .map_err(|error| errors::of_engine(&error, &object))?;
-            decode(Facts::of(&info.ok_or_else(no_such_key)?).tagging().unwrap_or(""))
+            let facts = versions::describe(store, &bucket, &input.key, name)?;
+            Ok((decode(facts.tagging().unwrap_or(""))?, bucket.shown(Name::of(&facts))))
         })
         .await?;
     Ok(S3Response::new(GetObjectTaggingOutput {
         tag_set: to_set(tags),
-        version_id: None,
+        version_id,
     }))
 }
 
@@ -153,10 +154,10 @@ pub async fn put(
     request: S3Request<PutObjectTaggingInput>,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let input = request.input;
-    check_version(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref())?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-    retag(gateway, &input.bucket, input.key, Some(encode(&tags))).await?;
-    Ok(S3Response::new(PutObjectTaggingOutput::default()))
+    let version_id = retag(gateway, &input.bucket, input.key, name, Some(encode(&tags))).await?;
+    Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
 
 /// DeleteObjectTagging
@@ -165,34 +166,39 @@ pub async fn delete(
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
-    check_version(input.version_id.as_deref())?;
-    retag(gateway, &input.bucket, input.key, None).await?;
-    Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
+    let name = Name::parse(input.version_id.as_deref())?;
+    let version_id = retag(gateway, &input.bucket, input.key, name, None).await?;
+    Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }
 
-/// Rewrites the record of an object with other tags. Its bytes and its time stay.
-async fn retag(gateway: &Arc<Gateway>, bucket: &str, key: String, tagging: Option<String>) -> S3Result {
+/// Rewrites the record of an object, or of a version, with other tags. Its bytes and its time stay. What the answer says of
+/// the version.
+async fn retag(
+    gateway: &Arc<Gateway>,
+    bucket: &str,
+    key: String,
+    name: Option<Name>,
+    tagging: Option<String>,
+) -> S3Result<Option<String>> {
     check_key(&key)?;
     let bucket = gateway.buckets.get(bucket)?;
     gateway
         .run(move |gateway, store| {
-            let object = keyspace::object(&bucket.name, &key);
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                bucket: &bucket,
+                key: &key,
+            };
             for _ in 0..ATTEMPTS {
-                let opened = read::open(store, &gateway.collector, &object)?.ok_or_else(no_such_key)?;
+                let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
                 let new = NewObject {
                     value: opened.record_value()?,
                     attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
                 };
-                let same = Requirement {
-                    version: Some(opened.facts.version),
-                    ..Requirement::default()
-                };
-                match commit::change(store, gateway.durability, &bucket, &key, &same, Some(&new), &|_| {}) {
-                    Ok(Outcome::Done { .. }) => return Ok(()),
-                    // Replaced meanwhile: the new object gets the tags.
-                    Ok(_) => {}
-                    Err(error) if matches!(error.code(), s3s::S3ErrorCode::PreconditionFailed) => {}
-                    Err(error) => return Err(error),
+                // If it was replaced meanwhile the new object gets the tags; if it moved, it gets them where it is now.
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                    return Ok(bucket.shown(Name::of(&opened.facts)));
                 }
             }
             Err(s3_error!(

@@ -7,12 +7,14 @@ use crate::{
         Gateway,
         bucket::Bucket,
         collector,
-        commit::{self, NewObject, Outcome, Requirement},
+        commit::{self, NewObject, Outcome, Place, Requirement},
         digest::{self, Algorithm, KIND_ATTRIBUTE, Kind},
         errors,
         keyspace::{self, Id, now_ms},
+        lifecycle::Subject,
         manifest::{self, Part},
         record::{self, Facts},
+        versions::Name,
     },
     set_checksums,
 };
@@ -68,18 +70,20 @@ pub async fn complete(
         length: input.mpu_object_size,
     };
     check_order(&asked.parts)?;
-    let (etag, attributes) = gateway
+    let completed = gateway
         .run(move |gateway, store| commit_object(gateway, store, &bucket, &asked))
         .await?;
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         location: Some(location),
-        e_tag: Some(ETag::Strong(etag)),
+        e_tag: Some(ETag::Strong(completed.etag)),
+        expiration: completed.expiration,
+        version_id: completed.version,
         ..CompleteMultipartUploadOutput::default()
     };
-    set_checksums!(output, digest::stored(&attributes));
-    output.checksum_type = digest::stored(&attributes).checksum_type;
+    set_checksums!(output, digest::stored(&completed.attributes));
+    output.checksum_type = digest::stored(&completed.attributes).checksum_type;
     Ok(S3Response::new(output))
 }
 
@@ -100,7 +104,18 @@ fn check_order(parts: &[CompletedPart]) -> S3Result {
     Ok(())
 }
 
-fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Asked) -> S3Result<(String, Attributes)> {
+/// The object that an upload became.
+struct Completed {
+    /// Entity tag without quotes.
+    etag: String,
+    attributes: Attributes,
+    /// What the answer says of its version.
+    version: Option<String>,
+    /// What the answer says of when it will be deleted.
+    expiration: Option<String>,
+}
+
+fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Asked) -> S3Result<Completed> {
     for _ in 0..ATTEMPTS {
         let upload = match Upload::find(store, &bucket.name, &asked.key, &asked.upload_id) {
             Err(error) => return completed_before(store, bucket, asked).ok_or(error),
@@ -111,14 +126,30 @@ fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Aske
         let also = |batch: &mut terrace::Batch| {
             batch.delete_if(&upload.record, Condition::VersionIs(upload.info.version));
         };
-        let (requirement, durability) = (&asked.requirement, gateway.durability);
-        match commit::change(store, durability, bucket, &asked.key, requirement, Some(&object), &also)? {
-            Outcome::Done { garbage } => {
-                if garbage {
+        let place = Place {
+            store,
+            durability: gateway.durability,
+            bucket,
+            key: &asked.key,
+        };
+        match commit::change(place, &asked.requirement, Some(&object), &also)? {
+            Outcome::Done(done) => {
+                if done.garbage {
                     gateway.collector.wake();
                 }
                 tidy(store, upload.id, &chosen);
-                return Ok((etag, object.attributes));
+                let expiration = bucket.expiration(Subject {
+                    key: &asked.key,
+                    length: chosen.iter().map(|part| part.length).sum(),
+                    tagging: record::tagging(&object.attributes),
+                    written_ms: now_ms(),
+                });
+                return Ok(Completed {
+                    expiration,
+                    etag,
+                    attributes: object.attributes,
+                    version: done.version.map(|name| name.to_string()),
+                });
             }
             // A part arrived meanwhile, or somebody else completed or aborted the upload.
             Outcome::OtherCondition | Outcome::Nothing => {}
@@ -131,11 +162,16 @@ fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Aske
 }
 
 /// A client that did not get the answer asks again, and gets it.
-fn completed_before(store: &Store, bucket: &Bucket, asked: &Asked) -> Option<(String, Attributes)> {
+fn completed_before(store: &Store, bucket: &Bucket, asked: &Asked) -> Option<Completed> {
     let id = Id::parse(&asked.upload_id)?;
     let info = store.head(keyspace::object(&bucket.name, &asked.key)).ok()??;
     let facts = Facts::of(&info);
-    (facts.values == Some(id)).then_some((facts.etag, facts.attributes))
+    (facts.values == Some(id)).then(|| Completed {
+        version: bucket.shown(Name::of(&facts)),
+        expiration: bucket.expiration(Subject::of(&asked.key, &facts)),
+        etag: facts.etag,
+        attributes: facts.attributes,
+    })
 }
 
 /// The parts of an upload, by number.
@@ -293,7 +329,7 @@ fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::{bucket::Buckets, digest::hex, read};
+    use crate::s3::{Choices, bucket::Buckets, digest::hex, read};
     use terrace::{Batch, Durability, Options};
 
     fn part(number: u16, length: u64) -> PartRecord {
@@ -337,7 +373,7 @@ mod tests {
             .unwrap()
             .create(&store, "abc", Default::default())
             .unwrap();
-        let gateway = Gateway::open(&store, Durability::Buffered).unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
         let bucket = gateway.buckets.get("abc").unwrap();
         let id = Id::new();
         store.put(keyspace::upload("abc", "k", id), "").unwrap();
@@ -356,7 +392,7 @@ mod tests {
             .map(|number| part(number, 0));
         let asked = asked(id, listed);
         check_order(&asked.parts).unwrap();
-        let (etag, _) = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        let etag = commit_object(&gateway, &store, &bucket, &asked).unwrap().etag;
         assert!(etag.ends_with("-9999"));
         let opened = read::open(&store, &gateway.collector, b"abc/k").unwrap().unwrap();
         let parts = opened.parts.unwrap();
@@ -370,7 +406,7 @@ mod tests {
         assert_eq!(count(&keyspace::values(id)), 9999, "what is not listed is deleted");
         assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
         let again = commit_object(&gateway, &store, &bucket, &asked).unwrap();
-        assert_eq!(again.0, etag, "asked again, the same answer");
+        assert_eq!(again.etag, etag, "asked again, the same answer");
         store.delete("abc/k").unwrap();
         assert_eq!(code(commit_object(&gateway, &store, &bucket, &asked)), "NoSuchUpload");
     }

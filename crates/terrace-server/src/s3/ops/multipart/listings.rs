@@ -185,7 +185,7 @@ impl ShownUploads {
                         prefix: Some(encoding.apply(prefix)),
                     });
                 }
-                Entry::Key(key, _) => {
+                Entry::Key((key, _)) => {
                     let Some((name, id)) = keyspace::parse_upload(key) else {
                         continue;
                     };
@@ -203,9 +203,8 @@ impl ShownUploads {
 }
 
 fn shown_upload(key: &str, id: keyspace::Id) -> MultipartUpload {
-    let begun_ms = id.0[..6].iter().fold(0, |ms, byte| ms << 8 | u64::from(*byte));
     MultipartUpload {
-        initiated: Some(time(begun_ms)),
+        initiated: Some(time(id.ms())),
         initiator: Some(initiator()),
         key: Some(key.to_owned()),
         owner: Some(owner()),

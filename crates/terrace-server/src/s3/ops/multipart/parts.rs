@@ -8,10 +8,10 @@ use crate::{
         digest::{self, Algorithm},
         errors,
         keyspace::{self, now_ms},
-        ops::{Conditions, copy, objects},
+        ops::{copy, objects},
         receive::{self, Incoming, Received, Stored, Target},
     },
-    set_checksums,
+    set_checksums, source_conditions,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
@@ -95,18 +95,14 @@ pub async fn copy(
     let number = part_number(input.part_number)?;
     let from = copy::source(gateway, request.credentials.as_ref(), &input.copy_source)?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
-    let conditions = Conditions {
-        if_match: input.copy_source_if_match.take(),
-        if_none_match: input.copy_source_if_none_match.take(),
-        if_modified_since: input.copy_source_if_modified_since.take(),
-        if_unmodified_since: input.copy_source_if_unmodified_since.take(),
-    };
+    let conditions = source_conditions!(input);
     let mut opened = copy::open(gateway, &from, conditions).await?;
     let range = match input.copy_source_range.as_deref() {
         None => 0..opened.facts.length,
         Some(text) => range_of(text, opened.facts.length)?,
     };
     let length = range.end - range.start;
+    let copied = copy::source_version(gateway, &from, &opened);
     opened.seek(range)?;
     let target = Target::Part(upload.id, number);
     let algorithms: [Algorithm; 1] = [upload.algorithm];
@@ -123,6 +119,7 @@ pub async fn copy(
     set_checksums!(result, digest::stored(&part.attributes));
     Ok(S3Response::new(UploadPartCopyOutput {
         copy_part_result: Some(result),
+        copy_source_version_id: copied,
         ..UploadPartCopyOutput::default()
     }))
 }

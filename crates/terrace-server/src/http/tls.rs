@@ -1,0 +1,141 @@
+//! TLS for the listeners: certificate and key from files, read again when the process is told to.
+//!
+//! A connection keeps what it began with; new ones get what was read last. Files that cannot be used leave everything as it
+//! was, and the log says why.
+
+use crate::failure::{Failure, Outcome};
+use parking_lot::RwLock;
+use rustls::{
+    ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject as _},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// How often the flag is looked at that says to read the files again.
+const RELOAD_POLL: Duration = Duration::from_millis(500);
+
+/// A certificate and its key.
+#[derive(Debug)]
+pub struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files: a certificate with those that vouch for it, and its key, all in PEM.
+    ///
+    /// # Errors
+    /// Naming the file that is wrong.
+    pub fn load(certificate: PathBuf, key: PathBuf) -> Outcome<Arc<Self>> {
+        let config = RwLock::new(read(&certificate, &key)?);
+        Ok(Arc::new(Self {
+            certificate,
+            key,
+            config,
+        }))
+    }
+
+    /// What accepts the next connection.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config.read()))
+    }
+
+    /// Reads the files again whenever `flag` is set, for ever.
+    pub async fn reload_on(self: Arc<Self>, flag: Arc<AtomicBool>) {
+        loop {
+            tokio::time::sleep(RELOAD_POLL).await;
+            if flag.swap(false, Ordering::Relaxed) {
+                self.reload();
+            }
+        }
+    }
+
+    fn reload(&self) {
+        match read(&self.certificate, &self.key) {
+            Ok(config) => {
+                *self.config.write() = config;
+                tracing::info!("the certificate was read again");
+            }
+            Err(failure) => tracing::error!(%failure, "the certificate stays as it was"),
+        }
+    }
+}
+
+fn read(certificate: &Path, key: &Path) -> Outcome<Arc<ServerConfig>> {
+    let unusable = |path: &Path, reason: String| Failure::error(format!("{}: {reason}", path.display()));
+    let of_pem = |path: &Path, what: &str, error: pem::Error| match error {
+        pem::Error::Io(error) => unusable(path, error.to_string()),
+        pem::Error::NoItemsFound => unusable(path, format!("there is no {what} in it; it must be in PEM")),
+        error => unusable(path, format!("it is not PEM: {error}")),
+    };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(|items| items.collect::<Result<Vec<_>, _>>())
+        .map_err(|error| of_pem(certificate, "certificate", error))?;
+    if chain.is_empty() {
+        return Err(of_pem(certificate, "certificate", pem::Error::NoItemsFound));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| of_pem(key, "private key", error))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
+    let mut config = config.map_err(|error| {
+        Failure::error(format!(
+            "{} and {} cannot be used: {error}",
+            certificate.display(),
+            key.display()
+        ))
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let made = |name: &str| {
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+            let certificate = write(&format!("{name}.crt"), &made.cert.pem());
+            (
+                certificate,
+                write(&format!("{name}.key"), &made.signing_key.serialize_pem()),
+            )
+        };
+        let (one, other) = (made("one"), made("other"));
+        let nothing = write("nothing", "this is not PEM\n");
+        let missing = dir.path().join("missing");
+        let refused = |certificate: &PathBuf, key: &PathBuf| {
+            let failure = Tls::load(certificate.clone(), key.clone()).unwrap_err();
+            failure.message
+        };
+        assert!(Tls::load(one.0.clone(), one.1.clone()).is_ok());
+        assert!(refused(&missing, &one.1).contains("missing: No such file"));
+        assert!(refused(&one.0, &missing).contains("missing: No such file"));
+        assert!(refused(&nothing, &one.1).contains("nothing: there is no certificate in it"));
+        assert!(refused(&one.0, &nothing).contains("nothing: there is no private key in it"));
+        assert!(refused(&one.1, &one.1).contains("one.key: there is no certificate in it"));
+        assert!(
+            refused(&one.0, &other.1).contains("cannot be used"),
+            "a key of another certificate"
+        );
+    }
+}

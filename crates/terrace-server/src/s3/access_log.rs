@@ -1,0 +1,207 @@
+//! The access log: a line of JSON for each request that is through.
+//!
+//! A thread writes; requests hand it their lines and never wait. If the file cannot keep up, lines are lost and counted. A file
+//! is appended to, so it may be truncated at any time. Signatures and whatever else a query has for signing are left out.
+
+use super::figures::Figures;
+use serde_json::{Value, json};
+use std::{
+    fs::OpenOptions,
+    io::{self, BufWriter, Write},
+    path::Path,
+    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread::{self, JoinHandle},
+    time::{Duration, SystemTime},
+};
+
+/// Lines on their way.
+const LINES_MAX: usize = 4096;
+
+/// Where lines go.
+#[derive(Debug)]
+pub struct AccessLog {
+    lines: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+    figures: Figures,
+}
+
+impl AccessLog {
+    /// Opens a file, or standard output for `-`.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(path: &Path, figures: Figures) -> io::Result<Self> {
+        let out: Box<dyn Write + Send> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            Box::new(OpenOptions::new().create(true).append(true).open(path)?)
+        };
+        let (lines, receiver) = sync_channel(LINES_MAX);
+        let thread = thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write(&receiver, out))?;
+        Ok(Self {
+            lines: Some(lines),
+            thread: Some(thread),
+            figures,
+        })
+    }
+
+    /// Adds a line.
+    pub fn add(&self, entry: &Entry<'_>) {
+        let sent = self.lines.as_ref().map(|lines| lines.try_send(entry.line()));
+        if !matches!(sent, Some(Ok(()))) {
+            self.figures.lines_lost.inc();
+        }
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        // Without a sender the thread ends when all is written.
+        self.lines = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write(lines: &Receiver<String>, out: Box<dyn Write + Send>) {
+    let mut out = BufWriter::new(out);
+    let mut was_told = false;
+    while let Ok(first) = lines.recv() {
+        // Flushed when there is nothing to add.
+        let burst = std::iter::once(first).chain(lines.try_iter());
+        let outcome = burst
+            .map(|line| out.write_all(line.as_bytes()))
+            .collect::<io::Result<()>>()
+            .and_then(|()| out.flush());
+        if let Err(error) = outcome
+            && !was_told
+        {
+            was_told = true;
+            tracing::warn!(%error, "the access log cannot be written");
+        }
+    }
+}
+
+/// What is known of a request that is through.
+#[derive(Debug, Clone)]
+pub struct Entry<'a> {
+    /// When it came.
+    pub time: SystemTime,
+    /// The number in `x-amz-request-id`.
+    pub number: &'a str,
+    /// Whom it came from.
+    pub peer: &'a str,
+    /// The access key it was signed with, if its signature was right.
+    pub key: Option<&'a str>,
+    /// S3's name of what it wanted; `none` if that was never found out.
+    pub operation: &'a str,
+    /// Its method.
+    pub method: &'a str,
+    /// Its path, as it came.
+    pub path: &'a str,
+    /// Its query, as it came.
+    pub query: &'a str,
+    /// The program that says it sent it.
+    pub agent: Option<&'a str>,
+    /// The answer's status; 0 if the client went away before there was one.
+    pub status: u16,
+    /// Bytes of its body that were read.
+    pub received: u64,
+    /// Bytes of the answer's body that were sent.
+    pub sent: u64,
+    /// The whole body of the answer was sent.
+    pub is_complete: bool,
+    /// Until the answer began.
+    pub until_head: Duration,
+    /// Until it was through.
+    pub until_end: Duration,
+}
+
+impl Entry<'_> {
+    fn line(&self) -> String {
+        let milliseconds = |time: Duration| Value::from((time.as_secs_f64() * 1e6).round() / 1e3);
+        let query = self.query.split('&').filter(|pair| !pair.starts_with("X-Amz-"));
+        let line = json!({
+            "time": rfc3339(self.time),
+            "id": self.number,
+            "peer": self.peer,
+            "key": self.key,
+            "operation": self.operation,
+            "method": self.method,
+            "path": self.path,
+            "query": query.collect::<Vec<_>>().join("&"),
+            "agent": self.agent,
+            "status": self.status,
+            "received": self.received,
+            "sent": self.sent,
+            "complete": self.is_complete,
+            "head_ms": milliseconds(self.until_head),
+            "total_ms": milliseconds(self.until_end),
+        });
+        format!("{line}\n")
+    }
+}
+
+/// `2026-01-31T12:00:00.000Z`
+fn rfc3339(time: SystemTime) -> String {
+    let mut text = Vec::new();
+    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn entry(path: &str) -> Entry<'_> {
+        Entry {
+            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_120),
+            number: "1F",
+            peer: "127.0.0.1",
+            key: None,
+            operation: "GetObject",
+            method: "GET",
+            path,
+            query: "versionId=null&X-Amz-Signature=abc&X-Amz-Credential=x",
+            agent: Some("a \"client\"\n"),
+            status: 200,
+            received: 0,
+            sent: 12,
+            is_complete: true,
+            until_head: Duration::from_micros(1500),
+            until_end: Duration::from_millis(2),
+        }
+    }
+
+    #[test]
+    fn a_line_is_json_without_signatures() {
+        let line = entry("/b/k").line();
+        assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
+        let read: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["time"], "2023-11-14T22:13:20.120Z");
+        assert_eq!(read["query"], "versionId=null");
+        assert_eq!((&read["head_ms"], &read["total_ms"]), (&json!(1.5), &json!(2.0)));
+        assert_eq!((&read["key"], &read["agent"]), (&Value::Null, &json!("a \"client\"\n")));
+    }
+
+    #[test]
+    fn all_lines_are_there_when_it_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "before\n").unwrap();
+        let log = AccessLog::open(&path, Figures::default()).unwrap();
+        for number in 0..1000 {
+            log.add(&entry(&format!("/{number}")));
+        }
+        drop(log);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1001);
+        assert!(text.starts_with("before\n") && text.contains("\"path\":\"/999\""));
+        assert!(AccessLog::open(dir.path(), Figures::default()).is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! One request and its answer, from the request's head to the last byte of the answer's body, as it is counted and logged.
+
+use super::{Gateway, access_log::Entry};
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::{Response, header, http::request::Parts};
+use s3s::Body;
+use std::{
+    cell::RefCell,
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant, SystemTime},
+};
+
+/// What is found out about a request while it is being answered.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// S3's name of what it wants; empty until that is known.
+    pub operation: String,
+    /// The access key of a signature that is right.
+    pub key: Option<String>,
+}
+
+tokio::task_local! {
+    /// Where that is noted.
+    pub static NOTED: RefCell<Noted>;
+}
+
+/// Notes what a request wants and whose it is.
+pub fn note(operation: &str, key: Option<&str>) {
+    // There is nothing to note to where a test asks without a request.
+    let _ = NOTED.try_with(|noted| {
+        *noted.borrow_mut() = Noted {
+            operation: operation.to_owned(),
+            key: key.map(str::to_owned),
+        };
+    });
+}
+
+/// A request that is being answered.
+pub struct Exchange {
+    gateway: Arc<Gateway>,
+    number: String,
+    peer: Option<IpAddr>,
+    noted: Noted,
+    method: String,
+    path: String,
+    query: String,
+    agent: Option<String>,
+    time: SystemTime,
+    began: Instant,
+    received: Arc<AtomicU64>,
+    /// 0 until there is an answer.
+    status: u16,
+    until_head: Duration,
+    sent: u64,
+    is_complete: bool,
+}
+
+impl Exchange {
+    /// Begins one.
+    pub fn begin(gateway: &Arc<Gateway>, parts: &Parts, number: String, peer: Option<IpAddr>) -> Self {
+        gateway.figures.in_flight.inc();
+        let agent = parts.headers.get(header::USER_AGENT);
+        Self {
+            gateway: Arc::clone(gateway),
+            number,
+            peer,
+            noted: Noted::default(),
+            method: parts.method.as_str().to_owned(),
+            path: parts.uri.path().to_owned(),
+            query: parts.uri.query().unwrap_or("").to_owned(),
+            agent: agent.and_then(|agent| agent.to_str().ok()).map(str::to_owned),
+            time: SystemTime::now(),
+            began: Instant::now(),
+            received: Arc::default(),
+            status: 0,
+            until_head: Duration::ZERO,
+            sent: 0,
+            is_complete: false,
+        }
+    }
+
+    /// The counter of the bytes of its body.
+    pub fn received(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.received)
+    }
+
+    /// Takes what was found out about it.
+    pub fn note(&mut self, noted: Noted) {
+        self.noted = noted;
+    }
+
+    /// The answer, whose body ends the exchange.
+    pub fn answer(mut self, response: Response<Body>) -> Response<Counted> {
+        self.status = response.status().as_u16();
+        self.until_head = self.began.elapsed();
+        response.map(|body| Counted {
+            expected: body.size_hint().exact(),
+            body,
+            exchange: self,
+        })
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let received = self.received.load(Ordering::Relaxed);
+        let figures = &self.gateway.figures;
+        figures.in_flight.dec();
+        let operation = match self.noted.operation.as_str() {
+            "" => "none",
+            operation => operation,
+        };
+        let seconds = self.until_head.as_secs_f64();
+        figures.count(operation, self.status, seconds, received, self.sent);
+        let until_end = self.began.elapsed();
+        tracing::info!(
+            target: "terrace::access",
+            number = self.number,
+            method = self.method,
+            path = self.path,
+            status = self.status,
+            milliseconds = u64::try_from(until_end.as_millis()).unwrap_or(u64::MAX),
+            "request"
+        );
+        let Some(log) = &self.gateway.access_log else { return };
+        let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        log.add(&Entry {
+            time: self.time,
+            number: &self.number,
+            peer: &peer,
+            key: self.noted.key.as_deref(),
+            operation,
+            method: &self.method,
+            path: &self.path,
+            query: &self.query,
+            agent: self.agent.as_deref(),
+            status: self.status,
+            received,
+            sent: self.sent,
+            is_complete: self.is_complete,
+            until_head: self.until_head,
+            until_end,
+        });
+    }
+}
+
+/// The body of an answer, which is counted as it is sent.
+pub struct Counted {
+    body: Body,
+    /// Its length, if that is known.
+    expected: Option<u64>,
+    // Last: it ends when the body is gone, sent or not.
+    exchange: Exchange,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = <Body as http_body::Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(frame) = &frame {
+            match frame {
+                None => self.exchange.is_complete = true,
+                Some(Ok(frame)) => {
+                    self.exchange.sent += frame.data_ref().map_or(0, |data| data.len() as u64);
+                }
+                Some(Err(_)) => {}
+            }
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Who knows the length does not ask for the end.
+        if self.expected == Some(self.exchange.sent) {
+            self.exchange.is_complete = true;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the service counts, for `/metrics` on the page's address.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// The service's figures. Clones count together.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
+    received: Counter,
+    sent: Counter,
+    /// Requests whose answers are not through yet.
+    pub in_flight: Gauge,
+    /// Requests that were refused because their sender sends too many.
+    pub limited: Counter,
+    /// Lines the access log could not take in time.
+    pub lines_lost: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: String,
+}
+
+fn histogram() -> Histogram {
+    // 0.25 ms to 65 s.
+    Histogram::new(exponential_buckets(0.000_25, 4.0, 10))
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            received: Counter::default(),
+            sent: Counter::default(),
+            in_flight: Gauge::default(),
+            limited: Counter::default(),
+            lines_lost: Counter::default(),
+        }
+    }
+}
+
+impl Figures {
+    /// Counts an answer that is through: its operation, which is one of S3's, its status, the seconds until it began, and
+    /// the bytes of the bodies.
+    pub fn count(&self, operation: &str, status: u16, seconds: f64, received: u64, sent: u64) {
+        let operation = operation.to_owned();
+        self.requests
+            .get_or_create(&RequestLabels {
+                operation: operation.clone(),
+                status,
+            })
+            .inc();
+        self.seconds
+            .get_or_create(&OperationLabels { operation })
+            .observe(seconds);
+        self.received.inc_by(received);
+        self.sent.inc_by(sent);
+    }
+
+    /// Adds the figures to what is shown.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("terrace_s3_requests", "S3 requests answered", self.requests.clone());
+        registry.register(
+            "terrace_s3_request_seconds",
+            "Time until the answers to S3 requests began",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "terrace_s3_received_bytes",
+            "Bytes of the bodies of S3 requests",
+            self.received.clone(),
+        );
+        registry.register(
+            "terrace_s3_sent_bytes",
+            "Bytes of the bodies of answers to S3 requests",
+            self.sent.clone(),
+        );
+        registry.register(
+            "terrace_s3_in_flight",
+            "S3 requests whose answers are not through yet",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "terrace_s3_limited",
+            "S3 requests refused because their sender sends too many",
+            self.limited.clone(),
+        );
+        registry.register(
+            "terrace_s3_access_log_lines_lost",
+            "Lines the access log could not take in time",
+            self.lines_lost.clone(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use prometheus_client::encoding::text;
+
+    #[test]
+    fn what_is_counted_is_shown() {
+        let figures = Figures::default();
+        figures.count("GetObject", 200, 0.1, 0, 50);
+        figures.count("GetObject", 404, 0.1, 0, 5);
+        figures.count("PutObject", 200, 2.0, 70, 0);
+        figures.in_flight.inc();
+        let mut registry = Registry::default();
+        figures.register(&mut registry);
+        let mut body = String::new();
+        text::encode(&mut body, &registry).unwrap();
+        for line in [
+            "terrace_s3_requests_total{operation=\"GetObject\",status=\"404\"} 1",
+            "terrace_s3_request_seconds_count{operation=\"GetObject\"} 2",
+            "terrace_s3_received_bytes_total 70",
+            "terrace_s3_sent_bytes_total 55",
+            "terrace_s3_in_flight 1",
+        ] {
+            assert!(body.lines().any(|text| text == line), "{line} is not in\n{body}");
+        }
+    }
+}

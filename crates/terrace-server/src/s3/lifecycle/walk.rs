@@ -1,0 +1,236 @@
+//! The walk that deletes what is due.
+//!
+//! One page of versions per engine call, so that requests go in between. What a version is judged by besides itself (since
+//! when it is not the latest, how many are between, whether a delete marker is all there is) depends on those shown before
+//! it, which [`Walk`] remembers from page to page.
+
+use super::{Rule, Subject};
+use crate::s3::{
+    Gateway,
+    bucket::Bucket,
+    collector,
+    commit::{self, Outcome, Place, Requirement},
+    errors,
+    keyspace::{self, Id},
+    list::Entry,
+    record::Facts,
+    versions::{self, After, Name, Query, Version},
+};
+use s3s::{S3ErrorCode, S3Result};
+use std::{sync::Arc, time::Duration};
+use terrace::{Durability, ScanRange, Store};
+
+/// How often to walk.
+const INTERVAL: Duration = Duration::from_secs(3600);
+/// Versions per engine call.
+const PAGE: usize = 500;
+
+/// Walks whenever rules change, and every so often, for ever.
+pub async fn run(gateway: Arc<Gateway>) {
+    loop {
+        for bucket in gateway.buckets.all() {
+            let rules = bucket.record();
+            if rules.lifecycle.is_empty() {
+                continue;
+            }
+            if let Err(error) = through(&gateway, &bucket).await {
+                tracing::warn!(%error, bucket = bucket.name, "the lifecycle of a bucket stopped early; this is tried again");
+            }
+        }
+        let _ = tokio::time::timeout(INTERVAL, gateway.lifecycle_changed.notified()).await;
+    }
+}
+
+/// All of a bucket.
+async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
+    let now_ms = keyspace::now_ms();
+    let mut walk = Some(Walk::new(now_ms));
+    while let Some(mut current) = walk.take() {
+        let bucket = Arc::clone(bucket);
+        walk = gateway
+            .run(move |gateway, store| {
+                // The rules as they are now, for each page.
+                let record = bucket.record();
+                let is_over = current.page(store, &bucket, &record.lifecycle)?;
+                if current.garbage {
+                    gateway.collector.wake();
+                }
+                Ok((!is_over).then_some(current))
+            })
+            .await?;
+    }
+    let bucket = Arc::clone(bucket);
+    gateway
+        .run(move |gateway, store| {
+            let fail = |error: terrace::Error| errors::of_engine(&error, bucket.name.as_bytes());
+            if abort_uploads(store, &bucket, now_ms).map_err(fail)? {
+                gateway.collector.wake();
+            }
+            Ok(())
+        })
+        .await
+}
+
+/// Aborts the uploads of a bucket that are due. Whether there were any.
+fn abort_uploads(store: &Store, bucket: &Bucket, now_ms: u64) -> terrace::Result<bool> {
+    let record = bucket.record();
+    let rules = &record.lifecycle;
+    if rules.iter().all(|rule| rule.abort_days.is_none()) {
+        return Ok(false);
+    }
+    let prefix = keyspace::uploads(&bucket.name);
+    let mut any = false;
+    for item in store.scan(ScanRange::prefix(&prefix))? {
+        let item = item?;
+        let Some((key, id)) = keyspace::parse_upload(&item.key[prefix.len()..]) else {
+            continue;
+        };
+        if rules.iter().any(|rule| rule.is_upload_due(key, id.ms(), now_ms)) {
+            any |= collector::abort_upload(store, &item.key, id)?;
+        }
+    }
+    Ok(any)
+}
+
+/// How far a walk is, and what it must remember.
+#[derive(Debug)]
+pub struct Walk {
+    now_ms: u64,
+    /// The version judged last: its key and what orders it.
+    last: Option<(String, Option<Id>)>,
+    /// When that was written, which is since when the next one of the same key is not the latest.
+    last_ms: u64,
+    /// Versions of this key, shown before, that are not the latest.
+    newer: u32,
+    /// A delete marker that is the latest version, if no other version of its key was shown yet.
+    marker: Option<(String, Facts)>,
+    /// Something was deleted that had values of its own.
+    pub garbage: bool,
+}
+
+impl Walk {
+    /// One that judges as of a time.
+    pub const fn new(now_ms: u64) -> Self {
+        Self {
+            now_ms,
+            last: None,
+            last_ms: 0,
+            newer: 0,
+            marker: None,
+            garbage: false,
+        }
+    }
+
+    /// Judges the next page. Whether it was the last.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn page(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule]) -> S3Result<bool> {
+        let last = self.last.clone();
+        let query = Query {
+            bucket: &bucket.name,
+            prefix: "",
+            delimiter: None,
+            after: match &last {
+                None => After::Nothing,
+                // By order: it may have been deleted, and what was judged before it must not be judged again.
+                Some((key, Some(order))) => After::Order(key, *order),
+                // It was put where there was no versioning, so that it is the only one there was.
+                Some((key, None)) => After::Version(key, Name::Null),
+            },
+            limit: PAGE,
+        };
+        let page = versions::page(store, &query)?;
+        for entry in page.entries {
+            // Without a delimiter there are no common prefixes.
+            if let Entry::Key(version) = entry {
+                self.judge(store, bucket, rules, version)?;
+            }
+        }
+        if !page.truncated {
+            self.judge_marker(store, bucket, rules)?;
+        }
+        Ok(!page.truncated)
+    }
+
+    fn judge(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule], version: Version) -> S3Result {
+        let Version { key, facts, is_latest } = version;
+        if self.last.as_ref().is_some_and(|(last, _)| *last == key) {
+            self.marker = None;
+        } else {
+            self.judge_marker(store, bucket, rules)?;
+            self.newer = 0;
+            // The latest version was removed without a server; since when is not known.
+            self.last_ms = self.now_ms;
+        }
+        let name = Name::of(&facts);
+        let (written_ms, order) = (facts.modified_ms, facts.order);
+        if is_latest && facts.is_delete_marker {
+            self.marker = Some((key.clone(), facts));
+        } else if is_latest {
+            let due = rules.iter().any(|rule| {
+                rule.expiry_ms(Subject::of(&key, &facts))
+                    .is_some_and(|ms| self.now_ms >= ms)
+            });
+            if due {
+                self.delete(store, bucket, &key, &facts, None)?;
+            }
+        } else {
+            let (since_ms, newer, now_ms) = (self.last_ms, self.newer, self.now_ms);
+            let due = rules
+                .iter()
+                .any(|rule| rule.is_noncurrent_due(Subject::of(&key, &facts), since_ms, newer, now_ms));
+            if due {
+                self.delete(store, bucket, &key, &facts, Some(name))?;
+            }
+            self.newer += 1;
+        }
+        self.last = Some((key, order));
+        self.last_ms = written_ms;
+        Ok(())
+    }
+
+    /// A delete marker that turned out to be all there is of its object.
+    fn judge_marker(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule]) -> S3Result {
+        let Some((key, facts)) = self.marker.take() else {
+            return Ok(());
+        };
+        if rules
+            .iter()
+            .any(|rule| rule.is_marker_due(Subject::of(&key, &facts), self.now_ms))
+        {
+            self.delete(store, bucket, &key, &facts, Some(Name::of(&facts)))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes what was judged, if it is still exactly that.
+    fn delete(&mut self, store: &Store, bucket: &Bucket, key: &str, facts: &Facts, name: Option<Name>) -> S3Result {
+        let place = Place {
+            store,
+            durability: Durability::Buffered,
+            bucket,
+            key,
+        };
+        let judged = Requirement {
+            version: Some(facts.version),
+            ..Requirement::default()
+        };
+        let outcome = match name {
+            None => commit::change(place, &judged, None, &|_| {}),
+            Some(name) => commit::delete_version(place, name, &judged),
+        };
+        match outcome {
+            Ok(Outcome::Done(done)) => self.garbage |= done.garbage,
+            Ok(Outcome::Nothing | Outcome::OtherCondition) => {}
+            // Replaced or gone meanwhile.
+            Err(error) if matches!(error.code(), S3ErrorCode::PreconditionFailed | S3ErrorCode::NoSuchKey) => {}
+            // The key alone cannot be deleted that way; the others can.
+            Err(error) if matches!(error.code(), S3ErrorCode::NotImplemented) => {
+                tracing::warn!(%error, bucket = bucket.name, key, "an expired object cannot be deleted");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

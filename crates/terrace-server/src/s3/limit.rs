@@ -1,0 +1,155 @@
+//! How many requests one sender may make in a second: one access key, or one address without a key.
+//!
+//! Each sender has a bucket that fills with time and is emptied by requests, so short bursts pass. Senders that have been quiet
+//! for a second are forgotten, because their bucket is full: so the table is no larger than what came in the last seconds, and
+//! never larger than [`SENDERS_MAX`].
+
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderValue},
+};
+use parking_lot::Mutex;
+use s3s::{S3Error, S3Result, s3_error};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    time::{Duration, Instant},
+};
+
+/// Most senders to remember. If there are more, the rest share one bucket.
+const SENDERS_MAX: usize = 1 << 16;
+/// How often to forget.
+const FORGET_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Who sends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Sender {
+    /// An access key.
+    Key(String),
+    /// An address; of IPv6 what one subscriber has.
+    Address(IpAddr),
+    /// Those there are too many of.
+    Others,
+}
+
+impl Sender {
+    /// The sender at an address.
+    pub fn at(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+            address => address,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Bucket {
+    left: f64,
+    seen: Instant,
+}
+
+/// Says who may send on.
+#[derive(Debug)]
+pub struct Limiter {
+    per_second: f64,
+    senders: Mutex<(HashMap<Sender, Bucket>, Instant)>,
+}
+
+impl Limiter {
+    /// Lets each sender make so many requests a second.
+    pub fn new(per_second: u32) -> Self {
+        Self {
+            per_second: f64::from(per_second.max(1)),
+            senders: Mutex::new((HashMap::new(), Instant::now())),
+        }
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// `SlowDown` if there were too many.
+    pub fn admit(&self, sender: Sender, now: Instant) -> S3Result {
+        let mut locked = self.senders.lock();
+        let (senders, forgotten) = &mut *locked;
+        if now.saturating_duration_since(*forgotten) >= FORGET_INTERVAL {
+            *forgotten = now;
+            senders.retain(|_, bucket| now.saturating_duration_since(bucket.seen) < FORGET_INTERVAL);
+        }
+        let is_known = senders.len() < SENDERS_MAX || senders.contains_key(&sender);
+        let bucket = senders
+            .entry(if is_known { sender } else { Sender::Others })
+            .or_insert(Bucket {
+                left: self.per_second,
+                seen: now,
+            });
+        let passed = now.saturating_duration_since(bucket.seen).as_secs_f64();
+        bucket.left = (bucket.left + passed * self.per_second).min(self.per_second);
+        bucket.seen = now;
+        if bucket.left < 1.0 {
+            return Err(slow_down());
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+}
+
+fn slow_down() -> S3Error {
+    let mut error = s3_error!(SlowDown, "Please reduce your request rate.");
+    let mut headers = HeaderMap::new();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    error.set_headers(headers);
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_sender_has_its_own_share() {
+        let limiter = Limiter::new(10);
+        let start = Instant::now();
+        let one = |at: Instant| limiter.admit(Sender::Key("one".to_owned()), at).is_ok();
+        assert_eq!((0..20).filter(|_| one(start)).count(), 10, "a burst");
+        let later = start + Duration::from_millis(300);
+        assert_eq!((0..20).filter(|_| one(later)).count(), 3, "what has come since");
+        assert!(limiter.admit(Sender::Key("two".to_owned()), later).is_ok());
+        let much_later = start + Duration::from_secs(100);
+        assert_eq!(
+            (0..20).filter(|_| one(much_later)).count(),
+            10,
+            "no more than a second's"
+        );
+        assert_eq!(limiter.senders.lock().0.len(), 1, "who is quiet is forgotten");
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let limiter = Limiter::new(1);
+        let start = Instant::now();
+        for number in 0..SENDERS_MAX as u32 {
+            let address = IpAddr::V4(number.into());
+            assert!(limiter.admit(Sender::at(address), start).is_ok());
+        }
+        let more = |number: u32| {
+            limiter
+                .admit(Sender::at(IpAddr::V4((1 << 30 | number).into())), start)
+                .is_ok()
+        };
+        assert_eq!((0..100).filter(|number| more(*number)).count(), 1);
+        assert!(limiter.senders.lock().0.len() <= SENDERS_MAX + 1);
+    }
+
+    #[test]
+    fn addresses_of_one_subscriber_are_one() {
+        let at = |text: &str| Sender::at(text.parse().unwrap());
+        assert_eq!(at("2001:db8:1:2:3::4"), at("2001:db8:1:2:ffff::"));
+        assert_ne!(at("2001:db8:1:2::1"), at("2001:db8:1:3::1"));
+        assert_eq!(at("::ffff:10.0.0.1"), at("10.0.0.1"));
+        assert_ne!(at("10.0.0.1"), at("10.0.0.2"));
+    }
+}

@@ -1,0 +1,275 @@
+//! Versions of objects: where each of them is, and how one is found.
+//!
+//! The current object is always at `BUCKET/KEY`, with or without versioning, so reading it is one lookup and listing is one
+//! scan. What a bucket with versioning keeps besides is below [`keyspace::VERSIONS`], ordered by key and then from the latest
+//! to the earliest: objects that were replaced or deleted, and delete markers. What orders the versions of an object is an
+//! [`Id`] in its attributes, made when it is written and always later than that of the version before, whatever the clock does.
+//! It is also the version's name, except for the one version of an object that may be the `null` version: that was written
+//! before versioning was switched on, or while it was suspended. Once the `null` version is not the current one, a record at
+//! [`keyspace::null_version`] says which it is, so that nobody has to search for it.
+//!
+//! Invariants, each kept by every single commit ([`super::commit`]):
+//! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
+//! - If there is none, the latest version, if there is any, is a delete marker.
+//! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version; then, and only then, the record
+//!   that says which is there; and then the current object is not a `null` version.
+//! - Values of their own belong to one version.
+//!
+//! The command line writes and removes current objects as if there were no versioning. After it has removed one, the latest
+//! version may be an object: it is not the current one, and nothing makes it that.
+
+mod listing;
+
+pub use listing::{After, Query, Version, page};
+
+use super::{
+    bucket::{Bucket, Versioning},
+    collector::Collector,
+    commit::no_such_key,
+    errors, keyspace,
+    keyspace::Id,
+    read::{self, Opened},
+    record::Facts,
+};
+use hyper::{HeaderMap, header, header::HeaderValue};
+use s3s::{S3Error, S3Result, auth::Credentials, s3_error};
+use std::{fmt, sync::Arc};
+use terrace::{ObjectInfo, ScanRange, Store};
+
+/// The name of the version that has no ID.
+const NULL: &str = "null";
+/// How often opening a version starts again because it became another's predecessor meanwhile.
+const ATTEMPTS: usize = 64;
+
+/// What a version is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Name {
+    /// `null`
+    Null,
+    /// Its ID.
+    Id(Id),
+}
+
+impl Name {
+    /// What a request names. `None` if it names none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what no version can be called.
+    pub fn parse(text: Option<&str>) -> S3Result<Option<Self>> {
+        match text {
+            None | Some("") => Ok(None),
+            Some(NULL) => Ok(Some(Self::Null)),
+            Some(text) => match Id::parse(text) {
+                Some(id) => Ok(Some(Self::Id(id))),
+                None => Err(s3_error!(InvalidArgument, "Invalid version id specified")),
+            },
+        }
+    }
+
+    /// What a request names that reads an object. The names of versions are for those who have a key: what is open to
+    /// everybody is the object as it is now.
+    ///
+    /// # Errors
+    /// As [`Name::parse`]; `AccessDenied`.
+    pub fn asked(text: Option<&str>, credentials: Option<&Credentials>) -> S3Result<Option<Self>> {
+        let name = Self::parse(text)?;
+        if name.is_some() && credentials.is_none() {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
+        Ok(name)
+    }
+
+    /// The name of a version.
+    pub fn of(facts: &Facts) -> Self {
+        match facts.order {
+            Some(order) if !facts.is_null => Self::Id(order),
+            _ => Self::Null,
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str(NULL),
+            Self::Id(id) => id.fmt(f),
+        }
+    }
+}
+
+/// A version, and the key of the store it is at.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The key.
+    pub place: Vec<u8>,
+    /// What is known of it.
+    pub facts: Facts,
+}
+
+/// Looks something up: in the store, or in a snapshot of it.
+pub type Look<'a> = &'a dyn Fn(&[u8]) -> terrace::Result<Option<ObjectInfo>>;
+
+/// Finds a version. `look` must see one moment, or nobody else may change the object meanwhile.
+///
+/// # Errors
+/// The store's.
+pub fn find(look: Look<'_>, bucket: &str, key: &str, name: Name) -> terrace::Result<Option<Found>> {
+    let found = |place: Vec<u8>| -> terrace::Result<Option<Found>> {
+        let facts = look(&place)?.map(|info| Facts::of(&info));
+        let facts = facts.filter(|facts| Name::of(facts) == name);
+        Ok(facts.map(|facts| Found { place, facts }))
+    };
+    if let Some(current) = found(keyspace::object(bucket, key))? {
+        return Ok(Some(current));
+    }
+    let order = match name {
+        Name::Id(order) => Some(order),
+        Name::Null => null_order(look, bucket, key)?,
+    };
+    match order {
+        Some(order) => found(keyspace::version(bucket, key, order)),
+        None => Ok(None),
+    }
+}
+
+/// What orders the `null` version of an object, if it has one that is not the current object.
+///
+/// # Errors
+/// The store's.
+pub fn null_order(look: Look<'_>, bucket: &str, key: &str) -> terrace::Result<Option<Id>> {
+    let record = look(&keyspace::null_version(bucket, key))?;
+    Ok(record.and_then(|info| Facts::of(&info).order))
+}
+
+/// The latest of an object's versions that are not the current object, at most `count` of them.
+///
+/// # Errors
+/// The store's.
+pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::Result<Vec<Found>> {
+    let scan = store.scan(ScanRange::prefix(keyspace::versions_of(bucket, key)))?;
+    scan.take(count)
+        .map(|item| {
+            let item = item?;
+            Ok(Found {
+                place: item.key.to_vec(),
+                facts: Facts::of(&item.info),
+            })
+        })
+        .collect()
+}
+
+/// Describes the current object, or the version that is named. Blocks.
+///
+/// # Errors
+/// `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the store's.
+pub fn describe(store: &Store, bucket: &Bucket, key: &str, name: Option<Name>) -> S3Result<Facts> {
+    let object = keyspace::object(&bucket.name, key);
+    let fail = |error| errors::of_engine(&error, &object);
+    let Some(name) = name else {
+        return match store.head(&object).map_err(fail)? {
+            Some(info) => Ok(Facts::of(&info)),
+            None => Err(absent(store, bucket, key)),
+        };
+    };
+    named(store, bucket, key, name).map(|found| found.facts)
+}
+
+/// Opens the current object, or the version that is named. Blocks.
+///
+/// # Errors
+/// As [`describe`].
+pub fn open(
+    store: &Store,
+    collector: &Arc<Collector>,
+    bucket: &Bucket,
+    key: &str,
+    name: Option<Name>,
+) -> S3Result<Opened> {
+    let Some(name) = name else {
+        let object = keyspace::object(&bucket.name, key);
+        return read::open(store, collector, &object)?.ok_or_else(|| absent(store, bucket, key));
+    };
+    for _ in 0..ATTEMPTS {
+        let found = named(store, bucket, key, name)?;
+        // It may have moved since, and another may be where it was.
+        let opened = read::open(store, collector, &found.place)?;
+        if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
+            return Ok(opened);
+        }
+    }
+    Err(s3_error!(
+        SlowDown,
+        "The object is being replaced all the time. Try again."
+    ))
+}
+
+fn named(store: &Store, bucket: &Bucket, key: &str, name: Name) -> S3Result<Found> {
+    let look = || {
+        // One moment, since a version moves when another becomes the current object, or ceases to be.
+        let snapshot = store.snapshot()?;
+        find(&|key| snapshot.head(key), &bucket.name, key, name)
+    };
+    let found = look().map_err(|error| errors::of_engine(&error, &keyspace::object(&bucket.name, key)))?;
+    let found = found.ok_or_else(no_such_version)?;
+    if found.facts.is_delete_marker {
+        return Err(is_delete_marker(&found.facts));
+    }
+    Ok(found)
+}
+
+/// No version has the name that was asked for.
+pub fn no_such_version() -> S3Error {
+    s3_error!(
+        NoSuchVersion,
+        "Indicates that the version ID specified in the request does not match an existing version."
+    )
+}
+
+/// There is no current object; and if that is because of a delete marker, the answer says so.
+fn absent(store: &Store, bucket: &Bucket, key: &str) -> S3Error {
+    let mut error = no_such_key();
+    if bucket.versioning() == Versioning::Never {
+        return error;
+    }
+    let marker = latest(store, &bucket.name, key, 1)
+        .ok()
+        .and_then(|mut found| found.pop());
+    if let Some(marker) = marker.filter(|found| found.facts.is_delete_marker) {
+        error.set_headers(headers_of_marker(&marker.facts));
+    }
+    error
+}
+
+/// A delete marker was asked for as if it were an object.
+fn is_delete_marker(facts: &Facts) -> S3Error {
+    let mut error = s3_error!(
+        MethodNotAllowed,
+        "The specified method is not allowed against this resource."
+    );
+    let mut headers = headers_of_marker(facts);
+    headers.insert(header::ALLOW, HeaderValue::from_static("DELETE"));
+    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(facts.modified)) {
+        headers.insert(header::LAST_MODIFIED, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+fn headers_of_marker(facts: &Facts) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+    if let Ok(value) = HeaderValue::from_str(&Name::of(facts).to_string()) {
+        headers.insert("x-amz-version-id", value);
+    }
+    headers
+}
+
+impl Bucket {
+    /// What answers say of which version they are about: nothing where there never was versioning.
+    pub fn shown(&self, name: Name) -> Option<String> {
+        (self.versioning() != Versioning::Never).then(|| name.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! What an operator does: keys, logs, figures, limits.
+
+use crate::{
+    Service, anonymous, code,
+    common::{Answer, PATIENCE, Place, bytes, signal, wait},
+    sign::{Client, Mode},
+};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    pki_types::{CertificateDer, ServerName},
+};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::Stdio,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A running server is asked, and goes by the change at once.
+#[test]
+fn keys_while_it_serves() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    service.client.send("PUT", "/mine", &[], b"").status(200);
+    let made = place
+        .run(&["key", "create", "--allow", "mine=write", "--json"])
+        .code(0)
+        .json();
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    let client = Client {
+        address: service.client.address.clone(),
+        id: text("access_key_id"),
+        secret: text("secret_access_key"),
+    };
+    client.put("/mine/k", b"v", Mode::Whole).status(200);
+    assert_eq!(
+        code(&client.send("DELETE", "/mine", &[], b"")),
+        (403, "AccessDenied".to_owned())
+    );
+    let listed = place.run(&["key", "list"]).code(0).text();
+    assert!(listed.contains(&format!("{}  mine=write", client.id)) && !listed.contains(&client.secret));
+    place.run(&["key", "remove", &client.id]).code(0);
+    place.run(&["key", "remove", &client.id]).code(3);
+    assert_eq!(code(&client.get("/mine/k")), (403, "InvalidAccessKeyId".to_owned()));
+    let service = service.restart(&place, "KILL");
+    service.client.get("/mine/k").status(200);
+    let client = Client {
+        address: service.client.address.clone(),
+        ..client
+    };
+    assert_eq!(code(&client.get("/mine/k")), (403, "InvalidAccessKeyId".to_owned()));
+}
+
+/// Each request has its line and its count, also those that are refused and those whose clients leave.
+#[test]
+fn what_is_logged_and_counted() {
+    let place = Place::new();
+    let log = place.path("access.log");
+    let mut service = Service::start(&place, &["--access-log", log.to_str().unwrap()]);
+    let client = service.client.clone();
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let large = bytes(3_000_000);
+    client.put("/bucket/k", &large, Mode::Whole).status(200);
+    client.get("/bucket/k?response-content-type=text%2Fplain").status(200);
+    client.get("/bucket/none").status(404);
+    assert_eq!(anonymous(&client.address, "GET", "/bucket/k", ""), 403);
+    let request = client.sign("GET", "/bucket/k", &[], b"", Mode::Whole);
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    stream.write_all(request.head.as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    drop(stream);
+    let page = service
+        .page
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
+    let started = Instant::now();
+    let metrics = loop {
+        let metrics = plain(&page, "/metrics").text();
+        if metrics.contains("terrace_s3_in_flight 0") {
+            break metrics;
+        }
+        assert!(started.elapsed() < PATIENCE, "{metrics}");
+        thread::sleep(Duration::from_millis(50));
+    };
+    for line in [
+        "terrace_s3_requests_total{operation=\"GetObject\",status=\"404\"} 1",
+        "terrace_s3_requests_total{operation=\"GetObject\",status=\"403\"} 1",
+        "terrace_s3_requests_total{operation=\"PutObject\",status=\"200\"} 1",
+        "terrace_s3_received_bytes_total 3000000",
+    ] {
+        assert!(metrics.lines().any(|text| text == line), "{line} is not in\n{metrics}");
+    }
+    assert_eq!(plain(&page, "/readyz").status, 200);
+    signal(&service.child, "TERM");
+    assert!(wait(&mut service.child).success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let shown: Vec<_> = lines
+        .iter()
+        .map(|line| (line["operation"].as_str().unwrap(), line["status"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("CreateBucket", 200),
+            ("PutObject", 200),
+            ("GetObject", 200),
+            ("GetObject", 404),
+            ("GetObject", 403),
+            ("GetObject", 200)
+        ]
+    );
+    assert_eq!(
+        (&lines[1]["key"], &lines[1]["received"]),
+        (&client.id.clone().into(), &3_000_000.into())
+    );
+    assert_eq!(
+        (&lines[2]["sent"], &lines[2]["complete"]),
+        (&3_000_000.into(), &true.into())
+    );
+    assert_eq!(
+        (&lines[4]["key"], &lines[4]["peer"]),
+        (&serde_json::Value::Null, &"127.0.0.1".into())
+    );
+    assert_eq!(lines[5]["complete"], false, "a client that left");
+}
+
+#[test]
+fn who_sends_too_many_is_told() {
+    let place = Place::new();
+    let service = Service::start(&place, &["--s3-rate", "5"]);
+    let client = &service.client;
+    let refused = (0..20)
+        .map(|_| client.get("/"))
+        .filter(|answer| answer.status == 503)
+        .inspect(|answer| {
+            assert_eq!(code(answer).1, "SlowDown");
+            assert_eq!(answer.header("retry-after"), Some("1"));
+        })
+        .count();
+    assert!(refused > 0 && refused <= 15, "{refused}");
+    let anonymous = (0..20)
+        .filter(|_| anonymous(&client.address, "GET", "/bucket/k", "") == 503)
+        .count();
+    assert!(anonymous > 0, "addresses count, too");
+    thread::sleep(Duration::from_millis(1100));
+    client.get("/").status(200);
+    place.run(&["serve", "--s3-rate", "0"]).code(2);
+}
+
+/// Asks without a signature.
+fn plain(address: &str, path: &str) -> Answer {
+    ask(address, path, "")
+}
+
+/// The same with more headers.
+fn ask(address: &str, path: &str, headers: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&bytes)
+}
+
+/// An image that was put over S3 is shown by the page, however its bytes are kept; and S3 says which tier it was on.
+#[test]
+fn the_page_shows_what_came_over_s3() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/images", &[], b"").status(200);
+    let large = bytes(900_000);
+    client.put("/images/y/original", &large, Mode::Whole).status(200);
+    let page = service
+        .page
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
+    let whole = plain(&page, "/images/y/original").status(200);
+    assert!(whole.body == large);
+    assert_eq!(whole.header("etag"), client.get("/images/y/original").header("etag"));
+    let ranged = ask(&page, "/images/y/original", "Range: bytes=300000-600000\r\n").status(206);
+    assert!(ranged.body == large[300_000..=600_000]);
+    assert_eq!(ranged.header("content-range"), Some("bytes 300000-600000/900000"));
+    ask(&page, "/images/y/original", "Range: bytes=900000-\r\n").status(416);
+    let etag = format!("If-None-Match: {}\r\n", whole.header("etag").unwrap());
+    ask(&page, "/images/y/original", &etag).status(304);
+    let status = |target: &str| {
+        client
+            .get(target)
+            .status(200)
+            .header("cache-status")
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(status("/images/y/original"), "Terrace; fwd=miss; detail=block");
+    client.put("/images/y/small", &large[..1000], Mode::Whole).status(200);
+    assert_eq!(status("/images/y/small"), "Terrace; hit; detail=flash");
+}
+
+/// Both listeners speak TLS and nothing else, and take another certificate without a restart.
+#[test]
+fn tls() {
+    let place = Place::new();
+    let made = |names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        place.write("tls.crt", made.cert.pem());
+        place.write("tls.key", made.signing_key.serialize_pem());
+        made.cert.der().clone()
+    };
+    let first = made(&["localhost"]);
+    let key = place
+        .run(&["key", "create", "--allow", "*=admin", "--json"])
+        .code(0)
+        .json();
+    let mut child = place
+        .command(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-cert",
+            "tls.crt",
+            "--tls-key",
+            "tls.key",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut address = || {
+        let line = lines.next().unwrap().unwrap();
+        let rest = line.strip_prefix("https://").unwrap();
+        rest.split('/').next().unwrap().to_owned()
+    };
+    let (page, s3) = (address(), address());
+    let client = Client {
+        address: s3.clone(),
+        id: key["access_key_id"].as_str().unwrap().to_owned(),
+        secret: key["secret_access_key"].as_str().unwrap().to_owned(),
+    };
+    let list = client.sign("GET", "/", &[], b"", Mode::Whole).head;
+    let health = format!("GET /healthz HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
+    assert_eq!(over_tls(&page, &first, &health).unwrap(), 200);
+    assert_eq!(over_tls(&s3, &first, &list).unwrap(), 200);
+    let mut plain = TcpStream::connect(&s3).unwrap();
+    plain.write_all(list.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP/"), "not without TLS");
+
+    let second = made(&["localhost"]);
+    assert!(over_tls(&s3, &second, &list).is_err(), "not yet");
+    signal(&child, "HUP");
+    let started = Instant::now();
+    while over_tls(&s3, &second, &list).is_err() {
+        assert!(started.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(100));
+    }
+    place.write("tls.key", "no key");
+    signal(&child, "HUP");
+    thread::sleep(Duration::from_millis(1200));
+    assert_eq!(
+        over_tls(&s3, &second, &list).unwrap(),
+        200,
+        "what cannot be used changes nothing"
+    );
+    signal(&child, "TERM");
+    assert!(wait(&mut child).success());
+    let refused = place
+        .run(&["serve", "--tls-cert", "tls.crt", "--tls-key", "tls.key"])
+        .code(1);
+    assert!(
+        refused.error().contains("tls.key: there is no private key"),
+        "{}",
+        refused.error()
+    );
+    place.run(&["serve", "--tls-cert", "tls.crt"]).code(2);
+}
+
+/// The status of the answer to a request, if the server's certificate is this one.
+fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) -> std::io::Result<u16> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(address)?);
+    stream.write_all(head.as_bytes())?;
+    let mut answer = Vec::new();
+    // The server may end without saying so.
+    match stream.read_to_end(&mut answer) {
+        Err(error) if answer.is_empty() => return Err(error),
+        _ => {}
+    }
+    Ok(Answer::parse(&answer).status)
+}

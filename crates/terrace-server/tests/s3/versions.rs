@@ -1,0 +1,88 @@
+//! Versioning through a crash. What clients do with it is in `boto.py`.
+
+use crate::{
+    Service, assert_nothing_left,
+    common::{Answer, Place, bytes, signal, wait},
+    elements,
+    sign::Mode,
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+/// Every change of a bucket with versioning is whole or absent after a kill, and nothing is left when all is deleted.
+#[test]
+fn versions_after_a_kill() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = service.client.clone();
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    client.put("/bucket/k", b"null", Mode::Whole).status(200);
+    client.send("PUT", "/bucket?versioning", &[], on).status(200);
+    let large = bytes(900_000);
+    let version = |answer: &Answer| answer.header("x-amz-version-id").unwrap().to_owned();
+    let first = version(&client.put("/bucket/k", &large, Mode::Whole).status(200));
+    let stop = AtomicBool::new(false);
+    let acknowledged = Mutex::new(Vec::new());
+    let service = thread::scope(|scope| {
+        for writer in 0..3 {
+            let (client, stop, acknowledged, large, version) = (&client, &stop, &acknowledged, &large, &version);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    let body = if number % 3 == 0 { &large[..] } else { b"small" };
+                    // The server goes away in the middle of one of them.
+                    let answer = catch_unwind(AssertUnwindSafe(|| client.put("/bucket/k", body, Mode::Whole)));
+                    let Ok(answer) = answer else { return };
+                    if answer.status == 200 {
+                        acknowledged.lock().unwrap().push((version(&answer), body.len()));
+                    }
+                    if number % 4 == writer {
+                        let _ = catch_unwind(AssertUnwindSafe(|| client.send("DELETE", "/bucket/k", &[], b"")));
+                    }
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(700));
+        let mut service = service;
+        signal(&service.child, "KILL");
+        wait(&mut service.child);
+        stop.store(true, Ordering::Relaxed);
+        service
+    });
+    drop(service);
+    let service = Service::with_key(&place, &[], &client.id, &client.secret);
+    let client = &service.client;
+    let acknowledged = acknowledged.into_inner().unwrap();
+    assert!(acknowledged.len() > 3, "{}", acknowledged.len());
+    let mut versions = vec!["null".to_owned(), first];
+    for (version, length) in acknowledged {
+        let got = client.get(&format!("/bucket/k?versionId={version}")).status(200);
+        assert_eq!(got.body.len(), length);
+    }
+    let listed = client.get("/bucket?versions").status(200);
+    let found = elements(&listed, "VersionId");
+    versions.retain(|version| !found.contains(version));
+    assert!(versions.is_empty(), "lost: {versions:?}");
+    assert!(
+        elements(&listed, "IsLatest")
+            .iter()
+            .filter(|latest| *latest == "true")
+            .count()
+            == 1
+    );
+    for version in found {
+        let target = format!("/bucket/k?versionId={version}");
+        client.send("DELETE", &target, &[], b"").status(204);
+    }
+    client.send("DELETE", "/bucket", &[], b"").status(204);
+    assert_nothing_left(service, &place);
+}

@@ -18,6 +18,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("attributes_decode", attributes_decode),
     ("backup_manifest", backup_manifest),
     ("block_header", block_header),
+    ("checkpoint", checkpoint),
     ("chunk", chunk),
     ("deleted_ranges", deleted_ranges),
     ("expiry", expiry),

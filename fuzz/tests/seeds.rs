@@ -106,6 +106,13 @@ fn flash(seeds: &mut Seeds) {
         seeds.insert(format!("record/{name}"), record_bytes(body, &attributes));
         seeds.insert(format!("record/{name}-plain"), record_bytes(body, &[]));
     }
+    for (name, slots, elsewhere) in [
+        ("few", &[1_u64, 1 << 63, 77 << 40][..], &[][..]),
+        ("filter", &[9 << 50], &[5]),
+    ] {
+        let bytes = fuzzing::encode_checkpoint(slots, elsewhere);
+        seeds.insert(format!("checkpoint/{name}"), bytes);
+    }
     seeds.insert("frame/one".to_owned(), frame(&all[..1]));
     seeds.insert("frame/all".to_owned(), frame(&all));
 }

@@ -3,7 +3,9 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{FlashIndexStats, HeatStats, HomeStats, PaceStats, SnapshotStats, Stats, SweepStats, WrittenStats};
+use terrace::{
+    FilledFrom, FlashIndexStats, HeatStats, HomeStats, PaceStats, SnapshotStats, Stats, SweepStats, WrittenStats,
+};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -77,6 +79,10 @@ fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
         "entries": flash_index.entries,
         "ram_bytes": flash_index.ram_bytes,
         "refilling": flash_index.refilling,
+        "filled_from": flash_index.checkpoint.filled_from.map(FilledFrom::name),
+        "filled_after_seconds": flash_index.checkpoint.filled_after.map(|span| span.as_secs_f64()),
+        "checkpoints": flash_index.checkpoint.taken,
+        "checkpoints_failed": flash_index.checkpoint.failed,
     })
 }
 
@@ -101,6 +107,7 @@ fn written_json(written: &WrittenStats) -> Value {
         "large_user_bytes": written.large_user_bytes,
         "large_destaged_bytes": written.large_destaged_bytes,
         "copy_bytes": written.copy_bytes,
+        "checkpoint_bytes": written.checkpoint_bytes,
         "write_amplification": written.write_amplification(),
     })
 }

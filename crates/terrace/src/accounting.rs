@@ -1,7 +1,7 @@
 //! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with the index's mark.
 //!
 //! The applier must know what an overwrite replaces, without asking the ordered index for every put. The flash index
-//! tells for objects in the flash log; [`KeyFilter`] tells whether a key may be an object with another home (FlashStore's
+//! tells for objects in the flash log; [`crate::key_filter`] tells whether a key may be an object with another home (FlashStore's
 //! disk-presence bloom filter, section 4.2), and only then the ordered index is asked. So counts are exact, and so are
 //! the live bytes of blocks; only the bytes of overwritten flash values are taken as average.
 
@@ -117,107 +117,9 @@ impl Accounting {
     }
 }
 
-/// Bits per key of a filter layer.
-const BITS_PER_KEY: usize = 12;
-/// Keys of the first layer; each further one doubles.
-const FIRST_LAYER_KEYS: usize = 1 << 16;
-/// Bits set per key, all in one cache line.
-const PROBES: u32 = 6;
-const LINE_WORDS: usize = 8;
-
-/// A Bloom filter that grows by layers. Knows no removal; it is built anew now and then.
-#[derive(Debug, Default)]
-pub struct KeyFilter {
-    layers: Vec<Layer>,
-    keys: usize,
-}
-
-#[derive(Debug)]
-struct Layer {
-    lines: Vec<[u64; LINE_WORDS]>,
-    room: usize,
-}
-
-impl Layer {
-    fn new(keys: usize) -> Self {
-        let lines = (keys * BITS_PER_KEY).div_ceil(LINE_WORDS * 64);
-        Self {
-            lines: vec![[0; LINE_WORDS]; lines],
-            room: keys,
-        }
-    }
-
-    /// The line of a hash and the bits in it, as `(word, mask)`.
-    fn bits(&self, hash: u64) -> (usize, impl Iterator<Item = (usize, u64)>) {
-        #[allow(clippy::cast_possible_truncation)] // below the number of lines
-        let line = ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize;
-        let mut mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bits = (0..PROBES).map(move |_| {
-            mixed = mixed.rotate_left(9).wrapping_mul(0xd6e8_feb8_6659_fd93);
-            #[allow(clippy::cast_possible_truncation)] // nine bits
-            let bit = (mixed >> 55) as usize;
-            (bit / 64, 1_u64 << (bit % 64))
-        });
-        (line, bits)
-    }
-
-    fn contains(&self, hash: u64) -> bool {
-        let (line, mut bits) = self.bits(hash);
-        bits.all(|(word, mask)| self.lines[line][word] & mask != 0)
-    }
-}
-
-impl KeyFilter {
-    /// Whether the key may be in it.
-    pub fn may_contain(&self, hash: u64) -> bool {
-        self.layers.iter().any(|layer| layer.contains(hash))
-    }
-
-    /// Adds a key.
-    pub fn insert(&mut self, hash: u64) {
-        if self.may_contain(hash) {
-            return;
-        }
-        if self.layers.last().is_none_or(|layer| layer.room == 0) {
-            self.layers.push(Layer::new(FIRST_LAYER_KEYS << self.layers.len()));
-        }
-        if let Some(layer) = self.layers.last_mut() {
-            let (line, bits) = layer.bits(hash);
-            let bits: Vec<_> = bits.collect();
-            for (word, mask) in bits {
-                layer.lines[line][word] |= mask;
-            }
-            layer.room -= 1;
-            self.keys += 1;
-        }
-    }
-
-    /// Keys added.
-    pub const fn len(&self) -> usize {
-        self.keys
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_filter_knows_its_keys_and_few_others() {
-        let mut filter = KeyFilter::default();
-        let hash = |n: u64| crate::key_hash(&n.to_le_bytes());
-        for n in 0..300_000 {
-            filter.insert(hash(n));
-        }
-        assert!((0..300_000).all(|n| filter.may_contain(hash(n))));
-        let wrong = (1_000_000..1_100_000).filter(|n| filter.may_contain(hash(*n))).count();
-        assert!(wrong < 4_000, "{wrong} of 100,000 absent keys pass");
-    }
 
     #[test]
     fn golden_bytes() {

@@ -1,7 +1,14 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::{Promoter, read_ahead}, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
+use crate::{
+    Error, Result, checkpoint,
+    engine::Engine,
+    heat::{Promoter, read_ahead},
+    recycle::Recycler,
+    sweep::Sweeper,
+    write::apply::Applier,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -38,6 +45,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-ahead", |engine| read_ahead(engine)),
             ("terrace-warm", warm),
             ("terrace-sweep", sweep),
+            ("terrace-checkpoint", checkpoint::run),
         ] {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);

@@ -3,6 +3,7 @@
 use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
+    checkpoint::Checkpoints,
     expiry::Expiring,
     flash::{
         index::{Config as FlashIndexConfig, FlashIndex},
@@ -45,6 +46,8 @@ pub struct Engine {
     pub index: Arc<OrderedIndex>,
     /// The flash index.
     pub flash_index: FlashIndex,
+    /// Its checkpoints.
+    pub checkpoints: Checkpoints,
     /// The large space.
     pub large: LargeSpace,
     /// Values of buffered commits in the large space that are not durable yet.
@@ -69,7 +72,7 @@ pub struct Engine {
     pub recovered_seq: u64,
     /// What recovery found damaged, in words.
     pub damage: Vec<String>,
-    /// The flash index is being refilled.
+    /// The flash index is being filled after the open.
     pub refilling: AtomicBool,
     /// Somebody wants the memtable sealed and flushed.
     pub mark_wanted: AtomicBool,
@@ -119,6 +122,7 @@ impl Engine {
             paces,
             cache: ValueCache::new(parts.options.cache_bytes),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
+            checkpoints: Checkpoints::default(),
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
             recovered_seq: parts.log.committed_seq(),

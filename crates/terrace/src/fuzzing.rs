@@ -4,8 +4,19 @@ use crate::{
     Attributes,
     accounting::Accounting,
     backup::{BackupManifest, end_line},
+    checkpoint::{
+        FILE, NEW_FILE,
+        file::{Sink, Source},
+        format::Header,
+    },
     expiry,
-    flash::free_list::{decode_free_list, encode_free_list},
+    flash::{
+        address::Address,
+        free_list::{decode_free_list, encode_free_list},
+        index::{Config, FlashIndex},
+    },
+    io::SimDisk,
+    key_filter::KeyFilter,
     manifest::Manifest,
     ranges::{DeletedRange, stored},
 };
@@ -83,4 +94,77 @@ pub fn split_expiry(bytes: &[u8]) -> Option<(Option<u64>, &[u8])> {
 #[must_use]
 pub fn encode_expiring(attributes: &Attributes, expires_ms: Option<u64>) -> Option<Vec<u8>> {
     expiry::encode(attributes, expires_ms).ok()
+}
+
+/// A flash index larger than this is not made for a checkpoint that only claims to be of one.
+const CHECKPOINT_BUCKETS_MAX: usize = 1 << 10;
+
+/// Reads a checkpoint of a small flash index to its end; gives what it is when it is written again.
+#[must_use]
+pub fn checkpoint(bytes: &[u8]) -> Option<Vec<u8>> {
+    let disk = SimDisk::new(1);
+    disk.put_file(FILE, bytes).ok()?;
+    let mut source = Source::open(&disk, false).ok()??;
+    let header = *source.header();
+    let (partitions, buckets_min) = (header.partitions as usize, header.buckets_min as usize);
+    let buckets = partitions.checked_mul(buckets_min)?;
+    if buckets > CHECKPOINT_BUCKETS_MAX {
+        return None;
+    }
+    let index = FlashIndex::new(Config {
+        partitions,
+        buckets_min,
+        ram_bytes_max: usize::MAX,
+    });
+    let index = index.ok()?;
+    while !source.step(Some(&index), |_| true).ok()? {}
+    Some(write_checkpoint(&header, &index, &source.into_filter()))
+}
+
+fn write_checkpoint(header: &Header, index: &FlashIndex, filter: &KeyFilter) -> Vec<u8> {
+    let disk = SimDisk::new(1);
+    let write = || {
+        let mut sink = Sink::create(&disk, false)?;
+        let filter_layers = sink.write_contents(index, filter, |_| Ok(()))?;
+        sink.finish(&Header {
+            filter_layers,
+            ..*header
+        })
+    };
+    // The disk is empty, has no bound and no faults.
+    write()
+        .ok()
+        .and_then(|_| disk.read_file(NEW_FILE).ok())
+        .unwrap_or_default()
+}
+
+/// A checkpoint with a slot for each of some hashes, and some hashes elsewhere, for the seeds.
+#[must_use]
+pub fn encode_checkpoint(slots: &[u64], elsewhere: &[u64]) -> Vec<u8> {
+    let config = Config {
+        partitions: 2,
+        buckets_min: 2,
+        ram_bytes_max: usize::MAX,
+    };
+    let (Ok(index), filter) = (FlashIndex::new(config), KeyFilter::default()) else {
+        return Vec::new();
+    };
+    for (hash, number) in slots.iter().zip(1..) {
+        if let Some(address) = Address::from_packed(number) {
+            index.insert(*hash, address, 100 * number);
+        }
+    }
+    elsewhere.iter().for_each(|hash| filter.insert(*hash));
+    let header = Header {
+        store_id: 7,
+        segment_bytes: 256 << 10,
+        partitions: 2,
+        buckets_min: 2,
+        begun_seq: 41,
+        ended_seq: 45,
+        generation_max: 9,
+        filter_layers: 0,
+        file_bytes: 0,
+    };
+    write_checkpoint(&header, &index, &filter)
 }

@@ -4,8 +4,9 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `pace` has background work let reads go first; `ranges`, `presence` and
-//! `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again.
+//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `pace` has background
+//! work let reads go first; `ranges`, `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all
+//! of it again, and `checkpoint` makes that short.
 
 mod batch;
 mod clock;
@@ -35,6 +36,8 @@ pub mod io;
 mod accounting;
 mod background;
 mod backup;
+mod checkpoint;
+mod key_filter;
 mod manifest;
 mod metrics;
 mod pace;

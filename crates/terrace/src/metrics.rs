@@ -231,6 +231,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let index = engine.index.stats();
     let heat = engine.heat.stats();
     let snapshots = engine.snapshots.figures();
+    let checkpoint = engine.checkpoints.stats();
     Stats {
         heat,
         flash_pace: engine.paces.flash.stats(),
@@ -250,6 +251,7 @@ pub fn stats(engine: &Engine) -> Stats {
             entries: engine.flash_index.len(),
             ram_bytes: engine.flash_index.ram_bytes(),
             refilling: engine.refilling.load(Ordering::Acquire),
+            checkpoint,
         },
         cache: CacheStats {
             bytes: engine.cache.bytes(),
@@ -266,6 +268,7 @@ pub fn stats(engine: &Engine) -> Stats {
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
             copy_bytes: heat.promoted_bytes + heat.recopied_bytes,
+            checkpoint_bytes: checkpoint.written_bytes,
         },
         queue: QueueStats {
             overlay_bytes: engine.log.overlay.bytes(),

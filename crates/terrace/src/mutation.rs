@@ -69,6 +69,10 @@ pub enum Mutation {
     WipeSync,
     /// Segments that recovery replays from are not synced.
     ReplayedSync,
+    /// The log behind a checkpoint of the flash index is not looked at.
+    CheckpointLog,
+    /// A checkpoint of the flash index gets its name before the index has persisted what is in it, and is believed.
+    CheckpointPersisted,
 }
 
 /// What is known of a mutation.
@@ -127,6 +131,8 @@ pub const ALL: &[Description] = &[
     described(Mutation::WipeHole, "wipe-hole", "section 3", "frames behind a hole are wiped"),
     described(Mutation::WipeSync, "wipe-sync", "section 3", "sync of the wiped frames"),
     described(Mutation::ReplayedSync, "replayed-sync", "section 3", "sync of segments that were replayed"),
+    described(Mutation::CheckpointLog, "checkpoint-log", "section 4", "what the log says behind a checkpoint"),
+    described(Mutation::CheckpointPersisted, "checkpoint-persisted", "R11", "index persisted before a checkpoint is named"),
 ];
 
 /// The variable that names the rule to break.
@@ -180,7 +186,7 @@ mod tests {
             assert_eq!(ALL.iter().position(same), Some(at), "{}", described.name);
         }
         // The last variant's number says how many there are.
-        assert_eq!(ALL.len(), Mutation::ReplayedSync as usize + 1);
+        assert_eq!(ALL.len(), Mutation::CheckpointPersisted as usize + 1);
     }
 
     #[test]

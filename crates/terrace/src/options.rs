@@ -71,6 +71,10 @@ pub struct Options {
     /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
     /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
     pub snapshot_max_age: Option<Duration>,
+    /// After so many bytes of log a checkpoint of the flash index is written, so that an open need not walk the ordered index: later, if it
+    /// is long itself (the log is to have sixteen times its length), but after half of the log's capacity at the latest;
+    /// and at a close, unless little happened since. 1 GiB; 0 writes none.
+    pub checkpoint_log_bytes: u64,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// The clock that expiries are held against; the operating system's.
@@ -115,6 +119,7 @@ impl Options {
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
             snapshot_max_age: None,
+            checkpoint_log_bytes: 1 << 30,
             direct_io: true,
             clock: Clock::default(),
             sweep_interval: Duration::from_secs(60),

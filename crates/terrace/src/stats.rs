@@ -117,6 +117,43 @@ pub struct FlashIndexStats {
     pub ram_bytes: u64,
     /// Whether it is still being refilled after an open.
     pub refilling: bool,
+    /// Its checkpoints.
+    pub checkpoint: CheckpointStats,
+}
+
+/// What the flash index was filled from after the open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilledFrom {
+    /// A checkpoint and the log behind it.
+    Checkpoint,
+    /// A walk over the ordered index: there was no checkpoint, or it could not be believed.
+    Index,
+}
+
+impl FilledFrom {
+    /// Its name in figures.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Index => "index",
+        }
+    }
+}
+
+/// Checkpoints of the flash index. Counts are since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CheckpointStats {
+    /// What the flash index was filled from; `None` until it is.
+    pub filled_from: Option<FilledFrom>,
+    /// How long after the opening it was filled.
+    pub filled_after: Option<Duration>,
+    /// Checkpoints written.
+    pub taken: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Bytes written, those of attempts that failed included.
+    pub written_bytes: u64,
 }
 
 /// The RAM cache.
@@ -232,6 +269,8 @@ pub struct WrittenStats {
     pub large_destaged_bytes: u64,
     /// Copies of large objects on flash, those written again included.
     pub copy_bytes: u64,
+    /// Checkpoints of the flash index.
+    pub checkpoint_bytes: u64,
 }
 
 impl WrittenStats {
@@ -246,7 +285,8 @@ impl WrittenStats {
             + self.compaction_bytes
             + self.large_user_bytes
             + self.large_destaged_bytes
-            + self.copy_bytes;
+            + self.copy_bytes
+            + self.checkpoint_bytes;
         if self.user_bytes == 0 {
             0.0
         } else {

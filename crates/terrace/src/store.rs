@@ -3,8 +3,15 @@
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
     Options, PutOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange, Snapshot, Stats,
-    ValueWriter, VerifyReport, Version, WriterOptions, background, backup, engine::Engine, manifest,
-    metrics::StreamClock, read, recover, repair, verify, write,
+    ValueWriter, VerifyReport, Version, WriterOptions, background, backup,
+    checkpoint::{
+        self,
+        take::{Haste, take_if},
+    },
+    engine::Engine,
+    manifest,
+    metrics::StreamClock,
+    read, recover, repair, verify, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -225,6 +232,18 @@ impl Store {
         engine.persist_index(seq)
     }
 
+    /// Writes a checkpoint of the flash index now, so that an open fills it by reading one file; reads and writes go on. The
+    /// store does this by itself ([`Options::checkpoint_log_bytes`]). `false` if it cannot be had yet: the flash index is still being filled
+    /// after the open, or nothing was ever committed.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSpace`], the device's: the one before is still there then. Those of [`Store::flush`].
+    pub fn checkpoint(&self) -> Result<bool> {
+        let engine = self.engine();
+        engine.check_writable()?;
+        take_if(engine, Haste::AtOnce, |_| true)
+    }
+
     /// Figures about the store.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -300,6 +319,7 @@ impl Handle {
                 .log
                 .make_durable(seq)
                 .and_then(|()| engine.persist_index(seq))
+                .inspect(|()| checkpoint::at_close(engine))
                 .and_then(|()| engine.large_result(engine.large.close()));
         }
         engine.log.close();

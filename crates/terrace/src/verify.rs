@@ -1,10 +1,16 @@
-//! Reads everything and checks it: each entry's value, each segment's frames; and what nobody points to.
+//! Reads everything and checks it: each entry's value, what the flash index says of it, each segment's frames, the checkpoint;
+//! and what nobody points to.
 
 use crate::{
-    Result,
+    Result, checkpoint,
     engine::Engine,
-    flash::{scan::SegmentImage, segments::SegmentState},
-    index::Home,
+    flash::{
+        reader::{Found, read_record},
+        scan::SegmentImage,
+        segments::SegmentState,
+    },
+    index::{Entry, Home},
+    key_hash,
     presence::Presence,
     read::read_home,
 };
@@ -52,7 +58,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         if presence.dead(&key, entry.version.0, &entry.attributes).is_some() {
             continue;
         }
-        match check_value(engine, &key, &entry) {
+        match check_value(engine, &key, &entry).and_then(|()| check_slot(engine, &key, &entry)) {
             Ok(()) => {
                 report.objects += 1;
                 report.bytes += entry.length;
@@ -63,12 +69,40 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         }
     }
     check_segments(engine, &mut report);
+    if let Err(error) = checkpoint::load::verify(engine) {
+        report
+            .errors
+            .push(format!("{error}; it costs the next open time, and no data"));
+    }
     let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
     report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
     Ok(report)
 }
 
-fn check_value(engine: &Engine, key: &[u8], entry: &crate::index::Entry) -> std::result::Result<(), String> {
+/// A slot of the flash index may be missing, or be another key's; it must not lead to an older version.
+fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
+    let Some(found) = engine.flash_index.peek(key_hash(key)) else {
+        return Ok(());
+    };
+    if matches!(entry.home, Home::Flash { address } if address == found.address.bytes()) {
+        return Ok(());
+    }
+    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    let expected_bytes = found.read_bytes_max as usize;
+    let read = read_record(&engine.log.segments, found.address, expected_bytes, |record| {
+        (record.key == key).then(|| record.version())
+    });
+    match read {
+        Ok((Found::Record(Some(version)), _)) if version < entry.version.0 => Err(format!(
+            "the flash index leads to version {version}, its entry has {}",
+            entry.version.0
+        )),
+        // Another key's; or the same version, or a later one, as the entry is of a moment ago. Damage is found with the segments.
+        _ => Ok(()),
+    }
+}
+
+fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
     let checksum = match &entry.home {
         Home::Block {
             block,

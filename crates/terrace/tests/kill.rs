@@ -34,6 +34,7 @@ fn options(dir: &Path) -> Options {
         memtable_bytes: 64 << 10,
         overlay_bytes: 1 << 20,
         cache_bytes: 1 << 20,
+        checkpoint_log_bytes: 200 << 10,
         ..Options::new(dir)
     }
 }

@@ -167,3 +167,40 @@ fn sign_frame(bytes: &mut [u8]) {
     }
     sign_at(bytes, 4, 8..FRAME_HEADER_BYTES);
 }
+
+/// A checkpoint of the flash index that is read is the one that is written of what was read.
+///
+/// # Panics
+/// If a property is broken.
+pub fn checkpoint(data: &[u8]) -> bool {
+    let check = |bytes: &[u8]| {
+        let written = fuzzing::checkpoint(bytes);
+        assert!(
+            written.as_deref().is_none_or(|written| written == bytes),
+            "not canonical"
+        );
+        written.is_some()
+    };
+    as_is_and_signed(data, check, |bytes| sign_checkpoint(bytes))
+}
+
+/// Puts the length of the file, the numbers of its parts and all checksums right.
+fn sign_checkpoint(bytes: &mut [u8]) {
+    if bytes.len() < PAGE_BYTES {
+        return;
+    }
+    let length = bytes.len() as u64;
+    bytes[72..80].copy_from_slice(&length.to_le_bytes());
+    sign_at(bytes, 8, 12..PAGE_BYTES);
+    let mut at = PAGE_BYTES;
+    for number in 0_u32.. {
+        let Some(head) = bytes.get_mut(at..at + 16) else { return };
+        let payload_bytes = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
+        if payload_bytes == 0 {
+            return;
+        }
+        head[8..12].copy_from_slice(&number.to_le_bytes());
+        sign_at(bytes, at + 4, at + 8..at + 16 + payload_bytes);
+        at = (at + 16 + payload_bytes).next_multiple_of(8);
+    }
+}

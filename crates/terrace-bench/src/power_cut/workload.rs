@@ -26,6 +26,7 @@ pub fn options(flash: &Path, large: &Path) -> Options {
         overlay_bytes: 1 << 20,
         cache_bytes: 256 << 10,
         index_cache_bytes: 1 << 20,
+        checkpoint_log_bytes: 1 << 20,
         ..Options::on_tiers(flash, large)
     }
 }

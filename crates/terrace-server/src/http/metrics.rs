@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use std::{fmt, sync::Arc};
-use terrace::{OperationStats, Stats};
+use terrace::{FilledFrom, OperationStats, Stats};
 
 /// Answers given, by route and status.
 #[derive(Debug, Default)]
@@ -74,6 +74,7 @@ impl Collector for Figures {
         self.snapshots(&mut out)?;
         self.heat(&mut out)?;
         self.paces(&mut out)?;
+        self.checkpoints(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -135,6 +136,7 @@ impl Figures {
             ("flash", "index", written.index_bytes),
             ("flash", "compaction", written.compaction_bytes),
             ("flash", "copy", written.copy_bytes),
+            ("flash", "checkpoint", written.checkpoint_bytes),
             ("large", "user", written.large_user_bytes),
             ("large", "destage", written.large_destaged_bytes),
         ];
@@ -278,6 +280,25 @@ impl Figures {
             "terrace_expiry_passes",
             "Walks over the index for expired objects since open",
             sweep.expiry_passes,
+        )
+    }
+
+    /// Checkpoints of the flash index.
+    fn checkpoints(&self, out: &mut Out<'_>) -> fmt::Result {
+        let checkpoint = &self.0.flash_index.checkpoint;
+        let from = |from| u64::from(checkpoint.filled_from == Some(from));
+        out.gauges(
+            "terrace_flash_index_filled_from",
+            "1 for what the flash index was filled from after the opening",
+            "source",
+            [FilledFrom::Checkpoint, FilledFrom::Index].map(|source| (source.name(), from(source))),
+        )?;
+        let outcomes = [("taken", checkpoint.taken), ("failed", checkpoint.failed)];
+        out.counters(
+            "terrace_flash_index_checkpoints",
+            "Checkpoints of the flash index since open, by outcome",
+            "outcome",
+            outcomes,
         )
     }
 

@@ -12,7 +12,7 @@
 
 use super::manifest::{BackupManifest, MANIFEST_BYTES_MAX};
 use crate::{
-    Error, Options, Result, Tier,
+    Error, Options, Result, Tier, checkpoint,
     io::{Disk, FileDisk, OpenMode},
     manifest::Manifest,
 };
@@ -343,7 +343,8 @@ impl Restored {
         if is_part {
             remove_contents(disk, &directories)?;
             for name in disk.list(Path::new(""))? {
-                if name.starts_with(Manifest::PATH) {
+                // A checkpoint is of a store that was opened; none that is being restored ever was.
+                if name.starts_with(Manifest::PATH) || checkpoint::is_its_file(&name) {
                     disk.remove(Path::new(&name))?;
                 }
             }

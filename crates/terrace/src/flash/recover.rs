@@ -111,7 +111,10 @@ fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
 /// The last segment that begins with commits the index has: everything it has not is there or after. Only a sound frame can
 /// tell. A segment's header is written ahead of need, and segments that were made ready before a crash and never used have
 /// one too. A torn first frame may be of a life whose log ended before it, and the log have gone on in the segment before.
-fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -> Result<usize> {
+///
+/// # Errors
+/// The device's.
+pub fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -> Result<usize> {
     for (at, segment) in used.iter().enumerate().rev() {
         let page = read(segment, PAGE_BYTES, PAGE_BYTES)?;
         let begins_early =

@@ -299,6 +299,11 @@ impl Segments {
         self.free_count.load(Ordering::Acquire)
     }
 
+    /// The highest generation that was given out.
+    pub fn last_generation(&self) -> u64 {
+        self.next_generation.load(Ordering::Acquire) - 1
+    }
+
     /// Counts the uses of segments that were begun: while it rises, segments become free or can be made.
     pub fn uses_begun(&self) -> u64 {
         self.next_generation.load(Ordering::Acquire)

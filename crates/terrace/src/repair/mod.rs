@@ -27,8 +27,8 @@ mod notes;
 mod survey;
 
 use crate::{
-    Error, Options, Result, flash::segments::Segments, large::LargeOptions, large::LargeSpace, large::OpenReport,
-    manifest, recover,
+    Error, Options, Result, checkpoint, flash::segments::Segments, large::LargeOptions, large::LargeSpace,
+    large::OpenReport, manifest, recover,
 };
 use build::Builder;
 use notes::Notes;
@@ -59,6 +59,9 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     options.segment_bytes = manifest.segment_bytes;
     options.validate()?;
     install::remove_unfinished(&options.flash_dir)?;
+    // Of the index that was, and gone before there is another.
+    checkpoint::load::remove(&*flash_disk)
+        .map_err(|error| Error::io("remove the checkpoint of the flash index", &error))?;
     let mended = mend::segments(&*flash_disk, &manifest, options.direct_io, &mut notes)?;
     let segments = Segments::open(
         flash_disk,

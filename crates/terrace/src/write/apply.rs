@@ -4,62 +4,54 @@
 //! still has the version that moved, so it never loses to or beats a concurrent overwrite.
 //!
 //! Between frames it seals the memtable when it is full (with a mark that says how far it got, once the log is durable
-//! that far) and, after an open, refills the flash index from the ordered index a little at a time.
+//! that far) and, after an open, fills the flash index a little at a time ([`fill`]).
+
+mod fill;
 
 use crate::{
     HomeKind, Result, Version,
-    accounting::KeyFilter,
+    checkpoint::load::Loader,
     engine::Engine,
     expiry,
     flash::{
         address::Address,
-        format::{Body, Extent, Record, record_bytes_max},
+        format::{Body, Extent, Record},
         frame::Frame,
         free_list::encode_free_list,
     },
     index::{Applier as IndexApplier, Entry, Home, IndexMark},
+    key_filter::KeyFilter,
     key_hash, key_prefix,
     mutation::{Mutation, active, unless},
     ranges,
 };
 use bytes::Bytes;
+use fill::Filling;
 use std::{
-    ops::Bound,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 /// The memtable is also sealed after this much log, so that replay after a crash stays short.
 const LOG_BYTES_PER_MARK: u64 = 256 << 20;
-/// Entries refilled between two looks at the queue.
-const REFILL_STEP: usize = 2_000;
 /// The applier waits while this many memtables are unflushed,
 const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs in its first level: reads would get slow.
 const FIRST_LEVEL_RUNS_MAX: usize = 30;
 /// Records whose buckets in the flash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
-/// The filter is built anew when it holds this many times the keys that can be in it.
-const STALE_FILTER_FACTOR: u64 = 4;
 
 /// State of the applying thread.
 pub struct Applier {
     engine: Arc<Engine>,
     index: IndexApplier,
-    /// Keys whose home may be inline or a block. Trusted once `refill` is over.
-    elsewhere: KeyFilter,
-    refill: Option<Refill>,
+    /// Keys whose home may be inline or a block. Trusted once `filling` is over.
+    elsewhere: Arc<KeyFilter>,
+    filling: Option<Filling>,
     log_bytes_since_mark: u64,
     /// The live bytes of blocks are known: everything recovery found is applied.
     accounted: bool,
     no_bytes: Bytes,
-}
-
-/// How far the refill of the flash index after an open has got.
-struct Refill {
-    after: Bound<Vec<u8>>,
-    /// The index is damaged behind this: lookups fall through to it for good.
-    given_up: bool,
 }
 
 /// A record to apply.
@@ -84,18 +76,16 @@ impl Applier {
     /// Takes the applying side of the store.
     ///
     /// # Errors
-    /// If it is taken.
+    /// If it is taken; the device's.
     pub fn new(engine: Arc<Engine>) -> Result<Self> {
         let index = engine.index.applier()?;
+        let loader = Loader::begin(&engine)?;
         engine.refilling.store(true, Ordering::Release);
         Ok(Self {
             engine,
             index,
-            elsewhere: KeyFilter::default(),
-            refill: Some(Refill {
-                after: Bound::Unbounded,
-                given_up: false,
-            }),
+            elsewhere: Arc::default(),
+            filling: Some(Filling::begin(loader)),
             log_bytes_since_mark: 0,
             accounted: false,
             no_bytes: Bytes::new(),
@@ -105,15 +95,18 @@ impl Applier {
     /// Runs until the log is closed and everything is applied.
     pub fn run(mut self) {
         loop {
-            let wait = if self.refill.as_ref().is_some_and(|refill| !refill.given_up) {
+            let filling = self.filling.as_ref();
+            let wait = if filling.is_some_and(Filling::goes_on) {
                 Duration::ZERO
             } else {
                 Duration::from_millis(100)
             };
-            match self.engine.log.next_to_apply(wait) {
-                Some(frame) => self.apply_frame(&frame),
-                None if self.engine.log.is_closed() => break,
-                None => {}
+            if !filling.is_some_and(Filling::holds_up_frames) {
+                match self.engine.log.next_to_apply(wait) {
+                    Some(frame) => self.apply_frame(&frame),
+                    None if self.engine.log.is_closed() => break,
+                    None => {}
+                }
             }
             if let Err(error) = self.between_frames() {
                 self.engine.log.writer.fail(&format!("the index cannot go on: {error}"));
@@ -133,21 +126,7 @@ impl Applier {
         } else if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
             self.rotate()?;
         }
-        if let Some(refill) = &self.refill {
-            if !refill.given_up
-                && let Err(error) = self.refill_step()
-            {
-                // Damage to some entries, not to the store: without a filled flash index all is asked of the ordered one.
-                tracing::error!(%error, "the flash index cannot be filled");
-                self.refill.iter_mut().for_each(|refill| refill.given_up = true);
-            }
-        } else if self.filter_is_stale() {
-            self.elsewhere.clear();
-            self.refill = Some(Refill {
-                after: Bound::Unbounded,
-                given_up: false,
-            });
-        }
+        self.fill_step();
         Ok(())
     }
 
@@ -187,12 +166,6 @@ impl Applier {
         Ok(())
     }
 
-    fn filter_is_stale(&self) -> bool {
-        let accounting = &self.engine.accounting;
-        let live = accounting.stats(HomeKind::Inline).objects + accounting.stats(HomeKind::Block).objects;
-        self.elsewhere.len() as u64 > (live + 100_000) * STALE_FILTER_FACTOR
-    }
-
     fn apply_frame(&mut self, frame: &Frame) {
         let view = frame.view();
         let after = self.index.applied_seq();
@@ -223,6 +196,7 @@ impl Applier {
         drop(records);
         let last_seq = view.last_seq().max(after);
         self.log_bytes_since_mark += view.bytes().len() as u64;
+        self.engine.checkpoints.applied(view.bytes().len() as u64);
         drop(view);
         self.index.applied(last_seq);
         self.engine.log.applied(frame, last_seq);
@@ -266,10 +240,7 @@ impl Applier {
 
     fn put_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, length: u64) {
         let old = self.old_elsewhere(hash, record.key);
-        let replaced = self
-            .engine
-            .flash_index
-            .insert(hash, address, record.record_bytes() as u64);
+        let replaced = self.set_slot(hash, address, record.record_bytes() as u64);
         let replaced = match old {
             Some(entry) => Replaced::Entry(entry),
             None if replaced.is_some() => Replaced::Flash,
@@ -288,7 +259,7 @@ impl Applier {
     }
 
     fn put_elsewhere(&mut self, hash: u64, record: &Record<'_>, home: Home, length: u64) {
-        self.elsewhere.insert(hash);
+        self.add_elsewhere(hash);
         self.engine.accounting.add(home.kind(), length);
         let entry = self.entry(record, home, length);
         self.index.insert(record.key, &entry, record.seq);
@@ -312,7 +283,7 @@ impl Applier {
     /// Takes the key's object out of the flash index and the accounting.
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
-        let removed = self.engine.flash_index.remove(hash);
+        let removed = self.remove_slot(hash);
         let replaced = match old {
             Some(entry) => Replaced::Entry(entry),
             None if removed.is_some() => Replaced::Flash,
@@ -323,7 +294,7 @@ impl Applier {
 
     /// The key's entry, where the flash index cannot tell what it is.
     fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
-        if self.refill.is_none() && !self.elsewhere.may_contain(hash) {
+        if self.filling.is_none() && !self.elsewhere.may_contain(hash) {
             return None;
         }
         self.current_entry(key)
@@ -362,9 +333,7 @@ impl Applier {
             return;
         };
         self.account_replaced(&Replaced::Entry(entry));
-        self.engine
-            .flash_index
-            .insert(hash, address, record.record_bytes() as u64);
+        self.set_slot(hash, address, record.record_bytes() as u64);
         self.engine.accounting.add(HomeKind::Flash, length);
         let entry = self.entry(
             record,
@@ -387,7 +356,7 @@ impl Applier {
             return;
         };
         if entry.home.kind() == HomeKind::Flash {
-            self.engine.flash_index.remove(hash);
+            self.remove_slot(hash);
         }
         self.account_replaced(&Replaced::Entry(entry));
         self.put_elsewhere(hash, record, block_home(extent), extent.length);
@@ -401,39 +370,10 @@ impl Applier {
             return;
         };
         if entry.home.kind() == HomeKind::Flash {
-            self.engine.flash_index.remove(hash);
+            self.remove_slot(hash);
         }
         self.account_replaced(&Replaced::Entry(entry));
         self.index.remove(record.key, record.seq);
-    }
-
-    /// Puts the next entries of the ordered index into the flash index and the filter.
-    fn refill_step(&mut self) -> Result<()> {
-        let Some(refill) = &mut self.refill else { return Ok(()) };
-        let seq = self.index.applied_seq();
-        let scan = self.engine.index.scan((refill.after.clone(), Bound::Unbounded), seq)?;
-        let mut seen = 0;
-        for item in scan.take(REFILL_STEP) {
-            let (key, entry) = item?;
-            let hash = key_hash(&key);
-            match entry.home {
-                Home::Flash { address } => {
-                    let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
-                    if let Some(address) = Address::new(address) {
-                        self.engine.flash_index.insert(hash, address, record_bytes);
-                    }
-                }
-                Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
-            }
-            seen += 1;
-            refill.after = Bound::Excluded(key.to_vec());
-        }
-        if seen < REFILL_STEP {
-            self.refill = None;
-            self.engine.refilling.store(false, Ordering::Release);
-            tracing::debug!("the flash index is filled");
-        }
-        Ok(())
     }
 }
 

@@ -114,6 +114,11 @@ impl<'a> History<'a> {
                 self.journal.durable_seq = self.last_version.max(self.journal.durable_seq);
                 Ok(())
             }
+            98 if self.rng.random_bool(0.5) => {
+                let taken = self.store.checkpoint();
+                self.survive(taken)?;
+                Ok(())
+            }
             _ => {
                 let found = self.store.get(b"never written");
                 let found = self.survive(found)?;

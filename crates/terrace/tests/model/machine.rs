@@ -53,6 +53,7 @@ impl Machine {
             memtable_bytes: 64 << 10,
             overlay_bytes: 1 << 20,
             cache_bytes: [0, 256 << 10][rng.random_range(0..2)],
+            checkpoint_log_bytes: [1, 100 << 10, 1 << 30][rng.random_range(0..3)],
             flash_disk: Some(Arc::new(flash.clone())),
             large_disk: Some(Arc::new(large.clone())),
             ..Options::new(dir.path())

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod backup;
+mod checkpoint;
 mod generate;
 mod history;
 mod machine;
@@ -22,7 +23,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-use terrace::Store;
+use terrace::{FilledFrom, Store};
 
 /// Lives of one store: each ends in a crash or a close.
 const LIVES: usize = 12;
@@ -38,6 +39,9 @@ struct Tally {
     index_flushes: u64,
     dropped_expired: u64,
     dropped_deleted: u64,
+    checkpoints_taken: u64,
+    /// Lives that filled the flash index from a checkpoint.
+    checkpoints_used: u64,
     /// Block numbers given out, less the blocks there are in the end.
     blocks_deleted: u64,
 }
@@ -54,6 +58,9 @@ impl Tally {
         self.index_flushes += stats.index.flushes;
         self.dropped_expired += stats.sweep.dropped_expired;
         self.dropped_deleted += stats.sweep.dropped_deleted;
+        let checkpoint = stats.flash_index.checkpoint;
+        self.checkpoints_taken += checkpoint.taken;
+        self.checkpoints_used += u64::from(checkpoint.filled_from == Some(FilledFrom::Checkpoint));
     }
 
     /// Counts the blocks a store had.
@@ -74,6 +81,8 @@ impl Tally {
             self.index_flushes,
             self.dropped_expired,
             self.dropped_deleted,
+            self.checkpoints_taken,
+            self.checkpoints_used,
             self.blocks_deleted,
         ];
         assert!(
@@ -155,7 +164,13 @@ fn next_life(
         machine.pass_time(rng, 1_000);
     }
     let store = machine.recover(rng);
+    let keys = journal.keys();
+    // By the ordered index, by the flash index, or in between.
+    if rng.random_bool(0.5) {
+        checkpoint::wait_until_filled(&store);
+    }
     let state = contents(&store);
+    checkpoint::check_keys(&store, &keys, &state);
     let now_ms = machine.now_ms();
     if cut {
         journal
@@ -164,7 +179,11 @@ fn next_life(
     } else {
         assert!(state == at_time(now.clone(), now_ms), "a clean close lost something");
     }
+    if rng.random_bool(0.5) {
+        checkpoint::wait_until_filled(&store);
+    }
     assert_sound(&store);
+    checkpoint::check_keys(&store, &keys, &state);
     assert_eq!(store.stats().damage, [""; 0], "nothing was damaged");
     (store, state)
 }

@@ -124,6 +124,16 @@ impl Journal {
         }
     }
 
+    /// Every key that was ever there or written.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        let changes = self.commits.values().chain(&self.in_flight).flatten();
+        let written = changes.filter_map(|change| match change {
+            Change::Put(key, _) | Change::Delete(key) => Some(key),
+            Change::DeleteRange(_) => None,
+        });
+        written.chain(self.base.keys()).cloned().collect()
+    }
+
     pub fn merge(&mut self, other: Self) {
         self.commits.extend(other.commits);
         self.in_flight.extend(other.in_flight);

@@ -35,6 +35,7 @@
 
 mod displace;
 mod geometry;
+mod image;
 mod partition;
 mod slot;
 mod sync;
@@ -50,6 +51,7 @@ use crate::{Error, Result};
 use geometry::Geometry;
 use partition::Partition;
 use slot::{SizeClass, Slot};
+use std::sync::atomic::{AtomicBool, Ordering};
 use table::Table;
 
 /// The shape of a flash index, fixed for its life.
@@ -135,6 +137,9 @@ pub struct FlashIndex {
     partitions: Box<[Partition]>,
     partition_bits: u32,
     class_bits: u32,
+    buckets_min: usize,
+    /// Whether lookups find nothing.
+    hidden: AtomicBool,
 }
 
 impl FlashIndex {
@@ -152,6 +157,8 @@ impl FlashIndex {
                 .collect(),
             partition_bits: config.partitions.ilog2(),
             class_bits: Geometry::new(buckets_min).class_bits(),
+            buckets_min,
+            hidden: AtomicBool::new(false),
         })
     }
 
@@ -167,6 +174,9 @@ impl FlashIndex {
     #[must_use]
     #[inline]
     pub fn lookup(&self, hash: u64) -> Option<Found> {
+        if self.is_hidden() {
+            return None;
+        }
         let (partition, class) = self.route(hash);
         partition.lookup(class).and_then(found)
     }
@@ -175,6 +185,9 @@ impl FlashIndex {
     #[must_use]
     #[inline]
     pub fn peek(&self, hash: u64) -> Option<Found> {
+        if self.is_hidden() {
+            return None;
+        }
         let (partition, class) = self.route(hash);
         partition.peek(class).and_then(found)
     }
@@ -212,6 +225,9 @@ impl FlashIndex {
     /// does not say `address`.
     #[must_use]
     pub fn recency(&self, hash: u64, address: Address) -> Option<u8> {
+        if self.is_hidden() {
+            return None;
+        }
         let (partition, class) = self.route(hash);
         partition
             .peek(class)
@@ -234,6 +250,63 @@ impl FlashIndex {
     /// Removes all slots. The memory is kept.
     pub fn clear(&self) {
         self.partitions.iter().for_each(Partition::clear);
+    }
+
+    /// From here on lookups find nothing, whatever the table holds.
+    pub fn hide(&self) {
+        self.hidden.store(true, Ordering::Release);
+    }
+
+    /// The table tells the truth again: lookups find what it holds.
+    pub fn show(&self) {
+        self.hidden.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_hidden(&self) -> bool {
+        self.hidden.load(Ordering::Acquire)
+    }
+
+    /// Number of partitions, and of buckets each begins with: images fit only a table of the same shape.
+    #[must_use]
+    pub fn shape(&self) -> (usize, usize) {
+        (self.partitions.len(), self.buckets_min)
+    }
+
+    /// Bytes of the images of all partitions, as they are now.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        let bytes =
+            |partition: &Partition| image::image_bytes(partition.slots() / table::SLOTS as u64, partition.entries());
+        self.partitions.iter().map(bytes).sum()
+    }
+
+    /// Appends an image of one partition as it is at one moment. Those who write to it wait meanwhile, for some milliseconds at
+    /// most; readers do not.
+    ///
+    /// # Panics
+    /// If there is no partition of that number.
+    pub fn append_image(&self, partition: usize, out: &mut Vec<u8>) {
+        image::encode(&self.partitions[partition].image(), out);
+    }
+
+    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses. `false`, and nothing done, if
+    /// the bytes are no image of a partition of this shape. The caller has hidden the table.
+    pub fn restore_image(&self, partition: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> bool {
+        let Some(partition) = self.partitions.get(partition) else {
+            return false;
+        };
+        let Some(mut slots) = image::decode(image, partition) else {
+            return false;
+        };
+        for word in &mut slots.words {
+            let address = Slot::from_word(*word).and_then(Slot::address);
+            if address.is_some_and(|address| !keep(address)) {
+                *word = 0;
+            }
+        }
+        partition.restore(&slots);
+        true
     }
 
     /// Slots in use.

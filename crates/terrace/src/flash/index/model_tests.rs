@@ -133,6 +133,9 @@ impl Watched {
 
 static MOVES: Counter = Counter::new(0);
 
+/// Images that were begun after some changes and before others.
+static IMAGES_AMIDST: Counter = Counter::new(0);
+
 /// Inserts `filled` of the classes; then, while two readers look, removes a random one and inserts another, or inserts
 /// one anew. So the table stays as full as it is.
 fn writer_against_readers(buckets: usize, classes: usize, filled: usize, changes: usize) {
@@ -217,6 +220,53 @@ fn lookups_are_right_while_the_table_is_cleared() {
         assert_eq!(watched.partition.entries(), 1);
     };
     shuttle::check_random(clear, 2_000);
+}
+
+#[test]
+fn an_image_taken_while_somebody_writes_is_a_state_there_was() {
+    let copy = || {
+        let watched = Arc::new(Watched::new(2, 8, 34, 21));
+        (0..20).for_each(|number| watched.change(number, true));
+        let from: Vec<u64> = watched.finished.iter().map(|state| state.load(SeqCst)).collect();
+        let copying = Arc::clone(&watched);
+        let copier = shuttle::thread::spawn(move || {
+            let from: Vec<u64> = copying.finished.iter().map(|state| state.load(SeqCst)).collect();
+            let image = copying.partition.image();
+            let to: Vec<u64> = copying.begun.iter().map(|state| state.load(SeqCst)).collect();
+            (from, image, to)
+        });
+        let looking = Arc::clone(&watched);
+        let reader = shuttle::thread::spawn(move || (0..20).for_each(|number| looking.check(number)));
+        for number in 0..8 {
+            watched.change(number, number % 2 == 0);
+            watched.change(number + 20, true);
+        }
+        let (begun, image, ended) = copier.join().unwrap();
+        reader.join().unwrap();
+        let restored = Partition::new(2, 8);
+        restored.restore(&image);
+        let mut entries = 0;
+        for number in 0..34 {
+            let found = restored.peek(watched.classes[number]).and_then(Slot::address);
+            entries += u64::from(found.is_some());
+            let mut states = begun[number]..=ended[number];
+            let is_right = match found {
+                Some(found) => states.any(|state| state % 2 == 1 && found == address(number, state)),
+                None => states.any(|state| state.is_multiple_of(2)),
+            };
+            assert!(
+                is_right,
+                "class {number}: {found:?} was not true in {:?}",
+                begun[number]..=ended[number]
+            );
+        }
+        assert_eq!(restored.entries(), entries, "each slot is somebody's");
+        let last: Vec<u64> = watched.finished.iter().map(|state| state.load(SeqCst)).collect();
+        IMAGES_AMIDST.fetch_add(u64::from(begun != from && ended != last), Relaxed);
+    };
+    shuttle::check_random(copy, 3_000);
+    shuttle::check_pct(copy, 1_500, 4);
+    assert!(IMAGES_AMIDST.load(Relaxed) > 100, "images were taken amidst changes");
 }
 
 #[test]

@@ -66,11 +66,12 @@ struct Counts {
     growths: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Frozen {
-    buckets: usize,
+/// The slots of a partition as they were at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frozen {
+    pub(super) buckets: usize,
     /// [`SLOTS`] words per bucket.
-    words: Vec<u64>,
+    pub(super) words: Vec<u64>,
 }
 
 /// A slot as a reader saw it, and where, unless it was in the frozen copy.
@@ -256,15 +257,55 @@ impl Partition {
     /// Removes everything. Keeps the memory for what comes next.
     pub(super) fn clear(&self) {
         let _writer = self.writer.lock();
-        let nothing = Frozen {
-            buckets: self.buckets_min,
-            words: vec![0; self.buckets_min * SLOTS],
-        };
-        self.lay_out_anew(nothing, |_| {
+        self.lay_out_anew(self.nothing(), |_| {
             self.empty_buckets(self.buckets.load(Relaxed) as usize);
             self.buckets.store(self.buckets_min as u64, Release);
         });
         self.counts.entries.store(0, Relaxed);
+    }
+
+    fn nothing(&self) -> Frozen {
+        Frozen {
+            buckets: self.buckets_min,
+            words: vec![0; self.buckets_min * SLOTS],
+        }
+    }
+
+    /// The slots as they are at one moment. Writers wait while they are copied.
+    pub(super) fn image(&self) -> Frozen {
+        let _writer = self.writer.lock();
+        self.freeze()
+    }
+
+    /// Takes over the slots of an image, in place of what is there. The caller made sure that they are where a partition of
+    /// this shape has them.
+    pub(super) fn restore(&self, image: &Frozen) {
+        let _writer = self.writer.lock();
+        self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
+        self.lay_out_anew(self.nothing(), |_| {
+            self.fill_buckets(&image.words);
+            self.buckets.store(image.buckets as u64, Release);
+        });
+        let entries = image.words.iter().filter(|word| **word != 0).count();
+        self.counts.entries.store(entries as u64, Relaxed);
+    }
+
+    /// The same, while nobody writes.
+    fn freeze(&self) -> Frozen {
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let mut words = Vec::with_capacity(buckets * SLOTS);
+        (0..buckets).for_each(|bucket| words.extend_from_slice(&self.table.bucket(bucket).words()));
+        Frozen { buckets, words }
+    }
+
+    fn fill_buckets(&self, words: &[u64]) {
+        for (number, words) in words.chunks_exact(SLOTS).enumerate() {
+            let bucket = self.table.bucket(number);
+            words
+                .iter()
+                .enumerate()
+                .for_each(|(slot, word)| bucket.store(slot, *word));
+        }
     }
 
     /// Runs `lay_out` while readers use `frozen`.
@@ -286,9 +327,7 @@ impl Partition {
         if next > self.buckets_max {
             return false;
         }
-        let mut words = Vec::with_capacity(buckets * SLOTS);
-        (0..buckets).for_each(|bucket| words.extend_from_slice(&self.table.bucket(bucket).words()));
-        let frozen = Frozen { buckets, words };
+        let frozen = self.freeze();
         self.table.reserve(buckets, next);
         self.lay_out_anew(frozen, |frozen| self.spread(frozen, next));
         self.counts.growths.store(self.growths() + 1, Relaxed);
@@ -299,13 +338,7 @@ impl Partition {
     /// buckets with room at the cost of two stores; then, in the table, the few that found both full.
     fn spread(&self, frozen: &Frozen, next: usize) {
         let (layout, homeless) = self.lay_out(frozen, next);
-        for (number, words) in layout.chunks_exact(SLOTS).enumerate() {
-            let bucket = self.table.bucket(number);
-            words
-                .iter()
-                .enumerate()
-                .for_each(|(slot, word)| bucket.store(slot, *word));
-        }
+        self.fill_buckets(&layout);
         self.buckets.store(next as u64, Release);
         let mut lost = 0;
         for (place, slot) in homeless {
@@ -351,6 +384,17 @@ impl Partition {
         for bucket in 0..buckets {
             (0..SLOTS).for_each(|slot| self.table.bucket(bucket).store(slot, 0));
         }
+    }
+
+    /// Whether a partition of this shape can have so many buckets.
+    pub(super) fn can_have(&self, buckets: usize) -> bool {
+        let ladder = std::iter::successors(Some(self.buckets_min), |buckets| Some(Table::next_buckets(*buckets)));
+        buckets <= self.buckets_max && ladder.take_while(|rung| *rung <= buckets).last() == Some(buckets)
+    }
+
+    /// The arithmetic of its classes.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
     }
 
     /// Slots in use.

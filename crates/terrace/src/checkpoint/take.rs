@@ -1,0 +1,162 @@
+//! Takes a checkpoint while others read and write.
+//!
+//! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3) partition after partition of
+//! the flash index is copied and written, then the filter, (4) what is committed is noted, (5) the ordered index persists
+//! all of that, (6) the header is written, the file synced, renamed, and the directory synced.
+//!
+//! On failure: what was written is removed. A sync that failed says nothing about any other file, and nobody was promised anything of
+//! this one; so the store goes on.
+
+use super::{Checkpoints, FILE, NEW_FILE, Newest, expected_bytes, file::Sink, format::Header};
+use crate::{
+    Error, Result, Tier,
+    engine::Engine,
+    mutation::{Mutation, unless},
+};
+use std::{
+    path::Path,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+/// Bytes per second that are written beside callers.
+const GENTLE_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
+/// Memtables that the index must have room for on the device, beside the checkpoint.
+const MEMTABLES_LEFT: u64 = 4;
+
+/// How fast it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// In the background: below a rate, and given up when the store is closed.
+    Gently,
+    /// Somebody waits for it.
+    AtOnce,
+}
+
+/// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not before the flash index is
+/// filled, nor where nothing was ever committed.
+///
+/// # Errors
+/// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the index.
+pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&Newest>) -> bool) -> Result<bool> {
+    let checkpoints = &engine.checkpoints;
+    let mut newest = checkpoints.newest.lock();
+    if !is_wanted(newest.as_ref()) {
+        return Ok(false);
+    }
+    let outcome = take(engine, haste);
+    match &outcome {
+        Ok(Some(taken)) => {
+            *newest = Some(*taken);
+            checkpoints.taken.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(bytes = taken.file_bytes, "wrote a checkpoint of the flash index");
+        }
+        Ok(None) => {}
+        Err(_) => {
+            checkpoints.failed.fetch_add(1, Ordering::Relaxed);
+            let _ = engine.flash_disk.remove(Path::new(NEW_FILE));
+        }
+    }
+    outcome.map(|taken| taken.is_some())
+}
+
+fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
+    let checkpoints = &engine.checkpoints;
+    // First: what is applied later may or may not be in the copies, and is looked up in the log when they are used.
+    let begun_seq = engine.log.applied_seq();
+    let applied_bytes = checkpoints.applied_bytes.load(Ordering::Relaxed);
+    // After it: so it has every key that was elsewhere as of then, and the flash index is filled.
+    let Some(filter) = checkpoints.filter() else {
+        return Ok(None);
+    };
+    // After it: so it covers the records of all commits up to then.
+    let generation_max = engine.log.segments.last_generation();
+    if begun_seq == 0 {
+        return Ok(None);
+    }
+    check_room(engine)?;
+    let disk = &*engine.flash_disk;
+    let mut sink = Sink::create(disk, engine.options.direct_io)?;
+    let start = Instant::now();
+    let mut done_bytes = 0;
+    let written = sink.write_contents(&engine.flash_index, &filter, |bytes| {
+        done_bytes += bytes;
+        pause(engine, haste, start, done_bytes)
+    });
+    let persisted = written.and_then(|filter_layers| {
+        let ended_seq = engine.log.committed_seq();
+        unless(Mutation::CheckpointPersisted, || engine.persist_index(ended_seq))?;
+        Ok((filter_layers, ended_seq))
+    });
+    let outcome = persisted.and_then(|(filter_layers, ended_seq)| {
+        let (partitions, buckets_min) = engine.flash_index.shape();
+        #[allow(clippy::cast_possible_truncation)] // within the limits of its configuration
+        let header = Header {
+            store_id: engine.manifest.store_id,
+            segment_bytes: engine.log.segments.segment_bytes(),
+            partitions: partitions as u32,
+            buckets_min: buckets_min as u32,
+            begun_seq,
+            ended_seq,
+            generation_max,
+            filter_layers,
+            file_bytes: 0,
+        };
+        sink.finish(&header)
+    });
+    count_written(checkpoints, &sink);
+    let file_bytes = outcome?;
+    disk.rename(Path::new(NEW_FILE), Path::new(FILE))
+        .and_then(|()| disk.sync_dir(Path::new("")))
+        .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the flash index", &error))?;
+    Ok(Some(Newest {
+        file_bytes,
+        behind_bytes: 0,
+        applied_bytes,
+    }))
+}
+
+fn count_written(checkpoints: &Checkpoints, sink: &Sink) {
+    checkpoints
+        .written_bytes
+        .fetch_add(sink.written_bytes(), Ordering::Relaxed);
+}
+
+/// The last room on a device is the index's and the log's.
+fn check_room(engine: &Engine) -> Result<()> {
+    let expected = expected_bytes(engine);
+    let available = engine
+        .flash_disk
+        .available_bytes()
+        .map_err(|error| Error::io("ask for the room on the flash device", &error))?;
+    if available < 2 * expected + MEMTABLES_LEFT * engine.options.memtable_bytes {
+        return Err(Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason: format!(
+                "a checkpoint of {expected} bytes would leave too little of the {available} bytes that are left"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Waits until these bytes are due; ends one that nobody waits for when the store is closed.
+#[allow(clippy::cast_precision_loss)] // seconds need not be exact
+fn pause(engine: &Engine, haste: Haste, start: Instant, done_bytes: usize) -> Result<()> {
+    if let Some(reason) = engine.log.writer.failure() {
+        return Err(Error::Failed(reason));
+    }
+    if haste == Haste::AtOnce {
+        return Ok(());
+    }
+    let due = Duration::from_secs_f64(done_bytes as f64 / GENTLE_BYTES_PER_SECOND);
+    loop {
+        if engine.log.is_closing() {
+            return Err(Error::Unavailable("the store is closed"));
+        }
+        let Some(wait) = due.checked_sub(start.elapsed()).filter(|wait| !wait.is_zero()) else {
+            return Ok(());
+        };
+        std::thread::sleep(wait.min(Duration::from_millis(20)));
+    }
+}

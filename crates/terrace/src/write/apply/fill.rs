@@ -1,0 +1,237 @@
+//! Fills the flash index and the filter of keys elsewhere after an open: from the checkpoint if there is one that can be
+//! believed, else by a walk over the ordered index; a little at a time, between frames.
+//!
+//! Invariants:
+//! - A walk inserts what the ordered index holds when it comes by, so no slot is ever older than what is applied.
+//! - While a checkpoint is loaded the table is as of the open, and hidden. What is applied meanwhile is noted, in order, and
+//!   done to the table before it is shown.
+//! - Until either is over the ordered index tells what a commit replaces.
+//!
+//! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage ends, and lookups go by
+//! the ordered index for good.
+
+use super::Applier;
+use crate::{
+    FilledFrom, HomeKind, Result,
+    checkpoint::load::Loader,
+    flash::{address::Address, format::record_bytes_max},
+    index::Home,
+    key_hash,
+};
+use std::{
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Entries walked between two looks at the queue.
+const WALK_STEP: usize = 2_000;
+/// With so many changes noted, no frame is applied until the checkpoint is loaded.
+const NOTED_MAX: usize = 1 << 20;
+/// The filter is built anew when it holds this many times the keys that can be in it.
+const STALE_FILTER_FACTOR: u64 = 4;
+
+/// How the flash index and the filter are being filled.
+pub(super) enum Filling {
+    /// From the checkpoint.
+    Load(Box<Loading>),
+    /// From the ordered index.
+    Walk(Walk),
+}
+
+pub(super) struct Loading {
+    loader: Loader,
+    noted: Vec<Noted>,
+}
+
+/// What the applier would have done to table and filter.
+enum Noted {
+    Slot {
+        hash: u64,
+        address: Address,
+        record_bytes: u64,
+    },
+    NoSlot {
+        hash: u64,
+    },
+    Elsewhere {
+        hash: u64,
+    },
+}
+
+pub(super) struct Walk {
+    after: Bound<Vec<u8>>,
+    /// The ordered index is damaged behind this: lookups fall through to it for good.
+    given_up: bool,
+}
+
+impl Walk {
+    const fn from_the_start() -> Self {
+        Self {
+            after: Bound::Unbounded,
+            given_up: false,
+        }
+    }
+}
+
+impl Filling {
+    /// From a checkpoint if there is one to load.
+    pub(super) fn begin(loader: Option<Loader>) -> Self {
+        match loader {
+            Some(loader) => Self::Load(Box::new(Loading {
+                loader,
+                noted: Vec::new(),
+            })),
+            None => Self::Walk(Walk::from_the_start()),
+        }
+    }
+
+    /// Whether there is something left to do.
+    pub(super) const fn goes_on(&self) -> bool {
+        !matches!(self, Self::Walk(walk) if walk.given_up)
+    }
+
+    /// Whether it must get on before more frames are applied.
+    pub(super) fn holds_up_frames(&self) -> bool {
+        matches!(self, Self::Load(loading) if loading.noted.len() >= NOTED_MAX)
+    }
+}
+
+impl Applier {
+    /// Has the flash index say that the key's record is there. Gives the address that it said before, if that is known.
+    pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
+        if let Some(Filling::Load(loading)) = &mut self.filling {
+            loading.noted.push(Noted::Slot {
+                hash,
+                address,
+                record_bytes,
+            });
+            return None;
+        }
+        self.engine.flash_index.insert(hash, address, record_bytes)
+    }
+
+    /// Takes the key out of the flash index. Gives the address that it said before, if that is known.
+    pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Address> {
+        if let Some(Filling::Load(loading)) = &mut self.filling {
+            loading.noted.push(Noted::NoSlot { hash });
+            return None;
+        }
+        self.engine.flash_index.remove(hash)
+    }
+
+    /// The key is elsewhere from now on.
+    pub(super) fn add_elsewhere(&mut self, hash: u64) {
+        if let Some(Filling::Load(loading)) = &mut self.filling {
+            loading.noted.push(Noted::Elsewhere { hash });
+            return;
+        }
+        self.elsewhere.insert(hash);
+    }
+
+    /// Goes on with filling, or begins it anew if the filter has outlived its keys.
+    pub(super) fn fill_step(&mut self) {
+        self.filling = match self.filling.take() {
+            Some(Filling::Load(loading)) => self.load_step(loading),
+            Some(Filling::Walk(walk)) if !walk.given_up => self.walk_step(walk).map(Filling::Walk),
+            None if self.filter_is_stale() => {
+                self.engine.checkpoints.filter_is_gone();
+                self.elsewhere = Arc::default();
+                Some(Filling::Walk(Walk::from_the_start()))
+            }
+            same => same,
+        };
+    }
+
+    fn load_step(&mut self, mut loading: Box<Loading>) -> Option<Filling> {
+        match loading.loader.step(&self.engine) {
+            Ok(false) => Some(Filling::Load(loading)),
+            Ok(true) => {
+                self.finish_load(*loading);
+                None
+            }
+            Err(error) => {
+                tracing::info!(%error, "the flash index is filled from the ordered index");
+                self.engine.flash_index.clear();
+                self.engine.flash_index.show();
+                // What was noted is in the ordered index by now.
+                Some(Filling::Walk(Walk::from_the_start()))
+            }
+        }
+    }
+
+    fn finish_load(&mut self, loading: Loading) {
+        let loaded = loading.loader.finish();
+        let index = &self.engine.flash_index;
+        for noted in loading.noted {
+            match noted {
+                Noted::Slot {
+                    hash,
+                    address,
+                    record_bytes,
+                } => {
+                    index.insert(hash, address, record_bytes);
+                }
+                Noted::NoSlot { hash } => {
+                    index.remove(hash);
+                }
+                Noted::Elsewhere { hash } => loaded.filter.insert(hash),
+            }
+        }
+        index.show();
+        self.elsewhere = Arc::new(loaded.filter);
+        self.engine.checkpoints.found(loaded.file_bytes, loaded.behind_bytes);
+        self.filled(FilledFrom::Checkpoint);
+    }
+
+    fn filled(&self, from: FilledFrom) {
+        let checkpoints = &self.engine.checkpoints;
+        checkpoints.filled(from, Arc::clone(&self.elsewhere));
+        self.engine.refilling.store(false, Ordering::Release);
+        tracing::debug!(?from, "the flash index is filled");
+    }
+
+    /// Puts the next entries of the ordered index into the flash index and the filter. Gives what is left to do.
+    fn walk_step(&self, mut walk: Walk) -> Option<Walk> {
+        match self.walk_on(&mut walk) {
+            Ok(false) => Some(walk),
+            Ok(true) => {
+                self.filled(FilledFrom::Index);
+                None
+            }
+            Err(error) => {
+                // Damage to some entries, not to the store: without a filled flash index all is asked of the ordered one.
+                tracing::error!(%error, "the flash index cannot be filled");
+                walk.given_up = true;
+                Some(walk)
+            }
+        }
+    }
+
+    fn walk_on(&self, walk: &mut Walk) -> Result<bool> {
+        let seq = self.index.applied_seq();
+        let scan = self.engine.index.scan((walk.after.clone(), Bound::Unbounded), seq)?;
+        let mut seen = 0;
+        for item in scan.take(WALK_STEP) {
+            let (key, entry) = item?;
+            let hash = key_hash(&key);
+            match entry.home {
+                Home::Flash { address } => {
+                    let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
+                    if let Some(address) = Address::new(address) {
+                        self.engine.flash_index.insert(hash, address, record_bytes);
+                    }
+                }
+                Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
+            }
+            seen += 1;
+            walk.after = Bound::Excluded(key.to_vec());
+        }
+        Ok(seen < WALK_STEP)
+    }
+
+    fn filter_is_stale(&self) -> bool {
+        let accounting = &self.engine.accounting;
+        let live = accounting.stats(HomeKind::Inline).objects + accounting.stats(HomeKind::Block).objects;
+        self.elsewhere.len() > (live + 100_000) * STALE_FILTER_FACTOR
+    }
+}

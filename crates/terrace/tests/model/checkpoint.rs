@@ -1,0 +1,102 @@
+//! Checkpoints of the flash index: what a store answers after it was filled from one, key by key; and histories that take
+//! many, are cut while they are taken and loaded, and are opened again at once.
+
+use crate::{
+    Tally, for_some_time,
+    history::History,
+    machine::{Machine, drop_promptly},
+    model::{Key, State, name},
+    next_life,
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+use terrace::Store;
+
+/// Lives of one store.
+const LIVES: usize = 16;
+
+pub fn wait_until_filled(store: &Store) {
+    let start = Instant::now();
+    while store.stats().flash_index.refilling {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "the flash index is never filled"
+        );
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Each key is what a scan found, those that are gone included: a slot that leads to an older version would answer.
+pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
+    for key in keys {
+        let found = store.get(key).unwrap();
+        let is_right = match (&found, state.get(key)) {
+            (Some(found), Some(held)) => held.is(found),
+            (None, None) => true,
+            _ => false,
+        };
+        let (found, held) = (
+            found.map(|found| found.version),
+            state.get(key).map(|held| held.version),
+        );
+        assert!(
+            is_right,
+            "{} has version {found:?} instead of {held:?}; {:#?}",
+            name(key),
+            store.stats().flash_index
+        );
+    }
+}
+
+/// One caller writes, another takes one checkpoint after the other. Lives are short, and some end while the flash index
+/// is still being filled.
+fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
+    let machine = Machine::new(rng);
+    let mut state = State::new();
+    let mut store = machine.open().unwrap();
+    for _ in 0..LIVES {
+        let cut = rng.random_bool(0.8);
+        if cut {
+            let operations = [20, 100, 1_000][rng.random_range(0..3)];
+            machine.cut_within(rng, operations);
+        }
+        let steps = rng.random_range(1..250);
+        let pause_us = [0, 300, 3_000][rng.random_range(0..3)];
+        let seed = rng.random();
+        let over = AtomicBool::new(false);
+        let (journal, now) = std::thread::scope(|scope| {
+            let (machine, over, taking) = (&machine, &over, &store);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let taken = taking.checkpoint();
+                    assert!(taken.is_ok() || !machine.is_powered(), "{taken:?} with the power on");
+                    std::thread::sleep(Duration::from_micros(pause_us));
+                }
+            });
+            let mut rng = StdRng::seed_from_u64(seed);
+            let mut history = History::new(machine, &store, &mut rng, "k/", true, state);
+            let _ = history.run(steps);
+            over.store(true, Ordering::Relaxed);
+            (history.journal, history.now)
+        });
+        tally.count(&store, &journal, cut);
+        (store, state) = next_life(&machine, store, cut, rng, journal, &now);
+        if rng.random_bool(0.2) {
+            // Again at once: cut while it is loaded, perhaps.
+            machine.power_cycle(Some(store), rng);
+            store = machine.recover(rng);
+            check_keys(&store, &state.keys().cloned().collect(), &state);
+        }
+    }
+    drop_promptly(Some(store));
+    tally.count_blocks(&machine);
+}
+
+#[test]
+fn checkpoints_and_power_cuts() {
+    for_some_time("checkpoints", many_checkpoints);
+}

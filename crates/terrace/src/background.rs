@@ -1,7 +1,10 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
+use crate::{
+    Error, Result, clean::Cleaner, engine::Engine, heat::Promoter, recycle::Recycler, sweep::Sweeper,
+    write::apply::Applier,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -13,6 +16,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long cleaning waits before it looks at the blocks again.
+const CLEAN_IDLE: Duration = Duration::from_millis(100);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
@@ -29,6 +34,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-index", flush_index),
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
+            ("terrace-clean", clean),
             ("terrace-promote", promote),
             ("terrace-sweep", sweep),
         ] {
@@ -146,6 +152,23 @@ fn recycle(engine: &Arc<Engine>) {
             Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
+                engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn clean(engine: &Arc<Engine>) {
+    let mut cleaner = Cleaner::new(Arc::clone(engine));
+    while !engine.log.is_closed() {
+        match cleaner.turn() {
+            Ok(true) => {}
+            Ok(false) => engine.cleaning.wait_for_work(CLEAN_IDLE),
+            Err(error) => {
+                cleaner.failed();
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "cleaning is held up");
+                }
                 engine.pause(RETRY);
             }
         }

@@ -3,6 +3,7 @@
 use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
+    clean::Cleaning,
     expiry::Expiring,
     flash::index::{Config as FlashIndexConfig, FlashIndex},
     heat::Heat,
@@ -50,6 +51,8 @@ pub struct Engine {
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
+    /// What cleaning does, and who waits for it.
+    pub cleaning: Cleaning,
     /// When the first object expires.
     pub expiring: Expiring,
     /// Counters.
@@ -110,6 +113,7 @@ impl Engine {
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
+            cleaning: Cleaning::default(),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
             manifest: parts.manifest,

@@ -4,7 +4,7 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `ranges`, `presence` and
+//! index; `read` the way back; `recycle` and `clean` make room; `heat` copies to flash what is read often from disk; `ranges`, `presence` and
 //! `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again.
 
 mod batch;
@@ -35,8 +35,10 @@ pub mod io;
 mod accounting;
 mod background;
 mod backup;
+mod clean;
 mod manifest;
 mod metrics;
+mod moves;
 #[doc(hidden)]
 pub mod mutation;
 mod presence;

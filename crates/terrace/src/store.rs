@@ -296,11 +296,10 @@ impl Handle {
         engine.log.refuse_commits();
         if !engine.options.read_only {
             let seq = engine.log.committed_seq();
-            outcome = engine
-                .log
-                .make_durable(seq)
-                .and_then(|()| engine.persist_index(seq))
-                .and_then(|()| engine.large_result(engine.large.close()));
+            outcome = engine.log.make_durable(seq).and_then(|()| engine.persist_index(seq));
+            // Else its last values would keep their block from being sealed.
+            let _resting = engine.cleaning.at_work();
+            outcome = outcome.and_then(|()| engine.large_result(engine.large.close()));
         }
         engine.log.close();
         engine.wake_index_threads();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bench;
+mod clean;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;

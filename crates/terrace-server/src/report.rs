@@ -4,7 +4,8 @@ use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    FilledFrom, FlashIndexStats, HeatStats, HomeStats, PaceStats, SnapshotStats, Stats, SweepStats, WrittenStats,
+    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, SnapshotStats, Stats, SweepStats, Tier,
+    WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -25,12 +26,8 @@ pub fn stats_json(stats: &Stats) -> Value {
             "segments_recycled": log.segments_recycled,
             "segments_quarantined": log.segments_quarantined,
         },
-        "large": {
-            "blocks": large.blocks,
-            "allocated_bytes": large.allocated_bytes,
-            "live_bytes": large.live_bytes,
-            "meta_version": large.meta_version,
-        },
+        "large": large_json(large),
+        "space": { "flash": space_json(stats, Tier::Flash), "large": space_json(stats, Tier::Large) },
         "index": {
             "tables": index.tables,
             "bytes": index.bytes,
@@ -74,6 +71,34 @@ pub fn stats_json(stats: &Stats) -> Value {
     })
 }
 
+fn large_json(large: &LargeStats) -> Value {
+    json!({
+        "blocks": large.blocks,
+        "allocated_bytes": large.allocated_bytes,
+        "live_bytes": large.live_bytes,
+        "meta_version": large.meta_version,
+        "blocks_cleaned": large.blocks_cleaned,
+        "blocks_set_aside": large.blocks_set_aside,
+        "set_aside_bytes": large.set_aside_bytes,
+        "pinned_block_bytes": large.pinned_block_bytes,
+        "writers_held": large.writers_held,
+        "writers_held_seconds": large.writers_held_time.as_secs_f64(),
+        "writers_let_go": large.writers_let_go,
+        "fallback_values": large.fallback_values,
+        "fallback_bytes": large.fallback_bytes,
+    })
+}
+
+fn space_json(stats: &Stats, tier: Tier) -> Value {
+    let space = stats.space(tier);
+    json!({
+        "live_bytes": space.live_bytes,
+        "disk_bytes": space.disk_bytes,
+        "capacity_bytes": space.capacity_bytes,
+        "amplification": space.amplification(),
+    })
+}
+
 fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
     json!({
         "entries": flash_index.entries,
@@ -106,6 +131,7 @@ fn written_json(written: &WrittenStats) -> Value {
         "compaction_bytes": written.compaction_bytes,
         "large_user_bytes": written.large_user_bytes,
         "large_destaged_bytes": written.large_destaged_bytes,
+        "large_cleaned_bytes": written.large_cleaned_bytes,
         "copy_bytes": written.copy_bytes,
         "checkpoint_bytes": written.checkpoint_bytes,
         "write_amplification": written.write_amplification(),
@@ -184,6 +210,22 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    let _ = writeln!(
+        text,
+        "space        {:.2} on the large tier for each byte that lives there",
+        stats.space(Tier::Large).amplification()
+    );
+    if let Some(capacity_bytes) = large.capacity_bytes {
+        let _ = writeln!(text, "capacity     {} for blocks", Size(capacity_bytes));
+    }
+    if large.blocks_set_aside > 0 {
+        let _ = writeln!(
+            text,
+            "damage       {} blocks cannot be cleaned; {} could be had back from them (see the log)",
+            large.blocks_set_aside,
+            Size(large.set_aside_bytes)
+        );
+    }
     if stats.heat.segments > 0 {
         let _ = writeln!(
             text,

@@ -3,6 +3,7 @@
 
 use crate::{
     Error, Result, checkpoint,
+    clean::Cleaner,
     engine::Engine,
     heat::{Promoter, read_ahead},
     recycle::Recycler,
@@ -20,6 +21,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long cleaning waits before it looks at the blocks again.
+const CLEAN_IDLE: Duration = Duration::from_millis(100);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
@@ -41,6 +44,7 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-index", flush_index),
             ("terrace-compact", compact_index),
             ("terrace-recycle", recycle),
+            ("terrace-clean", clean),
             ("terrace-promote", promote),
             ("terrace-ahead", |engine| read_ahead(engine)),
             ("terrace-warm", warm),
@@ -178,6 +182,23 @@ fn recycle(engine: &Arc<Engine>) {
             Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
+                engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn clean(engine: &Arc<Engine>) {
+    let mut cleaner = Cleaner::new(Arc::clone(engine));
+    while !engine.log.is_closed() {
+        match cleaner.turn() {
+            Ok(true) => {}
+            Ok(false) => engine.cleaning.wait_for_work(CLEAN_IDLE),
+            Err(error) => {
+                cleaner.failed();
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "cleaning is held up");
+                }
                 engine.pause(RETRY);
             }
         }

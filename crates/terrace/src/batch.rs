@@ -26,6 +26,16 @@ pub(crate) enum Change {
     Delete,
 }
 
+impl Change {
+    /// Length of the value it puts.
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            Self::Put { value, .. } => value.len() as u64,
+            Self::Delete => 0,
+        }
+    }
+}
+
 impl Batch {
     /// An empty batch.
     #[must_use]

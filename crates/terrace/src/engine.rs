@@ -4,6 +4,7 @@ use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
     checkpoint::Checkpoints,
+    clean::Cleaning,
     expiry::Expiring,
     flash::{
         index::{Config as FlashIndexConfig, FlashIndex},
@@ -62,6 +63,8 @@ pub struct Engine {
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
+    /// What cleaning does, and who waits for it.
+    pub cleaning: Cleaning,
     /// When the first object expires.
     pub expiring: Expiring,
     /// Counters.
@@ -125,6 +128,7 @@ impl Engine {
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
+            cleaning: Cleaning::default(),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
             manifest: parts.manifest,
@@ -246,7 +250,7 @@ impl Engine {
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
-        segments.available() <= slack || self.log.is_closing()
+        segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(self)
     }
 
     /// A picture of the store.

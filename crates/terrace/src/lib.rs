@@ -4,7 +4,7 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `pace` has background
+//! index; `read` the way back; `recycle` and `clean` make room; `heat` copies to flash what is read often from disk; `pace` has background
 //! work let reads go first; `ranges`, `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all
 //! of it again, and `checkpoint` makes that short.
 
@@ -37,9 +37,11 @@ mod accounting;
 mod background;
 mod backup;
 mod checkpoint;
+mod clean;
 mod key_filter;
 mod manifest;
 mod metrics;
+mod moves;
 mod pace;
 #[doc(hidden)]
 pub mod mutation;

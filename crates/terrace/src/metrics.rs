@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Latency buckets: powers of two from 1 µs to about 17 s; the last takes the rest.
@@ -178,6 +178,12 @@ pub struct Metrics {
     pub expiry_passes: AtomicU64,
     /// Bytes of dead blocks that only a snapshot keeps.
     pub held_block_bytes: AtomicU64,
+    /// Bytes of dead blocks that only readers keep, or a doubt.
+    pub pinned_block_bytes: AtomicU64,
+    /// Large values that went to the log because the large tier was full.
+    pub fallback_values: AtomicU64,
+    /// Their bytes.
+    pub fallback_bytes: AtomicU64,
     /// Calls.
     pub get: Operation,
     /// Calls.
@@ -203,6 +209,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Bytes of dead blocks that cannot be deleted though the index has persisted that they are dead.
+    pub fn held_dead_bytes(&self) -> u64 {
+        self.held_block_bytes.load(Ordering::Relaxed) + self.pinned_block_bytes.load(Ordering::Relaxed)
+    }
+
     fn operations(&self) -> Vec<OperationStats> {
         vec![
             self.get.stats("get"),
@@ -225,7 +236,6 @@ pub fn stats(engine: &Engine) -> Stats {
     let metrics = &engine.metrics;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let large = engine.large.counters();
-    let blocks = engine.large.blocks();
     let written = engine.log.writer.written();
     let reinserted = load(&metrics.reinserted_bytes);
     let index = engine.index.stats();
@@ -240,12 +250,7 @@ pub fn stats(engine: &Engine) -> Stats {
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
         log: log_stats(engine),
-        large: LargeStats {
-            blocks: blocks.len() as u64,
-            allocated_bytes: blocks.iter().map(|block| block.bytes).sum(),
-            live_bytes: engine.large.live_bytes(),
-            meta_version: engine.large.meta_version(),
-        },
+        large: large_stats(engine),
         index,
         flash_index: FlashIndexStats {
             entries: engine.flash_index.len(),
@@ -267,6 +272,7 @@ pub fn stats(engine: &Engine) -> Stats {
             compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
+            large_cleaned_bytes: large.cleaned_bytes,
             copy_bytes: heat.promoted_bytes + heat.recopied_bytes,
             checkpoint_bytes: checkpoint.written_bytes,
         },
@@ -335,6 +341,28 @@ fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
         held_segment_bytes: held.count() as u64 * segments.segment_bytes(),
         held_block_bytes: engine.metrics.held_block_bytes.load(Ordering::Relaxed),
         expired: figures.expired,
+    }
+}
+
+fn large_stats(engine: &Engine) -> LargeStats {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (metrics, cleaning) = (&engine.metrics, &engine.cleaning);
+    LargeStats {
+        blocks: engine.large.block_count(),
+        allocated_bytes: engine.large.totals().allocated_bytes,
+        live_bytes: engine.large.live_bytes(),
+        meta_version: engine.large.meta_version(),
+        meta_bytes: engine.large.meta_bytes(),
+        capacity_bytes: engine.options.large_capacity_bytes,
+        blocks_cleaned: load(&cleaning.blocks_cleaned),
+        blocks_set_aside: load(&cleaning.blocks_set_aside),
+        set_aside_bytes: load(&cleaning.set_aside_bytes),
+        pinned_block_bytes: load(&metrics.pinned_block_bytes),
+        writers_held: load(&cleaning.writers_held),
+        writers_held_time: Duration::from_nanos(load(&cleaning.held_ns)),
+        writers_let_go: load(&cleaning.writers_let_go),
+        fallback_values: load(&metrics.fallback_values),
+        fallback_bytes: load(&metrics.fallback_bytes),
     }
 }
 

@@ -48,6 +48,15 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
     pub flash_capacity_bytes: u64,
+    /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it is kept for cleaning: the length
+    /// of two blocks, a quarter of the capacity at most. Raising it later works at once; below what is there it stops
+    /// writes until enough is deleted.
+    pub large_capacity_bytes: Option<u64>,
+    /// Block files may take so many per cent of what lives in them; above that, blocks that are mostly dead are cleaned. 130.
+    /// Open blocks come on top.
+    pub space_amplification_percent: u32,
+    /// Above this many per cent those who write large values wait for cleaning, as long as that can help. 150.
+    pub space_amplification_max_percent: u32,
     /// RAM for cached values. 256 MiB; 0 turns the cache off.
     pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
@@ -109,6 +118,9 @@ impl Options {
             inline_bytes_max: 64,
             segment_bytes: 64 << 20,
             flash_capacity_bytes: 64 << 30,
+            large_capacity_bytes: None,
+            space_amplification_percent: 130,
+            space_amplification_max_percent: 150,
             cache_bytes: 256 << 20,
             index_cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
@@ -173,6 +185,22 @@ impl Options {
             return fail(format!(
                 "flash capacity {} must be at most 1 TiB",
                 self.flash_capacity_bytes
+            ));
+        }
+        if self
+            .large_capacity_bytes
+            .is_some_and(|bytes| bytes < 4 * self.split_threshold_bytes)
+        {
+            return fail(format!(
+                "large capacity {} must hold at least 4 blocks ({})",
+                self.large_capacity_bytes.unwrap_or_default(),
+                4 * self.split_threshold_bytes
+            ));
+        }
+        let (steady, most) = (self.space_amplification_percent, self.space_amplification_max_percent);
+        if steady < 105 || most < steady.saturating_add(10) {
+            return fail(format!(
+                "space amplification {steady} must be at least 105 per cent, and its limit {most} at least 10 more"
             ));
         }
         if self.copies_share_percent > 80 {

@@ -85,6 +85,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
             split_threshold_bytes: options.split_threshold_bytes,
             direct_io: options.direct_io,
             read_only: options.read_only,
+            capacity_bytes: options.large_capacity_bytes,
         },
     )?;
     let gone = |block: &u64| format!("block {block:016x} is gone; the values in it are lost");

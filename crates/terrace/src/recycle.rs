@@ -4,22 +4,24 @@
 //! the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
 //! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
+//! What makes blocks so is `clean`, or time.
 
 use crate::{
     Error, Result, Tier,
     engine::Engine,
     flash::{
         address::Address,
-        format::{Body, Extent, FRAME_HEADER_BYTES, Record, records},
+        format::{Body, FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
-        segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+        segments::{RESERVED_SEGMENTS, Segment, SegmentState, Segments},
     },
     heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
     key_hash, key_prefix,
-    large::{DestageItem, LargeValue, regions},
-    mutation::{Mutation, active, unless},
+    large::Origin,
+    moves::{self, Moved},
+    mutation::{Mutation, active},
     sweep::{self, drop_record},
     write::log::Committer,
 };
@@ -34,12 +36,14 @@ use std::{
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// At most this share of a segment is reinserted, so that a log full of hot values still shrinks.
 const REINSERTED_SHARE_MAX_PERCENT: usize = 50;
-/// Record bytes of one commit of moves.
-const MOVES_BYTES: usize = 256 << 10;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
+/// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the index, however small.
+const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
+/// And while writers wait for blocks to go.
+const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
 /// At most this often all blocks are looked at,
 const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
 /// and this often when nothing happens.
@@ -49,9 +53,19 @@ const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 pub struct Recycler {
     engine: Arc<Engine>,
     marked_at: Instant,
-    /// Dead blocks, with what was committed when they were seen to be.
-    dead_blocks: BTreeMap<u64, u64>,
+    dead_blocks: BTreeMap<u64, DeadBlock>,
+    /// Generation of the segment that could last not be drained for want of room, until all younger ones were tried; else 0.
+    passed_over: u64,
     blocks_seen: Option<(Progress, Instant)>,
+}
+
+/// A block in which nothing lives; that stays so.
+#[derive(Debug, Clone, Copy)]
+struct DeadBlock {
+    /// What was committed when it was seen to be dead.
+    seen: u64,
+    /// Whether the index agrees, if it was asked.
+    is_dead: Option<bool>,
 }
 
 /// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
@@ -91,6 +105,11 @@ fn sort_by_key<'a, T>(items: &mut [T], key: impl Fn(&T) -> &'a [u8]) {
     }
 }
 
+/// How many segments recycling keeps free.
+pub fn wanted_free(segments: &Segments) -> u32 {
+    (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+}
+
 impl Recycler {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
@@ -98,6 +117,7 @@ impl Recycler {
             engine,
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
+            passed_over: 0,
             blocks_seen: None,
         }
     }
@@ -120,9 +140,9 @@ impl Recycler {
             .filter(|segment| segment.state() == SegmentState::Drained)
             .count();
         if drained > 0 || !self.dead_blocks.is_empty() {
-            self.ask_for_mark();
+            self.ask_for_mark(drained > 0);
         }
-        let wanted = (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        let wanted = wanted_free(segments);
         // Copies are room that can be had at once, but for those that are guaranteed theirs.
         let lent = lent_by_copies(&engine);
         if segments.available() < KEPT_FREE && release_to_log(&engine) {
@@ -134,13 +154,19 @@ impl Recycler {
             return Ok(freed);
         }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
-        let Some(segment) = segments.oldest_sealed(self.engine.log.overlay.released_seq()) else {
+        let released_seq = self.engine.log.overlay.released_seq();
+        let Some(segment) = segments.oldest_sealed(released_seq, self.passed_over) else {
+            self.passed_over = 0;
             return Ok(freed);
         };
         segments.start_draining(segment);
         let outcome = self.drain(segment);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
+        }
+        if matches!(outcome, Err(Error::OutOfSpace { .. })) {
+            // A younger one may be dead, or its values may go where these cannot.
+            self.passed_over = segment.generation();
         }
         outcome.map(|()| true)
     }
@@ -165,13 +191,19 @@ impl Recycler {
         true
     }
 
-    fn ask_for_mark(&mut self) {
+    fn ask_for_mark(&mut self, segments_wait: bool) {
         if active(Mutation::SegmentBeforePersisted) {
             // Who does not wait for it does not ask for it.
             return;
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
-        if urgent || self.marked_at.elapsed() >= MARK_INTERVAL {
+        let cleaning = &self.engine.cleaning;
+        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine)) {
+            (true, _) => AWAITED_MARK_INTERVAL,
+            (false, true) => MARK_INTERVAL,
+            (false, false) => BLOCKS_MARK_INTERVAL,
+        };
+        if urgent || self.marked_at.elapsed() >= interval {
             self.marked_at = Instant::now();
             self.engine.mark_wanted.store(true, Ordering::Release);
             self.engine.log.wake_applier();
@@ -300,7 +332,7 @@ impl Recycler {
         let drops = dead
             .iter()
             .map(|live| drop_record(live.record.key, live.record.version()));
-        self.commit_moves(drops)?;
+        moves::commit(&self.engine, Committer::Recycler, drops).outcome?;
         for live in &dead {
             why(live).into_iter().for_each(|why| sweep::count(&self.engine, why));
         }
@@ -326,97 +358,26 @@ impl Recycler {
             };
             (live.hash, Record { body, ..live.record })
         });
-        let bytes = self.commit_moves(moves)?;
+        let committed = moves::commit(&self.engine, Committer::Recycler, moves);
         self.engine
             .metrics
             .reinserted_bytes
-            .fetch_add(bytes as u64, Ordering::Relaxed);
-        Ok(())
+            .fetch_add(committed.bytes as u64, Ordering::Relaxed);
+        committed.outcome
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let large = &self.engine.large;
-        let items: Vec<_> = values
+        let moved: Vec<_> = values
             .iter()
-            .map(|live| DestageItem {
+            .map(|live| Moved {
                 key: live.record.key,
                 attributes: live.record.attributes,
                 value: live.record.body.value(),
                 version: live.record.version(),
+                checksum: live.record.checksum,
             })
             .collect();
-        let written = self.write_regions(&items)?;
-        let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(&written));
-        if let Err(error) = self.engine.large_result(synced) {
-            written.iter().for_each(|value| large.abandoned(value));
-            return Err(error);
-        }
-        let moves = values.iter().zip(&written).map(|(live, value)| {
-            let extent = Extent {
-                block: value.block,
-                offset: value.offset,
-                extent_bytes: value.extent_bytes,
-                length: value.length,
-            };
-            let body = Body::MoveToBlock {
-                version: live.record.version(),
-                extent,
-            };
-            (live.hash, Record { body, ..live.record })
-        });
-        // If this fails some moves may be committed, so none may be abandoned; what is not pointed to is orphaned space.
-        self.commit_moves(moves)?;
-        for (live, value) in values.iter().zip(&written) {
-            large.committed(value, live.record.version());
-        }
-        Ok(())
-    }
-
-    /// Writes values to the large space, a region after the other.
-    fn write_regions(&self, items: &[DestageItem<'_>]) -> Result<Vec<LargeValue>> {
-        let engine = &self.engine;
-        let mut written = Vec::with_capacity(items.len());
-        for region in regions(items) {
-            let bytes = region.iter().map(|item| item.value.len()).sum();
-            match engine.large_result(engine.large_step(bytes, || engine.large.write_batch(region))) {
-                Ok(values) => written.extend(values),
-                Err(error) => {
-                    written.iter().for_each(|value| engine.large.abandoned(value));
-                    return Err(error);
-                }
-            }
-        }
-        Ok(written)
-    }
-
-    /// Commits moves in parts; returns their bytes in the log.
-    fn commit_moves<'a>(&self, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Result<usize> {
-        let mut part = Vec::new();
-        let (mut part_bytes, mut total) = (0, 0);
-        for item in moves {
-            let bytes = item.1.record_bytes();
-            if part_bytes + bytes > MOVES_BYTES && !part.is_empty() {
-                self.commit_part(&part, part_bytes)?;
-                part.clear();
-                part_bytes = 0;
-            }
-            part_bytes += bytes;
-            total += bytes;
-            part.push(item);
-        }
-        if !part.is_empty() {
-            self.commit_part(&part, part_bytes)?;
-        }
-        Ok(total)
-    }
-
-    fn commit_part(&self, part: &[(u64, Record<'_>)], bytes: usize) -> Result<()> {
-        let log = &self.engine.log;
-        let commit = || log.commit(Committer::Recycler, part, 0, || Ok(()));
-        self.engine.flash_step(bytes, commit).map(drop)
+        moves::to_blocks(&self.engine, Committer::Recycler, Origin::Recycling, &moved)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
@@ -484,39 +445,53 @@ impl Recycler {
         let dead = self.engine.large.dead_blocks();
         // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
         // not do: a block dies while its last commit is being applied.)
-        let committed = self.engine.log.committed_seq();
+        let seen = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
-        self.count_held_blocks();
-        for block in dead {
-            let seen = *self.dead_blocks.entry(block).or_insert(committed);
-            let may_go = self.may_reuse(seen) || active(Mutation::BlockBeforePersisted);
-            if may_go && self.nothing_points_to(block)? {
-                if self.engine.large_result(self.engine.large.delete(block, seen))? {
-                    tracing::debug!(block, "deleted a dead block");
-                }
-                self.dead_blocks.remove(&block);
+        let mut deleted = false;
+        for number in dead {
+            let is_dead = None;
+            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock { seen, is_dead });
+            if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
+                continue;
             }
+            let is_dead = match block.is_dead {
+                Some(is_dead) => is_dead,
+                // A dead block that cannot be looked through costs space, and holds up nothing else.
+                None => self.nothing_points_to(number).unwrap_or_else(|error| {
+                    tracing::error!(block = number, %error, "the block seems dead but cannot be read; it is kept");
+                    false
+                }),
+            };
+            if is_dead && self.engine.large_result(self.engine.large.delete(number, block.seen))? {
+                tracing::debug!(block = number, "deleted a dead block");
+                self.dead_blocks.remove(&number);
+                deleted = true;
+            } else if let Some(block) = self.dead_blocks.get_mut(&number) {
+                // Somebody reads it, or it is needed: no reason to look through it again and again.
+                block.is_dead = Some(is_dead);
+            }
+        }
+        self.count_held_blocks();
+        if deleted {
+            self.engine.cleaning.progress();
         }
         Ok(())
     }
 
-    /// Counts the dead blocks that only a snapshot keeps.
+    /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.
     fn count_held_blocks(&self) {
         let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
         let watermark_seq = self.engine.watermark_seq();
-        let is_held = |&(_, &seen): &(&u64, &u64)| seen <= persisted_seq && seen > watermark_seq;
-        let held: Vec<u64> = self
-            .dead_blocks
-            .iter()
-            .filter(is_held)
-            .map(|(block, _)| *block)
-            .collect();
-        let bytes = if held.is_empty() {
-            0
-        } else {
-            self.engine.large.bytes_of(&held)
+        let bytes_of = |is_meant: &dyn Fn(&DeadBlock) -> bool| {
+            let meant = self.dead_blocks.iter().filter(|(_, block)| is_meant(block));
+            let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
+            self.engine.large.bytes_of(&numbers)
         };
-        self.engine.metrics.held_block_bytes.store(bytes, Ordering::Relaxed);
+        let metrics = &self.engine.metrics;
+        let held = bytes_of(&|block| block.seen <= persisted_seq && block.seen > watermark_seq);
+        metrics.held_block_bytes.store(held, Ordering::Relaxed);
+        let pinned = bytes_of(&|block| block.is_dead.is_some());
+        metrics.pinned_block_bytes.store(pinned, Ordering::Relaxed);
     }
 
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.

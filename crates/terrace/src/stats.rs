@@ -1,6 +1,6 @@
 //! What a store tells about itself.
 
-use crate::Version;
+use crate::{Tier, Version};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -77,12 +77,78 @@ pub struct LogStats {
 pub struct LargeStats {
     /// Block files.
     pub blocks: u64,
-    /// Bytes of the block files.
+    /// Bytes of the block files, preallocated space of open ones included.
     pub allocated_bytes: u64,
-    /// Bytes of extents that hold live values.
+    /// Bytes of extents that hold live values: keys, attributes and checksums included.
     pub live_bytes: u64,
     /// Number of the newest LargeMeta.
     pub meta_version: u64,
+    /// Bytes of the LargeMeta files.
+    pub meta_bytes: u64,
+    /// Most the block files may take; `None`: what the device has.
+    pub capacity_bytes: Option<u64>,
+    /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
+    pub blocks_cleaned: u64,
+    /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what lives in them.
+    pub blocks_set_aside: u64,
+    /// What cleaning could have reclaimed of these.
+    pub set_aside_bytes: u64,
+    /// Blocks in which nothing lives and which are only kept because they are being read.
+    pub pinned_block_bytes: u64,
+    /// Writes that waited for cleaning, since open.
+    pub writers_held: u64,
+    /// How long they did, in all.
+    pub writers_held_time: Duration,
+    /// Writes that went on although the blocks took more than the limit, since cleaning could not help.
+    pub writers_let_go: u64,
+    /// Large values that went to the flash log because the large tier was full, since open.
+    pub fallback_values: u64,
+    /// Their bytes.
+    pub fallback_bytes: u64,
+}
+
+/// What a tier takes, and what of that is used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TierSpace {
+    /// Bytes that live on it. On flash those of values, partly estimated; on the large tier those of extents.
+    pub live_bytes: u64,
+    /// Bytes of its files. (Not among them: the manifest, and the small files that name the ordered index's state.)
+    pub disk_bytes: u64,
+    /// Most it may take; on flash that of the log alone, which is what can be bounded.
+    pub capacity_bytes: Option<u64>,
+}
+
+impl TierSpace {
+    /// Bytes on the device per live byte; 0 if nothing lives there. On flash it says little: the log takes its capacity whatever
+    /// lives in it.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn amplification(&self) -> f64 {
+        if self.live_bytes == 0 {
+            0.0
+        } else {
+            self.disk_bytes as f64 / self.live_bytes as f64
+        }
+    }
+}
+
+impl Stats {
+    /// The space of a tier.
+    #[must_use]
+    pub const fn space(&self, tier: Tier) -> TierSpace {
+        match tier {
+            Tier::Flash => TierSpace {
+                live_bytes: self.inline.bytes + self.flash.bytes,
+                disk_bytes: self.log.allocated_bytes + self.index.bytes,
+                capacity_bytes: Some(self.log.capacity_bytes),
+            },
+            Tier::Large => TierSpace {
+                live_bytes: self.large.live_bytes,
+                disk_bytes: self.large.allocated_bytes + self.large.meta_bytes,
+                capacity_bytes: self.large.capacity_bytes,
+            },
+        }
+    }
 }
 
 /// The ordered index.
@@ -267,6 +333,8 @@ pub struct WrittenStats {
     pub large_user_bytes: u64,
     /// Cold values moved to blocks by recycling.
     pub large_destaged_bytes: u64,
+    /// Live values moved from block to block by cleaning.
+    pub large_cleaned_bytes: u64,
     /// Copies of large objects on flash, those written again included.
     pub copy_bytes: u64,
     /// Checkpoints of the flash index.
@@ -285,6 +353,7 @@ impl WrittenStats {
             + self.compaction_bytes
             + self.large_user_bytes
             + self.large_destaged_bytes
+            + self.large_cleaned_bytes
             + self.copy_bytes
             + self.checkpoint_bytes;
         if self.user_bytes == 0 {

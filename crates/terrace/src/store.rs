@@ -319,8 +319,10 @@ impl Handle {
                 .log
                 .make_durable(seq)
                 .and_then(|()| engine.persist_index(seq))
-                .inspect(|()| checkpoint::at_close(engine))
-                .and_then(|()| engine.large_result(engine.large.close()));
+                .inspect(|()| checkpoint::at_close(engine));
+            // Else its last values would keep their block from being sealed.
+            let _resting = engine.cleaning.at_work();
+            outcome = outcome.and_then(|()| engine.large_result(engine.large.close()));
         }
         engine.log.close();
         engine.wake_index_threads();

@@ -286,7 +286,7 @@ fn drop_all(engine: &Engine, doomed: &[Doomed]) -> Result<Option<u64>> {
     if engine.log.is_closing() {
         return Err(Error::Unavailable("the store is closed"));
     }
-    let seq = engine.log.commit(Committer::User, &records, 0, || Ok(()))?;
+    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
     for doomed in doomed {
         count(engine, doomed.why);
     }

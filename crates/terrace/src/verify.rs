@@ -1,5 +1,5 @@
-//! Reads everything and checks it: each entry's value, what the flash index says of it, each segment's frames, the checkpoint;
-//! and what nobody points to.
+//! Reads everything and checks it: each entry's value, what the flash index says of it, each segment's frames, the account of each
+//! block, the checkpoint; and what nobody points to.
 
 use crate::{
     Result, checkpoint,
@@ -14,7 +14,10 @@ use crate::{
     presence::Presence,
     read::read_home,
 };
-use std::{ops::Bound, sync::Arc};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+/// How often the account is compared anew because commits came between.
+const RECOUNTS_MAX: usize = 20;
 
 /// What `verify` found.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +77,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
             .errors
             .push(format!("{error}; it costs the next open time, and no data"));
     }
+    check_account(engine, &mut report)?;
     let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
     report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
     Ok(report)
@@ -136,6 +140,40 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
     } else {
         Err("its value does not match the checksum in its entry".to_owned())
     }
+}
+
+/// Compares the live bytes of each block with what entries point to. While commits keep coming, moves included, the two are of
+/// different moments: then it gives up.
+fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
+    for _ in 0..RECOUNTS_MAX {
+        engine.log.wait_applied()?;
+        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
+        let mut counted = BTreeMap::<u64, u64>::new();
+        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
+            // What is damaged has been told.
+            let Ok((_, entry)) = item else { return Ok(()) };
+            if let Home::Block {
+                block, extent_bytes, ..
+            } = entry.home
+            {
+                *counted.entry(block).or_default() += extent_bytes;
+            }
+        }
+        let account = engine.large.account();
+        if engine.log.committed_seq() != held.seq {
+            continue;
+        }
+        for (block, live_bytes) in account {
+            let found = counted.get(&block).copied().unwrap_or_default();
+            if found != live_bytes {
+                report.errors.push(format!(
+                    "block {block:016x}: its account has {live_bytes} live bytes, entries point to {found}"
+                ));
+            }
+        }
+        return Ok(());
+    }
+    Ok(())
 }
 
 fn check_segments(engine: &Engine, report: &mut VerifyReport) {

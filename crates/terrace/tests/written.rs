@@ -26,7 +26,8 @@ fn counted_bytes(stats: &Stats) -> u64 {
         + written.index_bytes
         + written.compaction_bytes
         + written.large_user_bytes
-        + written.large_destaged_bytes;
+        + written.large_destaged_bytes
+        + written.large_cleaned_bytes;
     let by_amplification = written.write_amplification() * written.user_bytes as f64;
     assert!(
         (by_amplification - causes as f64).abs() < 1.0 + causes as f64 / 1e6,

@@ -235,7 +235,8 @@ impl Engine for Terrace {
                     + written.index_bytes
                     + written.compaction_bytes
                     + written.large_user_bytes
-                    + written.large_destaged_bytes,
+                    + written.large_destaged_bytes
+                    + written.large_cleaned_bytes,
             ),
             flash_reads: Some(stats.reads.flash_reads),
             block_reads: Some(stats.reads.block_reads),

@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use std::{fmt, sync::Arc};
-use terrace::{FilledFrom, OperationStats, Stats};
+use terrace::{FilledFrom, OperationStats, Stats, Tier};
 
 /// Answers given, by route and status.
 #[derive(Debug, Default)]
@@ -75,6 +75,7 @@ impl Collector for Figures {
         self.heat(&mut out)?;
         self.paces(&mut out)?;
         self.checkpoints(&mut out)?;
+        self.space(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -139,6 +140,7 @@ impl Figures {
             ("flash", "checkpoint", written.checkpoint_bytes),
             ("large", "user", written.large_user_bytes),
             ("large", "destage", written.large_destaged_bytes),
+            ("large", "cleaning", written.large_cleaned_bytes),
         ];
         let mut family = out.0.encode_descriptor(
             "terrace_written_bytes",
@@ -300,6 +302,65 @@ impl Figures {
             "outcome",
             outcomes,
         )
+    }
+
+    /// What the tiers take, and what cleaning does about it.
+    fn space(&self, out: &mut Out<'_>) -> fmt::Result {
+        let large = &self.0.large;
+        let tiers = [("flash", Tier::Flash), ("large", Tier::Large)].map(|(name, tier)| (name, self.0.space(tier)));
+        out.gauges(
+            "terrace_tier_disk_bytes",
+            "Bytes of the tiers' files",
+            "tier",
+            tiers.map(|(name, space)| (name, space.disk_bytes)),
+        )?;
+        out.gauges(
+            "terrace_tier_live_bytes",
+            "Bytes that live on the tiers",
+            "tier",
+            tiers.map(|(name, space)| (name, space.live_bytes)),
+        )?;
+        out.gauge_f64(
+            "terrace_large_space_amplification",
+            "Bytes on the large tier per byte that lives there",
+            self.0.space(Tier::Large).amplification(),
+        )?;
+        out.gauge(
+            "terrace_large_capacity_bytes",
+            "Most that blocks may occupy, 0 if there is no limit",
+            large.capacity_bytes.unwrap_or(0),
+        )?;
+        out.counter(
+            "terrace_blocks_cleaned",
+            "Blocks emptied by cleaning since open",
+            large.blocks_cleaned,
+        )?;
+        out.gauge(
+            "terrace_blocks_set_aside",
+            "Blocks that cleaning cannot empty",
+            large.blocks_set_aside,
+        )?;
+        out.gauge(
+            "terrace_pinned_block_bytes",
+            "Bytes of dead blocks that are only kept for readers",
+            large.pinned_block_bytes,
+        )?;
+        out.counter(
+            "terrace_writers_held",
+            "Writes of large values that waited for cleaning since open",
+            large.writers_held,
+        )?;
+        out.counter(
+            "terrace_writers_let_go",
+            "Writes of large values over the limit that cleaning could not help",
+            large.writers_let_go,
+        )?;
+        out.counter(
+            "terrace_fallback_values",
+            "Large values that went to flash since open because the large tier was full",
+            large.fallback_values,
+        )?;
+        out.counter("terrace_fallback_bytes", "Bytes of these values", large.fallback_bytes)
     }
 
     /// Copies of large objects on flash.

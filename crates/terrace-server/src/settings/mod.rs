@@ -58,6 +58,9 @@ pub struct Layer {
     /// Most the flash log may occupy [default: 64GiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub flash_capacity: Option<Size>,
+    /// Most the blocks of the large tier may occupy, at least 4 of them [default: what the device has]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub large_capacity: Option<Size>,
     /// RAM for cached values, 0 for none [default: 256MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
@@ -196,6 +199,7 @@ impl Layer {
             inline_limit: self.inline_limit.or(below.inline_limit),
             segment_size: self.segment_size.or(below.segment_size),
             flash_capacity: self.flash_capacity.or(below.flash_capacity),
+            large_capacity: self.large_capacity.or(below.large_capacity),
             cache: self.cache.or(below.cache),
             staging: self.staging.or(below.staging),
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
@@ -264,6 +268,7 @@ impl Layer {
                 *option = bytes;
             }
         }
+        options.large_capacity_bytes = self.large_capacity.map(|Size(bytes)| bytes);
         options.snapshot_max_age = self.snapshot_max_age.map(|TimeSpan(span)| span);
         options.validate()?;
         let durability = match self.durability {

@@ -55,6 +55,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         inline_limit: Some(Size(10)),
         segment_size: Some(Size(1 << 20)),
         flash_capacity: Some(Size(8 << 20)),
+        large_capacity: Some(Size(4 << 20)),
         staging: Some(Size(0)),
         cache: Some(Size(0)),
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
@@ -75,6 +76,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         ("inline-limit", "10"),
         ("segment-size", "1MiB"),
         ("flash-capacity", "8 MiB"),
+        ("large-capacity", "4 MiB"),
         ("cache", "0"),
         ("staging", "0"),
         ("snapshot-max-age", "15m"),
@@ -155,6 +157,11 @@ fn contradictions_say_what_to_do() {
     };
     assert!(message(from(same, &[], None)).contains("same directory"));
 
+    let tiny = Layer {
+        large_capacity: Some(Size(1 << 20)),
+        ..Layer::default()
+    };
+    assert!(message(from(tiny, &[], None)).contains("at least 4 blocks"));
     let inline = Layer {
         inline_limit: Some(Size(2048)),
         size_threshold: Some(Size(1024)),

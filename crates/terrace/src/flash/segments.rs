@@ -458,10 +458,11 @@ impl Segments {
     }
 
     /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`, up to which everything
-    /// is written and applied.
-    pub fn oldest_sealed(&self, finished_seq: u64) -> Option<&Segment> {
+    /// is written and applied, and with a generation after `passed_over`.
+    pub fn oldest_sealed(&self, finished_seq: u64, passed_over: u64) -> Option<&Segment> {
         self.iter()
             .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
+            .filter(|segment| segment.generation() > passed_over)
             .min_by_key(|segment| segment.generation())
     }
 

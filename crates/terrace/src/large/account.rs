@@ -4,11 +4,19 @@
 //! - Every value that was not abandoned is accounted live once, when its commit is applied, and dead once,
 //!   when the entry that points to it is gone. Overwritten before it was applied: both, in this order.
 //! - No block counts as dead before [`LargeSpace::accounting_complete`], which the store calls after replay.
+//! - The totals are the sums over all blocks, whenever the applier is not in the midst of a change.
 
-use super::{LargeSpace, block::subtract, format::u32_at, format::u64_at};
+use super::{
+    LargeSpace,
+    block::{Block, subtract},
+    format::{RECORD_ALIGNMENT, u32_at, u64_at},
+};
 use crate::{Error, Result};
 use crc32c::crc32c;
-use std::sync::atomic::Ordering;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 const MAGIC: [u8; 4] = *b"TRCA";
 const FORMAT_VERSION: u32 = 1;
@@ -88,13 +96,77 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// Sums over all blocks.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    /// Bytes of the files of blocks at rest.
+    pub rest_bytes: AtomicU64,
+    live_bytes: AtomicU64,
+    padding_bytes: AtomicU64,
+}
+
+impl Totals {
+    /// With blocks at rest, of which nothing is known to be live yet.
+    pub fn starting_with(rest_bytes: u64) -> Self {
+        Self {
+            rest_bytes: AtomicU64::new(rest_bytes),
+            ..Self::default()
+        }
+    }
+
+    /// A block at rest in which nothing was live is gone.
+    pub fn forget(&self, rest_bytes: u64, padding_bytes: u64) {
+        subtract(&self.rest_bytes, rest_bytes);
+        subtract(&self.padding_bytes, padding_bytes);
+    }
+}
+
+/// The sums as they were at a moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LargeTotals {
+    /// What all block files take, preallocated space included.
+    pub allocated_bytes: u64,
+    /// Of that, blocks that nobody writes any more.
+    pub rest_bytes: u64,
+    /// Live extents.
+    pub live_bytes: u64,
+    /// What these would take if they were packed.
+    pub packed_bytes: u64,
+}
+
+/// A block at rest, as cleaning sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockShare {
+    /// Its number.
+    pub number: u64,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Bytes of live extents in it.
+    pub live_bytes: u64,
+    /// What these would take if they were packed; at least that, if the block is not weighed.
+    pub packed_bytes: u64,
+    /// `packed_bytes` is exact.
+    pub is_weighed: bool,
+    /// Every extent in it is accounted.
+    pub is_settled: bool,
+}
+
+/// What an extent takes beyond its bytes among packed ones.
+const fn padding(extent_bytes: u64) -> u64 {
+    extent_bytes.next_multiple_of(RECORD_ALIGNMENT) - extent_bytes
+}
+
 impl LargeSpace {
     /// A commit that points to an extent was applied to the index.
     pub fn account_live(&self, block: u64, extent_bytes: u64) {
         match self.space.block(block) {
             Ok(block) => {
+                let totals = &self.space.totals;
                 // Live first: a block must never look dead in between.
                 block.live_bytes.fetch_add(extent_bytes, Ordering::AcqRel);
+                totals.live_bytes.fetch_add(extent_bytes, Ordering::AcqRel);
+                block.padding_bytes.fetch_add(padding(extent_bytes), Ordering::AcqRel);
+                totals.padding_bytes.fetch_add(padding(extent_bytes), Ordering::AcqRel);
                 subtract(&block.unapplied_bytes, extent_bytes);
             }
             Err(error) => tracing::error!(%error, "an entry points to a block that is gone"),
@@ -104,8 +176,56 @@ impl LargeSpace {
     /// The entry that pointed to an extent was replaced or deleted.
     pub fn account_dead(&self, block: u64, extent_bytes: u64) {
         if let Ok(block) = self.space.block(block) {
-            subtract(&block.live_bytes, extent_bytes);
+            let totals = &self.space.totals;
+            subtract(&totals.live_bytes, subtract(&block.live_bytes, extent_bytes));
+            let padding = subtract(&block.padding_bytes, padding(extent_bytes));
+            subtract(&totals.padding_bytes, padding);
         }
+    }
+
+    /// The blocks at rest. None before [`LargeSpace::accounting_complete`].
+    #[must_use]
+    pub fn shares(&self) -> Vec<BlockShare> {
+        if !self.space.accounted.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let blocks = self.space.blocks.read();
+        blocks.values().filter_map(share).collect()
+    }
+
+    /// One block at rest.
+    #[must_use]
+    pub fn share(&self, number: u64) -> Option<BlockShare> {
+        self.space.blocks.read().get(&number).and_then(share)
+    }
+
+    /// Says what the live extents of a block take beyond their bytes, `live` being their bytes one by one.
+    pub fn weigh(&self, number: u64, live: impl Iterator<Item = u64>) {
+        let Ok(block) = self.space.block(number) else { return };
+        let found = live.map(padding).sum();
+        let before = block.padding_bytes.swap(found, Ordering::AcqRel);
+        subtract(&self.space.totals.padding_bytes, before);
+        self.space.totals.padding_bytes.fetch_add(found, Ordering::AcqRel);
+        block.is_weighed.store(true, Ordering::Release);
+    }
+
+    /// What all blocks have together.
+    #[must_use]
+    pub fn totals(&self) -> LargeTotals {
+        let totals = &self.space.totals;
+        let live_bytes = totals.live_bytes.load(Ordering::Acquire);
+        LargeTotals {
+            allocated_bytes: self.space.room.used_bytes(),
+            rest_bytes: totals.rest_bytes.load(Ordering::Acquire),
+            live_bytes,
+            packed_bytes: live_bytes + totals.padding_bytes.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether the capacity leaves callers no room for so many bytes more.
+    #[must_use]
+    pub fn lacks_room(&self, bytes: u64) -> bool {
+        self.space.room.lacks(bytes)
     }
 
     /// Live bytes of all blocks, to be persisted with the index's mark.
@@ -130,11 +250,15 @@ impl LargeSpace {
         for block in blocks.values() {
             block.live_bytes.store(0, Ordering::Release);
         }
+        let mut total = 0;
         for (number, bytes) in live {
             if let Some(block) = blocks.get(&number) {
                 block.live_bytes.store(bytes, Ordering::Release);
+                block.is_weighed.store(bytes == 0, Ordering::Release);
+                total += bytes;
             }
         }
+        self.space.totals.live_bytes.store(total, Ordering::Release);
         Ok(())
     }
 
@@ -152,4 +276,33 @@ impl LargeSpace {
             .map(|block| block.live_bytes.load(Ordering::Acquire))
             .sum()
     }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.space.blocks.read().len() as u64
+    }
+
+    /// Live bytes of each block that is there.
+    #[must_use]
+    pub fn account(&self) -> Vec<(u64, u64)> {
+        let blocks = self.space.blocks.read();
+        let live = |(&number, block): (&u64, &Arc<Block>)| (number, block.live_bytes.load(Ordering::Acquire));
+        blocks.iter().map(live).collect()
+    }
+}
+
+fn share(block: &Arc<Block>) -> Option<BlockShare> {
+    let bytes = block.rest_bytes.load(Ordering::Acquire);
+    // Before the live ones: what is accounted becomes live first.
+    let is_settled = block.unapplied_bytes.load(Ordering::Acquire) == 0;
+    let live_bytes = block.live_bytes.load(Ordering::Acquire);
+    (bytes > 0).then(|| BlockShare {
+        number: block.number,
+        bytes,
+        live_bytes,
+        packed_bytes: live_bytes + block.padding_bytes.load(Ordering::Acquire),
+        is_weighed: block.is_weighed.load(Ordering::Acquire),
+        is_settled,
+    })
 }

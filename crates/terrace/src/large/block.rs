@@ -5,10 +5,12 @@
 //! - `Writing` is there only while this process may write the block; after a restart it never is again.
 //! - After a failed write or sync no further extent is reserved in the block.
 //! - An extent in the queue (`queue`) is found in `behind` from before anybody learns of it until it is written.
+//! - What its file takes is counted in `Room` before the file has it.
 
 use super::{
     format::{ExtentKind, FooterEntry, PAGE},
     group::GroupSync,
+    room::{Origin, Room},
 };
 use crate::io::{AlignedBuffer, DiskFile};
 use parking_lot::Mutex;
@@ -17,7 +19,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -32,6 +34,12 @@ pub(super) struct Block {
     pub number: u64,
     /// Bytes of extents that entries of the index point to.
     pub live_bytes: AtomicU64,
+    /// What these extents would take beyond that if they were packed: each rounded up to the alignment of records.
+    pub padding_bytes: AtomicU64,
+    /// Whether `padding_bytes` is right. It is not kept over an open; cleaning finds it out where it matters.
+    pub is_weighed: AtomicBool,
+    /// Bytes of its file once nobody writes it any more; 0 before.
+    pub rest_bytes: AtomicU64,
     /// Bytes of extents written but not yet accounted by the applier. While there are any, the block is not dead.
     pub unapplied_bytes: AtomicU64,
     pub writing: Mutex<Option<Writing>>,
@@ -42,11 +50,14 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// A block this process will not write.
-    pub fn at_rest(number: u64) -> Self {
+    /// A block this process will not write, with a file of so many bytes.
+    pub fn at_rest(number: u64, bytes: u64) -> Self {
         Self {
             number,
             live_bytes: AtomicU64::new(0),
+            padding_bytes: AtomicU64::new(0),
+            is_weighed: AtomicBool::new(true),
+            rest_bytes: AtomicU64::new(bytes),
             unapplied_bytes: AtomicU64::new(0),
             writing: Mutex::new(None),
             group: GroupSync::default(),
@@ -54,10 +65,11 @@ impl Block {
         }
     }
 
-    /// A new block whose header is written.
-    pub fn open(number: u64, file: Arc<dyn DiskFile>) -> Self {
-        let block = Self::at_rest(number);
+    /// A new block whose header is written, and counted in `room`.
+    pub fn open(number: u64, file: Arc<dyn DiskFile>, room: Arc<Room>) -> Self {
+        let block = Self::at_rest(number, 0);
         *block.writing.lock() = Some(Writing {
+            room,
             file,
             tail: PAGE,
             allocated_bytes: PAGE,
@@ -71,6 +83,14 @@ impl Block {
     /// The file, while the block may be written.
     pub fn writing_file(&self) -> Option<Arc<dyn DiskFile>> {
         self.writing.lock().as_ref().map(|writing| Arc::clone(&writing.file))
+    }
+
+    /// What its file has taken, while the block may be written.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.writing
+            .lock()
+            .as_ref()
+            .map_or(0, |writing| writing.allocated_bytes)
     }
 
     /// No further extent goes into this block.
@@ -109,20 +129,23 @@ impl Block {
 
     /// No entry points into it, nor will one that is on its way.
     pub fn has_nothing_live(&self) -> bool {
-        self.live_bytes.load(Ordering::Acquire) == 0 && self.unapplied_bytes.load(Ordering::Acquire) == 0
+        // In this order: what is accounted becomes live first, and is on its way no more after that.
+        self.unapplied_bytes.load(Ordering::Acquire) == 0 && self.live_bytes.load(Ordering::Acquire) == 0
     }
 }
 
-/// A counter that never wraps below zero.
-pub(super) fn subtract(counter: &AtomicU64, bytes: u64) {
-    let _ = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |value| {
+/// Takes from a counter that never wraps below zero. Returns what it took.
+pub(super) fn subtract(counter: &AtomicU64, bytes: u64) -> u64 {
+    let before = counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |value| {
         Some(value.saturating_sub(bytes))
     });
+    before.unwrap_or_default().min(bytes)
 }
 
 /// The writable side of an open block.
 #[derive(Debug)]
 pub(super) struct Writing {
+    room: Arc<Room>,
     pub file: Arc<dyn DiskFile>,
     /// Where the next extent starts; page-aligned.
     pub tail: u64,
@@ -148,13 +171,13 @@ impl Writing {
     }
 
     /// Reserves an extent of `bytes`. `None`: the block is full, take another.
-    pub fn reserve(&mut self, bytes: u64, split_bytes: u64) -> io::Result<Option<u64>> {
+    pub fn reserve(&mut self, bytes: u64, split_bytes: u64, origin: Origin) -> io::Result<Option<u64>> {
         let end = (self.tail + bytes).next_multiple_of(PAGE);
         if self.closed || (end > split_bytes && !self.extents.is_empty()) {
             self.closed = true;
             return Ok(None);
         }
-        self.allocate(end, split_bytes)?;
+        self.allocate(end, split_bytes, origin)?;
         let offset = self.tail;
         self.push(offset, bytes, split_bytes);
         Ok(Some(offset))
@@ -177,7 +200,7 @@ impl Writing {
     }
 
     /// Makes sure of space up to `end`: in steps, or exactly if the device has no room for a step.
-    pub fn allocate(&mut self, end: u64, split_bytes: u64) -> io::Result<()> {
+    pub fn allocate(&mut self, end: u64, split_bytes: u64, origin: Origin) -> io::Result<()> {
         if end <= self.allocated_bytes {
             return Ok(());
         }
@@ -186,15 +209,20 @@ impl Writing {
         // A block that is longer than the threshold already is one huge value's: there is no other limit.
         let limit = split_bytes.next_multiple_of(PAGE);
         let step = if end > limit { ahead } else { ahead.min(limit) };
-        let bytes = match self.file.allocate(step) {
-            Ok(()) => step,
-            Err(_) if step > end => {
-                self.file.allocate(end)?;
-                end
-            }
-            Err(error) => return Err(error),
-        };
-        self.allocated_bytes = bytes;
+        match self.grow(step, origin) {
+            Err(_) if step > end => self.grow(end, origin),
+            outcome => outcome,
+        }
+    }
+
+    fn grow(&mut self, end: u64, origin: Origin) -> io::Result<()> {
+        let more = end.saturating_sub(self.allocated_bytes);
+        self.room.take(more, origin)?;
+        if let Err(error) = self.file.allocate(end) {
+            self.room.give_back(more);
+            return Err(error);
+        }
+        self.allocated_bytes = end;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use super::{
     Space,
     block::{Block, Writing},
     format::{ChunkEncoder, PAGE},
+    room::Origin,
 };
 use crate::{
     Error, Result, Tier,
@@ -27,32 +28,33 @@ const SHARED_EXTENT_BYTES_MAX: u64 = 16 << 20;
 
 impl Space {
     /// Reserves an extent of known size.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<(Arc<Block>, u64)> {
+    pub(super) fn reserve(&self, bytes: u64, origin: Origin) -> Result<(Arc<Block>, u64)> {
         self.check_writable()?;
         let split_bytes = self.options.split_threshold_bytes;
         if bytes > SHARED_EXTENT_BYTES_MAX.min(split_bytes) {
-            let block = self.take_exclusive(bytes)?;
-            let reserved = with_writing(&block, |writing| writing.reserve(bytes, split_bytes));
+            let block = self.take_exclusive(bytes, origin)?;
+            let reserved = with_writing(&block, |writing| writing.reserve(bytes, split_bytes, origin));
             self.give_back(&block);
             let offset = reserved.map_err(|error| out_of_space(&block, &error))?;
             let refused = || Error::Unavailable("a block closed while an extent was reserved in it; write again");
             return Ok((block, offset.ok_or_else(refused)?));
         }
-        let (block, offset, is_half_full) = self.reserve_shared(bytes)?;
-        if is_half_full {
+        let (block, offset, is_half_full) = self.reserve_shared(bytes, origin)?;
+        // Nobody waits for what is moved.
+        if is_half_full && origin == Origin::User {
             self.prepare_next(block.number);
         }
         Ok((block, offset))
     }
 
     /// Reserves an extent in the shared block. Says whether that is half full now.
-    fn reserve_shared(&self, bytes: u64) -> Result<(Arc<Block>, u64, bool)> {
+    fn reserve_shared(&self, bytes: u64, origin: Origin) -> Result<(Arc<Block>, u64, bool)> {
         let split_bytes = self.options.split_threshold_bytes;
-        let mut shared = self.shared.lock();
+        let mut shared = self.shared[origin.stream()].lock();
         loop {
             if let Some(block) = shared.as_ref().map(Arc::clone) {
                 let reserved = with_writing(&block, |writing| {
-                    let offset = writing.reserve(bytes, split_bytes);
+                    let offset = writing.reserve(bytes, split_bytes, origin);
                     offset.map(|offset| (offset, writing.closed, writing.tail > split_bytes / 2))
                 });
                 let (offset, closed, is_half_full) = reserved.map_err(|error| out_of_space(&block, &error))?;
@@ -64,7 +66,7 @@ impl Space {
                 }
             }
             let idle = self.idle.lock().pop();
-            *shared = Some(idle.map_or_else(|| self.create_block(), Ok)?);
+            *shared = Some(idle.map_or_else(|| self.create_block(origin), Ok)?);
         }
     }
 
@@ -74,14 +76,14 @@ impl Space {
         if self.prepared_for.swap(number, Ordering::AcqRel) == number || !self.idle.lock().is_empty() {
             return;
         }
-        match self.create_block() {
+        match self.create_block(Origin::User) {
             Ok(block) => self.idle.lock().push(block),
             Err(error) => tracing::debug!(%error, "the next block cannot be made yet"),
         }
     }
 
     /// An open block for one writer: an idle one that has room for `bytes`, or a new one.
-    pub(super) fn take_exclusive(&self, bytes: u64) -> Result<Arc<Block>> {
+    pub(super) fn take_exclusive(&self, bytes: u64, origin: Origin) -> Result<Arc<Block>> {
         let fits = |block: &Arc<Block>| {
             let end = |writing: &mut Writing| Ok(writing.tail + bytes);
             with_writing(block, end).is_ok_and(|end| end <= self.options.split_threshold_bytes)
@@ -91,7 +93,7 @@ impl Space {
             return Ok(idle.swap_remove(at));
         }
         drop(idle);
-        self.create_block()
+        self.create_block(origin)
     }
 
     pub(super) fn give_back(&self, block: &Arc<Block>) {

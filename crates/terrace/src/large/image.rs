@@ -7,7 +7,7 @@
 //! On failure: nothing was changed.
 
 use super::{
-    BlockInfo, LargeSpace,
+    LargeSpace,
     block::Block,
     block_path,
     format::PAGE,
@@ -17,7 +17,7 @@ use crate::{Error, Result, io::DiskFile};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 /// A block that is not deleted while this is held.
@@ -120,14 +120,11 @@ impl LargeSpace {
         (meta_path(meta.number), encode_meta(&meta))
     }
 
-    /// Bytes of the files of these blocks, those that are gone left out.
+    /// Bytes of the files of these blocks, which are at rest; those that are gone left out.
     #[must_use]
     pub fn bytes_of(&self, numbers: &[u64]) -> u64 {
-        let of_ours = |block: &BlockInfo| numbers.contains(&block.number);
-        self.blocks()
-            .iter()
-            .filter(|block| of_ours(block))
-            .map(|block| block.bytes)
-            .sum()
+        let blocks = self.space.blocks.read();
+        let found = numbers.iter().filter_map(|number| blocks.get(number));
+        found.map(|block| block.rest_bytes.load(Ordering::Acquire)).sum()
     }
 }

@@ -78,6 +78,11 @@ impl Meta {
     }
 }
 
+/// The length of a LargeMeta file.
+pub(super) fn meta_bytes(meta: &Meta) -> u64 {
+    (HEAD_BYTES + meta.blocks.len() * ENTRY_BYTES + 4) as u64
+}
+
 /// The bytes of a LargeMeta file.
 #[must_use]
 pub fn encode_meta(meta: &Meta) -> Vec<u8> {

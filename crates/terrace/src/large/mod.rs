@@ -12,8 +12,8 @@
 //! closes its block. A failed sync stops all writes to the space until it is opened again; reads go on. Bytes
 //! that do not match their checksums are an `Error::Corruption` of that value alone.
 //!
-//! Reading order: `format` (bytes), `block` (one block in RAM), `group` (what of it is durable), `writer`, `queue` (writing
-//! behind), `reader`, `seal`, `meta`, `recover`.
+//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (how much all of them may take), `group` (what of it is
+//! durable), `writer`, `queue` (writing behind), `reader`, `seal`, `meta`, `recover`.
 
 mod account;
 mod block;
@@ -26,16 +26,18 @@ pub mod meta;
 mod queue;
 mod reader;
 mod recover;
+mod room;
 mod scan;
 mod seal;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub use account::{decode_accounting, encode_accounting};
-pub use destage::{DestageItem, regions};
+pub use account::{BlockShare, LargeTotals, decode_accounting, encode_accounting};
+pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;
 pub use reader::ValueReader;
+pub use room::Origin;
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::LargeWriter;
 
@@ -45,12 +47,14 @@ use crate::{
     io::{Disk, DiskFile, OpenMode},
     pace::Paces,
 };
+use account::Totals;
 use block::Block;
 use format::RecordKind;
 use group::NotDurable;
 use meta::{BlockState, Meta};
 use parking_lot::{Mutex, RwLock};
 use queue::{Buffers, WriteQueue};
+use room::{Room, STREAMS};
 use std::{
     collections::BTreeMap,
     io,
@@ -77,6 +81,8 @@ pub struct LargeOptions {
     pub direct_io: bool,
     /// Write nothing, not even a repaired LargeMeta.
     pub read_only: bool,
+    /// Most bytes that the block files may take; `None`: what the device has.
+    pub capacity_bytes: Option<u64>,
 }
 
 /// A value written to the space, and where.
@@ -134,6 +140,8 @@ pub struct LargeCounters {
     pub user_bytes: u64,
     /// Regions of destaged values with their padding.
     pub destaged_bytes: u64,
+    /// Regions of values that cleaning moved, with their padding.
+    pub cleaned_bytes: u64,
     /// Block headers, footers and LargeMeta.
     pub overhead_bytes: u64,
     /// Device reads of values.
@@ -146,6 +154,7 @@ pub struct LargeCounters {
 struct Counters {
     user_bytes: AtomicU64,
     destaged_bytes: AtomicU64,
+    cleaned_bytes: AtomicU64,
     overhead_bytes: AtomicU64,
     reads: AtomicU64,
     bytes_read: AtomicU64,
@@ -169,8 +178,8 @@ struct Space {
     options: LargeOptions,
     blocks: RwLock<BTreeMap<u64, Arc<Block>>>,
     table: Mutex<Table>,
-    /// The block extents of known length go to.
-    shared: Mutex<Option<Arc<Block>>>,
+    /// The blocks extents of known length go to, by [`Origin::stream`].
+    shared: [Mutex<Option<Arc<Block>>>; STREAMS],
     /// The number of the shared block whose successor has been made, or tried.
     prepared_for: AtomicU64,
     /// Open blocks nobody writes at the moment.
@@ -178,6 +187,8 @@ struct Space {
     /// Closed blocks waiting for their last extent to be settled, and for their footer.
     full: Mutex<Vec<Arc<Block>>>,
     failed: Mutex<Option<String>>,
+    room: Arc<Room>,
+    totals: Totals,
     accounted: AtomicBool,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
     buffers: Arc<Buffers>,
@@ -279,6 +290,7 @@ impl LargeSpace {
         LargeCounters {
             user_bytes: counters.user_bytes.load(Ordering::Relaxed),
             destaged_bytes: counters.destaged_bytes.load(Ordering::Relaxed),
+            cleaned_bytes: counters.cleaned_bytes.load(Ordering::Relaxed),
             overhead_bytes: counters.overhead_bytes.load(Ordering::Relaxed),
             reads: counters.reads.load(Ordering::Relaxed),
             bytes_read: counters.bytes_read.load(Ordering::Relaxed),
@@ -301,6 +313,13 @@ impl LargeSpace {
             })
         };
         blocks.iter().filter_map(info).collect()
+    }
+
+    /// Bytes of the LargeMeta files, taken all to be as long as the newest.
+    #[must_use]
+    pub fn meta_bytes(&self) -> u64 {
+        let table = self.space.table.lock();
+        table.files.len() as u64 * meta::meta_bytes(&table.meta)
     }
 
     /// Number of the newest LargeMeta.

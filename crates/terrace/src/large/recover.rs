@@ -7,11 +7,13 @@
 
 use super::{
     BLOCK_DIR, Counters, LargeOptions, LargeSpace, OpenReport, READ_HANDLES_MAX, Space, Table,
+    account::Totals,
     block::Block,
     block_path,
     format::{PAGE, decode_block_header},
     meta::{self, BlockState, META_DIR, Meta, MetaBlock},
     queue::{Buffers, WriteQueue},
+    room::Room,
 };
 use crate::{
     Error, Result,
@@ -66,9 +68,10 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     listed.blocks = reconciled;
     let blocks = listed
         .blocks
-        .keys()
-        .map(|&number| (number, Arc::new(Block::at_rest(number))))
+        .iter()
+        .map(|(&number, listed)| (number, Arc::new(Block::at_rest(number, listed.bytes))))
         .collect();
+    let used_bytes = listed.blocks.values().map(|listed| listed.bytes).sum();
     let buffers = Arc::<Buffers>::default();
     let queue = WriteQueue::start(Arc::clone(&buffers), options.read_only)?;
     let space = Space {
@@ -83,7 +86,13 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
             files: loaded.files,
             meta: listed,
         }),
-        shared: Mutex::default(),
+        shared: Default::default(),
+        room: Arc::new(Room::new(
+            used_bytes,
+            options.capacity_bytes,
+            options.split_threshold_bytes,
+        )),
+        totals: Totals::starting_with(used_bytes),
         prepared_for: AtomicU64::new(0),
         idle: Mutex::default(),
         full: Mutex::default(),

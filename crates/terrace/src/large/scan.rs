@@ -1,4 +1,4 @@
-//! Walking the records of a block, for `verify` and `repair`.
+//! Walking the records of a block, for `verify`, `repair` and cleaning.
 //!
 //! With a footer the walk is exact and skips what was abandoned. Without one, or where a header is damaged, it
 //! searches on for the next valid record header; abandoned extents may then appear, so the caller verifies
@@ -9,8 +9,9 @@ use super::{
     block::Block,
     block_path,
     format::{
-        BlockHeader, ExtentKind, FOOTER_ENTRY_BYTES, FooterEntry, PAGE, RECORD_ALIGNMENT, RecordHeader, RecordKind,
-        Trailer, decode_footer, decode_record_header, decode_trailer, record_head_bytes,
+        BlockHeader, CHUNK_DATA_BYTES, ExtentKind, FOOTER_ENTRY_BYTES, FooterEntry, PAGE, RECORD_ALIGNMENT,
+        RecordHeader, RecordKind, Trailer, decode_chunk, decode_footer, decode_record_header, decode_trailer,
+        record_head_bytes, stored_bytes,
     },
 };
 use crate::{
@@ -22,6 +23,10 @@ use std::{io, sync::Arc};
 /// A step from header to header reads this much, a search reads more at once.
 const STEP_BYTES: u64 = 32 << 10;
 const SEARCH_BYTES: u64 = 1 << 20;
+/// Who reads the values, too, reads this much at once, unless extents are longer than
+const BURST_BYTES: u64 = 1 << 20;
+/// this: then what is dead is passed over.
+const BURST_EXTENT_BYTES_MAX: u64 = 256 << 10;
 
 /// A record found in a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +52,24 @@ pub struct BlockScan {
     end: u64,
     /// A record, or zeros, must stand at `position`.
     expected: bool,
+    in_bursts: bool,
+    step_bytes: u64,
     window: AlignedBuffer,
     window_start: u64,
 }
 
 impl LargeSpace {
+    /// The same as [`LargeSpace::scan_block`] for who reads most values on the way: with fewer, longer reads.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::scan_block`].
+    pub fn scan_in_bursts(&self, number: u64) -> Result<BlockScan> {
+        let mut scan = self.scan_block(number)?;
+        scan.in_bursts = true;
+        scan.step_bytes = BURST_BYTES;
+        Ok(scan)
+    }
+
     /// Walks the records of a block. A block still being written is walked without a footer.
     ///
     /// # Errors
@@ -91,6 +109,8 @@ impl LargeSpace {
             footer: footer.map(Vec::into_iter),
             block,
             expected: true,
+            in_bursts: false,
+            step_bytes: STEP_BYTES,
             window: AlignedBuffer::new(),
             window_start: 0,
         })
@@ -145,11 +165,44 @@ impl BlockScan {
     /// The valid record header at `offset`, if there is one.
     fn header_at(&mut self, offset: u64) -> io::Result<Option<RecordHeader>> {
         let place = self.space.place(self.block.number, offset);
-        let Some(head_bytes) = record_head_bytes(self.bytes_at(offset, RECORD_ALIGNMENT, STEP_BYTES)?) else {
+        let step_bytes = self.step_bytes;
+        let Some(head_bytes) = record_head_bytes(self.bytes_at(offset, RECORD_ALIGNMENT, step_bytes)?) else {
             return Ok(None);
         };
-        let bytes = self.bytes_at(offset, head_bytes as u64, STEP_BYTES)?;
+        let bytes = self.bytes_at(offset, head_bytes as u64, step_bytes)?;
         Ok(decode_record_header(bytes, place))
+    }
+
+    /// The value of a record that was just found, verified. It is held in RAM whole.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors. The walk can go on after either.
+    pub fn value(&mut self, found: &ScannedExtent) -> Result<Vec<u8>> {
+        let number = self.block.number;
+        let failed = |error: io::Error| Error::io(format!("reading {}", block_path(number).display()), &error);
+        let corrupt = |what: &str| {
+            let path = block_path(number);
+            Error::corruption(format!("{} at offset {}", path.display(), found.offset), what)
+        };
+        let seed = self.space.place(number, found.offset).chunk_seed();
+        let step_bytes = self.step_bytes;
+        let bytes = self
+            .bytes_at(found.offset, found.extent_bytes, step_bytes)
+            .map_err(failed)?;
+        let stored = usize::try_from(found.extent_bytes)
+            .ok()
+            .and_then(|extent_bytes| bytes.get(..extent_bytes))
+            .and_then(|extent| {
+                let stored = usize::try_from(stored_bytes(found.header.length)).ok()?;
+                extent.get(extent.len().checked_sub(stored)?..)
+            })
+            .ok_or_else(|| corrupt("the block ends before the value does"))?;
+        let mut value = Vec::with_capacity(stored.len());
+        for (index, chunk) in (0..).zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
+            let data = decode_chunk(chunk, seed, index);
+            value.extend_from_slice(data.ok_or_else(|| corrupt("a chunk of the value does not match its checksum"))?);
+        }
+        Ok(value)
     }
 
     fn corrupt(&self, offset: u64) -> Error {
@@ -165,11 +218,8 @@ impl BlockScan {
         while self.position < self.end {
             let offset = self.position;
             let expected = std::mem::take(&mut self.expected);
-            let in_view = self.bytes_at(
-                offset,
-                RECORD_ALIGNMENT,
-                if expected { STEP_BYTES } else { SEARCH_BYTES },
-            )?;
+            let read_bytes = if expected { self.step_bytes } else { SEARCH_BYTES };
+            let in_view = self.bytes_at(offset, RECORD_ALIGNMENT, read_bytes)?;
             let zero = in_view.iter().take(RECORD_ALIGNMENT as usize).all(|&byte| byte == 0);
             if !zero && let Some(header) = self.header_at(offset)? {
                 let (alignment, version) = match header.kind {
@@ -203,6 +253,10 @@ impl BlockScan {
             let Some(entry) = self.footer.as_mut().and_then(Iterator::next) else {
                 return Ok(None);
             };
+            if self.in_bursts {
+                let is_long = entry.kind == ExtentKind::Put && entry.extent_bytes > BURST_EXTENT_BYTES_MAX;
+                self.step_bytes = if is_long { STEP_BYTES } else { BURST_BYTES };
+            }
             match entry.kind {
                 ExtentKind::Put if entry.version == 0 => {}
                 ExtentKind::Put => {

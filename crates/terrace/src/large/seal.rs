@@ -13,6 +13,7 @@ use super::{
     block_path,
     format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
     meta::{BlockState, MetaBlock},
+    room::Origin,
 };
 use crate::{
     Error, Result, Tier,
@@ -44,7 +45,8 @@ impl LargeSpace {
         if self.space.options.read_only {
             return Ok(());
         }
-        let open: Vec<Arc<Block>> = self.space.shared.lock().take().into_iter().collect();
+        let shared = self.space.shared.iter();
+        let open: Vec<Arc<Block>> = shared.filter_map(|block| block.lock().take()).collect();
         let idle = std::mem::take(&mut *self.space.idle.lock());
         for block in open.into_iter().chain(idle) {
             block.close();
@@ -101,6 +103,7 @@ impl LargeSpace {
         }
         self.space.handles.remove(&number);
         self.space.remove_file(number)?;
+        self.space.forget(&block);
         self.space.change_meta(|meta| {
             meta.blocks.remove(&number);
         })?;
@@ -110,7 +113,7 @@ impl LargeSpace {
 
 impl Space {
     /// Makes a block: header and name durable, listed in LargeMeta.
-    pub(super) fn create_block(&self) -> Result<Arc<Block>> {
+    pub(super) fn create_block(&self, origin: Origin) -> Result<Arc<Block>> {
         let number = {
             let mut table = self.table.lock();
             let number = table.next_block;
@@ -122,6 +125,9 @@ impl Space {
             store_id: self.options.store_id,
             block: number,
         };
+        self.room
+            .take(PAGE, origin)
+            .map_err(|error| Error::io_on(Tier::Large, format!("making {}", path.display()), &error))?;
         let made = (|| {
             let file = self
                 .disk
@@ -151,7 +157,7 @@ impl Space {
         match listed {
             Ok(file) => {
                 self.counters.overhead_bytes.fetch_add(PAGE, Ordering::Relaxed);
-                let block = Arc::new(Block::open(number, file));
+                let block = Arc::new(Block::open(number, file, Arc::clone(&self.room)));
                 self.blocks.write().insert(number, Arc::clone(&block));
                 Ok(block)
             }
@@ -160,6 +166,7 @@ impl Space {
                 // dead block at the next open, a listed one that is gone would look like a loss.
                 if matches!(error, Error::OutOfSpace { .. }) {
                     let _ = self.disk.remove(&path);
+                    self.room.give_back(PAGE);
                 }
                 Err(error)
             }
@@ -176,7 +183,7 @@ impl Space {
             if matches!(sealed, Err(Error::OutOfSpace { .. })) {
                 if block.has_nothing_live() {
                     // Deleting it makes room, and it needs no footer for that.
-                    *block.writing.lock() = None;
+                    self.rest(&block, None);
                 } else {
                     self.full.lock().push(block);
                 }
@@ -208,10 +215,16 @@ impl Space {
         };
         let footer = encode_footer(header, tail, &entries);
         let bytes = tail + footer.len() as u64;
+        let allocated_bytes = block.allocated_bytes();
+        // Beyond the limit, if need be: a block without a footer is worse.
+        self.room.note(bytes.saturating_sub(allocated_bytes));
         let context = || format!("sealing {}", block_path(block.number).display());
         file.write_all_at(&footer, tail)
             .and_then(|()| file.set_len(bytes))
-            .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
+            .map_err(|error| {
+                self.room.give_back(bytes.saturating_sub(allocated_bytes));
+                Error::io_on(Tier::Large, context(), &error)
+            })?;
         let synced = unless(Mutation::BlockSeal, || {
             block.group.wait(&[block.group.mark()], Some(&file))
         });
@@ -226,9 +239,25 @@ impl Space {
             };
             meta.blocks.insert(block.number, sealed);
         })?;
-        *block.writing.lock() = None;
+        self.room.give_back(allocated_bytes.saturating_sub(bytes));
+        self.rest(block, Some(bytes));
         tracing::debug!(block = block.number, "sealed a block");
         Ok(())
+    }
+
+    /// Nobody writes the block any more, and its file has so many bytes: all it has taken, if none are given.
+    fn rest(&self, block: &Block, bytes: Option<u64>) {
+        let bytes = bytes.unwrap_or_else(|| block.allocated_bytes());
+        block.rest_bytes.store(bytes, Ordering::Release);
+        self.totals.rest_bytes.fetch_add(bytes, Ordering::AcqRel);
+        *block.writing.lock() = None;
+    }
+
+    /// The file of a dead block is gone.
+    fn forget(&self, block: &Block) {
+        let bytes = block.rest_bytes.load(Ordering::Acquire);
+        self.room.give_back(bytes);
+        self.totals.forget(bytes, block.padding_bytes.load(Ordering::Acquire));
     }
 
     /// Takes back a block that was made and never used.
@@ -238,8 +267,9 @@ impl Space {
                 listed.state = BlockState::Drained(0);
             }
         })?;
-        self.blocks.write().remove(&number);
+        let removed = self.blocks.write().remove(&number);
         self.remove_file(number)?;
+        self.room.give_back(removed.map_or(0, |block| block.allocated_bytes()));
         self.change_meta(|meta| {
             meta.blocks.remove(&number);
         })

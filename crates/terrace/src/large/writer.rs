@@ -13,6 +13,7 @@ use super::{
     block::Block,
     extent::{ExtentWriter, out_of_space, with_writing},
     format::{ChunkEncoder, PAGE, RecordKind, encode_record_header, extent_bytes, stored_bytes},
+    room::Origin,
 };
 use crate::{ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX, io::AlignedBuffer};
 use std::{
@@ -175,13 +176,13 @@ impl LargeWriter {
 
     fn place_known(&mut self, length: u64) -> Result<()> {
         let bytes = extent_bytes(self.key.len(), self.attributes.len(), length);
-        let (block, offset) = self.space.reserve(bytes)?;
+        let (block, offset) = self.space.reserve(bytes, Origin::User)?;
         self.start_extent(block, offset, Some((bytes, length)))
     }
 
     fn place_unknown(&mut self) -> Result<()> {
         self.space.check_writable()?;
-        let block = self.space.take_exclusive(SPOOL_BYTES_MAX as u64)?;
+        let block = self.space.take_exclusive(SPOOL_BYTES_MAX as u64, Origin::User)?;
         let offset = with_writing(&block, |writing| Ok(writing.tail)).unwrap_or(PAGE);
         self.start_extent(block, offset, None)
     }
@@ -233,7 +234,7 @@ impl LargeWriter {
             // Room for all of it before any of it is written, checksums and padding included.
             let end = extent.offset + extent.bytes() + stored_bytes(data.len() as u64) + 2 * PAGE;
             let allocated = with_writing(block, |writing| {
-                writing.allocate(end.next_multiple_of(PAGE), split_bytes)
+                writing.allocate(end.next_multiple_of(PAGE), split_bytes, Origin::User)
             });
             allocated.map_err(|error| out_of_space(block, &error))?;
         }

@@ -77,6 +77,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
             store_id: manifest.store_id,
             split_threshold_bytes: options.split_threshold_bytes,
             direct_io: options.direct_io,
+            capacity_bytes: None,
             read_only: false,
         },
     )?;

@@ -37,7 +37,7 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
         body: Body::DeleteRange { end: &end },
     };
     let records = [(key_hash(&start), record)];
-    let seq = engine.log.commit(Committer::User, &records, 0, || Ok(()))?;
+    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
     drop(admission);
     if durability == Durability::Sync {
         unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;

@@ -44,8 +44,22 @@ const WAIT_STEP: Duration = Duration::from_millis(20);
 pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
+    /// Who gives space back, by deletes, drops and the moves of cleaning. Waits as well, but may use one of the reserved
+    /// segments: else nobody could end the state of two full tiers.
+    Freeing,
     /// Recycling: uses the reserved segments and never waits for itself.
     Recycler,
+}
+
+impl Committer {
+    /// Free segments it leaves to others.
+    const fn keeps_free(self) -> u32 {
+        match self {
+            Self::User => RESERVED_SEGMENTS,
+            Self::Freeing => 1,
+            Self::Recycler => 0,
+        }
+    }
 }
 
 /// The log's tail, frames in memory, and the threads' meeting points.
@@ -90,6 +104,8 @@ struct Tail {
     next_seq: u64,
     /// A segment made ready ahead of need.
     spare: Option<(u32, u64)>,
+    /// Who may write into the segment while there are no more free ones than reserved: who may take that many.
+    keeps_free: u32,
 }
 
 impl CommitLog {
@@ -128,6 +144,7 @@ impl CommitLog {
                 open: None,
                 next_seq: last_seq + 1,
                 spare: None,
+                keeps_free: RESERVED_SEGMENTS,
             }),
             segments,
             writer: FrameWriter::starting_at(last_seq, large_sync),
@@ -179,7 +196,7 @@ impl CommitLog {
                 "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
             )));
         }
-        if who == Committer::User {
+        if who != Committer::Recycler {
             self.wait_for_applier()?;
         }
         let mut patience = Patience::new(&self.segments);
@@ -192,9 +209,9 @@ impl CommitLog {
             decide()?;
             match self.frame_with_room(&mut tail, bytes, who) {
                 Ok(frame) => break (tail, frame),
-                Err(Error::OutOfSpace { .. }) if who == Committer::User => {
+                Err(Error::OutOfSpace { .. }) if who != Committer::Recycler => {
                     drop(tail);
-                    self.wait_for_segment(&mut patience)?;
+                    self.wait_for_segment(who, &mut patience)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -248,18 +265,18 @@ impl CommitLog {
     }
 
     /// Waits until recycling has freed a segment that a caller may have.
-    fn wait_for_segment(&self, patience: &mut Patience) -> Result<()> {
+    fn wait_for_segment(&self, who: Committer, patience: &mut Patience) -> Result<()> {
         let stopped = || self.is_closing() || self.writer.failure().is_some();
         // Recycling only takes what is written.
         self.wake_flusher();
         let mut progress = self.progress.lock();
-        while self.segments.available() <= RESERVED_SEGMENTS && !stopped() {
+        while self.segments.available() <= who.keeps_free() && !stopped() {
             if patience.is_over(&self.segments) {
                 self.segments.retry_device();
                 return Err(Error::OutOfSpace {
                     tier: Tier::Flash,
                     reason: format!(
-                        "the flash log has no free segment among {} and recycling cannot free one (large tier full, or an old snapshot holds them)",
+                        "the flash log has no free segment among {} (flash_capacity_bytes) and recycling cannot free one (large tier full, see large_capacity_bytes, or an old snapshot holds them)",
                         self.segments.created()
                     ),
                 });
@@ -270,6 +287,12 @@ impl CommitLog {
     }
 
     fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize, who: Committer) -> Result<Arc<Frame>> {
+        // What was taken out of the reserve is for those whom the reserve is for.
+        if who.keeps_free() > tail.keeps_free && self.segments.available() <= who.keeps_free() {
+            let reason = "the rest of the log is reserved for making room".to_owned();
+            let tier = Tier::Flash;
+            return Err(Error::OutOfSpace { tier, reason });
+        }
         if let Some((frame, _)) = &tail.open {
             let fits =
                 frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
@@ -300,10 +323,13 @@ impl CommitLog {
 
     fn next_segment(&self, tail: &mut MutexGuard<'_, Tail>, who: Committer) -> Result<()> {
         let next = match tail.spare.take() {
-            Some(spare) => spare,
+            Some(spare) => {
+                tail.keeps_free = RESERVED_SEGMENTS;
+                spare
+            }
             None => {
-                let keep_free = if who == Committer::User { RESERVED_SEGMENTS } else { 0 };
-                let segment = self.segments.take(tail.next_seq, keep_free)?;
+                let segment = self.segments.take(tail.next_seq, who.keeps_free())?;
+                tail.keeps_free = self.segments.available().min(RESERVED_SEGMENTS);
                 (segment.number, segment.generation())
             }
         };

@@ -13,6 +13,7 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
+mod fallback;
 pub mod index_full;
 pub mod log;
 pub mod overlay;
@@ -79,11 +80,15 @@ fn put_stored(
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
-    if value.len() as u64 >= engine.options.size_threshold_bytes {
+    let bytes = value.len() as u64;
+    if bytes >= engine.options.size_threshold_bytes {
+        engine.cleaning.hold_back(engine, bytes);
         // Who waits for the device anyway writes for himself.
         let behind = durability == Durability::Buffered;
-        let pending = PendingLarge::write(engine, key, attributes, value, behind)?;
-        return commit_large(engine, key, attributes, pending, condition, durability);
+        match PendingLarge::write(engine, key, attributes, value, behind) {
+            Ok(pending) => return commit_large(engine, key, attributes, pending, condition, durability),
+            Err(error) => fallback::to_flash(engine, error, bytes, 0)?,
+        }
     }
     let body = small_body(engine, value);
     let record = Record {
@@ -159,7 +164,11 @@ fn commit_one(
     let hash = key_hash(record.key);
     let precheck = Precheck::new(engine, record.key, condition)?;
     let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
-    let seq = engine.log.commit(Committer::User, &[(hash, record)], large_turn, || {
+    let who = match record.body {
+        Body::Delete => Committer::Freeing,
+        _ => Committer::User,
+    };
+    let seq = engine.log.commit(who, &[(hash, record)], large_turn, || {
         precheck.decide(engine, record.key, hash)
     })?;
     engine
@@ -193,11 +202,18 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     for (position, operation) in batch.operations.iter().enumerate() {
         last.insert(&operation.key, position);
     }
-    let mut placed = Vec::with_capacity(last.len());
-    for (position, operation) in batch.operations.iter().enumerate() {
-        if last[&operation.key[..]] == position {
-            placed.push(place(engine, operation)?);
-        }
+    let counted = batch.operations.iter().enumerate();
+    let counted = counted.filter(|(position, operation)| last[&operation.key[..]] == *position);
+    let operations: Vec<&Operation> = counted.map(|(_, operation)| operation).collect();
+    let lengths = operations.iter().map(|operation| operation.change.value_bytes());
+    let (large, small): (Vec<u64>, Vec<u64>) = lengths.partition(|bytes| *bytes >= engine.options.size_threshold_bytes);
+    if !large.is_empty() {
+        engine.cleaning.hold_back(engine, large.iter().sum());
+    }
+    let mut small_bytes: u64 = small.iter().sum();
+    let mut placed = Vec::with_capacity(operations.len());
+    for operation in operations {
+        placed.push(place(engine, operation, &mut small_bytes)?);
     }
     for pending in placed.iter_mut().filter_map(|placed| placed.pending.as_mut()) {
         pending.prepare(durability)?;
@@ -212,7 +228,8 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     Ok(version)
 }
 
-fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>> {
+/// `small_bytes` are those of values that go to the log with the batch.
+fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64) -> Result<Placed<'a>> {
     let (value, attributes) = match &operation.change {
         Change::Put {
             value,
@@ -229,7 +246,13 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
         check_length(value.len() as u64)?;
         if value.len() as u64 >= engine.options.size_threshold_bytes {
             // Even if the batch is to be durable, its values are written while the next ones are copied.
-            pending = Some(PendingLarge::write(engine, &operation.key, &attributes, value, true)?);
+            match PendingLarge::write(engine, &operation.key, &attributes, value, true) {
+                Ok(written) => pending = Some(written),
+                Err(error) => {
+                    fallback::to_flash(engine, error, value.len() as u64, *small_bytes)?;
+                    *small_bytes += value.len() as u64;
+                }
+            }
         }
     }
     Ok(Placed {
@@ -285,15 +308,23 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
             .iter()
             .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
     };
+    let only_deletes = placed
+        .iter()
+        .all(|placed| matches!(placed.operation.change, Change::Delete));
+    let who = if only_deletes {
+        Committer::Freeing
+    } else {
+        Committer::User
+    };
     let seq = if active(Mutation::BatchInOneCommit) {
         let each = records.iter().enumerate().map(|(at, record)| {
             let decide_once = || if at == 0 { decide() } else { Ok(()) };
             let record = std::slice::from_ref(record);
-            engine.log.commit(Committer::User, record, large_turn, decide_once)
+            engine.log.commit(who, record, large_turn, decide_once)
         });
         each.collect::<Result<Vec<_>>>()?.pop().unwrap_or(0)
     } else {
-        engine.log.commit(Committer::User, &records, large_turn, decide)?
+        engine.log.commit(who, &records, large_turn, decide)?
     };
     engine
         .metrics

@@ -1,6 +1,6 @@
 //! Values on their way to the large space, and the stream a caller writes one object through.
 
-use super::{check_key, check_length, commit_large, put_stored};
+use super::{check_key, check_length, commit_large, fallback, put_stored};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     engine::Engine,
@@ -176,6 +176,8 @@ pub struct ValueWriter {
 enum Stage {
     /// May yet be a small value.
     Buffered(Vec<u8>),
+    /// A large value for which the large tier has no room: it goes to the log, if it has none in the end either.
+    Instead(Vec<u8>),
     Large(LargeWriter),
     /// A write failed; there is nothing to finish.
     Failed,
@@ -207,8 +209,15 @@ impl ValueWriter {
         let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
             Some(length) if length >= engine.options.size_threshold_bytes => {
+                engine.cleaning.hold_back(&engine, length);
                 let ticket = engine.log.committed_seq() + 1;
-                Stage::Large(engine.large_result(engine.large.writer(key, &attributes, Some(length), ticket))?)
+                match engine.large_result(engine.large.writer(key, &attributes, Some(length), ticket)) {
+                    Ok(writer) => Stage::Large(writer),
+                    Err(error) => {
+                        fallback::to_flash(&engine, error, length, 0)?;
+                        Stage::Instead(Vec::new())
+                    }
+                }
             }
             _ => Stage::Buffered(Vec::new()),
         };
@@ -250,7 +259,12 @@ impl ValueWriter {
                 buffer.extend_from_slice(data);
                 Ok(())
             }
+            Stage::Instead(buffer) => {
+                buffer.extend_from_slice(data);
+                Ok(())
+            }
             Stage::Buffered(buffer) => {
+                self.engine.cleaning.hold_back(&self.engine, self.length);
                 let ticket = self.engine.log.committed_seq() + 1;
                 let mut writer = self.engine.large.writer(&self.key, &self.attributes, None, ticket)?;
                 writer.write(buffer)?;
@@ -287,7 +301,9 @@ impl ValueWriter {
         } = &self.options.put;
         let attributes = &self.attributes[..];
         match self.stage {
-            Stage::Buffered(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
+            Stage::Buffered(value) | Stage::Instead(value) => {
+                put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability)
+            }
             Stage::Large(writer) => {
                 let writer = match durability {
                     Durability::Sync => writer,

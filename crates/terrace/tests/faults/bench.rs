@@ -2,8 +2,13 @@
 
 use crate::common::copy_directory;
 pub use crate::common::{bytes, files};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
-use terrace::{Durability, Options, PutOptions, Result, Store, io::SimDisk};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use terrace::{Durability, Options, PutOptions, Result, Stats, Store, io::SimDisk};
 
 pub const BUFFERED: PutOptions = PutOptions {
     attributes: terrace::Attributes::new(),
@@ -50,6 +55,9 @@ impl Bench {
             split_threshold_bytes: 64 << 10,
             memtable_bytes: 1 << 20,
             overlay_bytes: 1 << 20,
+            // Blocks stay where they are, but where a test says otherwise: others damage what they find.
+            space_amplification_percent: 1_000_000,
+            space_amplification_max_percent: 2_000_000,
             cache_bytes: 0,
             flash_disk: Some(Arc::new(self.flash.clone())),
             large_disk: Some(Arc::new(self.large.clone())),
@@ -59,6 +67,33 @@ impl Bench {
 
     pub fn open(&self) -> Result<Store> {
         Store::open(self.options())
+    }
+
+    /// Bytes of the block files.
+    pub fn block_bytes(&self) -> u64 {
+        let length = |block: &String| self.large.read_file(block).map_or(0, |content| content.len() as u64);
+        self.blocks().iter().map(length).sum()
+    }
+
+    /// The block files.
+    pub fn blocks(&self) -> Vec<String> {
+        let files = self.large.files().into_iter();
+        let mut blocks: Vec<String> = files.filter(|file| file.ends_with(".blk")).collect();
+        blocks.sort();
+        blocks
+    }
+}
+
+/// Waits for something that the background does.
+pub fn eventually(what: &str, store: &Store, holds: impl Fn(&Stats) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds(&store.stats()) {
+        assert!(
+            Instant::now() < deadline,
+            "{what} does not come about: {:#?}",
+            store.stats()
+        );
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

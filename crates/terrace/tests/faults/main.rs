@@ -4,6 +4,7 @@
 
 mod bench;
 mod checkpoint;
+mod clean;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;

@@ -1,8 +1,11 @@
 //! Full devices.
 
-use crate::bench::{BUFFERED, Bench, Values, assert_all, bytes};
-use std::time::{Duration, Instant};
-use terrace::{Error, Store, Tier};
+use crate::bench::{BUFFERED, Bench, Values, assert_all, bytes, eventually};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
+use terrace::{Batch, Durability, Error, HomeKind, Options, Store, Tier, WriterOptions};
 
 /// Puts objects until a tier is full; returns that tier.
 fn fill_up(store: &Store, values: &mut Values, length: usize) -> Tier {
@@ -104,4 +107,139 @@ fn a_flash_device_smaller_than_the_log_may_be_is_recycled_within_its_size() {
     let store = bench.open().unwrap();
     assert_all(&store, &values);
     assert!(store.verify().unwrap().errors.is_empty());
+}
+
+fn limited(bench: &Bench, large_capacity_bytes: u64) -> Options {
+    Options {
+        large_capacity_bytes: Some(large_capacity_bytes),
+        space_amplification_percent: 130,
+        space_amplification_max_percent: 150,
+        ..bench.options()
+    }
+}
+
+#[test]
+fn the_large_tiers_capacity_is_obeyed_and_flash_helps_out_while_it_has_room() {
+    const CAPACITY: u64 = 1 << 20;
+    let bench = Bench::new(4);
+    let store = Store::open(limited(&bench, CAPACITY)).unwrap();
+    let mut values = Values::new();
+    let mut refused = None;
+    for n in 0..1_000_u64 {
+        let (key, value) = (format!("{n:05}"), bytes(n, 20_000));
+        match store.put_with(&key, &value, &BUFFERED) {
+            Ok(_) => values.entry(key).or_default().push(value),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+        assert!(bench.block_bytes() <= CAPACITY, "{n}");
+    }
+    let refused = refused.expect("there is no end of room");
+    assert!(
+        matches!(refused, Error::OutOfSpace { tier: Tier::Large, .. }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("large_capacity_bytes"), "{refused}");
+    let stats = store.stats();
+    assert!(stats.large.allocated_bytes > CAPACITY * 6 / 10, "{stats:#?}");
+    let instead = stats.large.fallback_values;
+    assert!(
+        instead > 5 && stats.large.fallback_bytes == instead * 20_000,
+        "{stats:#?}"
+    );
+    let home = |key: &str| store.head(key).unwrap().unwrap().home;
+    let on_flash = values.keys().filter(|key| home(key) == HomeKind::Flash).count();
+    assert!(on_flash > 0);
+    assert_all(&store, &values);
+    // Half of what is in blocks goes, one here and one there: cleaning makes room of it.
+    let doomed: Vec<String> = values.keys().step_by(2).cloned().collect();
+    for key in doomed {
+        store.delete(&key).unwrap();
+        values.remove(&key);
+    }
+    for n in 0..10 {
+        resumes(&store, &mut values, &format!("again {n}"), 20_000);
+        assert!(bench.block_bytes() <= CAPACITY);
+    }
+    eventually("cleaning", &store, |stats| stats.large.blocks_cleaned > 0);
+    assert_all(&store, &values);
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(limited(&bench, CAPACITY)).unwrap();
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+#[test]
+fn batches_and_streams_of_known_length_fall_back_and_what_is_too_long_does_not() {
+    let bench = Bench::new(5);
+    let store = Store::open(limited(&bench, 512 << 10)).unwrap();
+    let mut values = Values::new();
+    let mut n = 0;
+    while store.stats().large.fallback_values == 0 {
+        n += 1;
+        let (key, value) = (format!("{n:05}"), bytes(n, 20_000));
+        store.put(&key, &value).unwrap();
+        values.entry(key).or_default().push(value);
+    }
+    let known = |length: u64| WriterOptions {
+        length: Some(length),
+        ..WriterOptions::default()
+    };
+    let value = bytes(1, 40_000);
+    let mut writer = store.writer("stream", known(40_000)).unwrap();
+    writer.write_all(&value).unwrap();
+    writer.finish().unwrap();
+    values.insert("stream".to_owned(), vec![value]);
+    let mut batch = Batch::new();
+    for (key, length) in [("large in a batch", 30_000), ("small in a batch", 300)] {
+        batch.put(key, bytes(2, length));
+        values.insert(key.to_owned(), vec![bytes(2, length)]);
+    }
+    store.write(batch, Durability::Sync).unwrap();
+    assert_eq!(store.head("stream").unwrap().unwrap().home, HomeKind::Flash);
+    assert_eq!(store.head("large in a batch").unwrap().unwrap().home, HomeKind::Flash);
+    // Longer than a quarter of a segment.
+    let refused = store.put("too long", bytes(3, 70_000));
+    assert!(
+        matches!(refused, Err(Error::OutOfSpace { tier: Tier::Large, .. })),
+        "{refused:?}"
+    );
+    assert!(store.writer("too long", known(70_000)).is_err());
+    assert_all(&store, &values);
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(limited(&bench, 512 << 10)).unwrap();
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+#[test]
+fn with_both_tiers_full_reads_and_deletes_go_on_and_room_given_back_is_used_again() {
+    let bench = Bench::new(6);
+    let store = Store::open(limited(&bench, 512 << 10)).unwrap();
+    let mut values = Values::new();
+    assert_eq!(fill_up(&store, &mut values, 4_000), Tier::Flash);
+    let refused = store.put("one more", bytes(1, 4_000)).unwrap_err();
+    assert!(refused.to_string().contains("flash_capacity_bytes"), "{refused}");
+    assert_all(&store, &values);
+    let start = Instant::now();
+    let doomed: Vec<String> = values.keys().step_by(2).take(100).cloned().collect();
+    for key in doomed {
+        store.delete(&key).unwrap();
+        values.remove(&key);
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "deletes took {:?}",
+        start.elapsed()
+    );
+    for n in 0..20 {
+        resumes(&store, &mut values, &format!("again {n}"), 4_000);
+    }
+    assert!(bench.block_bytes() <= 512 << 10);
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

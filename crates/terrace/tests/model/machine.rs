@@ -43,7 +43,11 @@ impl Machine {
             let now_ms = Arc::clone(&now_ms);
             Clock::new(move || UNIX_EPOCH + Duration::from_millis(now_ms.load(Ordering::SeqCst)))
         };
+        // Often enough that blocks are cleaned all the time; now and then never, so that blocks die as a whole.
+        let space = [(105, 115), (130, 150), (1_000_000, 2_000_000)][rng.random_range(0..3)];
         let options = Options {
+            space_amplification_percent: space.0,
+            space_amplification_max_percent: space.1,
             clock,
             sweep_interval: Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]),
             segment_bytes: 256 << 10,

@@ -1,6 +1,6 @@
 //! Random histories against a model, with power cuts at any moment, on simulated disks.
 //!
-//! Small options make recycling, destaging, index flushes and block deletion happen all the time. After each cut the store
+//! Small options make recycling, destaging, index flushes, cleaning and block deletion happen all the time. After each cut the store
 //! must hold a state it had: every commit up to some moment and none after it, that moment being no earlier than the last
 //! acknowledged durable commit. Then the history goes on.
 //!
@@ -44,6 +44,8 @@ struct Tally {
     checkpoints_used: u64,
     /// Block numbers given out, less the blocks there are in the end.
     blocks_deleted: u64,
+    blocks_cleaned: u64,
+    cleaned_bytes: u64,
 }
 
 impl Tally {
@@ -61,6 +63,11 @@ impl Tally {
         let checkpoint = stats.flash_index.checkpoint;
         self.checkpoints_taken += checkpoint.taken;
         self.checkpoints_used += u64::from(checkpoint.filled_from == Some(FilledFrom::Checkpoint));
+        self.blocks_cleaned += stats.large.blocks_cleaned;
+        self.cleaned_bytes += stats.written.large_cleaned_bytes;
+        // Without power no block can be read.
+        let set_aside = stats.large.blocks_set_aside;
+        assert!(cut || set_aside == 0, "nothing is damaged, and no account is wrong");
     }
 
     /// Counts the blocks a store had.
@@ -84,6 +91,8 @@ impl Tally {
             self.checkpoints_taken,
             self.checkpoints_used,
             self.blocks_deleted,
+            self.blocks_cleaned,
+            self.cleaned_bytes,
         ];
         assert!(
             self.commits < 5_000 || counts.iter().all(|&count| count > 0),

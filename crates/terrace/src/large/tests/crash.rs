@@ -61,7 +61,7 @@ impl History {
                     version: round,
                 })
                 .collect();
-            let destaged = space.write_batch(&items)?;
+            let destaged = space.write_batch(&items, Origin::Recycling)?;
             space.sync_all(&destaged)?;
             for (value, found) in small.iter().zip(&destaged) {
                 self.durable.push((b"small".to_vec(), value.clone(), *found));

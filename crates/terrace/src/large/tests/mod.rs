@@ -22,6 +22,7 @@ pub(super) fn options(split_threshold_bytes: u64) -> LargeOptions {
         split_threshold_bytes,
         direct_io: true,
         read_only: false,
+        capacity_bytes: None,
     }
 }
 

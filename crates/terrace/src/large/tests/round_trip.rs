@@ -188,7 +188,7 @@ fn destaged_values_are_packed() {
         })
         .collect();
     let before = disk.shared.writes.load(Ordering::SeqCst);
-    let found = space.write_batch(&items).unwrap();
+    let found = space.write_batch(&items, Origin::Recycling).unwrap();
     space.sync_all(&found).unwrap();
     assert!(disk.shared.writes.load(Ordering::SeqCst) - before < 30);
     let user: usize = values.iter().map(Vec::len).sum();

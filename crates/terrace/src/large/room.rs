@@ -1,0 +1,143 @@
+//! What the block files take of the device, against what they may take.
+//!
+//! Invariants:
+//! - Room is taken before a file grows and given back after it has shrunk or is gone, so what is counted is never less than
+//!   what is there. Footers are the exception: a block that is full must be sealed, so their pages are only noted.
+//! - A part of the limit is kept back for cleaning, which needs room to make room.
+//!
+//! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken then.
+
+use std::{
+    io,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Who writes into the space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A caller's large value.
+    User,
+    /// Recycling, which makes room on flash.
+    Recycling,
+    /// Cleaning, which makes room here.
+    Cleaning,
+}
+
+impl Origin {
+    /// Which of the open blocks takes it: what is moved has lived for long and goes on living, so it is kept apart from what
+    /// is new.
+    pub(super) const fn stream(self) -> usize {
+        match self {
+            Self::User => 0,
+            Self::Recycling | Self::Cleaning => 1,
+        }
+    }
+}
+
+/// How many blocks take extents of known size at a time; see [`Origin::stream`].
+pub(super) const STREAMS: usize = 2;
+
+/// The count, and the limit.
+#[derive(Debug)]
+pub(super) struct Room {
+    used_bytes: AtomicU64,
+    limit_bytes: Option<u64>,
+    /// Of the limit, for cleaning alone.
+    kept_back_bytes: u64,
+}
+
+impl Room {
+    /// Room for blocks that take `used_bytes` so far and are sealed at `split_bytes`.
+    pub fn new(used_bytes: u64, limit_bytes: Option<u64>, split_bytes: u64) -> Self {
+        Self {
+            used_bytes: AtomicU64::new(used_bytes),
+            limit_bytes,
+            // What cleaning has open and what it begins next; it gets the rest back as it goes on.
+            kept_back_bytes: limit_bytes.map_or(0, |limit| (2 * split_bytes).min(limit / 4)),
+        }
+    }
+
+    /// Takes room for a file to grow by.
+    ///
+    /// # Errors
+    /// `StorageFull` beyond the limit.
+    pub fn take(&self, bytes: u64, origin: Origin) -> io::Result<()> {
+        let limit = self.limit_for(origin);
+        let taken = self
+            .used_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes)
+                    .filter(|sum| limit.is_none_or(|limit| *sum <= limit))
+            });
+        taken.map(|_| ()).map_err(|used| {
+            let limit = self.limit_bytes.unwrap_or_default();
+            io::Error::new(
+                io::ErrorKind::StorageFull,
+                format!(
+                    "{bytes} bytes more are needed, blocks have {used} of the {limit} that they may have \
+                     (large_capacity_bytes), and the rest is kept for cleaning"
+                ),
+            )
+        })
+    }
+
+    /// Notes that a file has grown, whatever the limit says.
+    pub fn note(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// A file has shrunk, or is gone.
+    pub fn give_back(&self, bytes: u64) {
+        super::block::subtract(&self.used_bytes, bytes);
+    }
+
+    /// Bytes of all block files.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a limit, and callers cannot have so many bytes more.
+    pub fn lacks(&self, bytes: u64) -> bool {
+        let limit = self.limit_for(Origin::User);
+        limit.is_some_and(|limit| self.used_bytes().saturating_add(bytes) > limit)
+    }
+
+    fn limit_for(&self, origin: Origin) -> Option<u64> {
+        let kept = match origin {
+            // The last quarter is for footers and LargeMeta.
+            Origin::Cleaning => self.kept_back_bytes / 4,
+            Origin::User | Origin::Recycling => self.kept_back_bytes,
+        };
+        self.limit_bytes.map(|limit| limit - kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn callers_leave_cleaning_what_is_kept_back() {
+        let room = Room::new(500, Some(1_000), 100);
+        room.take(300, Origin::User).unwrap();
+        let refused = room.take(1, Origin::Recycling).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        assert!(refused.to_string().contains("large_capacity_bytes"), "{refused}");
+        assert!(room.lacks(1) && !room.lacks(0));
+        room.take(150, Origin::Cleaning).unwrap();
+        assert!(room.take(1, Origin::Cleaning).is_err());
+        room.note(10);
+        assert_eq!(room.used_bytes(), 960);
+        room.give_back(400);
+        room.take(240, Origin::User).unwrap();
+        assert!(room.take(1, Origin::User).is_err());
+    }
+
+    #[test]
+    fn without_a_limit_there_is_room() {
+        let room = Room::new(0, None, 64 << 20);
+        room.take(1 << 50, Origin::User).unwrap();
+        assert!(!room.lacks(1 << 60));
+    }
+}

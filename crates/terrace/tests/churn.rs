@@ -1,0 +1,150 @@
+//! A long life in short: the large tier's live size written a hundred times over. Space, file handles and the figures stay within
+//! bounds all the way, and everything is there in the end. One test in a process of its own, since handles count by process.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "common/mod.rs"]
+mod common;
+
+use common::bytes;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+use terrace::{Durability, Options, PutOptions, Store, Tier};
+
+const SPLIT_BYTES: u64 = 128 << 10;
+const LARGE_OBJECTS: u64 = 220;
+const SMALL_OBJECTS: u64 = 1_500;
+/// What lives in blocks, about.
+const LIVE_BYTES: u64 = 6 << 20;
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+struct Life {
+    store: Store,
+    values: BTreeMap<String, u64>,
+    written_bytes: u64,
+    round: u64,
+}
+
+impl Life {
+    fn length(n: u64, round: u64) -> usize {
+        if n < LARGE_OBJECTS {
+            17_000 + (round * 37 % 12_000) as usize
+        } else {
+            500 + (round % 700) as usize
+        }
+    }
+
+    fn put(&mut self, n: u64) {
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        self.round += 1;
+        let length = Self::length(n, self.round);
+        let key = format!("{n:05}");
+        self.store.put_with(&key, bytes(self.round, length), &buffered).unwrap();
+        self.values.insert(key, self.round);
+        self.written_bytes += length as u64;
+    }
+
+    fn check(&self) {
+        for (key, &round) in &self.values {
+            let n: u64 = key.parse().unwrap();
+            let found = self.store.get(key).unwrap().unwrap();
+            assert!(found.value == bytes(round, Self::length(n, round)), "{key}");
+        }
+        assert_eq!(self.store.verify().unwrap().errors, [""; 0]);
+    }
+}
+
+#[test]
+fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        segment_bytes: 256 << 10,
+        flash_capacity_bytes: 3 << 20,
+        size_threshold_bytes: 16 << 10,
+        split_threshold_bytes: SPLIT_BYTES,
+        memtable_bytes: 256 << 10,
+        overlay_bytes: 1 << 20,
+        cache_bytes: 0,
+        staging_bytes: 0,
+        ..Options::new(dir.path())
+    };
+    let store = Store::open(options.clone()).unwrap();
+    let mut life = Life {
+        store,
+        values: BTreeMap::new(),
+        written_bytes: 0,
+        round: 0,
+    };
+    (0..LARGE_OBJECTS + SMALL_OBJECTS).for_each(|n| life.put(n));
+    let (mut most, mut most_files) = (0.0_f64, 0);
+    let start = Instant::now();
+    let mut state = 1_u64;
+    while life.written_bytes < 100 * LIVE_BYTES {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let random = state >> 33;
+        // Some much more often than others, so that blocks die unevenly; small ones go to blocks by way of the log.
+        let n = match random % 8 {
+            0..4 => random / 8 % (LARGE_OBJECTS / 6),
+            4..7 => random / 8 % LARGE_OBJECTS,
+            _ => LARGE_OBJECTS + random / 8 % SMALL_OBJECTS,
+        };
+        life.put(n);
+        if life.round % 64 == 0 {
+            let large = life.store.stats().large;
+            // Open blocks come on top of what is bounded, and two of slack.
+            let beside = 8 * SPLIT_BYTES;
+            let amplification = large.allocated_bytes.saturating_sub(beside) as f64 / large.live_bytes as f64;
+            assert!(amplification < 1.5, "after {} bytes: {large:#?}", life.written_bytes);
+            most = most.max(amplification);
+        }
+        if life.round % 4_096 == 0 {
+            most_files = most_files.max(open_files());
+        }
+    }
+    let took = start.elapsed();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let large = life.store.stats().large;
+        if large.allocated_bytes <= large.live_bytes * 13 / 10 + 5 * SPLIT_BYTES {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{large:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let stats = life.store.stats();
+    eprintln!(
+        "{} MiB in {took:?}: at most {most:.2} (with open blocks {:.2} in the end), {} blocks cleaned, {} MiB moved, {} writes held for {:?}, {} let go",
+        life.written_bytes >> 20,
+        stats.space(Tier::Large).amplification(),
+        stats.large.blocks_cleaned,
+        stats.written.large_cleaned_bytes >> 20,
+        stats.large.writers_held,
+        stats.large.writers_held_time,
+        stats.large.writers_let_go,
+    );
+    assert!(stats.large.blocks_cleaned > 100, "{stats:#?}");
+    // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and twelve segments.
+    let files = open_files();
+    assert!(
+        files.max(most_files) < 256 + 100,
+        "{files} open files, at most {most_files}"
+    );
+    life.check();
+    life.store.close().unwrap();
+    let (values, written_bytes, round) = (life.values, life.written_bytes, life.round);
+    drop(life.store);
+    let life = Life {
+        store: Store::open(options).unwrap(),
+        values,
+        written_bytes,
+        round,
+    };
+    life.check();
+}

@@ -107,7 +107,10 @@ impl Engine {
         Ok(Self {
             heat,
             cache: ValueCache::new(parts.options.cache_bytes),
-            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
+            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
+                parts.options.flash_capacity_bytes,
+                parts.options.flash_index_bytes_max,
+            ))?,
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
             recovered_seq: parts.log.committed_seq(),
@@ -215,6 +218,12 @@ impl Engine {
         while !self.log.is_closed() && Instant::now() < deadline {
             self.recycle_signal.wait_until(&mut guard, deadline);
         }
+    }
+
+    /// Reads of small values so far, by those who count for heat: its clock.
+    pub fn small_reads(&self) -> u64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        load(&self.metrics.flash_hits) + load(&self.metrics.cache_hits) + self.heat.small.reads()
     }
 
     /// A picture of the store.

@@ -37,6 +37,7 @@ mod background;
 mod backup;
 mod manifest;
 mod metrics;
+mod moves;
 #[doc(hidden)]
 pub mod mutation;
 mod presence;

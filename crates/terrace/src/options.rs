@@ -56,15 +56,19 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms.
     pub coalesce_interval: Duration,
+    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
+    /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
+    pub flash_index_bytes_max: Option<u64>,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
-    /// every reader reads for himself and nothing is copied to flash.
+    /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it
+    /// beside it.
     pub staging_bytes: u64,
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
     /// what is left over beyond it. 50; 0 leaves them only what nobody needs.
     pub copies_share_percent: u32,
-    /// Most bytes a day that are copied to flash, for its life. `None`: no limit.
+    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no limit.
     pub promotion_bytes_per_day: Option<u64>,
     /// What part of a key names its group: objects of one group are of one heat.
     pub group_rule: GroupRule,
@@ -109,6 +113,7 @@ impl Options {
             index_cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
             coalesce_interval: Duration::from_millis(1),
+            flash_index_bytes_max: None,
             overlay_bytes: 64 << 20,
             staging_bytes: 64 << 20,
             copies_share_percent: 50,

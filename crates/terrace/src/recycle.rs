@@ -1,28 +1,30 @@
 //! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead blocks.
 //!
-//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately) or destaged to
-//! the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
+//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately, `second_chance`) or
+//! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
 //! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
+
+pub mod second_chance;
 
 use crate::{
     Error, Result, Tier,
     engine::Engine,
     flash::{
         address::Address,
-        format::{Body, Extent, FRAME_HEADER_BYTES, Record, records},
+        format::{Body, FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
         segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     },
     heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
-    key_hash, key_prefix,
-    large::DestageItem,
-    mutation::{Mutation, active, unless},
+    key_hash, key_prefix, moves,
+    mutation::{Mutation, active},
     sweep::{self, drop_record},
     write::log::Committer,
 };
+use second_chance::Credit;
 use std::{
     collections::BTreeMap,
     ops::Bound,
@@ -32,10 +34,12 @@ use std::{
 
 /// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans above 80 %).
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
-/// At most this share of a segment is reinserted, so that a log full of hot values still shrinks.
-const REINSERTED_SHARE_MAX_PERCENT: usize = 50;
-/// Record bytes of one commit of moves.
-const MOVES_BYTES: usize = 256 << 10;
+/// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
+const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// It also starts when so much of a bounded flash index is in use,
+const INDEX_LOAD_MAX: f64 = 0.9;
+/// and goes on until it is only so much.
+const INDEX_LOAD_WANTED: f64 = 0.85;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
@@ -52,6 +56,9 @@ pub struct Recycler {
     /// Dead blocks, with what was committed when they were seen to be.
     dead_blocks: BTreeMap<u64, u64>,
     blocks_seen: Option<(Progress, Instant)>,
+    /// It has started, and not yet got where it stops.
+    is_under_way: bool,
+    credit: Credit,
 }
 
 /// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
@@ -78,7 +85,8 @@ fn unless_full(result: Result<()>) -> Result<()> {
 struct Live<'a> {
     hash: u64,
     record: Record<'a>,
-    recent: bool,
+    /// Lookups since it was written there, counted up to 3.
+    uses: u8,
 }
 
 /// Sorts by key. The index is then asked and changed from its one end to the other, so what a lookup needs of it is still
@@ -95,10 +103,12 @@ impl Recycler {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
-            engine,
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
             blocks_seen: None,
+            is_under_way: false,
+            credit: Credit::new(engine.log.segments.segment_bytes()),
+            engine,
         }
     }
 
@@ -122,7 +132,6 @@ impl Recycler {
         if drained > 0 || !self.dead_blocks.is_empty() {
             self.ask_for_mark();
         }
-        let wanted = (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
         // Copies are room that can be had at once, but for those that are guaranteed theirs.
         let lent = lent_by_copies(&engine);
         if segments.available() < KEPT_FREE && release_to_log(&engine) {
@@ -130,7 +139,8 @@ impl Recycler {
         }
         #[allow(clippy::cast_possible_truncation)] // a few segments
         let soon = segments.available() + drained as u32 + lent;
-        if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
+        self.is_under_way = self.is_wanted(soon);
+        if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
@@ -143,6 +153,18 @@ impl Recycler {
             segments.stop_draining(segment);
         }
         outcome.map(|()| true)
+    }
+
+    /// Whether segments must be drained when so many are free, or will be soon.
+    fn is_wanted(&self, free: u32) -> bool {
+        let capacity = self.engine.log.segments.capacity();
+        let mut wanted = (capacity * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        let mut load_max = INDEX_LOAD_MAX;
+        if self.is_under_way {
+            wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
+            load_max = INDEX_LOAD_WANTED;
+        }
+        free < wanted || self.engine.flash_index.load_of_bound() > load_max
     }
 
     /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
@@ -205,23 +227,15 @@ impl Recycler {
     }
 
     /// Moves everything alive out of a segment.
-    fn drain(&self, segment: &Segment) -> Result<()> {
-        let engine = &self.engine;
+    fn drain(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
         let image = SegmentImage::read(segment, engine.log.segments.segment_bytes())?;
         if self.refuses_damage(segment, &image)? {
             return Ok(());
         }
         let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
-        let limit = image.len_bytes() * REINSERTED_SHARE_MAX_PERCENT / 100;
-        let mut reinserted_bytes = 0;
-        let (mut hot, mut cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let take = live.recent && reinserted_bytes + live.record.record_bytes() <= limit;
-            if take {
-                reinserted_bytes += live.record.record_bytes();
-            }
-            take
-        });
+        let (mut hot, mut cold) = self.choose(live, image.len_bytes());
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
@@ -237,6 +251,7 @@ impl Recycler {
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         engine.log.segments.drained(segment, engine.log.applied_seq());
+        self.tell_heat(&cold);
         tracing::debug!(
             segment = segment.number,
             hot = hot.len(),
@@ -244,6 +259,33 @@ impl Recycler {
             "drained a segment"
         );
         Ok(())
+    }
+
+    /// Those that stay in the log, and those that leave it.
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, segment_bytes: usize) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+        let engine = &self.engine;
+        let written = engine.log.writer.written().records.load(Ordering::Relaxed);
+        let moved = engine.heat.moved_log_bytes();
+        let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
+        self.credit.written(written.saturating_sub(moved + reinserted), moved);
+        let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
+        let is_crowded = engine.flash_index.load_of_bound() > INDEX_LOAD_WANTED;
+        let limit = self.credit.limit(segment_bytes, live_bytes, is_crowded);
+        let (hot, cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
+        self.credit.spend(hot.iter().map(|live| live.record.record_bytes()).sum());
+        (hot, cold)
+    }
+
+    /// Small values come back if they are read more often than what leaves.
+    fn tell_heat(&self, cold: &[Live<'_>]) {
+        let engine = &self.engine;
+        let in_log = |segment: &&Segment| {
+            let state = segment.state();
+            matches!(state, SegmentState::Open | SegmentState::Sealed | SegmentState::Draining)
+        };
+        let segments = engine.log.segments.iter().filter(in_log).count();
+        let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
+        engine.heat.small.drained(engine.small_reads(), segments, cold.len() as u64, uses);
     }
 
     /// With the large tier full, writing live values again only helps if enough of the segment is dead.
@@ -273,7 +315,7 @@ impl Recycler {
                 let found = Live {
                     hash,
                     record,
-                    recent: recent.is_some_and(|uses| uses > 0),
+                    uses: recent.unwrap_or(0),
                 };
                 if recent.is_some() {
                     live.push(found);
@@ -299,7 +341,7 @@ impl Recycler {
         let drops = dead
             .iter()
             .map(|live| drop_record(live.record.key, live.record.version()));
-        self.commit_moves(drops)?;
+        moves::commit(&self.engine, Committer::Recycler, drops)?;
         for live in &dead {
             why(live).into_iter().for_each(|why| sweep::count(&self.engine, why));
         }
@@ -318,14 +360,8 @@ impl Recycler {
     }
 
     fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
-        let moves = values.iter().map(|live| {
-            let body = Body::MoveToFlash {
-                version: live.record.version(),
-                value: live.record.body.value(),
-            };
-            (live.hash, Record { body, ..live.record })
-        });
-        let bytes = self.commit_moves(moves)?;
+        let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
+        let bytes = moves::commit(&self.engine, Committer::Recycler, moves)?;
         self.engine
             .metrics
             .reinserted_bytes
@@ -334,65 +370,8 @@ impl Recycler {
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        if values.is_empty() {
-            return Ok(());
-        }
-        let large = &self.engine.large;
-        let items: Vec<_> = values
-            .iter()
-            .map(|live| DestageItem {
-                key: live.record.key,
-                attributes: live.record.attributes,
-                value: live.record.body.value(),
-                version: live.record.version(),
-            })
-            .collect();
-        let written = self.engine.large_result(large.write_batch(&items))?;
-        let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(&written));
-        if let Err(error) = self.engine.large_result(synced) {
-            written.iter().for_each(|value| large.abandoned(value));
-            return Err(error);
-        }
-        let moves = values.iter().zip(&written).map(|(live, value)| {
-            let extent = Extent {
-                block: value.block,
-                offset: value.offset,
-                extent_bytes: value.extent_bytes,
-                length: value.length,
-            };
-            let body = Body::MoveToBlock {
-                version: live.record.version(),
-                extent,
-            };
-            (live.hash, Record { body, ..live.record })
-        });
-        // If this fails some moves may be committed, so none may be abandoned; what is not pointed to is orphaned space.
-        self.commit_moves(moves)?;
-        for (live, value) in values.iter().zip(&written) {
-            large.committed(value, live.record.version());
-        }
-        Ok(())
-    }
-
-    /// Commits moves in parts; returns their bytes in the log.
-    fn commit_moves<'a>(&self, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Result<usize> {
-        let mut part = Vec::new();
-        let (mut part_bytes, mut total) = (0, 0);
-        for item in moves {
-            let bytes = item.1.record_bytes();
-            if part_bytes + bytes > MOVES_BYTES && !part.is_empty() {
-                self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
-                part.clear();
-                part_bytes = 0;
-            }
-            part_bytes += bytes;
-            total += bytes;
-            part.push(item);
-        }
-        if !part.is_empty() {
-            self.engine.log.commit(Committer::Recycler, &part, 0, || Ok(()))?;
-        }
-        Ok(total)
+        let records: Vec<_> = values.iter().map(|live| (live.hash, live.record)).collect();
+        moves::destage(&self.engine, Committer::Recycler, &records)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.

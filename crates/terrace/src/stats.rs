@@ -111,6 +111,10 @@ pub struct FlashIndexStats {
     pub entries: u64,
     /// RAM of the table.
     pub ram_bytes: u64,
+    /// Slots it may have in the RAM it may take; `None` without a bound.
+    pub slots_max: Option<u64>,
+    /// Slots overwritten because it was full, since open: their objects are found by the ordered index.
+    pub evicted: u64,
     /// Whether it is still being refilled after an open.
     pub refilling: bool,
 }
@@ -124,7 +128,7 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
-/// Copies of large objects on flash. Counts are since open.
+/// Copies of large objects on flash, and small values that come back to it. Counts are since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeatStats {
     /// Segments that hold copies.
@@ -157,6 +161,12 @@ pub struct HeatStats {
     pub dropped_budget: u64,
     /// Promotions given up because flash had no room, or failed.
     pub dropped_no_room: u64,
+    /// Small values that were destaged and moved back to the log, since they were read often.
+    pub moved: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Bytes of RAM for small values on their way back to the log.
+    pub moving_bytes: u64,
 }
 
 /// Where reads were answered, since open.
@@ -197,6 +207,8 @@ pub struct WrittenStats {
     pub flash_padding_bytes: u64,
     /// Live values written again by recycling.
     pub flash_reinserted_bytes: u64,
+    /// Small values moved back from blocks.
+    pub flash_moved_bytes: u64,
     /// Index tables written by flushes.
     pub index_bytes: u64,
     /// Index tables written by compactions: entries written again.
@@ -210,22 +222,36 @@ pub struct WrittenStats {
 }
 
 impl WrittenStats {
-    /// Device bytes over user bytes, both tiers.
+    /// Bytes written to the flash tier, index included.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
-    pub fn write_amplification(&self) -> f64 {
-        let device = self.flash_user_bytes
+    pub const fn flash_bytes(&self) -> u64 {
+        self.flash_user_bytes
             + self.flash_padding_bytes
             + self.flash_reinserted_bytes
+            + self.flash_moved_bytes
             + self.index_bytes
             + self.compaction_bytes
-            + self.large_user_bytes
-            + self.large_destaged_bytes
-            + self.copy_bytes;
+            + self.copy_bytes
+    }
+
+    /// Device bytes over user bytes, both tiers.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        self.per_user_byte(self.flash_bytes() + self.large_user_bytes + self.large_destaged_bytes)
+    }
+
+    /// Bytes written to the flash tier over user bytes.
+    #[must_use]
+    pub fn flash_write_amplification(&self) -> f64 {
+        self.per_user_byte(self.flash_bytes())
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn per_user_byte(&self, device_bytes: u64) -> f64 {
         if self.user_bytes == 0 {
             0.0
         } else {
-            device as f64 / self.user_bytes as f64
+            device_bytes as f64 / self.user_bytes as f64
         }
     }
 }

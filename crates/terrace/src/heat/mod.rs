@@ -7,6 +7,8 @@
 //! The way of a copy: a reader reads a block (`near`), and what it reads is gathered as an image in RAM, from which others who
 //! want the same object are served meanwhile (`images`). If the object is worth it (`popularity`) the image is queued, and a
 //! thread writes it to a segment (`promote`), where readers then find it (`copies`).
+//!
+//! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
 
 mod contents;
 mod copies;
@@ -19,21 +21,30 @@ mod promote;
 #[cfg(test)]
 mod simulation;
 mod sketch;
+mod small;
+mod small_moves;
+#[cfg(test)]
+mod small_simulation;
 
 pub use group::GroupRule;
 pub use near::{NearReader, Source};
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
+pub use small_moves::{may_move_to_log, small_read};
 
 use crate::{HeatStats, Options};
 use copies::Copies;
 use images::Images;
 use popularity::Popularity;
+use small::SmallHeat;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Longest part of an extent that is one image, in bytes.
 pub const SLICE_BYTES: u64 = 8 << 20;
 /// Shorter extents are not copied: the table would cost more than it gains. When they are read often they move to the log.
 pub const COPY_BYTES_MIN: u64 = 32 << 10;
+
+/// RAM for small values on their way back to the log: this part of what large objects have, and beside it.
+const SMALL_STAGING_PART: u64 = 8;
 
 /// A slice of an extent: where the extent begins in its block, and which part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +63,8 @@ pub struct Heat {
     popularity: Popularity,
     images: Images,
     copies: Copies,
+    /// Small values in blocks.
+    pub small: SmallHeat,
     counters: Counters,
     /// The log needs even the segments that are being written.
     must_seal: AtomicBool,
@@ -70,6 +83,9 @@ struct Counters {
     dropped_full: AtomicU64,
     dropped_budget: AtomicU64,
     dropped_no_room: AtomicU64,
+    moved: AtomicU64,
+    moved_bytes: AtomicU64,
+    moved_log_bytes: AtomicU64,
 }
 
 fn count(counter: &AtomicU64, amount: u64) {
@@ -84,6 +100,7 @@ impl Heat {
             popularity: Popularity::new(options.group_rule),
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
+            small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),
         }
@@ -92,6 +109,12 @@ impl Heat {
     /// The store closes: the thread that waits for something to copy shall see it.
     pub fn wake(&self) {
         self.images.wake();
+    }
+
+    /// Bytes of records in the log that brought small values back.
+    #[must_use]
+    pub fn moved_log_bytes(&self) -> u64 {
+        self.counters.moved_log_bytes.load(Ordering::Relaxed)
     }
 
     /// A picture.
@@ -116,6 +139,9 @@ impl Heat {
             dropped_full: load(&counters.dropped_full),
             dropped_budget: load(&counters.dropped_budget),
             dropped_no_room: load(&counters.dropped_no_room),
+            moved: load(&counters.moved),
+            moved_bytes: load(&counters.moved_bytes),
+            moving_bytes: self.small.bytes(),
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::{
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
+    heat,
     index::{Entry, Home},
     key_hash,
     large::ValueReader,
@@ -267,7 +268,7 @@ pub fn get_by_ordered_index(
             count(&engine.metrics.misses);
             return Ok(None);
         };
-        match read_home(engine, key, &entry) {
+        match read_for_caller(engine, key, &entry) {
             Ok(hit) => return Ok(Some(hit)),
             // The same entry again: nothing moved, so it is damage. But a move that is not applied yet may lead to a sound
             // value: after a crash the old place may be damaged by then.
@@ -333,29 +334,64 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
             offset,
             extent_bytes,
         } => {
-            let place = Place::block(*block, *offset);
-            if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
-                count(&engine.metrics.cache_hits);
-                return Ok(Hit {
-                    version: entry.version,
-                    attributes: entry.attributes.clone(),
-                    value: cached.value,
-                });
-            }
-            let reader = engine
-                .large
-                .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
-            let value = reader.read_all(key)?;
-            count_large_hit(engine, &reader);
-            let hit = Hit {
-                version: entry.version,
-                attributes: entry.attributes.clone(),
-                value,
+            let extent = Extent {
+                block: *block,
+                offset: *offset,
+                extent_bytes: *extent_bytes,
+                length: entry.length,
             };
-            keep(engine, Some(place), key, &hit);
-            Ok(hit)
+            read_block(engine, key, entry, extent).map(|(hit, _)| hit)
         }
     }
+}
+
+/// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
+pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    let Home::Block {
+        block,
+        offset,
+        extent_bytes,
+    } = entry.home
+    else {
+        return read_home(engine, key, entry);
+    };
+    let extent = Extent {
+        block,
+        offset,
+        extent_bytes,
+        length: entry.length,
+    };
+    let (hit, from_block) = read_block(engine, key, entry, extent)?;
+    if from_block && heat::may_move_to_log(engine, &extent) {
+        heat::small_read(engine, key, entry, &extent, &hit.value);
+    }
+    Ok(hit)
+}
+
+/// Reads a value of the large space, and says whether its block was read for it.
+fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Result<(Hit, bool)> {
+    let place = Place::block(extent.block, extent.offset);
+    let hit = |value: Bytes| Hit {
+        version: entry.version,
+        attributes: entry.attributes.clone(),
+        value,
+    };
+    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
+        count(&engine.metrics.cache_hits);
+        return Ok((hit(cached.value), false));
+    }
+    let waiting = engine.heat.small.find(extent.block, extent.offset);
+    if let Some(waiting) = waiting.filter(|waiting| waiting.key == key) {
+        count(&engine.metrics.copy_hits);
+        return Ok((hit(waiting.value.clone()), false));
+    }
+    let large = &engine.large;
+    let reader = large.open_for(key, extent.block, extent.offset, extent.extent_bytes, entry.length)?;
+    let value = reader.read_all(key)?;
+    count_large_hit(engine, &reader);
+    let hit = hit(value);
+    keep(engine, Some(place), key, &hit);
+    Ok((hit, !reader.was_near()))
 }
 
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.

@@ -8,6 +8,7 @@ mod figures;
 mod heat;
 mod range_delete;
 mod reopen;
+mod small_heat;
 
 pub use crate::test_common::bytes;
 use crate::{Clock, Options, Store};

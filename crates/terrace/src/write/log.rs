@@ -46,6 +46,8 @@ pub enum Committer {
     User,
     /// Recycling: uses the reserved segments and never waits for itself.
     Recycler,
+    /// Who moves values back because they are read often: leaves the reserved segments alone, and waits for nothing.
+    Promoter,
 }
 
 /// The log's tail, frames in memory, and the threads' meeting points.
@@ -233,9 +235,14 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
+    pub fn is_behind(&self) -> bool {
+        self.overlay.bytes() > self.overlay_bytes_max || self.index_full.refuses_commits().is_some()
+    }
+
     /// Back-pressure: waits until not too much is unapplied.
     fn wait_for_applier(&self) -> Result<()> {
-        if self.overlay.bytes() <= self.overlay_bytes_max && self.index_full.refuses_commits().is_none() {
+        if !self.is_behind() {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
@@ -302,7 +309,7 @@ impl CommitLog {
         let next = match tail.spare.take() {
             Some(spare) => spare,
             None => {
-                let keep_free = if who == Committer::User { RESERVED_SEGMENTS } else { 0 };
+                let keep_free = if who == Committer::Recycler { 0 } else { RESERVED_SEGMENTS };
                 let segment = self.segments.take(tail.next_seq, keep_free)?;
                 (segment.number, segment.generation())
             }

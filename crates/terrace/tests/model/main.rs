@@ -35,6 +35,8 @@ struct Tally {
     segments_recycled: u64,
     reinserted_bytes: u64,
     destaged_bytes: u64,
+    /// Small values that came back to the log.
+    moved: u64,
     index_flushes: u64,
     dropped_expired: u64,
     dropped_deleted: u64,
@@ -51,6 +53,7 @@ impl Tally {
         self.segments_recycled += stats.log.segments_recycled;
         self.reinserted_bytes += stats.written.flash_reinserted_bytes;
         self.destaged_bytes += stats.written.large_destaged_bytes;
+        self.moved += stats.heat.moved;
         self.index_flushes += stats.index.flushes;
         self.dropped_expired += stats.sweep.dropped_expired;
         self.dropped_deleted += stats.sweep.dropped_deleted;
@@ -71,6 +74,7 @@ impl Tally {
             self.segments_recycled,
             self.reinserted_bytes,
             self.destaged_bytes,
+            self.moved,
             self.index_flushes,
             self.dropped_expired,
             self.dropped_deleted,

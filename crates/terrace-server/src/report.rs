@@ -3,7 +3,7 @@
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use terrace::{FlashIndexStats, HeatStats, HomeStats, SnapshotStats, Stats, SweepStats, WrittenStats};
+use terrace::{FlashIndexStats, HeatStats, HomeStats, PlacementStats, SnapshotStats, Stats, SweepStats, WrittenStats};
 
 /// Findings of damage that the text lists; a lost device makes one per file.
 const FINDINGS_SHOWN: usize = 20;
@@ -65,6 +65,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "sweep": sweep_json(&stats.sweep),
         "snapshots": snapshots_json(&stats.snapshots),
         "heat": heat_json(&stats.heat),
+        "placement": placement_json(&stats.placement),
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -74,6 +75,8 @@ fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
     json!({
         "entries": flash_index.entries,
         "ram_bytes": flash_index.ram_bytes,
+        "slots_max": flash_index.slots_max,
+        "evicted": flash_index.evicted,
         "refilling": flash_index.refilling,
     })
 }
@@ -94,12 +97,26 @@ fn written_json(written: &WrittenStats) -> Value {
         "flash_user_bytes": written.flash_user_bytes,
         "flash_padding_bytes": written.flash_padding_bytes,
         "flash_reinserted_bytes": written.flash_reinserted_bytes,
+        "flash_moved_bytes": written.flash_moved_bytes,
         "index_bytes": written.index_bytes,
         "compaction_bytes": written.compaction_bytes,
         "large_user_bytes": written.large_user_bytes,
         "large_destaged_bytes": written.large_destaged_bytes,
         "copy_bytes": written.copy_bytes,
         "write_amplification": written.write_amplification(),
+        "flash_write_amplification": written.flash_write_amplification(),
+    })
+}
+
+fn placement_json(placement: &PlacementStats) -> Value {
+    json!({
+        "settling": placement.settling,
+        "walked": placement.walked,
+        "moved": placement.moved,
+        "moved_bytes": placement.moved_bytes,
+        "pinned_flash_bytes": placement.pinned_flash_bytes,
+        "pinned_disk_bytes": placement.pinned_disk_bytes,
+        "pins_exceed_flash": placement.pins_exceed_flash,
     })
 }
 
@@ -116,6 +133,9 @@ fn heat_json(heat: &HeatStats) -> Value {
         "promoted": heat.promoted,
         "promoted_bytes": heat.promoted_bytes,
         "recopied_bytes": heat.recopied_bytes,
+        "moved": heat.moved,
+        "moved_bytes": heat.moved_bytes,
+        "moving_bytes": heat.moving_bytes,
         "evicted": heat.evicted,
         "dropped": {
             "full": heat.dropped_full,
@@ -161,6 +181,27 @@ pub fn stats_text(stats: &Stats) -> String {
         Size(index.bytes),
         index.tables,
     );
+    let placement = &stats.placement;
+    if placement.settling {
+        let _ = writeln!(
+            text,
+            "placement    rules were changed: {} objects looked at, {} values moved so far",
+            placement.walked, placement.moved
+        );
+    }
+    if placement.pinned_flash_bytes + placement.pinned_disk_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "pinned       {} to flash{}, {} to disk",
+            Size(placement.pinned_flash_bytes),
+            if placement.pins_exceed_flash {
+                " (more than half of the log: not kept)"
+            } else {
+                ""
+            },
+            Size(placement.pinned_disk_bytes)
+        );
+    }
     if stats.heat.segments > 0 {
         let _ = writeln!(
             text,

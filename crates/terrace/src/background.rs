@@ -1,7 +1,7 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, sweep::Sweeper, write::apply::Applier};
+use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, settle::Settler, sweep::Sweeper, write::apply::Applier};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},
@@ -13,6 +13,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// Wait before looking whether values are to be moved because of the rules.
+const SETTLE_IDLE: Duration = Duration::from_millis(200);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
@@ -35,6 +37,10 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
         }
+        // Now, since what is written from here on is placed by the rules that it notes.
+        let settler = Settler::new(Arc::clone(engine));
+        let its = Arc::clone(engine);
+        threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
     }
     Ok(threads)
 }
@@ -147,6 +153,21 @@ fn recycle(engine: &Arc<Engine>) {
             Err(error) => {
                 tracing::warn!(%error, "recycling is held up");
                 engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn settle(engine: &Arc<Engine>, mut settler: Settler) {
+    while !engine.log.is_closed() {
+        match settler.turn() {
+            Ok(true) => {}
+            Ok(false) => engine.pause(SETTLE_IDLE),
+            Err(error) => {
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "moving values to where they belong is held up");
+                }
+                engine.pause(SWEEP_RETRY);
             }
         }
     }

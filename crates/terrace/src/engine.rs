@@ -11,7 +11,9 @@ use crate::{
     large::LargeSpace,
     manifest::Manifest,
     metrics::Metrics,
+    placement::Placement,
     read::{cache::ValueCache, snapshots::Snapshots},
+    settle::Settling,
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
 use parking_lot::{Condvar, Mutex};
@@ -22,6 +24,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
+
+/// Recycling goes on until only so much of a bounded flash index is in use.
+pub const FLASH_INDEX_LOAD_WANTED: f64 = 0.85;
 
 /// The parts of a store.
 #[derive(Debug)]
@@ -46,6 +51,10 @@ pub struct Engine {
     pub cache: ValueCache,
     /// What is hot in the large space.
     pub heat: Arc<Heat>,
+    /// What belongs where.
+    pub placement: Arc<Placement>,
+    /// What is known of values that are not where they belong.
+    pub settling: Settling,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -102,10 +111,13 @@ impl Engine {
     /// # Errors
     /// If the flash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
-        let heat = Arc::new(Heat::new(&parts.options));
+        let placement = Arc::new(Placement::new(&parts.options));
+        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&placement)));
         parts.large.attach(Arc::clone(&heat));
         Ok(Self {
             heat,
+            placement,
+            settling: Settling::default(),
             cache: ValueCache::new(parts.options.cache_bytes),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
@@ -224,6 +236,11 @@ impl Engine {
     pub fn small_reads(&self) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         load(&self.metrics.flash_hits) + load(&self.metrics.cache_hits) + self.heat.small.reads()
+    }
+
+    /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.
+    pub fn flash_index_is_crowded(&self) -> bool {
+        self.flash_index.load_of_bound() > FLASH_INDEX_LOAD_WANTED
     }
 
     /// A picture of the store.

@@ -4,7 +4,8 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `ranges`, `presence` and
+//! index; `read` the way back; `recycle` makes room; `heat` copies to flash what is read often from disk; `placement` says what
+//! belongs where, and `settle` brings it there when that has changed; `ranges`, `presence` and
 //! `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again.
 
 mod batch;
@@ -38,6 +39,7 @@ mod backup;
 mod manifest;
 mod metrics;
 mod moves;
+mod placement;
 #[doc(hidden)]
 pub mod mutation;
 mod presence;
@@ -45,6 +47,7 @@ mod ranges;
 mod recover;
 mod recycle;
 mod repair;
+mod settle;
 mod sweep;
 mod verify;
 
@@ -64,6 +67,7 @@ pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
+pub use placement::{Pin, Pinning};
 pub use read::{
     reader::Reader,
     scan::{Scan, ScanItem, ScanRange},

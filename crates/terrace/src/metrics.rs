@@ -233,6 +233,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let snapshots = engine.snapshots.figures();
     Stats {
         heat,
+        placement: engine.settling.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),

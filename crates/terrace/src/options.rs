@@ -1,6 +1,6 @@
 //! How a store is opened and how a write is made.
 
-use crate::{Attributes, Clock, Error, Expiry, GroupRule, Result, Version, io::Disk};
+use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, io::Disk, placement};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// When a write is acknowledged.
@@ -38,7 +38,8 @@ pub struct Options {
     pub create: bool,
     /// Open to look only: no commit, no flush. Several may look at once, but not beside a process that writes.
     pub read_only: bool,
-    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB.
+    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB. It may be changed at any
+    /// open: new values follow at once, old ones are moved in the background.
     pub size_threshold_bytes: u64,
     /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. 64 MiB.
     pub split_threshold_bytes: u64,
@@ -72,6 +73,10 @@ pub struct Options {
     pub promotion_bytes_per_day: Option<u64>,
     /// What part of a key names its group: objects of one group are of one heat.
     pub group_rule: GroupRule,
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None. Changed like *SizeThreshold*.
+    pub pins: Vec<Pin>,
+    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0 moves nothing.
+    pub settle_bytes_per_second: u64,
     /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
     /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
     pub snapshot_max_age: Option<Duration>,
@@ -119,6 +124,8 @@ impl Options {
             copies_share_percent: 50,
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
+            pins: Vec::new(),
+            settle_bytes_per_second: 8 << 20,
             snapshot_max_age: None,
             direct_io: true,
             clock: Clock::default(),
@@ -180,6 +187,10 @@ impl Options {
                 "copies share {} must be at most 80 per cent: the log needs the rest",
                 self.copies_share_percent
             ));
+        }
+        placement::check(&self.pins)?;
+        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
         }
         if self.snapshot_max_age == Some(Duration::ZERO) {
             return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());

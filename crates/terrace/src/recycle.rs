@@ -9,7 +9,7 @@ pub mod second_chance;
 
 use crate::{
     Error, Result, Tier,
-    engine::Engine,
+    engine::{Engine, FLASH_INDEX_LOAD_WANTED},
     flash::{
         address::Address,
         format::{Body, FRAME_HEADER_BYTES, Record, records},
@@ -36,10 +36,10 @@ use std::{
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
-/// It also starts when so much of a bounded flash index is in use,
+/// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
-/// and goes on until it is only so much.
-const INDEX_LOAD_WANTED: f64 = 0.85;
+/// At most this share of a segment is written again because it is pinned: each must give something back.
+const PINNED_SHARE_MAX_PERCENT: usize = 80;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
@@ -162,7 +162,7 @@ impl Recycler {
         let mut load_max = INDEX_LOAD_MAX;
         if self.is_under_way {
             wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
-            load_max = INDEX_LOAD_WANTED;
+            load_max = FLASH_INDEX_LOAD_WANTED;
         }
         free < wanted || self.engine.flash_index.load_of_bound() > load_max
     }
@@ -251,7 +251,6 @@ impl Recycler {
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         engine.log.segments.drained(segment, engine.log.applied_seq());
-        self.tell_heat(&cold);
         tracing::debug!(
             segment = segment.number,
             hot = hot.len(),
@@ -264,15 +263,33 @@ impl Recycler {
     /// Those that stay in the log, and those that leave it.
     fn choose<'a>(&mut self, live: Vec<Live<'a>>, segment_bytes: usize) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
         let engine = &self.engine;
+        let placement = &engine.placement;
+        let is_crowded = engine.flash_index_is_crowded();
+        let length = |live: &Live<'_>| live.record.body.value().len() as u64;
+        let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
+        let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
+        let holds = engine.settling.pins_hold() && !is_crowded;
+        let mut pinned_bytes = 0;
+        let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let bytes = live.record.record_bytes();
+            let stays = holds
+                && placement.is_pinned_to_log(live.record.key, length(live))
+                && pinned_bytes + bytes <= segment_bytes * PINNED_SHARE_MAX_PERCENT / 100;
+            pinned_bytes += if stays { bytes } else { 0 };
+            stays
+        });
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.heat.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
-        let is_crowded = engine.flash_index.load_of_bound() > INDEX_LOAD_WANTED;
         let limit = self.credit.limit(segment_bytes, live_bytes, is_crowded);
-        let (hot, cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
+        let limit = limit.saturating_sub(pinned_bytes);
+        let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
         self.credit.spend(hot.iter().map(|live| live.record.record_bytes()).sum());
+        self.tell_heat(&cold);
+        hot.extend(pinned);
+        cold.extend(misplaced);
         (hot, cold)
     }
 
@@ -285,7 +302,8 @@ impl Recycler {
         };
         let segments = engine.log.segments.iter().filter(in_log).count();
         let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
-        engine.heat.small.drained(engine.small_reads(), segments, cold.len() as u64, uses);
+        let (small, reads) = (&engine.heat.small, engine.small_reads());
+        small.drained(reads, segments, cold.len() as u64, uses);
     }
 
     /// With the large tier full, writing live values again only helps if enough of the segment is dead.

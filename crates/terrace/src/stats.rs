@@ -26,6 +26,8 @@ pub struct Stats {
     pub reads: ReadStats,
     /// Copies of large objects on flash.
     pub heat: HeatStats,
+    /// Values that are not where they belong, and what is pinned.
+    pub placement: PlacementStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -167,6 +169,25 @@ pub struct HeatStats {
     pub moved_bytes: u64,
     /// Bytes of RAM for small values on their way back to the log.
     pub moving_bytes: u64,
+}
+
+/// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlacementStats {
+    /// Not everything has been looked at since the rules were changed.
+    pub settling: bool,
+    /// Objects looked at for that.
+    pub walked: u64,
+    /// Values moved to where they belong, not counting those that recycling moved.
+    pub moved: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Bytes of values pinned to flash, as of the last walk over them, a minute or more ago.
+    pub pinned_flash_bytes: u64,
+    /// Bytes of values pinned to the large space, as of then.
+    pub pinned_disk_bytes: u64,
+    /// More is pinned to flash than half of the log: these pins count for nothing.
+    pub pins_exceed_flash: bool,
 }
 
 /// Where reads were answered, since open.

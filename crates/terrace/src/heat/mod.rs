@@ -31,12 +31,18 @@ pub use near::{NearReader, Source};
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
 pub use small_moves::{may_move_to_log, small_read};
 
-use crate::{HeatStats, Options};
+use crate::{
+    HeatStats, Options,
+    placement::{Pinning, Placement},
+};
 use copies::Copies;
 use images::Images;
 use popularity::Popularity;
 use small::SmallHeat;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 /// Longest part of an extent that is one image, in bytes.
 pub const SLICE_BYTES: u64 = 8 << 20;
@@ -65,6 +71,7 @@ pub struct Heat {
     copies: Copies,
     /// Small values in blocks.
     pub small: SmallHeat,
+    placement: Arc<Placement>,
     counters: Counters,
     /// The log needs even the segments that are being written.
     must_seal: AtomicBool,
@@ -95,12 +102,13 @@ fn count(counter: &AtomicU64, amount: u64) {
 impl Heat {
     /// Nothing is known, nothing is copied.
     #[must_use]
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &Options, placement: Arc<Placement>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
             small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
+            placement,
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),
         }
@@ -109,6 +117,17 @@ impl Heat {
     /// The store closes: the thread that waits for something to copy shall see it.
     pub fn wake(&self) {
         self.images.wake();
+    }
+
+    /// Whether objects of a key may be copied to flash.
+    #[must_use]
+    pub fn may_copy(&self, key: &[u8]) -> bool {
+        self.placement.pinning(key) != Pinning::Disk
+    }
+
+    /// So many bytes of records were written to bring small values back to the log.
+    pub fn moved_to_log(&self, log_bytes: u64) {
+        count(&self.counters.moved_log_bytes, log_bytes);
     }
 
     /// Bytes of records in the log that brought small values back.

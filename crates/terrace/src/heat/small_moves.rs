@@ -28,12 +28,11 @@ use std::sync::Arc;
 const COMMIT_BYTES: usize = 256 << 10;
 
 /// Whether the value of an extent is one that comes back to the log when it is read often, and not one that is copied.
-pub fn may_move_to_log(engine: &Engine, extent: &Extent) -> bool {
-    let options = &engine.options;
+pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
     extent.extent_bytes < COPY_BYTES_MIN
-        && extent.length < options.size_threshold_bytes
+        && extent.length < engine.placement.large_from(key)
         && engine.heat.small.is_on()
-        && !options.read_only
+        && !engine.options.read_only
 }
 
 /// Counts a read of a small value from its block, and has it come back if it is read often.
@@ -104,7 +103,7 @@ fn commit(engine: &Engine, moving: Vec<Arc<SmallValue>>) -> Result<()> {
     let heat: &Heat = &engine.heat;
     let records: Vec<_> = moving.iter().map(|value| (key_hash(&value.key), record(value))).collect();
     let log_bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
-    match engine.log.commit(Committer::Promoter, &records, 0, || Ok(())) {
+    match engine.log.commit(Committer::Background, &records, 0, || Ok(())) {
         Ok(seq) => {
             count(&heat.counters.moved, moving.len() as u64);
             count(

@@ -78,7 +78,7 @@ impl LargeSpace {
     /// As [`LargeSpace::open_value`].
     pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
-        if let Some(heat) = self.space.heat.get() {
+        if let Some(heat) = self.space.heat.get().filter(|heat| heat.may_copy(key)) {
             let pages = (offset + extent_bytes).next_multiple_of(PAGE) - offset / PAGE * PAGE;
             reader.near = NearReader::begin(heat, key, block, offset, pages, length);
         }

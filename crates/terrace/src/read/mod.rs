@@ -362,10 +362,50 @@ pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit
         length: entry.length,
     };
     let (hit, from_block) = read_block(engine, key, entry, extent)?;
-    if from_block && heat::may_move_to_log(engine, &extent) {
+    if from_block && heat::may_move_to_log(engine, key, &extent) {
         heat::small_read(engine, key, entry, &extent, &hit.value);
     }
     Ok(hit)
+}
+
+/// A value where its entry says that it is, for those who move it: counts as no read, and stays out of the cache. `None` if it is
+/// not there.
+///
+/// # Errors
+/// [`Error::Corruption`], the devices'.
+pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Bytes>> {
+    let wanted = |record: &Record<'_>| {
+        let is_wanted = record.key == key && record.version() == entry.version.0;
+        is_wanted.then(|| Bytes::copy_from_slice(record.body.value()))
+    };
+    match &entry.home {
+        Home::Inline(value) => Ok(Some(value.clone())),
+        Home::Flash { address } => {
+            let segments = &engine.log.segments;
+            let segment_bytes = segments.segment_bytes();
+            let Some(place) = Address::new(*address) else { return Ok(None) };
+            let pending = u32::try_from(address / segment_bytes)
+                .ok()
+                .and_then(|number| engine.log.overlay.find_at(number, address % segment_bytes, wanted));
+            if let Some(found) = pending {
+                return Ok(found);
+            }
+            #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
+            match read_record(segments, place, expected, wanted)? {
+                (Found::Record(found), _) => Ok(found),
+                (Found::NotARecord, _) => Ok(None),
+            }
+        }
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            let value = engine.large.read_all(key, *block, *offset, *extent_bytes, entry.length);
+            value.map(Some)
+        }
+    }
 }
 
 /// Reads a value of the large space, and says whether its block was read for it.

@@ -6,6 +6,7 @@ mod close;
 mod expiry;
 mod figures;
 mod heat;
+mod placement;
 mod range_delete;
 mod reopen;
 mod small_heat;

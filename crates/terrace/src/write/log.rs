@@ -46,8 +46,8 @@ pub enum Committer {
     User,
     /// Recycling: uses the reserved segments and never waits for itself.
     Recycler,
-    /// Who moves values back because they are read often: leaves the reserved segments alone, and waits for nothing.
-    Promoter,
+    /// Who moves values without need: leaves the reserved segments alone, and waits for nothing.
+    Background,
 }
 
 /// The log's tail, frames in memory, and the threads' meeting points.

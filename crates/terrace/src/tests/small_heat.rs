@@ -232,8 +232,8 @@ fn a_log_that_is_hot_all_over_makes_room_at_a_bounded_cost() {
 fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flash_capacity_bytes: 32 << 20,
-        flash_index_bytes_max: Some(512 << 10),
+        flash_capacity_bytes: 16 << 20,
+        flash_index_bytes_max: Some(256 << 10),
         ..options_in_ram(dir.path())
     };
     let store = Store::open(options).unwrap();
@@ -247,7 +247,7 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     assert!(log.segments_free * 4 > log.capacity_bytes / (256 << 10), "the log itself has room: {log:?}");
     eventually("room in the index", || store.stats().flash_index.entries * 10 <= slots * 9);
     let stats = store.stats();
-    assert!(stats.flash_index.ram_bytes <= 512 << 10, "{:?}", stats.flash_index);
+    assert!(stats.flash_index.ram_bytes <= 256 << 10, "{:?}", stats.flash_index);
     assert!(stats.block.objects >= count - slots, "{:?}", stats.block);
     for number in 0..count {
         assert!(store.get(key(number)).unwrap().unwrap().value == bytes(number, 80), "{number}");

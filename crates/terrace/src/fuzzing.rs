@@ -8,6 +8,7 @@ use crate::{
     flash::free_list::{decode_free_list, encode_free_list},
     manifest::Manifest,
     ranges::{DeletedRange, stored},
+    settle,
 };
 use std::path::Path;
 
@@ -15,6 +16,12 @@ use std::path::Path;
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
+}
+
+/// Reads the file that says by which rules values were placed; gives what it encodes to.
+#[must_use]
+pub fn placed(bytes: &[u8]) -> Option<Vec<u8>> {
+    settle::recode_record(bytes)
 }
 
 /// Reads the manifest of a backup; gives what it encodes to.

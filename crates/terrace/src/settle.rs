@@ -62,6 +62,12 @@ const ROOM_WAIT: Duration = Duration::from_millis(100);
 /// Share of the log that pinned values may have.
 const PINNED_SHARE_MAX_PERCENT: u64 = 50;
 
+/// Reads the file's bytes; gives what they encode to. For the fuzz targets.
+#[must_use]
+pub fn recode_record(bytes: &[u8]) -> Option<Vec<u8>> {
+    record::Record::decode(bytes).map(|record| record.encode().to_vec())
+}
+
 /// What is known of places, for everybody.
 #[derive(Debug, Default)]
 pub struct Settling {

@@ -28,7 +28,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    fn encode(self) -> [u8; BYTES] {
+    pub(super) fn encode(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..8].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -39,7 +39,7 @@ impl Record {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         let (body, checksum) = bytes.split_last_chunk::<4>()?;
         let is_sound = body[..4] == MAGIC
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn golden_bytes() {
         let hex: String = RECORD.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(&hex[..40], "5452504c01000000887766554433221101000000");
+        assert_eq!(hex, "5452504c01000000887766554433221101000000eb85e920");
         assert_eq!(Record::decode(&RECORD.encode()), Some(RECORD));
     }
 

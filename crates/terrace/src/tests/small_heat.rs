@@ -120,7 +120,7 @@ fn what_leaves_again_does_not_come_back_at_once() {
     bring_back(&store);
     let moved = store.stats().heat.moved;
     // Nobody reads them while the log goes round, so they leave.
-    put(&store, 10_000..18_000);
+    put(&store, 10_000..22_000);
     eventually("destaging", || SOME.all(|number| home(&store, number) == HomeKind::Block));
     SOME.for_each(|number| read(&store, number));
     std::thread::sleep(std::time::Duration::from_millis(300));

@@ -1,7 +1,10 @@
 //! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
 //! the index and the ring.
 
-use crate::{Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, settle::Settler, sweep::Sweeper, write::apply::Applier};
+use crate::{
+    Error, Result, engine::Engine, heat::Promoter, recycle::Recycler, settle::Settler, sweep::Sweeper,
+    write::apply::Applier,
+};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Arc, atomic::Ordering},

@@ -39,9 +39,9 @@ mod backup;
 mod manifest;
 mod metrics;
 mod moves;
-mod placement;
 #[doc(hidden)]
 pub mod mutation;
+mod placement;
 mod presence;
 mod ranges;
 mod recover;

@@ -22,11 +22,7 @@ const MOVES_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// The log's.
-pub fn commit<'a>(
-    engine: &Engine,
-    who: Committer,
-    moves: impl Iterator<Item = (u64, Record<'a>)>,
-) -> Result<usize> {
+pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Result<usize> {
     let mut part = Vec::new();
     let (mut part_bytes, mut total) = (0, 0);
     for item in moves {

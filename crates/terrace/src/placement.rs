@@ -39,13 +39,18 @@ pub struct Pin {
 /// [`Error::Invalid`] for too many, two for one prefix, or a prefix longer than a key.
 pub fn check(pins: &[Pin]) -> Result<()> {
     if pins.len() > PINS_MAX {
-        return Err(Error::invalid(format!("{} prefixes are pinned; at most {PINS_MAX} may be", pins.len())));
+        return Err(Error::invalid(format!(
+            "{} prefixes are pinned; at most {PINS_MAX} may be",
+            pins.len()
+        )));
     }
     let mut prefixes: Vec<&[u8]> = pins.iter().map(|pin| &pin.prefix[..]).collect();
     prefixes.sort_unstable();
     if let Some(twice) = prefixes.windows(2).find(|two| two[0] == two[1]) {
         let prefix = String::from_utf8_lossy(twice[0]).into_owned();
-        return Err(Error::invalid(format!("the prefix {prefix:?} is pinned twice; leave one of the rules")));
+        return Err(Error::invalid(format!(
+            "the prefix {prefix:?} is pinned twice; leave one of the rules"
+        )));
     }
     if prefixes.iter().any(|prefix| prefix.len() > KEY_BYTES_MAX) {
         return Err(Error::invalid("a pinned prefix is longer than a key may be, 4 KiB"));

@@ -286,7 +286,8 @@ impl Recycler {
         let limit = self.credit.limit(segment_bytes, live_bytes, is_crowded);
         let limit = limit.saturating_sub(pinned_bytes);
         let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
-        self.credit.spend(hot.iter().map(|live| live.record.record_bytes()).sum());
+        self.credit
+            .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
         self.tell_heat(&cold);
         hot.extend(pinned);
         cold.extend(misplaced);
@@ -298,7 +299,10 @@ impl Recycler {
         let engine = &self.engine;
         let in_log = |segment: &&Segment| {
             let state = segment.state();
-            matches!(state, SegmentState::Open | SegmentState::Sealed | SegmentState::Draining)
+            matches!(
+                state,
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Draining
+            )
         };
         let segments = engine.log.segments.iter().filter(in_log).count();
         let uses = cold.iter().map(|live| u64::from(live.uses)).sum();

@@ -147,7 +147,10 @@ impl Settler {
             }
             record
         });
-        engine.settling.is_under_way.store(!record.is_settled, Ordering::Relaxed);
+        engine
+            .settling
+            .is_under_way
+            .store(!record.is_settled, Ordering::Relaxed);
         Self {
             engine,
             record,
@@ -367,7 +370,10 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     engine.let_reads_go_first();
     let blocks: Vec<_> = to_blocks.iter().map(record).collect();
     moves::destage(engine, Committer::Background, &blocks)?;
-    let log = to_log.iter().map(record).map(|(hash, record)| (hash, moves::to_flash(&record)));
+    let log = to_log
+        .iter()
+        .map(record)
+        .map(|(hash, record)| (hash, moves::to_flash(&record)));
     let log_bytes = moves::commit(engine, Committer::Background, log)?;
     engine.heat.moved_to_log(log_bytes as u64);
     let seq = engine.log.committed_seq();
@@ -375,7 +381,9 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
     let settling = &engine.settling;
-    settling.moved.fetch_add((to_log.len() + to_blocks.len()) as u64, Ordering::Relaxed);
+    settling
+        .moved
+        .fetch_add((to_log.len() + to_blocks.len()) as u64, Ordering::Relaxed);
     settling.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(Moved { bytes, lacks_room })
 }

@@ -152,7 +152,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>) -> Outcome<Options> {
     let data_bytes = settings.objects * settings.value_bytes as u64;
     let capacity_bytes = (data_bytes as f64 * settings.share) as u64;
-    let segment_bytes = (capacity_bytes / 64).next_multiple_of(64 << 10).clamp(256 << 10, 64 << 20);
+    let segment_bytes = (capacity_bytes / 64)
+        .next_multiple_of(64 << 10)
+        .clamp(256 << 10, 64 << 20);
     let large = directory.join("large");
     Ok(Options {
         segment_bytes,
@@ -184,8 +186,20 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
         progress((settings.warm_up_reads + done) as f64 / all);
     })?;
     let after = store.stats();
-    let on_flash = each_once(&store, objects, threads, &sample(&store, objects, HomeKind::Flash)?, seed)?;
-    let in_blocks = each_once(&store, objects, threads, &sample(&store, objects, HomeKind::Block)?, seed)?;
+    let on_flash = each_once(
+        &store,
+        objects,
+        threads,
+        &sample(&store, objects, HomeKind::Flash)?,
+        seed,
+    )?;
+    let in_blocks = each_once(
+        &store,
+        objects,
+        threads,
+        &sample(&store, objects, HomeKind::Block)?,
+        seed,
+    )?;
     store.close()?;
     let per_100 = |bytes: u64| bytes as f64 / settings.value_bytes as f64 / rate.reads as f64 * 100.0;
     let perfect_hits = objects.perfect_hits(settings.share);
@@ -214,7 +228,11 @@ fn fill(store: &Store, objects: Objects, seed: u64) -> Outcome {
         ..PutOptions::default()
     };
     for number in 0..objects.count {
-        store.put_with(Objects::key(number), values.value(number, objects.value_bytes), &buffered)?;
+        store.put_with(
+            Objects::key(number),
+            values.value(number, objects.value_bytes),
+            &buffered,
+        )?;
     }
     store.flush()?;
     let (mut last, mut since) = (store.stats().log.segments_recycled, Instant::now());
@@ -285,7 +303,10 @@ fn print(bench: &Bench) -> Outcome {
             measured.destaged_per_100,
         );
         if ratio < OF_PERFECT_MIN {
-            missed.push(format!("flash {}: {ratio:.2} of a perfect cache's rate", settings.share));
+            missed.push(format!(
+                "flash {}: {ratio:.2} of a perfect cache's rate",
+                settings.share
+            ));
         }
     }
     println!();

@@ -101,7 +101,10 @@ fn commit(engine: &Engine, moving: Vec<Arc<SmallValue>>) -> Result<()> {
         return Ok(());
     }
     let heat: &Heat = &engine.heat;
-    let records: Vec<_> = moving.iter().map(|value| (key_hash(&value.key), record(value))).collect();
+    let records: Vec<_> = moving
+        .iter()
+        .map(|value| (key_hash(&value.key), record(value)))
+        .collect();
     let log_bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
     match engine.log.commit(Committer::Background, &records, 0, || Ok(())) {
         Ok(seq) => {

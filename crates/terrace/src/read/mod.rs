@@ -383,7 +383,9 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
         Home::Flash { address } => {
             let segments = &engine.log.segments;
             let segment_bytes = segments.segment_bytes();
-            let Some(place) = Address::new(*address) else { return Ok(None) };
+            let Some(place) = Address::new(*address) else {
+                return Ok(None);
+            };
             let pending = u32::try_from(address / segment_bytes)
                 .ok()
                 .and_then(|number| engine.log.overlay.find_at(number, address % segment_bytes, wanted));

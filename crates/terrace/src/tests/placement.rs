@@ -196,7 +196,10 @@ fn what_is_pinned_to_flash_stays_there_whatever_its_heat() {
     eventually("moving to flash", || all_in(&store, "other/", 300, HomeKind::Flash));
     settled(&store);
     assert_eq!(store.stats().placement.pinned_flash_bytes, 300_000);
-    assert!(all_in(&store, "pin/large/", 5, HomeKind::Block), "they are large without their rule");
+    assert!(
+        all_in(&store, "pin/large/", 5, HomeKind::Block),
+        "they are large without their rule"
+    );
     put(&store, "fill/", 9_000, 1_000);
     eventually("destaging", || all_in(&store, "pin/", 300, HomeKind::Block));
     assert!(all_in(&store, "other/", 300, HomeKind::Flash));
@@ -221,8 +224,14 @@ fn what_is_pinned_to_disk_is_never_on_flash() {
     store.write(batch, Durability::Sync).unwrap();
     assert_eq!(store.head("cold/batch").unwrap().unwrap().home, HomeKind::Block);
     assert!(all_in(&store, "cold/new/", 20, HomeKind::Block));
-    assert!(all_in(&store, "cold/not/", 20, HomeKind::Flash), "the longer prefix counts");
-    assert!(all_in(&store, "cold/tiny/", 5, HomeKind::Inline), "the index is another matter");
+    assert!(
+        all_in(&store, "cold/not/", 20, HomeKind::Flash),
+        "the longer prefix counts"
+    );
+    assert!(
+        all_in(&store, "cold/tiny/", 5, HomeKind::Inline),
+        "the index is another matter"
+    );
     eventually("moving to disk", || all_in(&store, "cold/old/", 100, HomeKind::Block));
     for _ in 0..30 {
         check(&store, "cold/new/", 20, 1_000);

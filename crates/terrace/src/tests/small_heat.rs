@@ -35,7 +35,9 @@ fn key(number: u64) -> String {
 
 fn put(store: &Store, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        store.put_with(key(number), bytes(number, VALUE_BYTES), &BUFFERED).unwrap();
+        store
+            .put_with(key(number), bytes(number, VALUE_BYTES), &BUFFERED)
+            .unwrap();
     }
     store.flush().unwrap();
 }
@@ -50,21 +52,27 @@ fn home(store: &Store, number: u64) -> HomeKind {
 }
 
 /// The first objects: with twice as many as the log holds they are in blocks.
-const SOME: std::ops::Range<u64> = 0..40;
+const COUNT: u64 = 40;
+
+const fn some() -> std::ops::Range<u64> {
+    0..COUNT
+}
 
 /// A store whose first objects are in blocks.
 fn destaged(dir: &Path) -> Store {
     let store = Store::open(options(dir)).unwrap();
     put(&store, 0..8_000);
-    eventually("destaging", || SOME.all(|number| home(&store, number) == HomeKind::Block));
+    eventually("destaging", || {
+        some().all(|number| home(&store, number) == HomeKind::Block)
+    });
     store
 }
 
 /// Reads until they are back.
 fn bring_back(store: &Store) {
     eventually("coming back", || {
-        SOME.for_each(|number| read(store, number));
-        SOME.all(|number| home(store, number) == HomeKind::Flash)
+        some().for_each(|number| read(store, number));
+        some().all(|number| home(store, number) == HomeKind::Flash)
     });
 }
 
@@ -72,29 +80,35 @@ fn bring_back(store: &Store) {
 fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
     let dir = tempfile::tempdir().unwrap();
     let store = destaged(dir.path());
-    let versions: Vec<_> = SOME.map(|number| store.head(key(number)).unwrap().unwrap().version).collect();
+    let versions: Vec<_> = some()
+        .map(|number| store.head(key(number)).unwrap().unwrap().version)
+        .collect();
     let (live_before, objects_before) = (store.stats().large.live_bytes, store.stats().block.objects);
     bring_back(&store);
     let stats = store.stats();
-    assert!(stats.heat.moved >= SOME.end, "{:?}", stats.heat);
-    assert!(stats.heat.moved_bytes >= SOME.end * VALUE_BYTES as u64);
+    assert!(stats.heat.moved >= COUNT, "{:?}", stats.heat);
+    assert!(stats.heat.moved_bytes >= COUNT * VALUE_BYTES as u64);
     assert!(stats.written.flash_moved_bytes > stats.heat.moved_bytes);
     assert!(stats.block.objects < objects_before && stats.large.live_bytes < live_before);
     let before = store.stats().reads;
-    SOME.for_each(|number| read(&store, number));
+    some().for_each(|number| read(&store, number));
     let after = store.stats().reads;
-    assert_eq!(after.flash_hits - before.flash_hits, SOME.end);
+    assert_eq!(after.flash_hits - before.flash_hits, COUNT);
     assert_eq!(after.block_reads, before.block_reads);
-    for (number, version) in SOME.zip(versions) {
-        assert_eq!(store.head(key(number)).unwrap().unwrap().version, version, "a move keeps it");
+    for (number, version) in some().zip(versions) {
+        assert_eq!(
+            store.head(key(number)).unwrap().unwrap().version,
+            version,
+            "a move keeps it"
+        );
     }
     eventually("letting go", || store.stats().heat.moving_bytes == 0);
     assert!(store.verify().unwrap().errors.is_empty());
     store.close().unwrap();
     drop(store);
     let store = Store::open(options(dir.path())).unwrap();
-    assert!(SOME.all(|number| home(&store, number) == HomeKind::Flash));
-    SOME.for_each(|number| read(&store, number));
+    assert!(some().all(|number| home(&store, number) == HomeKind::Flash));
+    some().for_each(|number| read(&store, number));
     assert!(store.verify().unwrap().errors.is_empty());
 }
 
@@ -102,7 +116,7 @@ fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
 fn one_read_moves_nothing_and_a_scan_does_not_either() {
     let dir = tempfile::tempdir().unwrap();
     let store = destaged(dir.path());
-    SOME.for_each(|number| read(&store, number));
+    some().for_each(|number| read(&store, number));
     for _ in 0..3 {
         let range = crate::ScanRange::range(key(100)..key(140));
         for (_, value) in store.scan(range).unwrap().next_values(100).unwrap() {
@@ -121,8 +135,10 @@ fn what_leaves_again_does_not_come_back_at_once() {
     let moved = store.stats().heat.moved;
     // Nobody reads them while the log goes round, so they leave.
     put(&store, 10_000..22_000);
-    eventually("destaging", || SOME.all(|number| home(&store, number) == HomeKind::Block));
-    SOME.for_each(|number| read(&store, number));
+    eventually("destaging", || {
+        some().all(|number| home(&store, number) == HomeKind::Block)
+    });
+    some().for_each(|number| read(&store, number));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(store.stats().heat.moved, moved, "one read is not enough again");
     bring_back(&store);
@@ -147,17 +163,23 @@ fn an_overwrite_or_a_delete_beats_a_value_that_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let store = destaged(dir.path());
     for round in 0..30_u64 {
-        for number in SOME {
+        for number in some() {
             let _ = store.get(key(number)).unwrap();
             if (number + round) % 3 == 0 {
-                store.put_with(key(number), bytes(number + round, 700), &BUFFERED).unwrap();
+                store
+                    .put_with(key(number), bytes(number + round, 700), &BUFFERED)
+                    .unwrap();
             } else if (number + round) % 7 == 0 {
-                store.delete_with(key(number), crate::Condition::None, Durability::Buffered).unwrap();
+                store
+                    .delete_with(key(number), crate::Condition::None, Durability::Buffered)
+                    .unwrap();
             }
         }
         put(&store, 20_000 + round * 400..20_400 + round * 400);
-        for number in SOME {
-            let last = (0..=round).rev().find(|round| (number + round) % 3 == 0 || (number + round) % 7 == 0);
+        for number in some() {
+            let last = (0..=round)
+                .rev()
+                .find(|round| (number + round) % 3 == 0 || (number + round) % 7 == 0);
             let expected = match last {
                 None => Some(bytes(number, VALUE_BYTES)),
                 Some(last) if (number + last) % 3 == 0 => Some(bytes(number + last, 700)),
@@ -181,7 +203,7 @@ fn the_daily_budget_holds_for_values_that_come_back() {
     })
     .unwrap();
     eventually("refusing", || {
-        SOME.for_each(|number| read(&store, number));
+        some().for_each(|number| read(&store, number));
         store.stats().heat.dropped_budget >= 20
     });
     let heat = store.stats().heat;
@@ -198,7 +220,7 @@ fn without_staging_nothing_comes_back() {
     })
     .unwrap();
     for _ in 0..5 {
-        SOME.for_each(|number| read(&store, number));
+        some().for_each(|number| read(&store, number));
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(store.stats().heat.moved, 0);
@@ -212,7 +234,9 @@ fn a_log_that_is_hot_all_over_makes_room_at_a_bounded_cost() {
     for round in 0..45_u64 {
         let end = (round + 1) * 200;
         for number in end - 200..end {
-            store.put_with(key(number), bytes(number, VALUE_BYTES), &BUFFERED).unwrap();
+            store
+                .put_with(key(number), bytes(number, VALUE_BYTES), &BUFFERED)
+                .unwrap();
         }
         // Everything that is in the log is used between two segments.
         for number in end.saturating_sub(window)..end {
@@ -244,12 +268,20 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     }
     store.flush().unwrap();
     let log = store.stats().log;
-    assert!(log.segments_free * 4 > log.capacity_bytes / (256 << 10), "the log itself has room: {log:?}");
-    eventually("room in the index", || store.stats().flash_index.entries * 10 <= slots * 9);
+    assert!(
+        log.segments_free * 4 > log.capacity_bytes / (256 << 10),
+        "the log itself has room: {log:?}"
+    );
+    eventually("room in the index", || {
+        store.stats().flash_index.entries * 10 <= slots * 9
+    });
     let stats = store.stats();
     assert!(stats.flash_index.ram_bytes <= 256 << 10, "{:?}", stats.flash_index);
     assert!(stats.block.objects >= count - slots, "{:?}", stats.block);
     for number in 0..count {
-        assert!(store.get(key(number)).unwrap().unwrap().value == bytes(number, 80), "{number}");
+        assert!(
+            store.get(key(number)).unwrap().unwrap().value == bytes(number, 80),
+            "{number}"
+        );
     }
 }

@@ -309,7 +309,11 @@ impl CommitLog {
         let next = match tail.spare.take() {
             Some(spare) => spare,
             None => {
-                let keep_free = if who == Committer::Recycler { 0 } else { RESERVED_SEGMENTS };
+                let keep_free = if who == Committer::Recycler {
+                    0
+                } else {
+                    RESERVED_SEGMENTS
+                };
                 let segment = self.segments.take(tail.next_seq, keep_free)?;
                 (segment.number, segment.generation())
             }

@@ -31,6 +31,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("large_meta", large_meta),
     ("large_record_header", large_record_header),
     ("manifest", manifest),
+    ("placed", placed),
     ("record", record),
     ("segment_header", segment_header),
     ("trailer", trailer),

@@ -261,6 +261,9 @@ fn seeds_are_what_encoders_write_and_are_accepted() {
         let bytes = (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).expect("hex"));
         seeds.insert(format!("manifest/{name}"), bytes.collect());
     }
+    let hex = "5452504c01000000887766554433221101000000eb85e920";
+    let bytes = (0..24).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).expect("hex"));
+    seeds.insert("placed/settled".to_owned(), bytes.collect());
     let backup = "terrace backup 1\nstore 000000000000abcd\ncommit 77\ntime 1763700000\n\
         file 4096 65536 00000000000000000000000000001234 copied use7-42-1763700000.000000001 flash/segments/00000001.seg\n\
         file 9 9 - linked - large/blocks/0000000000000001.blk\n";

@@ -7,6 +7,7 @@ mod harness;
 mod mris;
 mod power_cut;
 mod video;
+mod zipf;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Mris(mris::Arguments),
     /// Reads of video: what flash answers, and what that costs in writes.
     Video(video::Arguments),
+    /// Reads of small objects by Zipf's law on a flash tier smaller than the data: figure 7 of the FlashStore paper.
+    Zipf(zipf::Arguments),
     /// Results of earlier runs as one HTML page.
     Report(harness::report::Arguments),
     /// A workload from a TOML file.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
         Command::Mris(arguments) => mris::run(arguments),
         Command::Video(arguments) => video::run(&arguments),
+        Command::Zipf(arguments) => zipf::run(&arguments),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };

@@ -4,8 +4,8 @@ use crate::{size::Size, time_span::Moment};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, SnapshotStats, Stats, SweepStats, Tier,
-    WrittenStats,
+    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, SnapshotStats, Stats,
+    SweepStats, Tier, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -66,6 +66,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "snapshots": snapshots_json(&stats.snapshots),
         "heat": heat_json(&stats.heat),
         "pace": { "flash": pace_json(&stats.flash_pace), "large": pace_json(&stats.large_pace) },
+        "placement": placement_json(&stats.placement),
         "damage": stats.damage,
         "failed": stats.failed,
     })
@@ -103,6 +104,8 @@ fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
     json!({
         "entries": flash_index.entries,
         "ram_bytes": flash_index.ram_bytes,
+        "slots_max": flash_index.slots_max,
+        "evicted": flash_index.evicted,
         "refilling": flash_index.refilling,
         "filled_from": flash_index.checkpoint.filled_from.map(FilledFrom::name),
         "filled_after_seconds": flash_index.checkpoint.filled_after.map(|span| span.as_secs_f64()),
@@ -127,6 +130,7 @@ fn written_json(written: &WrittenStats) -> Value {
         "flash_user_bytes": written.flash_user_bytes,
         "flash_padding_bytes": written.flash_padding_bytes,
         "flash_reinserted_bytes": written.flash_reinserted_bytes,
+        "flash_moved_bytes": written.flash_moved_bytes,
         "index_bytes": written.index_bytes,
         "compaction_bytes": written.compaction_bytes,
         "large_user_bytes": written.large_user_bytes,
@@ -135,6 +139,19 @@ fn written_json(written: &WrittenStats) -> Value {
         "copy_bytes": written.copy_bytes,
         "checkpoint_bytes": written.checkpoint_bytes,
         "write_amplification": written.write_amplification(),
+        "flash_write_amplification": written.flash_write_amplification(),
+    })
+}
+
+fn placement_json(placement: &PlacementStats) -> Value {
+    json!({
+        "settling": placement.settling,
+        "walked": placement.walked,
+        "moved": placement.moved,
+        "moved_bytes": placement.moved_bytes,
+        "pinned_flash_bytes": placement.pinned_flash_bytes,
+        "pinned_disk_bytes": placement.pinned_disk_bytes,
+        "pins_exceed_flash": placement.pins_exceed_flash,
     })
 }
 
@@ -151,6 +168,9 @@ fn heat_json(heat: &HeatStats) -> Value {
         "promoted": heat.promoted,
         "promoted_bytes": heat.promoted_bytes,
         "recopied_bytes": heat.recopied_bytes,
+        "moved": heat.moved,
+        "moved_bytes": heat.moved_bytes,
+        "moving_bytes": heat.moving_bytes,
         "evicted": heat.evicted,
         "dropped": {
             "full": heat.dropped_full,
@@ -224,6 +244,27 @@ pub fn stats_text(stats: &Stats) -> String {
             "damage       {} blocks cannot be cleaned; {} could be had back from them (see the log)",
             large.blocks_set_aside,
             Size(large.set_aside_bytes)
+        );
+    }
+    let placement = &stats.placement;
+    if placement.settling {
+        let _ = writeln!(
+            text,
+            "placement    rules were changed: {} objects looked at, {} values moved so far",
+            placement.walked, placement.moved
+        );
+    }
+    if placement.pinned_flash_bytes + placement.pinned_disk_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "pinned       {} to flash{}, {} to disk",
+            Size(placement.pinned_flash_bytes),
+            if placement.pins_exceed_flash {
+                " (more than half of the log: not kept)"
+            } else {
+                ""
+            },
+            Size(placement.pinned_disk_bytes)
         );
     }
     if stats.heat.segments > 0 {

@@ -7,6 +7,7 @@ use crate::{
     engine::Engine,
     heat::{Promoter, read_ahead},
     recycle::Recycler,
+    settle::Settler,
     sweep::Sweeper,
     write::apply::Applier,
 };
@@ -23,6 +24,8 @@ const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(500);
 /// How long cleaning waits before it looks at the blocks again.
 const CLEAN_IDLE: Duration = Duration::from_millis(100);
+/// Wait before looking whether values are to be moved because of the rules.
+const SETTLE_IDLE: Duration = Duration::from_millis(200);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const SWEEP_RETRY: Duration = Duration::from_secs(5);
 
@@ -54,6 +57,10 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
         }
+        // Now, since what is written from here on is placed by the rules that it notes.
+        let settler = Settler::new(Arc::clone(engine));
+        let its = Arc::clone(engine);
+        threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
     }
     Ok(threads)
 }
@@ -200,6 +207,21 @@ fn clean(engine: &Arc<Engine>) {
                     tracing::warn!(%error, "cleaning is held up");
                 }
                 engine.pause(RETRY);
+            }
+        }
+    }
+}
+
+fn settle(engine: &Arc<Engine>, mut settler: Settler) {
+    while !engine.log.is_closed() {
+        match settler.turn() {
+            Ok(true) => {}
+            Ok(false) => engine.pause(SETTLE_IDLE),
+            Err(error) => {
+                if !engine.log.is_closing() {
+                    tracing::warn!(%error, "moving values to where they belong is held up");
+                }
+                engine.pause(SWEEP_RETRY);
             }
         }
     }

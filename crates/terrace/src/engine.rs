@@ -17,7 +17,9 @@ use crate::{
     manifest::Manifest,
     metrics::Metrics,
     pace::Paces,
+    placement::Placement,
     read::{cache::ValueCache, snapshots::Snapshots},
+    settle::Settling,
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
 use parking_lot::{Condvar, Mutex};
@@ -31,6 +33,8 @@ use std::{
 
 /// Background work does not rest any more when only one segment in so many is free.
 const PRESSED_SHARE: u32 = 10;
+/// Recycling goes on until only so much of a bounded flash index is in use.
+pub const FLASH_INDEX_LOAD_WANTED: f64 = 0.85;
 
 /// The parts of a store.
 #[derive(Debug)]
@@ -59,6 +63,10 @@ pub struct Engine {
     pub heat: Arc<Heat>,
     /// How background work shares the devices with callers.
     pub paces: Arc<Paces>,
+    /// What belongs where.
+    pub placement: Arc<Placement>,
+    /// What is known of values that are not where they belong.
+    pub settling: Settling,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -118,13 +126,19 @@ impl Engine {
     /// If the flash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
         let paces = Arc::new(Paces::default());
-        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces)));
+        let placement = Arc::new(Placement::new(&parts.options));
+        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
         parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
         Ok(Self {
             heat,
             paces,
+            placement,
+            settling: Settling::default(),
             cache: ValueCache::new(parts.options.cache_bytes),
-            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(parts.options.flash_capacity_bytes))?,
+            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
+                parts.options.flash_capacity_bytes,
+                parts.options.flash_index_bytes_max,
+            ))?,
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
             metrics: Metrics::default(),
@@ -251,6 +265,17 @@ impl Engine {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
         segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(self)
+    }
+
+    /// Reads of small values so far, by those who count for heat: its clock.
+    pub fn small_reads(&self) -> u64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        load(&self.metrics.flash_hits) + load(&self.metrics.cache_hits) + self.heat.small.reads()
+    }
+
+    /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.
+    pub fn flash_index_is_crowded(&self) -> bool {
+        self.flash_index.load_of_bound() > FLASH_INDEX_LOAD_WANTED
     }
 
     /// A picture of the store.

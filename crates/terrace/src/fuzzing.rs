@@ -19,6 +19,7 @@ use crate::{
     key_filter::KeyFilter,
     manifest::Manifest,
     ranges::{DeletedRange, stored},
+    settle,
 };
 use std::path::Path;
 
@@ -26,6 +27,12 @@ use std::path::Path;
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
+}
+
+/// Reads the file that says by which rules values were placed; gives what it encodes to.
+#[must_use]
+pub fn placed(bytes: &[u8]) -> Option<Vec<u8>> {
+    settle::recode_record(bytes)
 }
 
 /// Reads the manifest of a backup; gives what it encodes to.

@@ -4,9 +4,10 @@
 //!
 //! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
 //! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` and `clean` make room; `heat` copies to flash what is read often from disk; `pace` has background
-//! work let reads go first; `ranges`, `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all
-//! of it again, and `checkpoint` makes that short.
+//! index; `read` the way back; `recycle` and `clean` make room; `heat` copies to flash what is read often from disk; `placement` says
+//! what belongs where, and `settle` brings it there when that has changed; `pace` has background work let reads go first; `ranges`,
+//! `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again, and `checkpoint`
+//! makes that short.
 
 mod batch;
 mod clock;
@@ -45,11 +46,13 @@ mod moves;
 mod pace;
 #[doc(hidden)]
 pub mod mutation;
+mod placement;
 mod presence;
 mod ranges;
 mod recover;
 mod recycle;
 mod repair;
+mod settle;
 mod sweep;
 mod verify;
 
@@ -69,6 +72,7 @@ pub use object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
+pub use placement::{Pin, Pinning};
 pub use read::{
     reader::Reader,
     scan::{Scan, ScanItem, ScanRange},

@@ -237,7 +237,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let large = engine.large.counters();
     let written = engine.log.writer.written();
-    let reinserted = load(&metrics.reinserted_bytes);
+    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.heat.moved_log_bytes());
     let index = engine.index.stats();
     let heat = engine.heat.stats();
     let snapshots = engine.snapshots.figures();
@@ -246,6 +246,7 @@ pub fn stats(engine: &Engine) -> Stats {
         heat,
         flash_pace: engine.paces.flash.stats(),
         large_pace: engine.paces.large.stats(),
+        placement: engine.settling.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
@@ -255,6 +256,8 @@ pub fn stats(engine: &Engine) -> Stats {
         flash_index: FlashIndexStats {
             entries: engine.flash_index.len(),
             ram_bytes: engine.flash_index.ram_bytes(),
+            slots_max: engine.flash_index.slots_max(),
+            evicted: engine.flash_index.evicted(),
             refilling: engine.refilling.load(Ordering::Acquire),
             checkpoint,
         },
@@ -265,9 +268,10 @@ pub fn stats(engine: &Engine) -> Stats {
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),
-            flash_user_bytes: load(&written.records).saturating_sub(reinserted),
+            flash_user_bytes: load(&written.records).saturating_sub(reinserted + moved),
             flash_padding_bytes: load(&written.padding),
             flash_reinserted_bytes: reinserted,
+            flash_moved_bytes: moved,
             index_bytes: index.flushed_bytes,
             compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,

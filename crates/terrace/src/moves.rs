@@ -1,6 +1,8 @@
-//! Commits of moves, for recycling and cleaning.
+//! Moves of values from one home to another, whoever wants them: a record each, with the version that moves.
 //!
 //! Invariants:
+//! - The applier takes a move only if the entry still has the version, so a move never loses to or beats a concurrent write. Two moves of
+//!   one value at the same time do no harm: the later one counts, and the place of the other is dead.
 //! - A value is durable at its new place before its move is committed.
 //! - A value that was written and got no move is abandoned; one whose move may be in the log never is.
 //!
@@ -58,6 +60,34 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
         }
     }
     done
+}
+
+/// The record that says that a value lives in the log from here on. `record` holds it, and names its version.
+#[must_use]
+pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
+    let body = Body::MoveToFlash {
+        version: record.version(),
+        value: record.body.value(),
+    };
+    Record { body, ..*record }
+}
+
+/// Writes values that records hold to blocks, in the order given, and commits the moves.
+///
+/// # Errors
+/// As [`to_blocks`].
+pub fn destage(engine: &Engine, who: Committer, records: &[(u64, Record<'_>)]) -> Result<()> {
+    let values: Vec<_> = records
+        .iter()
+        .map(|(_, record)| Moved {
+            key: record.key,
+            attributes: record.attributes,
+            value: record.body.value(),
+            version: record.version(),
+            checksum: record.checksum,
+        })
+        .collect();
+    to_blocks(engine, who, Origin::Recycling, &values)
 }
 
 /// A value that is to live in the large space from now on.

@@ -1,6 +1,6 @@
 //! How a store is opened and how a write is made.
 
-use crate::{Attributes, Clock, Error, Expiry, GroupRule, Result, Version, io::Disk};
+use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, io::Disk, placement};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// When a write is acknowledged.
@@ -38,7 +38,8 @@ pub struct Options {
     pub create: bool,
     /// Open to look only: no commit, no flush. Several may look at once, but not beside a process that writes.
     pub read_only: bool,
-    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB.
+    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB. It may be changed at any
+    /// open: new values follow at once, old ones are moved in the background.
     pub size_threshold_bytes: u64,
     /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. 64 MiB.
     pub split_threshold_bytes: u64,
@@ -65,18 +66,26 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms.
     pub coalesce_interval: Duration,
+    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
+    /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
+    pub flash_index_bytes_max: Option<u64>,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
-    /// every reader reads for himself and nothing is copied to flash.
+    /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it
+    /// beside it.
     pub staging_bytes: u64,
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
     /// what is left over beyond it. 50; 0 leaves them only what nobody needs.
     pub copies_share_percent: u32,
-    /// Most bytes a day that are copied to flash, for its life. `None`: no limit.
+    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no limit.
     pub promotion_bytes_per_day: Option<u64>,
     /// What part of a key names its group: objects of one group are of one heat.
     pub group_rule: GroupRule,
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None. Changed like *SizeThreshold*.
+    pub pins: Vec<Pin>,
+    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0 moves nothing.
+    pub settle_bytes_per_second: u64,
     /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
     /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
     pub snapshot_max_age: Option<Duration>,
@@ -125,11 +134,14 @@ impl Options {
             index_cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
             coalesce_interval: Duration::from_millis(1),
+            flash_index_bytes_max: None,
             overlay_bytes: 64 << 20,
             staging_bytes: 64 << 20,
             copies_share_percent: 50,
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
+            pins: Vec::new(),
+            settle_bytes_per_second: 8 << 20,
             snapshot_max_age: None,
             checkpoint_log_bytes: 1 << 30,
             direct_io: true,
@@ -208,6 +220,10 @@ impl Options {
                 "copies share {} must be at most 80 per cent: the log needs the rest",
                 self.copies_share_percent
             ));
+        }
+        placement::check(&self.pins)?;
+        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
         }
         if self.snapshot_max_age == Some(Duration::ZERO) {
             return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());

@@ -1,14 +1,16 @@
 //! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead blocks.
 //!
-//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately) or destaged to
-//! the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
+//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately, `second_chance`) or
+//! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
 //! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
 //! What makes blocks so is `clean`, or time.
 
+pub mod second_chance;
+
 use crate::{
     Error, Result, Tier,
-    engine::Engine,
+    engine::{Engine, FLASH_INDEX_LOAD_WANTED},
     flash::{
         address::Address,
         format::{Body, FRAME_HEADER_BYTES, Record, records},
@@ -19,12 +21,12 @@ use crate::{
     index::Home,
     io::PAGE_BYTES,
     key_hash, key_prefix,
-    large::Origin,
-    moves::{self, Moved},
+    moves,
     mutation::{Mutation, active},
     sweep::{self, drop_record},
     write::log::Committer,
 };
+use second_chance::Credit;
 use std::{
     collections::BTreeMap,
     ops::Bound,
@@ -34,8 +36,12 @@ use std::{
 
 /// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans above 80 %).
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
-/// At most this share of a segment is reinserted, so that a log full of hot values still shrinks.
-const REINSERTED_SHARE_MAX_PERCENT: usize = 50;
+/// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
+const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
+const INDEX_LOAD_MAX: f64 = 0.9;
+/// At most this share of a segment is written again because it is pinned: each must give something back.
+const PINNED_SHARE_MAX_PERCENT: usize = 80;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
@@ -57,6 +63,9 @@ pub struct Recycler {
     /// Generation of the segment that could last not be drained for want of room, until all younger ones were tried; else 0.
     passed_over: u64,
     blocks_seen: Option<(Progress, Instant)>,
+    /// It has started, and not yet got where it stops.
+    is_under_way: bool,
+    credit: Credit,
 }
 
 /// A block in which nothing lives; that stays so.
@@ -92,7 +101,8 @@ fn unless_full(result: Result<()>) -> Result<()> {
 struct Live<'a> {
     hash: u64,
     record: Record<'a>,
-    recent: bool,
+    /// Lookups since it was written there, counted up to 3.
+    uses: u8,
 }
 
 /// Sorts by key. The index is then asked and changed from its one end to the other, so what a lookup needs of it is still
@@ -114,11 +124,13 @@ impl Recycler {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
-            engine,
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
             passed_over: 0,
             blocks_seen: None,
+            is_under_way: false,
+            credit: Credit::new(engine.log.segments.segment_bytes()),
+            engine,
         }
     }
 
@@ -142,7 +154,6 @@ impl Recycler {
         if drained > 0 || !self.dead_blocks.is_empty() {
             self.ask_for_mark(drained > 0);
         }
-        let wanted = wanted_free(segments);
         // Copies are room that can be had at once, but for those that are guaranteed theirs.
         let lent = lent_by_copies(&engine);
         if segments.available() < KEPT_FREE && release_to_log(&engine) {
@@ -150,7 +161,8 @@ impl Recycler {
         }
         #[allow(clippy::cast_possible_truncation)] // a few segments
         let soon = segments.available() + drained as u32 + lent;
-        if soon >= wanted || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
+        self.is_under_way = self.is_wanted(soon);
+        if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
@@ -169,6 +181,18 @@ impl Recycler {
             self.passed_over = segment.generation();
         }
         outcome.map(|()| true)
+    }
+
+    /// Whether segments must be drained when so many are free, or will be soon.
+    fn is_wanted(&self, free: u32) -> bool {
+        let capacity = self.engine.log.segments.capacity();
+        let mut wanted = wanted_free(&self.engine.log.segments);
+        let mut load_max = INDEX_LOAD_MAX;
+        if self.is_under_way {
+            wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
+            load_max = FLASH_INDEX_LOAD_WANTED;
+        }
+        free < wanted || self.engine.flash_index.load_of_bound() > load_max
     }
 
     /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
@@ -237,8 +261,8 @@ impl Recycler {
     }
 
     /// Moves everything alive out of a segment.
-    fn drain(&self, segment: &Segment) -> Result<()> {
-        let engine = &self.engine;
+    fn drain(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
         let step = |bytes, read: &mut dyn FnMut() -> std::io::Result<()>| engine.flash_step(bytes, read);
         let image = SegmentImage::read_in_steps(segment, engine.log.segments.segment_bytes(), step)?;
         if self.refuses_damage(segment, &image)? {
@@ -246,15 +270,7 @@ impl Recycler {
         }
         let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
-        let limit = image.len_bytes() * REINSERTED_SHARE_MAX_PERCENT / 100;
-        let mut reinserted_bytes = 0;
-        let (mut hot, mut cold): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let take = live.recent && reinserted_bytes + live.record.record_bytes() <= limit;
-            if take {
-                reinserted_bytes += live.record.record_bytes();
-            }
-            take
-        });
+        let (mut hot, mut cold) = self.choose(live, image.len_bytes());
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
@@ -277,6 +293,56 @@ impl Recycler {
             "drained a segment"
         );
         Ok(())
+    }
+
+    /// Those that stay in the log, and those that leave it.
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, segment_bytes: usize) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+        let engine = &self.engine;
+        let placement = &engine.placement;
+        let is_crowded = engine.flash_index_is_crowded();
+        let length = |live: &Live<'_>| live.record.body.value().len() as u64;
+        let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
+        let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
+        let holds = engine.settling.pins_hold() && !is_crowded;
+        let mut pinned_bytes = 0;
+        let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let bytes = live.record.record_bytes();
+            let stays = holds
+                && placement.is_pinned_to_log(live.record.key, length(live))
+                && pinned_bytes + bytes <= segment_bytes * PINNED_SHARE_MAX_PERCENT / 100;
+            pinned_bytes += if stays { bytes } else { 0 };
+            stays
+        });
+        let written = engine.log.writer.written().records.load(Ordering::Relaxed);
+        let moved = engine.heat.moved_log_bytes();
+        let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
+        self.credit.written(written.saturating_sub(moved + reinserted), moved);
+        let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
+        let limit = self.credit.limit(segment_bytes, live_bytes, is_crowded);
+        let limit = limit.saturating_sub(pinned_bytes);
+        let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
+        self.credit
+            .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
+        self.tell_heat(&cold);
+        hot.extend(pinned);
+        cold.extend(misplaced);
+        (hot, cold)
+    }
+
+    /// Small values come back if they are read more often than what leaves.
+    fn tell_heat(&self, cold: &[Live<'_>]) {
+        let engine = &self.engine;
+        let in_log = |segment: &&Segment| {
+            let state = segment.state();
+            matches!(
+                state,
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Draining
+            )
+        };
+        let segments = engine.log.segments.iter().filter(in_log).count();
+        let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
+        let (small, reads) = (&engine.heat.small, engine.small_reads());
+        small.drained(reads, segments, cold.len() as u64, uses);
     }
 
     /// With the large tier full, writing live values again only helps if enough of the segment is dead.
@@ -306,7 +372,7 @@ impl Recycler {
                 let found = Live {
                     hash,
                     record,
-                    recent: recent.is_some_and(|uses| uses > 0),
+                    uses: recent.unwrap_or(0),
                 };
                 if recent.is_some() {
                     live.push(found);
@@ -351,13 +417,7 @@ impl Recycler {
     }
 
     fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
-        let moves = values.iter().map(|live| {
-            let body = Body::MoveToFlash {
-                version: live.record.version(),
-                value: live.record.body.value(),
-            };
-            (live.hash, Record { body, ..live.record })
-        });
+        let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
         let committed = moves::commit(&self.engine, Committer::Recycler, moves);
         self.engine
             .metrics
@@ -367,17 +427,8 @@ impl Recycler {
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        let moved: Vec<_> = values
-            .iter()
-            .map(|live| Moved {
-                key: live.record.key,
-                attributes: live.record.attributes,
-                value: live.record.body.value(),
-                version: live.record.version(),
-                checksum: live.record.checksum,
-            })
-            .collect();
-        moves::to_blocks(&self.engine, Committer::Recycler, Origin::Recycling, &moved)
+        let records: Vec<_> = values.iter().map(|live| (live.hash, live.record)).collect();
+        moves::destage(&self.engine, Committer::Recycler, &records)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.

@@ -30,6 +30,8 @@ pub struct Stats {
     pub flash_pace: PaceStats,
     /// The same of the large tier's device.
     pub large_pace: PaceStats,
+    /// Values that are not where they belong, and what is pinned.
+    pub placement: PlacementStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -181,6 +183,10 @@ pub struct FlashIndexStats {
     pub entries: u64,
     /// RAM of the table.
     pub ram_bytes: u64,
+    /// Slots it may have in the RAM it may take; `None` without a bound.
+    pub slots_max: Option<u64>,
+    /// Slots overwritten because it was full, since open: their objects are found by the ordered index.
+    pub evicted: u64,
     /// Whether it is still being refilled after an open.
     pub refilling: bool,
     /// Its checkpoints.
@@ -231,7 +237,7 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
-/// Copies of large objects on flash. Counts are since open.
+/// Copies of large objects on flash, and small values that come back to it. Counts are since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeatStats {
     /// Segments that hold copies.
@@ -272,6 +278,12 @@ pub struct HeatStats {
     pub ahead_reads: u64,
     /// Objects read ahead for which nobody came.
     pub ahead_unused: u64,
+    /// Small values that were destaged and moved back to the log, since they were read often.
+    pub moved: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Bytes of RAM for small values on their way back to the log.
+    pub moving_bytes: u64,
 }
 
 /// How background work shares a device with callers' reads.
@@ -283,6 +295,25 @@ pub struct PaceStats {
     pub slow_ns: u64,
     /// Microseconds that background threads rested for callers, since open.
     pub rested_us: u64,
+}
+
+/// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PlacementStats {
+    /// Not everything has been looked at since the rules were changed.
+    pub settling: bool,
+    /// Objects looked at for that.
+    pub walked: u64,
+    /// Values moved to where they belong, not counting those that recycling moved.
+    pub moved: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Bytes of values pinned to flash, as of the last walk over them, a minute or more ago.
+    pub pinned_flash_bytes: u64,
+    /// Bytes of values pinned to the large space, as of then.
+    pub pinned_disk_bytes: u64,
+    /// More is pinned to flash than half of the log: these pins count for nothing.
+    pub pins_exceed_flash: bool,
 }
 
 /// Where reads were answered, since open.
@@ -325,6 +356,8 @@ pub struct WrittenStats {
     pub flash_padding_bytes: u64,
     /// Live values written again by recycling.
     pub flash_reinserted_bytes: u64,
+    /// Small values moved back from blocks.
+    pub flash_moved_bytes: u64,
     /// Index tables written by flushes.
     pub index_bytes: u64,
     /// Index tables written by compactions: entries written again.
@@ -342,24 +375,39 @@ pub struct WrittenStats {
 }
 
 impl WrittenStats {
-    /// Device bytes over user bytes, both tiers.
+    /// Bytes written to the flash tier, index included.
     #[must_use]
-    #[allow(clippy::cast_precision_loss)]
-    pub fn write_amplification(&self) -> f64 {
-        let device = self.flash_user_bytes
+    pub const fn flash_bytes(&self) -> u64 {
+        self.flash_user_bytes
             + self.flash_padding_bytes
             + self.flash_reinserted_bytes
+            + self.flash_moved_bytes
             + self.index_bytes
             + self.compaction_bytes
-            + self.large_user_bytes
-            + self.large_destaged_bytes
-            + self.large_cleaned_bytes
             + self.copy_bytes
-            + self.checkpoint_bytes;
+            + self.checkpoint_bytes
+    }
+
+    /// Device bytes over user bytes, both tiers.
+    #[must_use]
+    pub fn write_amplification(&self) -> f64 {
+        self.per_user_byte(
+            self.flash_bytes() + self.large_user_bytes + self.large_destaged_bytes + self.large_cleaned_bytes,
+        )
+    }
+
+    /// Bytes written to the flash tier over user bytes.
+    #[must_use]
+    pub fn flash_write_amplification(&self) -> f64 {
+        self.per_user_byte(self.flash_bytes())
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn per_user_byte(&self, device_bytes: u64) -> f64 {
         if self.user_bytes == 0 {
             0.0
         } else {
-            device as f64 / self.user_bytes as f64
+            device_bytes as f64 / self.user_bytes as f64
         }
     }
 }

@@ -23,6 +23,7 @@ fn counted_bytes(stats: &Stats) -> u64 {
     let causes = written.flash_user_bytes
         + written.flash_padding_bytes
         + written.flash_reinserted_bytes
+        + written.flash_moved_bytes
         + written.index_bytes
         + written.compaction_bytes
         + written.large_user_bytes

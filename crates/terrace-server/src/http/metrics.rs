@@ -76,6 +76,7 @@ impl Collector for Figures {
         self.paces(&mut out)?;
         self.checkpoints(&mut out)?;
         self.space(&mut out)?;
+        self.placement(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -134,6 +135,7 @@ impl Figures {
             ("flash", "user", written.flash_user_bytes),
             ("flash", "padding", written.flash_padding_bytes),
             ("flash", "reinsertion", written.flash_reinserted_bytes),
+            ("flash", "move", written.flash_moved_bytes),
             ("flash", "index", written.index_bytes),
             ("flash", "compaction", written.compaction_bytes),
             ("flash", "copy", written.copy_bytes),
@@ -363,6 +365,31 @@ impl Figures {
         out.counter("terrace_fallback_bytes", "Bytes of these values", large.fallback_bytes)
     }
 
+    /// What becomes of values when rules change, and pins.
+    fn placement(&self, out: &mut Out<'_>) -> fmt::Result {
+        let placement = &self.0.placement;
+        out.gauge(
+            "terrace_settling",
+            "1 while not everything was looked at since the rules of placement were changed",
+            placement.settling.into(),
+        )?;
+        out.counter(
+            "terrace_settled",
+            "Values moved since open because of changed rules or pins",
+            placement.moved,
+        )?;
+        let pinned = [
+            ("flash", placement.pinned_flash_bytes),
+            ("large", placement.pinned_disk_bytes),
+        ];
+        out.gauges("terrace_pinned_bytes", "Bytes of pinned values", "tier", pinned)?;
+        out.gauge(
+            "terrace_pins_exceed_flash",
+            "1 if more is pinned to flash than it can hold, so that these pins count for nothing",
+            placement.pins_exceed_flash.into(),
+        )
+    }
+
     /// Copies of large objects on flash.
     fn heat(&self, out: &mut Out<'_>) -> fmt::Result {
         let heat = &self.0.heat;
@@ -374,6 +401,11 @@ impl Figures {
             heat.staged_bytes,
         )?;
         out.counter("terrace_promoted", "Copies written to flash since open", heat.promoted)?;
+        out.counter(
+            "terrace_moved_back",
+            "Small values moved from blocks to the log since open, because they are read often",
+            heat.moved,
+        )?;
         out.counter(
             "terrace_copies_evicted",
             "Copies given up since open, for others or for the log",

@@ -7,6 +7,7 @@
 //! `store` hides `flash` and `large` of the places below it, and the other way round. Anything unknown or
 //! contradictory is a usage failure that names the place it stands in.
 
+mod pins;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use std::{net::SocketAddr, path::PathBuf};
 use terrace::{Durability, Options};
 
+pub use pins::Pins;
 pub use sources::gather;
 
 /// Heading of the global options in `--help`.
@@ -67,6 +69,15 @@ pub struct Layer {
     /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to flash [default: 64MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub staging: Option<Size>,
+    /// Prefixes whose objects live on flash or never do, like thumbs/=flash,archive/=disk [default: none]
+    #[arg(long, global = true, value_name = "RULES", hide_short_help = true)]
+    pub pin: Option<Pins>,
+    /// Most that is moved per second after size-threshold or pin was changed, 0 for nothing [default: 8MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub settle_rate: Option<Size>,
+    /// Most RAM for the flash index [default: as much as the values in the log need, 9 bytes each]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub flash_index: Option<Size>,
     /// Longest a snapshot or scan keeps old data, like 6h [default: as long as it is open]
     #[arg(long, global = true, value_name = "SPAN", hide_short_help = true)]
     pub snapshot_max_age: Option<TimeSpan>,
@@ -202,6 +213,9 @@ impl Layer {
             large_capacity: self.large_capacity.or(below.large_capacity),
             cache: self.cache.or(below.cache),
             staging: self.staging.or(below.staging),
+            pin: self.pin.or(below.pin),
+            settle_rate: self.settle_rate.or(below.settle_rate),
+            flash_index: self.flash_index.or(below.flash_index),
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
             listen: self.listen.or(below.listen),
@@ -263,12 +277,15 @@ impl Layer {
             (self.flash_capacity, &mut options.flash_capacity_bytes),
             (self.cache, &mut options.cache_bytes),
             (self.staging, &mut options.staging_bytes),
+            (self.settle_rate, &mut options.settle_bytes_per_second),
         ] {
             if let Some(Size(bytes)) = given {
                 *option = bytes;
             }
         }
         options.large_capacity_bytes = self.large_capacity.map(|Size(bytes)| bytes);
+        options.flash_index_bytes_max = self.flash_index.map(|Size(bytes)| bytes);
+        options.pins = self.pin.map(|Pins(pins)| pins).unwrap_or_default();
         options.snapshot_max_age = self.snapshot_max_age.map(|TimeSpan(span)| span);
         options.validate()?;
         let durability = match self.durability {

@@ -58,6 +58,9 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         large_capacity: Some(Size(4 << 20)),
         staging: Some(Size(0)),
         cache: Some(Size(0)),
+        pin: Some("thumbs/=flash,old/=disk".parse().unwrap()),
+        settle_rate: Some(Size(1 << 20)),
+        flash_index: Some(Size(64 << 20)),
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
         listen: Some(([127, 0, 0, 1], 80).into()),
@@ -79,6 +82,9 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         ("large-capacity", "4 MiB"),
         ("cache", "0"),
         ("staging", "0"),
+        ("pin", "thumbs/=flash,old/=disk"),
+        ("settle-rate", "1MiB"),
+        ("flash-index", "64MiB"),
         ("snapshot-max-age", "15m"),
         ("durability", "buffered"),
         ("listen", "127.0.0.1:80"),
@@ -101,7 +107,12 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         .map(|(name, (_, value))| (name.as_str(), value))
         .collect();
     assert_eq!(from(Layer::default(), &variables, None).unwrap(), tiers);
-    assert_eq!(tiers.resolve().unwrap().domains, ["s3.example.org", "localhost"]);
+    let settings = tiers.resolve().unwrap();
+    assert_eq!(settings.domains, ["s3.example.org", "localhost"]);
+    let options = settings.options;
+    assert_eq!(options.pins.len(), 2);
+    assert_eq!(options.settle_bytes_per_second, 1 << 20);
+    assert_eq!(options.flash_index_bytes_max, Some(64 << 20));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub const ALL: [(&str, Part); 9] = [
     ("get", get),
     ("open", open),
     ("recycle", recycle),
-    ("overwrite", steady::overwrite),
+    ("overwrite", overwrite),
     ("reads-first", steady::reads_first),
     ("churn", steady::churn),
 ];
@@ -311,6 +311,68 @@ fn recycle(bench: &mut Bench) {
     }
     drop(store);
     let _ = std::fs::remove_dir_all(dir);
+}
+
+/// What one byte of a caller's costs in bytes on flash when values are overwritten in random order for ever, with live values of
+/// four fifths of the log: without reads, and with everything read between two writes.
+fn overwrite(bench: &mut Bench) {
+    bench.report.heading(
+        "Bytes written to flash per user byte, index included: overwriting in random order, live values of 0.8 of the log",
+    );
+    for (length, target) in [(1024_usize, 1.8), (8192, 1.5)] {
+        for reads_per_write in [0_u64, 2] {
+            let (dir, options) = fresh(bench, "overwrite");
+            let capacity = bench.count(1 << 30).next_multiple_of(64 << 20);
+            let options = Options {
+                flash_capacity_bytes: capacity,
+                segment_bytes: capacity / 64,
+                ..options
+            };
+            let store = Store::open(options).unwrap();
+            let bytes = value(length);
+            let keys = capacity * 8 / 10 / length as u64;
+            for number in 0..keys {
+                store.put_with(key(number), &bytes, &BUFFERED).unwrap();
+            }
+            let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+            let mut chosen = || {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                (state >> 20) % keys
+            };
+            let mut overwrite = |count: u64| {
+                for _ in 0..count {
+                    store.put_with(key(chosen()), &bytes, &BUFFERED).unwrap();
+                    for _ in 0..reads_per_write {
+                        assert!(store.get(key(chosen())).unwrap().is_some());
+                    }
+                }
+            };
+            overwrite(keys);
+            let before = store.stats().written;
+            overwrite(keys * 2);
+            store.flush().unwrap();
+            let after = store.stats().written;
+            let user = (after.user_bytes - before.user_bytes) as f64;
+            let per_byte = |after: u64, before: u64| (after - before) as f64 / user;
+            let flash = per_byte(after.flash_bytes(), before.flash_bytes());
+            let notes = format!(
+                "target {target}; reinserted {:.2}, moved back {:.2}, index {:.2}; destaged to the large device {:.2}",
+                per_byte(after.flash_reinserted_bytes, before.flash_reinserted_bytes),
+                per_byte(after.flash_moved_bytes, before.flash_moved_bytes),
+                per_byte(
+                    after.index_bytes + after.compaction_bytes,
+                    before.index_bytes + before.compaction_bytes
+                ),
+                per_byte(after.large_destaged_bytes, before.large_destaged_bytes),
+            );
+            let what = format!("{length} B, {reads_per_write} reads per write");
+            bench.report.figure(&what, flash, "B/B", None, &notes);
+            drop(store);
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
 }
 
 /// Loads a store and dies without closing it. Runs in a process of its own.

@@ -1,4 +1,4 @@
-//! A store that has been in use for long: what overwriting costs, what reads notice of the background, whether anything leaks.
+//! A store that has been in use for long: what reads notice of the background, whether anything leaks.
 
 use crate::{
     Bench,
@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
-use terrace::{Options, Stats, Store};
+use terrace::{Options, Store};
 
 const GIB: u64 = 1 << 30;
 /// Readers beside the background work.
@@ -24,60 +24,6 @@ impl Numbers {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 11) % end
-    }
-}
-
-fn flash_bytes(stats: &Stats) -> u64 {
-    let written = &stats.written;
-    written.flash_user_bytes
-        + written.flash_padding_bytes
-        + written.flash_reinserted_bytes
-        + written.index_bytes
-        + written.compaction_bytes
-        + written.copy_bytes
-}
-
-/// Overwrites in random order where the values fill 80 % of the flash log.
-pub fn overwrite(bench: &mut Bench) {
-    bench
-        .report
-        .heading("Steady overwriting in random order, values filling 80 % of a flash log of 1 GiB; bytes written per user byte");
-    for length in [1024_usize, 8192] {
-        let (dir, options) = fresh(bench, "overwrite");
-        let capacity = (GIB as f64 * bench.scale.min(1.0)) as u64;
-        let options = Options {
-            flash_capacity_bytes: capacity.max(8 * options.segment_bytes),
-            ..options
-        };
-        let keys = options.flash_capacity_bytes * 8 / 10 / (length as u64 + 60);
-        let store = Store::open(options).unwrap();
-        let bytes = value(length);
-        let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
-        for number in 0..keys {
-            store.put_with(key(number), &bytes, &BUFFERED).unwrap();
-        }
-        let mut overwrite = |times: u64| {
-            for _ in 0..times * keys {
-                store.put_with(key(numbers.below(keys)), &bytes, &BUFFERED).unwrap();
-            }
-        };
-        overwrite(2);
-        let (before, start) = (store.stats(), Instant::now());
-        overwrite(4);
-        let (after, seconds) = (store.stats(), start.elapsed().as_secs_f64());
-        let user = (after.written.user_bytes - before.written.user_bytes) as f64;
-        let flash = (flash_bytes(&after) - flash_bytes(&before)) as f64 / user;
-        let destaged = (after.written.large_destaged_bytes - before.written.large_destaged_bytes) as f64 / user;
-        let reinserted = (after.written.flash_reinserted_bytes - before.written.flash_reinserted_bytes) as f64 / user;
-        let notes = format!(
-            "{reinserted:.2} of it reinserted; {destaged:.2} destaged to blocks; {:.0} puts/s",
-            4.0 * keys as f64 / seconds
-        );
-        bench
-            .report
-            .figure(&format!("{length} B, flash"), flash, "B/B", None, &notes);
-        drop(store);
-        let _ = std::fs::remove_dir_all(dir);
     }
 }
 

@@ -8,6 +8,8 @@
 //! want the same object are served meanwhile (`images`). If the object is worth it (`popularity`) the image is queued, and a
 //! thread writes it to a segment (`promote`), where readers then find it (`copies`). Who reads a group in order has the next
 //! object read to RAM before he asks (`ahead`).
+//!
+//! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
 
 mod ahead;
 mod contents;
@@ -21,17 +23,27 @@ mod promote;
 #[cfg(test)]
 mod simulation;
 mod sketch;
+mod small;
+mod small_moves;
+#[cfg(test)]
+mod small_simulation;
 
 pub use ahead::read_ahead;
 pub use group::GroupRule;
 pub use near::{NearReader, Source};
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
+pub use small_moves::{may_move_to_log, small_read};
 
-use crate::{HeatStats, Options, pace::Paces};
+use crate::{
+    HeatStats, Options,
+    pace::Paces,
+    placement::{Pinning, Placement},
+};
 use ahead::Ahead;
 use copies::Copies;
 use images::Images;
 use popularity::Popularity;
+use small::SmallHeat;
 use std::{
     io,
     sync::{
@@ -44,6 +56,9 @@ use std::{
 pub const SLICE_BYTES: u64 = 8 << 20;
 /// Shorter extents are not copied: the table would cost more than it gains. When they are read often they move to the log.
 pub const COPY_BYTES_MIN: u64 = 32 << 10;
+
+/// RAM for small values on their way back to the log: this part of what large objects have, and beside it.
+const SMALL_STAGING_PART: u64 = 8;
 
 /// A slice of an extent: where the extent begins in its block, and which part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +79,9 @@ pub struct Heat {
     copies: Copies,
     ahead: Ahead,
     paces: Arc<Paces>,
+    /// Small values in blocks.
+    pub small: SmallHeat,
+    placement: Arc<Placement>,
     counters: Counters,
     /// The log needs even the segments that are being written.
     must_seal: AtomicBool,
@@ -86,6 +104,9 @@ struct Counters {
     ahead_bytes: AtomicU64,
     ahead_reads: AtomicU64,
     ahead_unused: AtomicU64,
+    moved: AtomicU64,
+    moved_bytes: AtomicU64,
+    moved_log_bytes: AtomicU64,
 }
 
 fn count(counter: &AtomicU64, amount: u64) {
@@ -95,13 +116,15 @@ fn count(counter: &AtomicU64, amount: u64) {
 impl Heat {
     /// Nothing is known, nothing is copied.
     #[must_use]
-    pub fn new(options: &Options, paces: Arc<Paces>) -> Self {
+    pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
             ahead: Ahead::default(),
             paces,
+            small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
+            placement,
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),
         }
@@ -120,6 +143,23 @@ impl Heat {
         }
         let _read = self.paces.flash.read();
         self.copies.read(slice, from, out)
+    }
+
+    /// Whether objects of a key may be copied to flash.
+    #[must_use]
+    pub fn may_copy(&self, key: &[u8]) -> bool {
+        self.placement.pinning(key) != Pinning::Disk
+    }
+
+    /// So many bytes of records were written to bring small values back to the log.
+    pub fn moved_to_log(&self, log_bytes: u64) {
+        count(&self.counters.moved_log_bytes, log_bytes);
+    }
+
+    /// Bytes of records in the log that brought small values back.
+    #[must_use]
+    pub fn moved_log_bytes(&self) -> u64 {
+        self.counters.moved_log_bytes.load(Ordering::Relaxed)
     }
 
     /// A picture.
@@ -148,6 +188,9 @@ impl Heat {
             ahead_bytes: load(&counters.ahead_bytes),
             ahead_reads: load(&counters.ahead_reads),
             ahead_unused: load(&counters.ahead_unused),
+            moved: load(&counters.moved),
+            moved_bytes: load(&counters.moved_bytes),
+            moving_bytes: self.small.bytes(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::{
     count,
     images::Image,
     popularity::Worth,
+    small_moves,
 };
 use crate::{
     Error, Result, ScanRange,
@@ -77,6 +78,7 @@ impl Promoter {
             }
             self.look_at_space();
             self.measure_one();
+            small_moves::move_waiting(&self.engine, &mut self.budget);
             let Some(image) = self.heat.images.next(IDLE) else {
                 continue;
             };
@@ -464,7 +466,7 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
 
 /// How much may be written to flash: the device wears.
 #[derive(Debug)]
-struct Budget {
+pub(super) struct Budget {
     per_day: Option<u64>,
     left_bytes: f64,
     earned_at: Instant,
@@ -483,7 +485,7 @@ impl Budget {
 
     /// What is not used in a day is lost.
     #[allow(clippy::cast_precision_loss)]
-    fn earn(&mut self) {
+    pub(super) fn earn(&mut self) {
         if let Some(per_day) = self.per_day {
             let per_day = per_day as f64;
             self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
@@ -493,7 +495,7 @@ impl Budget {
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn spend(&mut self, bytes: u64) -> bool {
+    pub(super) fn spend(&mut self, bytes: u64) -> bool {
         if self.per_day.is_none() {
             return true;
         }

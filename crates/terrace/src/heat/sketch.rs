@@ -1,11 +1,11 @@
 //! How often single objects are read, about: a count-min sketch of small counters that are halved now and then (as in TinyLFU).
 
-/// Counters; a power of two.
+/// Counters, if nothing else is said; a power of two.
 const COUNTERS: usize = 1 << 20;
 /// Counters an object has.
 const DEPTH: u32 = 4;
 
-/// The counters: 1 MiB.
+/// The counters: a byte each.
 #[derive(Debug)]
 pub(super) struct Sketch {
     counters: Box<[u8]>,
@@ -15,45 +15,63 @@ pub(super) struct Sketch {
 
 impl Default for Sketch {
     fn default() -> Self {
-        Self {
-            counters: vec![0; COUNTERS].into_boxed_slice(),
-            counted: 0.0,
-            period: 100_000.0,
-        }
+        Self::with_counters(COUNTERS, 100_000.0)
     }
 }
 
 impl Sketch {
+    /// A sketch with so many counters, a power of two, that are halved after so many reads; infinity: by [`Sketch::halve`] alone.
+    pub(super) fn with_counters(counters: usize, period: f64) -> Self {
+        Self {
+            counters: vec![0; counters].into_boxed_slice(),
+            counted: 0.0,
+            period,
+        }
+    }
+
     /// All counts are halved after this many.
     pub(super) fn set_period(&mut self, reads: f64) {
         self.period = reads;
     }
 
-    fn places(hash: u64) -> impl Iterator<Item = usize> {
+    fn places(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
         // Two halves of one good hash make as many as wanted.
-        let (one, other) = (hash as u32, (hash >> 32) as u32 | 1);
-        (0..DEPTH).map(move |number| one.wrapping_add(number.wrapping_mul(other)) as usize & (COUNTERS - 1))
+        let (one, other, mask) = (hash as u32, (hash >> 32) as u32 | 1, self.counters.len() - 1);
+        (0..DEPTH).map(move |number| one.wrapping_add(number.wrapping_mul(other)) as usize & mask)
     }
 
     /// Counts a read.
     pub(super) fn count(&mut self, hash: u64) {
-        let least = Self::places(hash).map(|place| self.counters[place]).min().unwrap_or(0);
+        let least = self.places(hash).map(|place| self.counters[place]).min().unwrap_or(0);
         // Only the least ones: others count more than this object.
-        for place in Self::places(hash) {
+        for place in self.places(hash) {
             if self.counters[place] == least {
                 self.counters[place] = least.saturating_add(1);
             }
         }
         self.counted += 1.0;
         if self.counted >= self.period {
-            self.counted = 0.0;
-            self.counters.iter_mut().for_each(|counter| *counter /= 2);
+            self.halve();
+        }
+    }
+
+    /// Halves all counts.
+    pub(super) fn halve(&mut self) {
+        self.counted = 0.0;
+        self.counters.iter_mut().for_each(|counter| *counter /= 2);
+    }
+
+    /// Takes back what was counted of an object. Others that share its counters may then seem to have been read less often.
+    pub(super) fn forget(&mut self, hash: u64) {
+        let least = self.places(hash).map(|place| self.counters[place]).min().unwrap_or(0);
+        for place in self.places(hash) {
+            self.counters[place] = self.counters[place].saturating_sub(least);
         }
     }
 
     /// How often an object was read, about; never too few since the last halving.
     pub(super) fn estimate(&self, hash: u64) -> f64 {
-        f64::from(Self::places(hash).map(|place| self.counters[place]).min().unwrap_or(0))
+        f64::from(self.places(hash).map(|place| self.counters[place]).min().unwrap_or(0))
     }
 }
 
@@ -81,5 +99,7 @@ mod tests {
         sketch.set_period(1.0);
         sketch.count(1);
         assert_eq!(sketch.estimate(key_hash(&9_u32.to_le_bytes())), (before / 2.0).floor());
+        sketch.forget(key_hash(&9_u32.to_le_bytes()));
+        assert_eq!(sketch.estimate(key_hash(&9_u32.to_le_bytes())), 0.0);
     }
 }

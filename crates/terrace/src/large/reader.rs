@@ -80,7 +80,7 @@ impl LargeSpace {
     pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
         reader.is_callers = true;
-        if let Some(heat) = self.space.heat.get() {
+        if let Some(heat) = self.space.heat.get().filter(|heat| heat.may_copy(key)) {
             let pages = page_bytes(offset, extent_bytes);
             reader.near = NearReader::begin(heat, key, block, offset, pages, length);
         }

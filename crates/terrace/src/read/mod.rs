@@ -25,7 +25,7 @@ use crate::{
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
-    heat::Source,
+    heat::{self, Source},
     index::{Entry, Home},
     key_hash,
     large::ValueReader,
@@ -268,7 +268,7 @@ pub fn get_by_ordered_index(
             count(&engine.metrics.misses);
             return Ok(None);
         };
-        match read_home(engine, key, &entry) {
+        match read_for_caller(engine, key, &entry) {
             Ok(hit) => return Ok(Some(hit)),
             // The same entry again: nothing moved, so it is damage. But a move that is not applied yet may lead to a sound
             // value: after a crash the old place may be damaged by then.
@@ -334,29 +334,106 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
             offset,
             extent_bytes,
         } => {
-            let place = Place::block(*block, *offset);
-            if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
-                count(&engine.metrics.cache_hits);
-                return Ok(Hit {
-                    version: entry.version,
-                    attributes: entry.attributes.clone(),
-                    value: cached.value,
-                });
-            }
-            let reader = engine
-                .large
-                .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
-            let value = reader.read_all(key)?;
-            count_large_hit(engine, &reader);
-            let hit = Hit {
-                version: entry.version,
-                attributes: entry.attributes.clone(),
-                value,
+            let extent = Extent {
+                block: *block,
+                offset: *offset,
+                extent_bytes: *extent_bytes,
+                length: entry.length,
             };
-            keep(engine, Some(place), key, &hit);
-            Ok(hit)
+            read_block(engine, key, entry, extent).map(|(hit, _)| hit)
         }
     }
+}
+
+/// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
+pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    let Home::Block {
+        block,
+        offset,
+        extent_bytes,
+    } = entry.home
+    else {
+        return read_home(engine, key, entry);
+    };
+    let extent = Extent {
+        block,
+        offset,
+        extent_bytes,
+        length: entry.length,
+    };
+    let (hit, from_block) = read_block(engine, key, entry, extent)?;
+    if from_block && heat::may_move_to_log(engine, key, &extent) {
+        heat::small_read(engine, key, entry, &extent, &hit.value);
+    }
+    Ok(hit)
+}
+
+/// A value where its entry says that it is, for those who move it: counts as no read, and stays out of the cache. `None` if it is
+/// not there.
+///
+/// # Errors
+/// [`Error::Corruption`], the devices'.
+pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Bytes>> {
+    let wanted = |record: &Record<'_>| {
+        let is_wanted = record.key == key && record.version() == entry.version.0;
+        is_wanted.then(|| Bytes::copy_from_slice(record.body.value()))
+    };
+    match &entry.home {
+        Home::Inline(value) => Ok(Some(value.clone())),
+        Home::Flash { address } => {
+            let segments = &engine.log.segments;
+            let segment_bytes = segments.segment_bytes();
+            let Some(place) = Address::new(*address) else {
+                return Ok(None);
+            };
+            let pending = u32::try_from(address / segment_bytes)
+                .ok()
+                .and_then(|number| engine.log.overlay.find_at(number, address % segment_bytes, wanted));
+            if let Some(found) = pending {
+                return Ok(found);
+            }
+            #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
+            let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
+            match read_record(segments, place, expected, wanted)? {
+                (Found::Record(found), _) => Ok(found),
+                (Found::NotARecord, _) => Ok(None),
+            }
+        }
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            let value = engine.large.read_all(key, *block, *offset, *extent_bytes, entry.length);
+            value.map(Some)
+        }
+    }
+}
+
+/// Reads a value of the large space, and says whether its block was read for it.
+fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Result<(Hit, bool)> {
+    let place = Place::block(extent.block, extent.offset);
+    let hit = |value: Bytes| Hit {
+        version: entry.version,
+        attributes: entry.attributes.clone(),
+        value,
+    };
+    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
+        count(&engine.metrics.cache_hits);
+        return Ok((hit(cached.value), false));
+    }
+    let waiting = engine.heat.small.find(extent.block, extent.offset);
+    if let Some(waiting) = waiting.filter(|waiting| waiting.key == key) {
+        count(&engine.metrics.copy_hits);
+        return Ok((hit(waiting.value.clone()), false));
+    }
+    let large = &engine.large;
+    let reader = large.open_for(key, extent.block, extent.offset, extent.extent_bytes, entry.length)?;
+    let value = reader.read_all(key)?;
+    count_large_hit(engine, &reader);
+    let hit = hit(value);
+    keep(engine, Some(place), key, &hit);
+    Ok((hit, !reader.was_near()))
 }
 
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.

@@ -1,10 +1,11 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
-use super::{find_entry, object_info, read_home, small_value};
+use super::{find_entry, object_info, read_for_caller, small_value};
 use crate::{
     Error, HomeKind, ObjectInfo, Result,
     engine::Engine,
     expiry,
+    heat::COPY_BYTES_MIN,
     index::{Entry, Home},
     large::ValueReader,
     metrics::StreamClock,
@@ -95,7 +96,7 @@ impl Reader {
                 block,
                 offset,
                 extent_bytes,
-            } => {
+            } if *extent_bytes >= COPY_BYTES_MIN => {
                 let reader = engine
                     .large
                     .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
@@ -109,7 +110,7 @@ impl Reader {
                 Source::Block(Box::new(reader))
             }
             _ => Source::Memory {
-                value: read_home(engine, key, entry)?.into_object()?.value,
+                value: read_for_caller(engine, key, entry)?.into_object()?.value,
                 position: 0,
             },
         };

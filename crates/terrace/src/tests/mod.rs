@@ -7,8 +7,10 @@ mod close;
 mod expiry;
 mod figures;
 mod heat;
+mod placement;
 mod range_delete;
 mod reopen;
+mod small_heat;
 
 pub use crate::test_common::bytes;
 use crate::{Clock, Options, Store};

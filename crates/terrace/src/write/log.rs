@@ -49,16 +49,23 @@ pub enum Committer {
     Freeing,
     /// Recycling: uses the reserved segments and never waits for itself.
     Recycler,
+    /// Who moves values without need: leaves the reserved segments alone, and waits for nothing.
+    Background,
 }
 
 impl Committer {
     /// Free segments it leaves to others.
     const fn keeps_free(self) -> u32 {
         match self {
-            Self::User => RESERVED_SEGMENTS,
+            Self::User | Self::Background => RESERVED_SEGMENTS,
             Self::Freeing => 1,
             Self::Recycler => 0,
         }
+    }
+
+    /// Whether it waits for the applier and for free segments, or gives up.
+    const fn waits(self) -> bool {
+        matches!(self, Self::User | Self::Freeing)
     }
 }
 
@@ -196,7 +203,7 @@ impl CommitLog {
                 "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
             )));
         }
-        if who != Committer::Recycler {
+        if who.waits() {
             self.wait_for_applier()?;
         }
         let mut patience = Patience::new(&self.segments);
@@ -209,7 +216,7 @@ impl CommitLog {
             decide()?;
             match self.frame_with_room(&mut tail, bytes, who) {
                 Ok(frame) => break (tail, frame),
-                Err(Error::OutOfSpace { .. }) if who != Committer::Recycler => {
+                Err(Error::OutOfSpace { .. }) if who.waits() => {
                     drop(tail);
                     self.wait_for_segment(who, &mut patience)?;
                 }
@@ -250,9 +257,14 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
+    pub fn is_behind(&self) -> bool {
+        self.overlay.bytes() > self.overlay_bytes_max || self.index_full.refuses_commits().is_some()
+    }
+
     /// Back-pressure: waits until not too much is unapplied.
     fn wait_for_applier(&self) -> Result<()> {
-        if self.overlay.bytes() <= self.overlay_bytes_max && self.index_full.refuses_commits().is_none() {
+        if !self.is_behind() {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();

@@ -1,7 +1,7 @@
 //! The way of a write: check → place (by size) → commit → publish → apply.
 //!
 //! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`), everything else into the
-//!    log with its record.
+//!    log with its record; unless its prefix is pinned (`placement`).
 //! 2. *Commit* (`log`): the records get their seq, their place in the open frame, and are visible.
 //! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with others.
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
@@ -81,7 +81,7 @@ fn put_stored(
     durability: Durability,
 ) -> Result<Version> {
     let bytes = value.len() as u64;
-    if bytes >= engine.options.size_threshold_bytes {
+    if bytes >= engine.placement.large_from(key) {
         engine.cleaning.hold_back(engine, bytes);
         // Who waits for the device anyway writes for himself.
         let behind = durability == Durability::Buffered;
@@ -244,7 +244,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64
     let mut pending = None;
     if let Some(value) = value {
         check_length(value.len() as u64)?;
-        if value.len() as u64 >= engine.options.size_threshold_bytes {
+        if value.len() as u64 >= engine.placement.large_from(&operation.key) {
             // Even if the batch is to be durable, its values are written while the next ones are copied.
             match PendingLarge::write(engine, &operation.key, &attributes, value, true) {
                 Ok(written) => pending = Some(written),

@@ -208,7 +208,7 @@ impl ValueWriter {
         let expires_ms = options.put.expiry.resolve(&engine.options.clock);
         let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
-            Some(length) if length >= engine.options.size_threshold_bytes => {
+            Some(length) if length >= engine.placement.large_from(key) => {
                 engine.cleaning.hold_back(&engine, length);
                 let ticket = engine.log.committed_seq() + 1;
                 match engine.large_result(engine.large.writer(key, &attributes, Some(length), ticket)) {
@@ -253,7 +253,7 @@ impl ValueWriter {
             )));
         }
         check_length(self.length)?;
-        let threshold = self.engine.options.size_threshold_bytes;
+        let threshold = self.engine.placement.large_from(&self.key);
         match &mut self.stage {
             Stage::Buffered(buffer) if self.length < threshold => {
                 buffer.extend_from_slice(data);

@@ -101,7 +101,8 @@ impl<'a> History<'a> {
             40..52 => self.batch(),
             52..58 => self.stream(),
             58..60 => self.abandoned_stream(),
-            60..72 => self.get(),
+            60..70 => self.get(),
+            70..72 => self.read_often(),
             72..76 => self.get_range(),
             76..80 => self.read_stream(),
             80..83 => self.multi_get(),
@@ -119,6 +120,7 @@ impl<'a> History<'a> {
                 self.survive(taken)?;
                 Ok(())
             }
+            98 => self.read_often(),
             _ => {
                 let found = self.store.get(b"never written");
                 let found = self.survive(found)?;
@@ -348,6 +350,17 @@ impl<'a> History<'a> {
         };
         let expected = self.held(&key).map(facts);
         assert_eq!(described, expected, "head of {}", name(&key));
+        Ok(())
+    }
+
+    /// What is read often comes back to flash.
+    fn read_often(&mut self) -> Step {
+        let key = self.some_key();
+        for _ in 0..4 {
+            let found = self.store.get(&key);
+            let found = self.survive(found)?;
+            self.expect(&key, found, &self.now, "get again");
+        }
         Ok(())
     }
 

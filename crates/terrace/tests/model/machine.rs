@@ -10,13 +10,13 @@ use rand::{Rng, rngs::StdRng};
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use terrace::{
-    Clock, Options, Result, ScanRange, Store,
+    Clock, Options, Pin, Pinning, Result, ScanRange, Store,
     io::{Disk, FileDisk, SimDisk, Survival},
 };
 
@@ -24,7 +24,7 @@ pub struct Machine {
     pub flash: SimDisk,
     pub large: SimDisk,
     _dir: tempfile::TempDir,
-    options: Options,
+    options: Mutex<Options>,
     /// The time that expiries are held against.
     now_ms: Arc<AtomicU64>,
 }
@@ -66,9 +66,24 @@ impl Machine {
             flash,
             large,
             _dir: dir,
-            options,
+            options: Mutex::new(options),
             now_ms,
         }
+    }
+
+    /// From the next open on other values are large, and other prefixes pinned.
+    pub fn change_placement(&self, rng: &mut StdRng) {
+        let mut options = self.options.lock().unwrap();
+        options.size_threshold_bytes = [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)];
+        options.settle_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
+        let pins = rng.random_range(0..4);
+        let pin = |_| Pin {
+            prefix: format!("{}/{:02}", ["k", "a"][rng.random_range(0..2)], rng.random_range(0..7)).into_bytes(),
+            to: [Pinning::Flash, Pinning::Disk, Pinning::None][rng.random_range(0..3)],
+        };
+        options.pins = (0..pins).map(pin).collect();
+        options.pins.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+        options.pins.dedup_by(|one, other| one.prefix == other.prefix);
     }
 
     pub fn now_ms(&self) -> u64 {
@@ -82,9 +97,12 @@ impl Machine {
 
     /// The same, on directories of the real file system: the power cannot be cut, and files can be linked.
     pub fn on_real_disks(rng: &mut StdRng) -> Self {
-        let mut machine = Self::new(rng);
-        machine.options.flash_disk = None;
-        machine.options.large_disk = None;
+        let machine = Self::new(rng);
+        {
+            let mut options = machine.options.lock().unwrap();
+            options.flash_disk = None;
+            options.large_disk = None;
+        }
         machine
     }
 
@@ -95,15 +113,16 @@ impl Machine {
             large_dir: dir.join("large"),
             flash_disk: None,
             large_disk: None,
-            ..self.options.clone()
+            ..self.options.lock().unwrap().clone()
         }
     }
 
     /// Block numbers given out, less the blocks there are.
     pub fn blocks_deleted(&self) -> u64 {
-        let disk: Arc<dyn Disk> = match &self.options.large_disk {
+        let options = self.options.lock().unwrap().clone();
+        let disk: Arc<dyn Disk> = match &options.large_disk {
             Some(disk) => Arc::clone(disk),
-            None => Arc::new(FileDisk::new(&self.options.large_dir).unwrap()),
+            None => Arc::new(FileDisk::new(&options.large_dir).unwrap()),
         };
         let names = disk.list(Path::new("blocks")).unwrap();
         let blocks: Vec<u64> = (names.iter())
@@ -113,7 +132,8 @@ impl Machine {
     }
 
     pub fn open(&self) -> Result<Store> {
-        Store::open(self.options.clone())
+        let options = self.options.lock().unwrap().clone();
+        Store::open(options)
     }
 
     pub fn is_powered(&self) -> bool {

@@ -36,6 +36,10 @@ struct Tally {
     segments_recycled: u64,
     reinserted_bytes: u64,
     destaged_bytes: u64,
+    /// Small values that came back to the log.
+    moved: u64,
+    /// Values that moved because other rules were given.
+    settled: u64,
     index_flushes: u64,
     dropped_expired: u64,
     dropped_deleted: u64,
@@ -57,6 +61,8 @@ impl Tally {
         self.segments_recycled += stats.log.segments_recycled;
         self.reinserted_bytes += stats.written.flash_reinserted_bytes;
         self.destaged_bytes += stats.written.large_destaged_bytes;
+        self.moved += stats.heat.moved;
+        self.settled += stats.placement.moved;
         self.index_flushes += stats.index.flushes;
         self.dropped_expired += stats.sweep.dropped_expired;
         self.dropped_deleted += stats.sweep.dropped_deleted;
@@ -85,6 +91,8 @@ impl Tally {
             self.segments_recycled,
             self.reinserted_bytes,
             self.destaged_bytes,
+            self.moved,
+            self.settled,
             self.index_flushes,
             self.dropped_expired,
             self.dropped_deleted,
@@ -171,6 +179,9 @@ fn next_life(
     }
     if rng.random_bool(0.5) {
         machine.pass_time(rng, 1_000);
+    }
+    if rng.random_bool(0.4) {
+        machine.change_placement(rng);
     }
     let store = machine.recover(rng);
     let keys = journal.keys();

@@ -54,6 +54,9 @@ use slot::{SizeClass, Slot};
 use std::sync::atomic::{AtomicBool, Ordering};
 use table::Table;
 
+/// Buckets that a partition begins with at least, however little RAM there is: fewer make false matches more frequent.
+const BUCKETS_MIN_MIN: usize = 16;
+
 /// The shape of a flash index, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -81,14 +84,30 @@ impl Default for Config {
 impl Config {
     /// For a flash log of up to `flash_bytes`: 64 bytes of RAM per MiB of flash to begin with, between
     /// 4 MiB and 256 MiB. False matches and the length of one growth then stay as they are from 64 GiB up.
+    ///
+    /// With a bound on RAM it begins with less than half of that, if it must with fewer partitions.
     #[must_use]
-    pub fn for_flash_bytes(flash_bytes: u64) -> Self {
+    pub fn for_flash_bytes(flash_bytes: u64, ram_bytes_max: Option<u64>) -> Self {
         let default = Self::default();
         let wanted = usize::try_from(flash_bytes >> 30).unwrap_or(usize::MAX);
-        Self {
+        let mut config = Self {
             partitions: wanted.clamp(default.partitions, 4096).next_power_of_two(),
+            ram_bytes_max: ram_bytes_max.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
             ..default
+        };
+        while config.initial_bytes() > config.ram_bytes_max / 2 && config.buckets_min > BUCKETS_MIN_MIN {
+            config.buckets_min /= 2;
         }
+        while config.initial_bytes() > config.ram_bytes_max / 2 && config.partitions > 1 {
+            config.partitions /= 2;
+        }
+        config
+    }
+
+    /// RAM of an empty table.
+    fn initial_bytes(&self) -> usize {
+        let partition_bytes = size_of::<Partition>() + Table::ram_bytes_of(self.buckets_min, self.buckets_min);
+        size_of::<FlashIndex>() + self.partitions * partition_bytes
     }
 
     fn check(&self) -> Result<()> {
@@ -102,8 +121,7 @@ impl Config {
                 "flash index: buckets_min must be a power of two from 2 to 16384",
             ));
         }
-        let partition_bytes = size_of::<Partition>() + Table::ram_bytes_of(self.buckets_min, self.buckets_min);
-        let initial_bytes = size_of::<FlashIndex>() + self.partitions * partition_bytes;
+        let initial_bytes = self.initial_bytes();
         if self.ram_bytes_max < initial_bytes {
             return Err(Error::invalid(format!(
                 "flash index: ram_bytes_max must be at least {initial_bytes}, or give it fewer partitions"
@@ -140,6 +158,8 @@ pub struct FlashIndex {
     buckets_min: usize,
     /// Whether lookups find nothing.
     hidden: AtomicBool,
+    /// Slots it may have, if its RAM is bounded.
+    slots_max: Option<u64>,
 }
 
 impl FlashIndex {
@@ -159,6 +179,8 @@ impl FlashIndex {
             class_bits: Geometry::new(buckets_min).class_bits(),
             buckets_min,
             hidden: AtomicBool::new(false),
+            slots_max: (config.ram_bytes_max != usize::MAX)
+                .then_some((config.partitions * buckets_max * table::SLOTS) as u64),
         })
     }
 
@@ -334,6 +356,19 @@ impl FlashIndex {
     pub fn load(&self) -> f64 {
         let slots: u64 = self.partitions.iter().map(Partition::slots).sum();
         self.len() as f64 / slots as f64
+    }
+
+    /// Slots it may have, if its RAM is bounded.
+    #[must_use]
+    pub const fn slots_max(&self) -> Option<u64> {
+        self.slots_max
+    }
+
+    /// Share in use of the slots it may have, 0 to 1; 0 if its RAM is not bounded.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn load_of_bound(&self) -> f64 {
+        self.slots_max.map_or(0.0, |slots| self.len() as f64 / slots as f64)
     }
 
     /// Slots overwritten because the table could not grow any more, since the index was made.

@@ -323,10 +323,28 @@ fn impossible_shapes_are_refused() {
     for config in bad {
         assert!(matches!(FlashIndex::new(config), Err(Error::Invalid(_))), "{config:?}");
     }
-    assert_eq!(Config::for_flash_bytes(0), good);
-    assert_eq!(Config::for_flash_bytes(64 << 30), good);
-    assert_eq!(Config::for_flash_bytes(1 << 40).partitions, 1024);
-    assert_eq!(Config::for_flash_bytes(u64::MAX).partitions, 4096);
+    assert_eq!(Config::for_flash_bytes(0, None), good);
+    assert_eq!(Config::for_flash_bytes(64 << 30, None), good);
+    assert_eq!(Config::for_flash_bytes(1 << 40, None).partitions, 1024);
+    assert_eq!(Config::for_flash_bytes(u64::MAX, None).partitions, 4096);
+    for (flash_bytes, ram_bytes) in [
+        (4 << 20, 512 << 10),
+        (64 << 30, 4 << 20),
+        (1 << 40, 8 << 20),
+        (1 << 40, 1 << 30),
+    ] {
+        let config = Config::for_flash_bytes(flash_bytes, Some(ram_bytes));
+        let index = FlashIndex::new(config).unwrap();
+        assert!(
+            index.ram_bytes() <= ram_bytes / 2 + 4096,
+            "{config:?}: {}",
+            index.ram_bytes()
+        );
+        assert!(
+            index.slots_max().is_some_and(|slots| slots > ram_bytes / 20),
+            "{config:?}"
+        );
+    }
     let widest = Config {
         partitions: 1,
         buckets_min: 1 << 14,

@@ -1,0 +1,318 @@
+//! `terrace-bench zipf`: reads of small objects by Zipf's law where flash holds only a part of the data, the rest on a slow
+//! large tier. Figure 7 of the FlashStore paper, with reads.
+//!
+//! The objects are stored in an order that has nothing to do with their popularity; most are destaged. Then they are read: first to
+//! warm up, without the large tier's delay and not counted, then measured. What stands beside is a perfect cache of the same size,
+//! which always holds the most popular objects: its hits by Zipf's law, and the rate it would have if it read flash and the large
+//! tier as fast as this store does, measured in the same run with the same threads:
+//!
+//! `1 / (hits / rate of reads on flash + (1 - hits) / rate of reads of blocks)`
+
+mod reads;
+mod slow;
+
+use crate::{
+    Outcome,
+    harness::{
+        results::{Bench, Plan, ResultArguments},
+        values::Values,
+        workload::Scale,
+    },
+};
+use reads::{Objects, by_popularity, each_once};
+use serde::{Deserialize, Serialize};
+use slow::SlowDisk;
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use terrace::{Durability, HomeKind, Options, PutOptions, Store};
+
+const EXPERIMENT: &str = "zipf";
+/// Share of a perfect cache's rate that is to be reached.
+const OF_PERFECT_MIN: f64 = 0.8;
+/// Objects that are read to learn the rates of flash and of blocks.
+const FLASH_SAMPLE: usize = 20_000;
+const BLOCK_SAMPLE: usize = 8_000;
+
+/// Arguments of the subcommand.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Directory for the store; it needs room for two and a half times the data.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub results: ResultArguments,
+    /// Length of a value.
+    #[arg(long, value_name = "BYTES", default_value = "1024")]
+    pub value_bytes: usize,
+    /// Flash as a share of the values' bytes.
+    #[arg(long = "share", value_name = "SHARE", default_values = ["0.1", "0.25", "0.5", "0.75", "0.9"])]
+    pub shares: Vec<f64>,
+    /// Zipf's exponent.
+    #[arg(long, default_value = "0.99")]
+    pub exponent: f64,
+    /// Threads that read.
+    #[arg(long, default_value = "8")]
+    pub threads: u64,
+    /// How much longer a read of the large tier takes than the device under it.
+    #[arg(long, value_name = "MICROSECONDS", default_value = "1000")]
+    pub large_read_us: u64,
+    /// Of what is random.
+    #[arg(long, default_value = "1")]
+    pub seed: u64,
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Settings {
+    objects: u64,
+    value_bytes: usize,
+    share: f64,
+    exponent: f64,
+    threads: u64,
+    large_read_us: u64,
+    warm_up_reads: u64,
+    measured_reads: u64,
+    seed: u64,
+}
+
+/// What was measured. Hits are shares of the reads.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Measured {
+    reads_per_second: f64,
+    perfect_reads_per_second: f64,
+    flash_reads_per_second: f64,
+    block_reads_per_second: f64,
+    hits: f64,
+    perfect_hits: f64,
+    /// Values moved back to the log, and written again by recycling, per 100 reads.
+    moved_per_100: f64,
+    reinserted_per_100: f64,
+    destaged_per_100: f64,
+    dropped: u64,
+}
+
+/// Makes the runs and prints the table.
+///
+/// # Errors
+/// The store's, or if the directory cannot be used.
+pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.shares.iter().any(|share| !(0.05..=1.0).contains(share)) || arguments.threads == 0 {
+        return Err("--share must be between 0.05 and 1, and --threads above 0".into());
+    }
+    if !(65..=16_000).contains(&arguments.value_bytes) {
+        return Err("--value-bytes must be between 65 (shorter values live in the index) and 16000".into());
+    }
+    let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
+    let objects = match arguments.results.scale {
+        Scale::Small => 100_000,
+        Scale::Full => 200_000,
+    };
+    let plans: Vec<_> = arguments
+        .shares
+        .iter()
+        .map(|&share| Plan {
+            experiment: EXPERIMENT,
+            name: format!("flash {share}"),
+            seed: arguments.seed,
+            expected_seconds: objects as f64 / 4_000.0,
+            settings: Settings {
+                objects,
+                value_bytes: arguments.value_bytes,
+                share,
+                exponent: arguments.exponent,
+                threads: arguments.threads,
+                large_read_us: arguments.large_read_us,
+                warm_up_reads: objects * 12,
+                measured_reads: objects * 2,
+                seed: arguments.seed,
+            },
+        })
+        .collect();
+    bench
+        .progress
+        .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
+    for plan in &plans {
+        bench.run(plan, |progress| {
+            let directory = tempfile::Builder::new()
+                .prefix("zipf-")
+                .tempdir_in(&arguments.directory)?;
+            measure(directory.path(), &plan.settings, |share| progress.share(share))
+        })?;
+    }
+    bench.progress.finish();
+    print(&bench)
+}
+
+fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>) -> Outcome<Options> {
+    let data_bytes = settings.objects * settings.value_bytes as u64;
+    let capacity_bytes = (data_bytes as f64 * settings.share) as u64;
+    let segment_bytes = (capacity_bytes / 64)
+        .next_multiple_of(64 << 10)
+        .clamp(256 << 10, 64 << 20);
+    let large = directory.join("large");
+    Ok(Options {
+        segment_bytes,
+        flash_capacity_bytes: capacity_bytes.max(8 * segment_bytes),
+        size_threshold_bytes: segment_bytes / 4,
+        cache_bytes: 0,
+        large_disk: Some(Arc::new(SlowDisk::new(&large, large_read_us)?)),
+        ..Options::on_tiers(directory.join("flash"), large)
+    })
+}
+
+fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync) -> Outcome<Measured> {
+    let large_read_us = Arc::new(AtomicU64::new(0));
+    let store = Store::open(options(directory, settings, &large_read_us)?)?;
+    let objects = Objects {
+        count: settings.objects,
+        value_bytes: settings.value_bytes,
+        exponent: settings.exponent,
+    };
+    fill(&store, objects, settings.seed)?;
+    let all = (settings.warm_up_reads + settings.measured_reads) as f64;
+    let (threads, seed) = (settings.threads, settings.seed);
+    by_popularity(&store, objects, threads, settings.warm_up_reads, seed, |done| {
+        progress(done as f64 / all);
+    })?;
+    large_read_us.store(settings.large_read_us, Ordering::Relaxed);
+    let before = store.stats();
+    let rate = by_popularity(&store, objects, threads, settings.measured_reads, seed + 1, |done| {
+        progress((settings.warm_up_reads + done) as f64 / all);
+    })?;
+    let after = store.stats();
+    let on_flash = each_once(
+        &store,
+        objects,
+        threads,
+        &sample(&store, objects, HomeKind::Flash)?,
+        seed,
+    )?;
+    let in_blocks = each_once(
+        &store,
+        objects,
+        threads,
+        &sample(&store, objects, HomeKind::Block)?,
+        seed,
+    )?;
+    store.close()?;
+    let per_100 = |bytes: u64| bytes as f64 / settings.value_bytes as f64 / rate.reads as f64 * 100.0;
+    let perfect_hits = objects.perfect_hits(settings.share);
+    let perfect_seconds = perfect_hits / on_flash.per_second() + (1.0 - perfect_hits) / in_blocks.per_second();
+    let missed = after.reads.block_hits - before.reads.block_hits;
+    let dropped = |stats: &terrace::Stats| stats.heat.dropped_full + stats.heat.dropped_no_room;
+    Ok(Measured {
+        reads_per_second: rate.per_second(),
+        perfect_reads_per_second: 1.0 / perfect_seconds,
+        flash_reads_per_second: on_flash.per_second(),
+        block_reads_per_second: in_blocks.per_second(),
+        hits: 1.0 - missed as f64 / rate.reads as f64,
+        perfect_hits,
+        moved_per_100: per_100(after.heat.moved_bytes - before.heat.moved_bytes),
+        reinserted_per_100: per_100(after.written.flash_reinserted_bytes - before.written.flash_reinserted_bytes),
+        destaged_per_100: per_100(after.written.large_destaged_bytes - before.written.large_destaged_bytes),
+        dropped: dropped(&after) - dropped(&before),
+    })
+}
+
+/// Stores the objects in the order of their numbers and waits until recycling rests.
+fn fill(store: &Store, objects: Objects, seed: u64) -> Outcome {
+    let values = Values::new(seed, objects.value_bytes);
+    let buffered = PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    };
+    for number in 0..objects.count {
+        store.put_with(
+            Objects::key(number),
+            values.value(number, objects.value_bytes),
+            &buffered,
+        )?;
+    }
+    store.flush()?;
+    let (mut last, mut since) = (store.stats().log.segments_recycled, Instant::now());
+    while since.elapsed() < Duration::from_millis(500) {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = store.stats().log.segments_recycled;
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// Objects of one home, spread over all of them.
+fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> {
+    let wanted = if home == HomeKind::Flash {
+        FLASH_SAMPLE
+    } else {
+        BLOCK_SAMPLE
+    };
+    let mut found = Vec::new();
+    for rank in 0..objects.count {
+        let number = (rank * 611_953) % objects.count;
+        let info = store.head(Objects::key(number))?;
+        if info.is_some_and(|info| info.home == home) {
+            found.push(number);
+        }
+        if found.len() >= wanted {
+            break;
+        }
+    }
+    if found.is_empty() {
+        return Err(format!("no object has its home in {home:?}: there is nothing to compare with").into());
+    }
+    Ok(found)
+}
+
+fn print(bench: &Bench) -> Outcome {
+    let mut rows = Vec::new();
+    for record in bench
+        .results()
+        .all()?
+        .iter()
+        .filter(|record| record.experiment == EXPERIMENT)
+    {
+        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
+    }
+    rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
+    println!("\nReads by Zipf's law; hits are per 100 reads, values moved as well\n");
+    println!(
+        "| flash | hits | perfect | reads/s | perfect | ratio | flash alone | blocks alone | moved back | reinserted | destaged |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    let mut missed = Vec::new();
+    for (settings, measured) in &rows {
+        let ratio = measured.reads_per_second / measured.perfect_reads_per_second;
+        println!(
+            "| {} | {:.1} | {:.1} | {:.0} | {:.0} | {ratio:.2} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
+            settings.share,
+            measured.hits * 100.0,
+            measured.perfect_hits * 100.0,
+            measured.reads_per_second,
+            measured.perfect_reads_per_second,
+            measured.flash_reads_per_second,
+            measured.block_reads_per_second,
+            measured.moved_per_100,
+            measured.reinserted_per_100,
+            measured.destaged_per_100,
+        );
+        if ratio < OF_PERFECT_MIN {
+            missed.push(format!(
+                "flash {}: {ratio:.2} of a perfect cache's rate",
+                settings.share
+            ));
+        }
+    }
+    println!();
+    if missed.is_empty() {
+        println!("All targets are met.");
+    }
+    missed.iter().for_each(|miss| println!("missed: {miss}"));
+    Ok(())
+}

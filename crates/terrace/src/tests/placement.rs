@@ -1,0 +1,274 @@
+//! *SizeThreshold* and pins that change on an existing store.
+
+use super::{bytes, eventually, small_options};
+use crate::{
+    Durability, HomeKind, Options, Pin, Pinning, PutOptions, Store,
+    io::{SimDisk, Survival},
+};
+use std::{path::Path, sync::Arc};
+
+const VALUE_BYTES: usize = 6_000;
+const COUNT: u64 = 150;
+
+fn options(dir: &Path, size_threshold_bytes: u64) -> Options {
+    Options {
+        size_threshold_bytes,
+        cache_bytes: 0,
+        settle_bytes_per_second: 1 << 30,
+        ..small_options(dir)
+    }
+}
+
+fn buffered() -> PutOptions {
+    PutOptions {
+        durability: Durability::Buffered,
+        ..PutOptions::default()
+    }
+}
+
+fn put(store: &Store, prefix: &str, count: u64, length: usize) {
+    for number in 0..count {
+        let key = format!("{prefix}{number:05}");
+        store.put_with(key, bytes(number, length), &buffered()).unwrap();
+    }
+    store.flush().unwrap();
+}
+
+fn check(store: &Store, prefix: &str, count: u64, length: usize) {
+    for number in 0..count {
+        let found = store.get(format!("{prefix}{number:05}")).unwrap().unwrap();
+        assert!(found.value == bytes(number, length), "{prefix}{number}");
+    }
+}
+
+fn all_in(store: &Store, prefix: &str, count: u64, home: HomeKind) -> bool {
+    let home_of = |number| store.head(format!("{prefix}{number:05}")).unwrap().unwrap().home;
+    (0..count).all(|number| home_of(number) == home)
+}
+
+fn settled(store: &Store) {
+    eventually("settling", || !store.stats().placement.settling);
+}
+
+#[test]
+fn a_lower_threshold_moves_old_values_to_blocks_and_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path(), 16 << 10)).unwrap();
+    put(&store, "k", COUNT, VALUE_BYTES);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Flash) && !store.stats().placement.settling);
+    drop(store);
+    let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
+    settled(&store);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Block));
+    let placement = store.stats().placement;
+    assert_eq!((placement.walked, placement.moved), (COUNT, COUNT));
+    assert_eq!(placement.moved_bytes, COUNT * VALUE_BYTES as u64);
+    check(&store, "k", COUNT, VALUE_BYTES);
+    put(&store, "new", 3, VALUE_BYTES);
+    assert!(all_in(&store, "new", 3, HomeKind::Block), "new values follow at once");
+    assert!(store.verify().unwrap().errors.is_empty());
+    drop(store);
+    let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert_eq!(store.stats().placement.walked, 0, "it is done");
+    check(&store, "k", COUNT, VALUE_BYTES);
+}
+
+#[test]
+fn a_higher_threshold_moves_only_what_is_read_often() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
+    put(&store, "k", COUNT, VALUE_BYTES);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Block));
+    drop(store);
+    let store = Store::open(options(dir.path(), 16 << 10)).unwrap();
+    put(&store, "new", 3, VALUE_BYTES);
+    assert!(all_in(&store, "new", 3, HomeKind::Flash));
+    settled(&store);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Block), "nobody reads them");
+    eventually("coming back", || {
+        check(&store, "k", 10, VALUE_BYTES);
+        all_in(&store, "k", 10, HomeKind::Flash)
+    });
+    let others = (10..COUNT).filter(|number| {
+        let info = store.head(format!("k{number:05}")).unwrap().unwrap();
+        info.home == HomeKind::Block
+    });
+    assert_eq!(others.count() as u64, COUNT - 10);
+    check(&store, "k", COUNT, VALUE_BYTES);
+}
+
+#[test]
+fn settling_survives_power_cuts_at_any_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (flash, large) = (SimDisk::new(1), SimDisk::new(2));
+    let with = |size_threshold_bytes| Options {
+        flash_disk: Some(Arc::new(flash.clone())),
+        large_disk: Some(Arc::new(large.clone())),
+        ..options(dir.path(), size_threshold_bytes)
+    };
+    let store = Store::open(with(16 << 10)).unwrap();
+    put(&store, "k", COUNT, VALUE_BYTES);
+    drop(store);
+    for (round, survival) in (0..24).zip(Survival::ALL.into_iter().cycle()) {
+        // Down and up again; what is up there is put there, so that there is always something to move.
+        let threshold = [4 << 10, 16 << 10][round as usize % 2];
+        let disk = if round % 3 == 0 { &large } else { &flash };
+        disk.cut_after(round * 7);
+        if let Ok(store) = Store::open(with(threshold)) {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            drop(store);
+        }
+        for disk in [&flash, &large] {
+            disk.power_cut();
+            disk.set_survival(survival);
+            disk.restore_power();
+        }
+        let store = Store::open(with(threshold)).unwrap();
+        check(&store, "k", COUNT, VALUE_BYTES);
+        settled(&store);
+        assert!(threshold > 4 << 10 || all_in(&store, "k", COUNT, HomeKind::Block));
+        check(&store, "k", COUNT, VALUE_BYTES);
+        assert!(store.verify().unwrap().errors.is_empty());
+        if threshold > 4 << 10 {
+            put(&store, "k", COUNT, VALUE_BYTES);
+        }
+    }
+}
+
+#[test]
+fn rules_that_were_tried_for_a_while_leave_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let (flash, large) = (SimDisk::new(3), SimDisk::new(4));
+    let with = |size_threshold_bytes, settle_bytes_per_second| Options {
+        flash_disk: Some(Arc::new(flash.clone())),
+        large_disk: Some(Arc::new(large.clone())),
+        settle_bytes_per_second,
+        ..options(dir.path(), size_threshold_bytes)
+    };
+    drop(Store::open(with(4 << 10, 1 << 30)).unwrap());
+    // By other rules, which are not settled when the power goes.
+    let store = Store::open(with(16 << 10, 0)).unwrap();
+    put(&store, "k", COUNT, VALUE_BYTES);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Flash));
+    flash.power_cut();
+    large.power_cut();
+    drop(store);
+    flash.restore_power();
+    large.restore_power();
+    let store = Store::open(with(4 << 10, 1 << 30)).unwrap();
+    settled(&store);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Block));
+    check(&store, "k", COUNT, VALUE_BYTES);
+}
+
+fn pin(prefix: &str, to: Pinning) -> Pin {
+    Pin {
+        prefix: prefix.into(),
+        to,
+    }
+}
+
+fn pinned(dir: &Path, pins: &[(&str, Pinning)]) -> Options {
+    Options {
+        pins: pins.iter().map(|(prefix, to)| pin(prefix, *to)).collect(),
+        ..options(dir, 16 << 10)
+    }
+}
+
+#[test]
+fn what_is_pinned_to_flash_stays_there_whatever_its_heat() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(pinned(dir.path(), &[("pin/", Pinning::Flash)])).unwrap();
+    put(&store, "pin/", 300, 1_000);
+    put(&store, "pin/large/", 5, 40_000);
+    put(&store, "other/", 300, 1_000);
+    put(&store, "fill/", 9_000, 1_000);
+    eventually("destaging", || all_in(&store, "other/", 300, HomeKind::Block));
+    assert!(all_in(&store, "pin/", 300, HomeKind::Flash));
+    assert!(all_in(&store, "pin/large/", 5, HomeKind::Flash), "they fit in the log");
+    check(&store, "pin/", 300, 1_000);
+    check(&store, "pin/large/", 5, 40_000);
+    assert!(store.verify().unwrap().errors.is_empty());
+    drop(store);
+    // Rules that come later move what is in blocks, and those that go let it be recycled.
+    let store = Store::open(pinned(dir.path(), &[("other/", Pinning::Flash)])).unwrap();
+    eventually("moving to flash", || all_in(&store, "other/", 300, HomeKind::Flash));
+    settled(&store);
+    assert_eq!(store.stats().placement.pinned_flash_bytes, 300_000);
+    assert!(
+        all_in(&store, "pin/large/", 5, HomeKind::Block),
+        "they are large without their rule"
+    );
+    put(&store, "fill/", 9_000, 1_000);
+    eventually("destaging", || all_in(&store, "pin/", 300, HomeKind::Block));
+    assert!(all_in(&store, "other/", 300, HomeKind::Flash));
+    check(&store, "other/", 300, 1_000);
+}
+
+#[test]
+fn what_is_pinned_to_disk_is_never_on_flash() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(pinned(dir.path(), &[])).unwrap();
+    put(&store, "cold/old/", 100, 1_000);
+    assert!(all_in(&store, "cold/old/", 100, HomeKind::Flash));
+    drop(store);
+    let rules = [("cold/", Pinning::Disk), ("cold/not/", Pinning::None)];
+    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
+    put(&store, "cold/new/", 20, 1_000);
+    put(&store, "cold/large/", 8, 40_000);
+    put(&store, "cold/not/", 20, 1_000);
+    put(&store, "cold/tiny/", 5, 20);
+    let mut batch = crate::Batch::new();
+    batch.put("cold/batch", bytes(1, 500));
+    store.write(batch, Durability::Sync).unwrap();
+    assert_eq!(store.head("cold/batch").unwrap().unwrap().home, HomeKind::Block);
+    assert!(all_in(&store, "cold/new/", 20, HomeKind::Block));
+    assert!(
+        all_in(&store, "cold/not/", 20, HomeKind::Flash),
+        "the longer prefix counts"
+    );
+    assert!(
+        all_in(&store, "cold/tiny/", 5, HomeKind::Inline),
+        "the index is another matter"
+    );
+    eventually("moving to disk", || all_in(&store, "cold/old/", 100, HomeKind::Block));
+    for _ in 0..30 {
+        check(&store, "cold/new/", 20, 1_000);
+        check(&store, "cold/large/", 8, 40_000);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let heat = store.stats().heat;
+    assert_eq!((heat.moved, heat.copies, heat.promoted), (0, 0, 0));
+    assert!(all_in(&store, "cold/new/", 20, HomeKind::Block));
+    drop(store);
+    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
+    let expected = 100 * 1_000 + 20 * 1_000 + 8 * 40_000 + 5 * 20 + 500;
+    eventually("counting", || store.stats().placement.pinned_disk_bytes == expected);
+}
+
+#[test]
+fn pins_to_flash_that_exceed_it_count_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = [("pin/", Pinning::Flash)];
+    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
+    put(&store, "pin/", 2_600, 1_000);
+    drop(store);
+    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
+    eventually("counting", || store.stats().placement.pins_exceed_flash);
+    put(&store, "fill/", 9_000, 1_000);
+    eventually("destaging", || all_in(&store, "pin/", 300, HomeKind::Block));
+    check(&store, "pin/", 2_600, 1_000);
+    check(&store, "fill/", 9_000, 1_000);
+    assert!(store.verify().unwrap().errors.is_empty());
+}
+
+#[test]
+fn a_log_full_of_what_is_pinned_still_takes_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(pinned(dir.path(), &[("", Pinning::Flash)])).unwrap();
+    // Before anybody has counted them.
+    put(&store, "k", 8_000, 1_000);
+    check(&store, "k", 8_000, 1_000);
+    assert!(store.stats().written.large_destaged_bytes > 1_000_000);
+}

@@ -71,10 +71,9 @@ fn write(lines: &Receiver<String>, out: Box<dyn Write + Send>) {
     let mut was_told = false;
     while let Ok(first) = lines.recv() {
         // Flushed when there is nothing to add.
-        let burst = std::iter::once(first).chain(lines.try_iter());
+        let mut burst = std::iter::once(first).chain(lines.try_iter());
         let outcome = burst
-            .map(|line| out.write_all(line.as_bytes()))
-            .collect::<io::Result<()>>()
+            .try_for_each(|line| out.write_all(line.as_bytes()))
             .and_then(|()| out.flush());
         if let Err(error) = outcome
             && !was_told

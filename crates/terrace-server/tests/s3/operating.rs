@@ -12,7 +12,7 @@ use rustls::{
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    process::Stdio,
+    process::{Child, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -76,15 +76,7 @@ fn what_is_logged_and_counted() {
         .trim_start_matches("http://")
         .trim_end_matches('/')
         .to_owned();
-    let started = Instant::now();
-    let metrics = loop {
-        let metrics = plain(&page, "/metrics").text();
-        if metrics.contains("terrace_s3_in_flight 0") {
-            break metrics;
-        }
-        assert!(started.elapsed() < PATIENCE, "{metrics}");
-        thread::sleep(Duration::from_millis(50));
-    };
+    let metrics = metrics_at_rest(&page);
     for line in [
         "terrace_s3_requests_total{operation=\"GetObject\",status=\"404\"} 1",
         "terrace_s3_requests_total{operation=\"GetObject\",status=\"403\"} 1",
@@ -126,6 +118,19 @@ fn what_is_logged_and_counted() {
         (&serde_json::Value::Null, &"127.0.0.1".into())
     );
     assert_eq!(lines[5]["complete"], false, "a client that left");
+}
+
+/// The metrics once no request is being answered.
+fn metrics_at_rest(page: &str) -> String {
+    let started = Instant::now();
+    loop {
+        let metrics = plain(page, "/metrics").text();
+        if metrics.contains("terrace_s3_in_flight 0") {
+            return metrics;
+        }
+        assert!(started.elapsed() < PATIENCE, "{metrics}");
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]
@@ -202,47 +207,47 @@ fn the_page_shows_what_came_over_s3() {
     assert_eq!(status("/images/y/small"), "Terrace; hit; detail=flash");
 }
 
-/// Both listeners speak TLS and nothing else, and take another certificate without a restart.
-#[test]
-fn tls() {
-    let place = Place::new();
-    let made = |names: &[&str]| {
-        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-        let made = rcgen::generate_simple_self_signed(names).unwrap();
-        place.write("tls.crt", made.cert.pem());
-        place.write("tls.key", made.signing_key.serialize_pem());
-        made.cert.der().clone()
-    };
-    let first = made(&["localhost"]);
+/// Writes a certificate and its key where the server looks.
+fn new_certificate(place: &Place) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    place.write("tls.crt", made.cert.pem());
+    place.write("tls.key", made.signing_key.serialize_pem());
+    made.cert.der().clone()
+}
+
+const WITH_TLS: [&str; 5] = ["serve", "--tls-cert", "tls.crt", "--tls-key", "tls.key"];
+
+/// Serves with that certificate: the process, the page's address, and a client, which itself speaks no TLS.
+fn serve_with_tls(place: &Place) -> (Child, String, Client) {
     let key = place
         .run(&["key", "create", "--allow", "*=admin", "--json"])
         .code(0)
         .json();
-    let mut child = place
-        .command(&[
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--tls-cert",
-            "tls.crt",
-            "--tls-key",
-            "tls.key",
-        ])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = place.command(&WITH_TLS);
+    let command = command.args(["--listen", "127.0.0.1:0"]).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut address = || {
         let line = lines.next().unwrap().unwrap();
         let rest = line.strip_prefix("https://").unwrap();
         rest.split('/').next().unwrap().to_owned()
     };
-    let (page, s3) = (address(), address());
+    let page = address();
     let client = Client {
-        address: s3.clone(),
+        address: address(),
         id: key["access_key_id"].as_str().unwrap().to_owned(),
         secret: key["secret_access_key"].as_str().unwrap().to_owned(),
     };
+    (child, page, client)
+}
+
+/// Both listeners speak TLS and nothing else, and take another certificate without a restart.
+#[test]
+fn tls() {
+    let place = Place::new();
+    let first = new_certificate(&place);
+    let (mut child, page, client) = serve_with_tls(&place);
+    let s3 = client.address.clone();
     let list = client.sign("GET", "/", &[], b"", Mode::Whole).head;
     let health = format!("GET /healthz HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
     assert_eq!(over_tls(&page, &first, &health).unwrap(), 200);
@@ -253,7 +258,7 @@ fn tls() {
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP/"), "not without TLS");
 
-    let second = made(&["localhost"]);
+    let second = new_certificate(&place);
     assert!(over_tls(&s3, &second, &list).is_err(), "not yet");
     signal(&child, "HUP");
     let started = Instant::now();
@@ -271,9 +276,7 @@ fn tls() {
     );
     signal(&child, "TERM");
     assert!(wait(&mut child).success());
-    let refused = place
-        .run(&["serve", "--tls-cert", "tls.crt", "--tls-key", "tls.key"])
-        .code(1);
+    let refused = place.run(&WITH_TLS).code(1);
     assert!(
         refused.error().contains("tls.key: there is no private key"),
         "{}",

@@ -433,7 +433,7 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
     count_large_hit(engine, &reader);
     let hit = hit(value);
     keep(engine, Some(place), key, &hit);
-    Ok((hit, !reader.was_near()))
+    Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
 }
 
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.

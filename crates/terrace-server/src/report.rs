@@ -205,6 +205,32 @@ fn snapshots_json(snapshots: &SnapshotStats) -> Value {
     })
 }
 
+/// What is moved because of rules, and what is pinned; nothing where there is neither.
+fn placement_text(placement: &PlacementStats) -> String {
+    let mut text = String::new();
+    if placement.settling {
+        let _ = writeln!(
+            text,
+            "placement    rules were changed: {} objects looked at, {} values moved so far",
+            placement.walked, placement.moved
+        );
+    }
+    if placement.pinned_flash_bytes + placement.pinned_disk_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "pinned       {} to flash{}, {} to disk",
+            Size(placement.pinned_flash_bytes),
+            if placement.pins_exceed_flash {
+                " (more than half of the log: not kept)"
+            } else {
+                ""
+            },
+            Size(placement.pinned_disk_bytes)
+        );
+    }
+    text
+}
+
 /// The figures for a person.
 pub fn stats_text(stats: &Stats) -> String {
     let mut text = String::from("home        objects         bytes\n");
@@ -246,27 +272,7 @@ pub fn stats_text(stats: &Stats) -> String {
             Size(large.set_aside_bytes)
         );
     }
-    let placement = &stats.placement;
-    if placement.settling {
-        let _ = writeln!(
-            text,
-            "placement    rules were changed: {} objects looked at, {} values moved so far",
-            placement.walked, placement.moved
-        );
-    }
-    if placement.pinned_flash_bytes + placement.pinned_disk_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "pinned       {} to flash{}, {} to disk",
-            Size(placement.pinned_flash_bytes),
-            if placement.pins_exceed_flash {
-                " (more than half of the log: not kept)"
-            } else {
-                ""
-            },
-            Size(placement.pinned_disk_bytes)
-        );
-    }
+    text += &placement_text(&stats.placement);
     if stats.heat.segments > 0 {
         let _ = writeln!(
             text,

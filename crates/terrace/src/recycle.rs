@@ -28,7 +28,7 @@ use crate::{
 };
 use second_chance::Credit;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     ops::Bound,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -40,7 +40,8 @@ const FREE_SHARE_MIN_PERCENT: u32 = 20;
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
-/// At most this share of a segment is written again because it is pinned: each must give something back.
+/// Where more is pinned than half of the log, and nobody has counted it yet, at most this share of a segment is written again for
+/// that: each must give something back.
 const PINNED_SHARE_MAX_PERCENT: usize = 80;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
@@ -66,6 +67,8 @@ pub struct Recycler {
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
     credit: Credit,
+    /// What was pinned in each of the segments drained last, as many as the log has. Each pinned value is in one of them.
+    pinned_bytes: VecDeque<usize>,
 }
 
 /// A block in which nothing lives; that stays so.
@@ -130,6 +133,7 @@ impl Recycler {
             blocks_seen: None,
             is_under_way: false,
             credit: Credit::new(engine.log.segments.segment_bytes()),
+            pinned_bytes: VecDeque::new(),
             engine,
         }
     }
@@ -297,6 +301,7 @@ impl Recycler {
 
     /// Those that stay in the log, and those that leave it.
     fn choose<'a>(&mut self, live: Vec<Live<'a>>, segment_bytes: usize) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+        let pinned_max = self.pinned_max(segment_bytes);
         let engine = &self.engine;
         let placement = &engine.placement;
         let is_crowded = engine.flash_index_is_crowded();
@@ -309,10 +314,11 @@ impl Recycler {
             let bytes = live.record.record_bytes();
             let stays = holds
                 && placement.is_pinned_to_log(live.record.key, length(live))
-                && pinned_bytes + bytes <= segment_bytes * PINNED_SHARE_MAX_PERCENT / 100;
+                && pinned_bytes + bytes <= pinned_max;
             pinned_bytes += if stays { bytes } else { 0 };
             stays
         });
+        self.pinned_bytes.push_back(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.heat.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
@@ -327,6 +333,18 @@ impl Recycler {
         hot.extend(pinned);
         cold.extend(misplaced);
         (hot, cold)
+    }
+
+    /// Bytes of pinned values that may stay of a segment.
+    fn pinned_max(&mut self, segment_bytes: usize) -> usize {
+        let segments = &self.engine.log.segments;
+        let capacity = segments.capacity() as usize;
+        while self.pinned_bytes.len() >= capacity {
+            self.pinned_bytes.pop_front();
+        }
+        let kept: usize = self.pinned_bytes.iter().sum();
+        let half = capacity * usize::try_from(segments.segment_bytes()).unwrap_or(usize::MAX) / 2;
+        (half.saturating_sub(kept)).max(segment_bytes * PINNED_SHARE_MAX_PERCENT / 100)
     }
 
     /// Small values come back if they are read more often than what leaves.

@@ -265,6 +265,10 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     let count = slots + slots / 2;
     for number in 0..count {
         store.put_with(key(number), bytes(number, 80), &BUFFERED).unwrap();
+        if number % 1000 == 999 {
+            // Nobody waits for room in the index; without it values are found by a longer way.
+            eventually("recycling", || store.stats().flash_index.entries * 20 <= slots * 19);
+        }
     }
     store.flush().unwrap();
     let log = store.stats().log;
@@ -277,7 +281,9 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     });
     let stats = store.stats();
     assert!(stats.flash_index.ram_bytes <= 256 << 10, "{:?}", stats.flash_index);
-    assert!(stats.block.objects >= count - slots, "{:?}", stats.block);
+    let without_slot = stats.block.objects + stats.flash_index.evicted;
+    assert!(without_slot >= count - slots, "{stats:?}");
+    assert!(stats.block.objects >= (count - slots) / 2, "{:?}", stats.block);
     for number in 0..count {
         assert!(
             store.get(key(number)).unwrap().unwrap().value == bytes(number, 80),

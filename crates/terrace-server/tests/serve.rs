@@ -401,13 +401,23 @@ fn clients_that_leave_in_the_middle_free_what_they_held() {
 fn top_shows_a_store_that_is_served_and_refuses_one_that_is_not() {
     let (place, _) = by_hand();
     let refused = place.run(&["top", "--count", "1"]).code(1);
-    assert!(refused.error().contains("no server") && refused.error().contains("terrace serve"), "{}", refused.error());
+    assert!(
+        refused.error().contains("no server") && refused.error().contains("terrace serve"),
+        "{}",
+        refused.error()
+    );
     let server = place.serve(&[]);
     // Standard output is no terminal here, so it prints and ends.
-    let shown = place.run(&["top", "--count", "2", "--interval", "100ms"]).code(0).text();
+    let shown = place
+        .run(&["top", "--count", "2", "--interval", "100ms"])
+        .code(0)
+        .text();
     assert_eq!(shown.matches("terrace top").count(), 2, "{shown}");
     for name in ["RAM", "flash", "disk", "given", "to flash", "copies", "recycling"] {
-        assert!(shown.lines().any(|line| line.starts_with(name)), "{name} is missing in\n{shown}");
+        assert!(
+            shown.lines().any(|line| line.starts_with(name)),
+            "{name} is missing in\n{shown}"
+        );
     }
     place.run(&["top", "--interval", "1ms"]).code(2);
     drop(server);

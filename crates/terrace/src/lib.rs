@@ -43,9 +43,9 @@ mod key_filter;
 mod manifest;
 mod metrics;
 mod moves;
-mod pace;
 #[doc(hidden)]
 pub mod mutation;
+mod pace;
 mod placement;
 mod presence;
 mod ranges;

@@ -241,6 +241,8 @@ pub fn stats(engine: &Engine) -> Stats {
     let index = engine.index.stats();
     let heat = engine.heat.stats();
     let snapshots = engine.snapshots.figures();
+    // Before the figures that are there when it is over.
+    let refilling = engine.refilling.load(Ordering::Acquire);
     let checkpoint = engine.checkpoints.stats();
     Stats {
         heat,
@@ -258,7 +260,7 @@ pub fn stats(engine: &Engine) -> Stats {
             ram_bytes: engine.flash_index.ram_bytes(),
             slots_max: engine.flash_index.slots_max(),
             evicted: engine.flash_index.evicted(),
-            refilling: engine.refilling.load(Ordering::Acquire),
+            refilling,
             checkpoint,
         },
         cache: CacheStats {

@@ -475,7 +475,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         names.sort();
         names
     };
-    let expected = ["LOCK", "TERRACE", "TERRACE.placed", "index", "segments"];
+    let expected = ["CHECKPOINT", "LOCK", "TERRACE", "TERRACE.placed", "index", "segments"];
     assert_eq!(left(), expected);
     // Killed between the renames.
     copy(&bench.path("flash/index"), &bench.path("flash/index.new"));

@@ -29,9 +29,9 @@ impl Numbers {
 
 /// What callers' flash reads notice of recycling, destaging, cleaning and promotion.
 pub fn reads_first(bench: &mut Bench) {
-    bench
-        .report
-        .heading("Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs");
+    bench.report.heading(
+        "Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs",
+    );
     let (dir, options) = fresh(bench, "reads-first");
     let store = Store::open(Options {
         flash_capacity_bytes: 2 * GIB,

@@ -274,7 +274,7 @@ fn golden_bytes() {
     let second = chunk(
         PAGE_BYTES,
         0,
-        concat!("02000000", "01000000", "0100", "05000000c0010000"),
+        concat!("02000000", "01000000", "0100", "0500000080010000"),
     );
     let end = chunk(second, 1, concat!("02000000", "01000000", "0001", "0f00000000e0ffff"));
     assert!(bytes[end..].iter().all(|&byte| byte == 0));

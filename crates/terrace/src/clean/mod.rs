@@ -100,6 +100,10 @@ impl Cleaner {
         if engine.log.is_closing() {
             return Ok(false);
         }
+        if engine.cleaning.has_waiting() {
+            // What is full counts as much as what is at rest, and only that can be cleaned. Recycling does it in its own time.
+            engine.large_result(engine.large.seal_ready())?;
+        }
         self.look_at_set_aside();
         let is_tight = engine.cleaning.is_tight(&engine);
         let bounds = Bounds::of(&engine);

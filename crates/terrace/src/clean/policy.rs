@@ -49,7 +49,7 @@ impl Bounds {
     pub fn holds(&self, totals: &LargeTotals, tolerated_bytes: u64) -> bool {
         let beyond = tolerated_bytes.saturating_add(SLACK_BLOCKS * self.split_bytes);
         exceeds(
-            totals.rest_bytes.saturating_sub(beyond),
+            (totals.rest_bytes + totals.full_bytes).saturating_sub(beyond),
             totals.packed_bytes,
             self.hold_percent,
         )
@@ -134,6 +134,7 @@ mod tests {
     fn totals(rest_bytes: u64, packed_bytes: u64) -> LargeTotals {
         LargeTotals {
             allocated_bytes: rest_bytes,
+            full_bytes: 0,
             rest_bytes,
             live_bytes: packed_bytes,
             packed_bytes,

@@ -140,7 +140,9 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     };
     let heat = &engine.heat;
     while heat.images.bytes() + extent_bytes.min(SLICE_BYTES) > heat.images.ahead_bytes_max() {
-        let Some(oldest) = heat.ahead.oldest() else { return Ok(()) };
+        let Some(oldest) = heat.ahead.oldest() else {
+            return Ok(());
+        };
         drop_unused(heat, &[oldest]);
     }
     reader.header()?;

@@ -134,7 +134,10 @@ mod tests {
     #[test]
     fn a_run_counts_what_was_read_in_order() {
         let mut heads = Heads::default();
-        let runs: Vec<u32> = [7, 8, 8, 10, 3].into_iter().map(|ordinal| heads.read(ordinal, 1.0)).collect();
+        let runs: Vec<u32> = [7, 8, 8, 10, 3]
+            .into_iter()
+            .map(|ordinal| heads.read(ordinal, 1.0))
+            .collect();
         assert_eq!(runs, [1, 2, 0, 3, 1]);
     }
 

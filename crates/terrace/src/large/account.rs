@@ -128,6 +128,8 @@ pub struct LargeTotals {
     pub allocated_bytes: u64,
     /// Of that, blocks that nobody writes any more.
     pub rest_bytes: u64,
+    /// Blocks that are full and not at rest yet.
+    pub full_bytes: u64,
     /// Live extents.
     pub live_bytes: u64,
     /// What these would take if they were packed.
@@ -153,7 +155,7 @@ pub struct BlockShare {
 
 /// What an extent takes beyond its bytes among packed ones.
 const fn padding(extent_bytes: u64) -> u64 {
-    extent_bytes.next_multiple_of(RECORD_ALIGNMENT) - extent_bytes
+    (RECORD_ALIGNMENT - extent_bytes % RECORD_ALIGNMENT) % RECORD_ALIGNMENT
 }
 
 impl LargeSpace {
@@ -217,9 +219,23 @@ impl LargeSpace {
         LargeTotals {
             allocated_bytes: self.space.room.used_bytes(),
             rest_bytes: totals.rest_bytes.load(Ordering::Acquire),
+            full_bytes: self.full_bytes(),
             live_bytes,
             packed_bytes: live_bytes + totals.padding_bytes.load(Ordering::Acquire),
         }
+    }
+
+    /// Bytes of blocks that nobody writes any more and that have no footer yet.
+    fn full_bytes(&self) -> u64 {
+        let full = self.space.full.lock();
+        let bytes = full.iter().map(|block| {
+            block
+                .writing
+                .lock()
+                .as_ref()
+                .map_or(0, |writing| writing.allocated_bytes)
+        });
+        bytes.sum()
     }
 
     /// Whether the capacity leaves callers no room for so many bytes more.

@@ -80,7 +80,10 @@ impl LargeSpace {
     }
 
     /// Divides items into those of one region each: what is written in one burst.
-    pub fn regions<'a, 'b>(&self, items: &'a [DestageItem<'b>]) -> impl Iterator<Item = &'a [DestageItem<'b>]> + use<'a, 'b> {
+    pub fn regions<'a, 'b>(
+        &self,
+        items: &'a [DestageItem<'b>],
+    ) -> impl Iterator<Item = &'a [DestageItem<'b>]> + use<'a, 'b> {
         let limit = self.region_bytes();
         let mut rest = items;
         std::iter::from_fn(move || {

@@ -202,7 +202,11 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
         }
     }
     let stats = store.stats();
-    assert_eq!((stats.reads.block_hits, stats.reads.ahead_hits), (3, PARTS - 3), "{stats:?}");
+    assert_eq!(
+        (stats.reads.block_hits, stats.reads.ahead_hits),
+        (3, PARTS - 3),
+        "{stats:?}"
+    );
     assert_eq!((stats.reads.copy_hits, stats.heat.ahead_unused), (0, 0));
     assert_eq!(stats.heat.ahead_objects, PARTS - 3, "nothing behind the end");
     // A range and a stream are served as well.
@@ -229,7 +233,8 @@ fn who_does_not_read_in_order_has_nothing_read_ahead() {
     })
     .unwrap();
     put_title(&store, 1);
-    for part in [5, 0, 4, 1, 7, 3] {
+    // A step of two may be a reader who skipped one; nobody here goes on by less than three.
+    for part in [7, 4, 1, 7, 4, 1] {
         store.get(key(part)).unwrap();
     }
     std::thread::sleep(Duration::from_millis(50));

@@ -65,12 +65,7 @@ fn sample(flash_dir: &Path) -> Outcome<Sample> {
 }
 
 fn view_of(before: &Sample, after: &Sample, width: usize) -> Vec<Line> {
-    lines(
-        &before.stats,
-        &after.stats,
-        (after.at - before.at).as_secs_f64(),
-        width,
-    )
+    lines(&before.stats, &after.stats, (after.at - before.at).as_secs_f64(), width)
 }
 
 fn print_samples(flash_dir: &Path, first: Sample, interval: Duration, count: Option<u64>) -> Outcome {

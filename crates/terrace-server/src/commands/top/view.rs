@@ -128,8 +128,14 @@ fn alarms(after: &Value) -> Vec<Line> {
 /// Fill, contents, and what each tier answers.
 fn tiers(between: &Between<'_>) -> Vec<Line> {
     let answered = [
-        ("RAM", &["/reads/overlay_hits", "/reads/cache_hits", "/reads/ahead_hits"][..]),
-        ("flash", &["/reads/inline_hits", "/reads/flash_hits", "/reads/copy_hits"][..]),
+        (
+            "RAM",
+            &["/reads/overlay_hits", "/reads/cache_hits", "/reads/ahead_hits"][..],
+        ),
+        (
+            "flash",
+            &["/reads/inline_hits", "/reads/flash_hits", "/reads/copy_hits"][..],
+        ),
         ("disk", &["/reads/block_hits"][..]),
         ("nothing", &["/reads/misses"][..]),
     ];
@@ -138,7 +144,8 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
     let fills = [
         (between.now("/cache/bytes"), between.now("/cache/capacity_bytes")),
         (
-            between.now("/log/allocated_bytes") / (between.now("/log/segments_used") + between.now("/log/segments_free")).max(1)
+            between.now("/log/allocated_bytes")
+                / (between.now("/log/segments_used") + between.now("/log/segments_free")).max(1)
                 * between.now("/log/segments_used"),
             between.now("/log/capacity_bytes"),
         ),
@@ -166,7 +173,11 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
             String::new()
         };
         let objects = objects.map(|objects| objects.to_string()).unwrap_or_default();
-        let bar = if capacity > 0 { bar(used, capacity) } else { String::new() };
+        let bar = if capacity > 0 {
+            bar(used, capacity)
+        } else {
+            String::new()
+        };
         lines.push(Line::named(
             name,
             format!("{bar:<BAR_CELLS$}  {of:>22} {objects:>12} {rate:>12.0} {share:>6.1}%"),
@@ -184,7 +195,11 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
     lines
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss
+)]
 fn bar(used: u64, capacity: u64) -> String {
     let share = (used as f64 / capacity.max(1) as f64).clamp(0.0, 1.0);
     let full = (share * BAR_CELLS as f64).round() as usize;
@@ -362,8 +377,14 @@ mod tests {
         stats.log.capacity_bytes = 64 << 20;
         let after = stats_json(&stats);
         let text = text(&lines(&before, &after, 2.0, 200));
-        assert!(line(&text, "flash").contains("150") && line(&text, "flash").contains("75.0%"), "{text}");
-        assert!(line(&text, "disk").contains("50") && line(&text, "disk").contains("25.0%"), "{text}");
+        assert!(
+            line(&text, "flash").contains("150") && line(&text, "flash").contains("75.0%"),
+            "{text}"
+        );
+        assert!(
+            line(&text, "disk").contains("50") && line(&text, "disk").contains("25.0%"),
+            "{text}"
+        );
         assert!(line(&text, "given").contains("2 MiB/s"), "{text}");
     }
 
@@ -393,7 +414,11 @@ mod tests {
     #[test]
     fn lines_are_cut_to_the_terminal() {
         let json = stats_json(&Stats::default());
-        assert!(lines(&json, &json, 1.0, 20).iter().all(|line| line.text().chars().count() <= 20));
+        assert!(
+            lines(&json, &json, 1.0, 20)
+                .iter()
+                .all(|line| line.text().chars().count() <= 20)
+        );
     }
 
     #[test]

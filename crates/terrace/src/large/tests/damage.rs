@@ -27,7 +27,7 @@ fn no_flipped_byte_yields_wrong_bytes() {
         value: &small,
         version: 9,
     };
-    found.extend(space.write_batch(&[item, item], Origin::Recycling).unwrap());
+    found.extend(space.write_batch(&[item, item], Origin::User).unwrap());
     let values: Vec<&[u8]> = values
         .iter()
         .map(Vec::as_slice)
@@ -163,7 +163,7 @@ fn a_scan_goes_on_after_a_damaged_header() {
             version,
         })
         .collect();
-    let destaged = space.write_batch(&items, Origin::Recycling).unwrap();
+    let destaged = space.write_batch(&items, Origin::User).unwrap();
     let file = disk.file(&block_path(values[0].block));
     file.bytes.lock()[values[1].offset as usize + 20] ^= 1;
     file.bytes.lock()[destaged[2].offset as usize + 20] ^= 1;

@@ -68,6 +68,8 @@ pub struct Recycler {
     credit: Credit,
     /// What was pinned in each of the segments drained last, as many as the log has. Each pinned value is in one of them.
     pinned_bytes: VecDeque<usize>,
+    /// What is pinned in the segment that is being drained.
+    pinned_now_bytes: usize,
 }
 
 /// A block in which nothing lives; that stays so.
@@ -133,6 +135,7 @@ impl Recycler {
             is_under_way: false,
             credit: Credit::new(engine.log.segments.segment_bytes()),
             pinned_bytes: VecDeque::new(),
+            pinned_now_bytes: 0,
             engine,
         }
     }
@@ -143,6 +146,11 @@ impl Recycler {
     /// The devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
+        if freed {
+            // There is room now that was not there before. Found by pinned values: their segment was passed over for good, as there
+            // was always a younger one.
+            self.passed_over = 0;
+        }
         if self.blocks_are_due() {
             // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
             unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
@@ -289,6 +297,8 @@ impl Recycler {
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         engine.log.segments.drained(segment, engine.log.applied_seq());
+        // Not before: a segment that has to be tried again would count each time.
+        self.pinned_bytes.push_back(self.pinned_now_bytes);
         tracing::debug!(
             segment = segment.number,
             hot = hot.len(),
@@ -317,7 +327,7 @@ impl Recycler {
             pinned_bytes += if stays { bytes } else { 0 };
             stays
         });
-        self.pinned_bytes.push_back(pinned_bytes);
+        self.pinned_now_bytes = pinned_bytes;
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.heat.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);

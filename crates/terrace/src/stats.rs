@@ -141,7 +141,7 @@ impl Stats {
         match tier {
             Tier::Flash => TierSpace {
                 live_bytes: self.inline.bytes + self.flash.bytes,
-                disk_bytes: self.log.allocated_bytes + self.index.bytes,
+                disk_bytes: self.log.allocated_bytes + self.index.bytes + self.flash_index.checkpoint.file_bytes,
                 capacity_bytes: Some(self.log.capacity_bytes),
             },
             Tier::Large => TierSpace {
@@ -226,6 +226,8 @@ pub struct CheckpointStats {
     pub failed: u64,
     /// Bytes written, those of attempts that failed included.
     pub written_bytes: u64,
+    /// Length of the newest one.
+    pub file_bytes: u64,
 }
 
 /// The RAM cache.

@@ -66,6 +66,8 @@ pub struct Checkpoints {
     taken: AtomicU64,
     failed: AtomicU64,
     written_bytes: AtomicU64,
+    /// Length of the newest one; beside its lock, which is held for long.
+    file_bytes: AtomicU64,
 }
 
 /// The checkpoint that the next open would use.
@@ -89,6 +91,7 @@ impl Default for Checkpoints {
             taken: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
+            file_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -112,6 +115,7 @@ impl Checkpoints {
 
     /// A checkpoint was loaded; so many bytes of log behind it were in the index before the open.
     pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
+        self.file_bytes.store(file_bytes, Ordering::Relaxed);
         *self.newest.lock() = Some(Newest {
             file_bytes,
             behind_bytes,
@@ -141,6 +145,7 @@ impl Checkpoints {
             taken: self.taken.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
             written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            file_bytes: self.file_bytes.load(Ordering::Relaxed),
         }
     }
 }

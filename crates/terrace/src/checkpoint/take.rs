@@ -48,6 +48,7 @@ pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&New
     match &outcome {
         Ok(Some(taken)) => {
             *newest = Some(*taken);
+            checkpoints.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
             checkpoints.taken.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(bytes = taken.file_bytes, "wrote a checkpoint of the flash index");
         }

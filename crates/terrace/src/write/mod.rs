@@ -205,12 +205,14 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     let counted = batch.operations.iter().enumerate();
     let counted = counted.filter(|(position, operation)| last[&operation.key[..]] == *position);
     let operations: Vec<&Operation> = counted.map(|(_, operation)| operation).collect();
-    let lengths = operations.iter().map(|operation| operation.change.value_bytes());
-    let (large, small): (Vec<u64>, Vec<u64>) = lengths.partition(|bytes| *bytes >= engine.options.size_threshold_bytes);
-    if !large.is_empty() {
-        engine.cleaning.hold_back(engine, large.iter().sum());
+    let is_large =
+        |operation: &&&Operation| operation.change.value_bytes() >= engine.placement.large_from(&operation.key);
+    let bytes = |operation: &&Operation| operation.change.value_bytes();
+    let large_bytes: u64 = operations.iter().filter(is_large).map(bytes).sum();
+    if large_bytes > 0 {
+        engine.cleaning.hold_back(engine, large_bytes);
     }
-    let mut small_bytes: u64 = small.iter().sum();
+    let mut small_bytes = operations.iter().map(bytes).sum::<u64>() - large_bytes;
     let mut placed = Vec::with_capacity(operations.len());
     for operation in operations {
         placed.push(place(engine, operation, &mut small_bytes)?);

@@ -231,6 +231,41 @@ fn placement_text(placement: &PlacementStats) -> String {
     text
 }
 
+/// Copies, deletions under way, expiry and snapshots, of those that there are.
+fn holding_text(stats: &Stats) -> String {
+    let mut text = String::new();
+    if stats.heat.segments > 0 {
+        let _ = writeln!(
+            text,
+            "copies       {} of large objects in {} segments of the flash log",
+            Size(stats.heat.bytes),
+            stats.heat.segments
+        );
+    }
+    if stats.sweep.ranges_outstanding > 0 {
+        let _ = writeln!(
+            text,
+            "deletions    {} by prefix or range whose space is not reclaimed yet",
+            stats.sweep.ranges_outstanding
+        );
+    }
+    if let Some(time) = stats.sweep.earliest_expiry {
+        let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
+    }
+    let snapshots = &stats.snapshots;
+    if let Some(age) = snapshots.oldest_age {
+        let _ = writeln!(
+            text,
+            "snapshots    {}, the oldest for {} s; they hold back {} on flash and {} in blocks",
+            snapshots.open,
+            age.as_secs(),
+            Size(snapshots.held_segment_bytes),
+            Size(snapshots.held_block_bytes),
+        );
+    }
+    text
+}
+
 /// The figures for a person.
 pub fn stats_text(stats: &Stats) -> String {
     let mut text = String::from("home        objects         bytes\n");
@@ -273,35 +308,7 @@ pub fn stats_text(stats: &Stats) -> String {
         );
     }
     text += &placement_text(&stats.placement);
-    if stats.heat.segments > 0 {
-        let _ = writeln!(
-            text,
-            "copies       {} of large objects in {} segments of the flash log",
-            Size(stats.heat.bytes),
-            stats.heat.segments
-        );
-    }
-    if stats.sweep.ranges_outstanding > 0 {
-        let _ = writeln!(
-            text,
-            "deletions    {} by prefix or range whose space is not reclaimed yet",
-            stats.sweep.ranges_outstanding
-        );
-    }
-    if let Some(time) = stats.sweep.earliest_expiry {
-        let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
-    }
-    let snapshots = &stats.snapshots;
-    if let Some(age) = snapshots.oldest_age {
-        let _ = writeln!(
-            text,
-            "snapshots    {}, the oldest for {} s; they hold back {} on flash and {} in blocks",
-            snapshots.open,
-            age.as_secs(),
-            Size(snapshots.held_segment_bytes),
-            Size(snapshots.held_block_bytes),
-        );
-    }
+    text += &holding_text(stats);
     if !stats.damage.is_empty() {
         let _ = writeln!(text, "\ndamage found when the store was opened (see `terrace verify`):");
         for finding in stats.damage.iter().take(FINDINGS_SHOWN) {

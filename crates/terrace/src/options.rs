@@ -186,6 +186,28 @@ impl Options {
                 self.split_threshold_bytes
             ));
         }
+        self.validate_capacities()?;
+        if self.copies_share_percent > 80 {
+            return fail(format!(
+                "copies share {} must be at most 80 per cent: the log needs the rest",
+                self.copies_share_percent
+            ));
+        }
+        placement::check(&self.pins)?;
+        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
+        }
+        if self.snapshot_max_age == Some(Duration::ZERO) {
+            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
+        }
+        if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
+            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
+        }
+        Ok(())
+    }
+
+    fn validate_capacities(&self) -> Result<()> {
+        let fail = |message: String| Err(Error::Invalid(message));
         if self.flash_capacity_bytes < 8 * self.segment_bytes {
             return fail(format!(
                 "flash capacity {} must hold at least 8 segments ({})",
@@ -214,22 +236,6 @@ impl Options {
             return fail(format!(
                 "space amplification {steady} must be at least 105 per cent, and its limit {most} at least 10 more"
             ));
-        }
-        if self.copies_share_percent > 80 {
-            return fail(format!(
-                "copies share {} must be at most 80 per cent: the log needs the rest",
-                self.copies_share_percent
-            ));
-        }
-        placement::check(&self.pins)?;
-        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
-            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
-        }
-        if self.snapshot_max_age == Some(Duration::ZERO) {
-            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
-        }
-        if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
-            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! What makes blocks so is `clean`, or time.
 
 pub mod second_chance;
+mod sorting;
 
 use crate::{
     Error, Result, Tier,
@@ -20,12 +21,13 @@ use crate::{
     heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
-    key_hash, key_prefix, moves,
+    key_hash, moves,
     mutation::{Mutation, active},
     sweep::{self, drop_record},
     write::log::Committer,
 };
 use second_chance::Credit;
+use sorting::sort_by_key;
 use std::{
     collections::{BTreeMap, VecDeque},
     ops::Bound,
@@ -107,16 +109,6 @@ struct Live<'a> {
     record: Record<'a>,
     /// Lookups since it was written there, counted up to 3.
     uses: u8,
-}
-
-/// Sorts by key. The index is then asked and changed from its one end to the other, so what a lookup needs of it is still
-/// in the processor's and in its own cache from the lookup before.
-fn sort_by_key<'a, T>(items: &mut [T], key: impl Fn(&T) -> &'a [u8]) {
-    items.sort_by_cached_key(|item| key_prefix(key(item)));
-    // Keys that begin alike.
-    for run in items.chunk_by_mut(|one, other| key_prefix(key(one)) == key_prefix(key(other))) {
-        run.sort_by(|one, other| key(one).cmp(key(other)));
-    }
 }
 
 /// How many segments recycling keeps free.
@@ -584,29 +576,5 @@ impl Recycler {
             }
         }
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_sorted_whether_they_begin_alike_or_not() {
-        let keys = [
-            "photos/2",
-            "b",
-            "photos/10",
-            "photos/1",
-            "",
-            "photos/1",
-            "a\u{ff}",
-            "photos",
-        ];
-        let mut sorted: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
-        let mut expected = sorted.clone();
-        expected.sort_unstable();
-        sort_by_key(&mut sorted, |key| key);
-        assert_eq!(sorted, expected);
     }
 }

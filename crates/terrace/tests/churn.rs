@@ -61,10 +61,8 @@ impl Life {
     }
 }
 
-#[test]
-fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = Options {
+fn options(dir: &std::path::Path) -> Options {
+    Options {
         segment_bytes: 256 << 10,
         flash_capacity_bytes: 3 << 20,
         size_threshold_bytes: 16 << 10,
@@ -73,8 +71,27 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
         overlay_bytes: 1 << 20,
         cache_bytes: 0,
         staging_bytes: 0,
-        ..Options::new(dir.path())
-    };
+        ..Options::new(dir)
+    }
+}
+
+/// Waits until cleaning has kept its bound.
+fn wait_until_tidy(store: &Store) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let large = store.stats().large;
+        if large.allocated_bytes <= large.live_bytes * 13 / 10 + 5 * SPLIT_BYTES {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{large:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(dir.path());
     let store = Store::open(options.clone()).unwrap();
     let mut life = Life {
         store,
@@ -96,7 +113,7 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
             _ => LARGE_OBJECTS + random / 8 % SMALL_OBJECTS,
         };
         life.put(n);
-        if life.round % 64 == 0 {
+        if life.round.is_multiple_of(64) {
             let large = life.store.stats().large;
             // Open blocks come on top of what is bounded, and two of slack.
             let beside = 8 * SPLIT_BYTES;
@@ -104,20 +121,12 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
             assert!(amplification < 1.5, "after {} bytes: {large:#?}", life.written_bytes);
             most = most.max(amplification);
         }
-        if life.round % 4_096 == 0 {
+        if life.round.is_multiple_of(4_096) {
             most_files = most_files.max(open_files());
         }
     }
     let took = start.elapsed();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let large = life.store.stats().large;
-        if large.allocated_bytes <= large.live_bytes * 13 / 10 + 5 * SPLIT_BYTES {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{large:#?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until_tidy(&life.store);
     let stats = life.store.stats();
     eprintln!(
         "{} MiB in {took:?}: at most {most:.2} (with open blocks {:.2} in the end), {} blocks cleaned, {} MiB moved, {} writes held for {:?}, {} let go",

@@ -9,7 +9,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
-use terrace::{Options, Store};
+use terrace::{Options, Stats, Store};
 
 const GIB: u64 = 1 << 30;
 /// Readers beside the background work.
@@ -85,7 +85,12 @@ pub fn reads_first(bench: &mut Bench) {
         is_over.store(true, Ordering::Relaxed);
         busy
     });
-    let after = store.stats();
+    report_reads(bench, &idle, &busy, &before, &store.stats());
+    drop(store);
+    let _ = std::fs::remove_dir_all(dir);
+}
+
+fn report_reads(bench: &mut Bench, idle: &[Vec<u32>; 2], busy: &[Vec<u32>; 2], before: &Stats, after: &Stats) {
     let did = format!(
         "{} segments recycled, {} MiB destaged, {} MiB of copies written; background share {} per mille, rested {:.1} s",
         after.log.segments_recycled - before.log.segments_recycled,
@@ -105,8 +110,6 @@ pub fn reads_first(bench: &mut Bench) {
         let busy = f64::midpoint(figures[2], figures[3]);
         bench.report.figure(name, busy, "µs", Some(idle), &notes);
     }
-    drop(store);
-    let _ = std::fs::remove_dir_all(dir);
 }
 
 fn large_key(number: u64) -> String {
@@ -180,7 +183,7 @@ pub fn churn(bench: &mut Bench) {
                 match numbers.below(16) {
                     0 => store.delete(key(number)).map(drop).unwrap(),
                     1 => drop(store.get(key(number)).unwrap()),
-                    2 if number % 8 == 0 => {
+                    2 if number.is_multiple_of(8) => {
                         let name = large_key(number % large);
                         store.put_with(name, &large_bytes, &BUFFERED).map(drop).unwrap();
                     }

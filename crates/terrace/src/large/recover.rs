@@ -41,18 +41,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         prepare_directories(&*disk).map_err(|error| Error::io("making the large space's directories", &error))?;
     }
     let mut report = OpenReport::default();
-    let names = disk
-        .list(Path::new(BLOCK_DIR))
-        .map_err(|error| Error::io("listing blocks", &error))?;
-    let mut present = BTreeSet::new();
-    for name in names {
-        match meta::numbered(&name, "blk") {
-            Some(number) => {
-                present.insert(number);
-            }
-            None => report.foreign.push(name),
-        }
-    }
+    let present = present_blocks(&*disk, &mut report)?;
     let loaded = meta::load(&*disk, options.store_id)?;
     let number = loaded.files.last().copied().unwrap_or(0);
     report.damaged_meta = loaded.damaged;
@@ -110,6 +99,23 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         tracing::warn!(?report, "the large space was not closed cleanly");
     }
     Ok((LargeSpace { space: Arc::new(space) }, report))
+}
+
+/// Numbers of the block files that are there.
+fn present_blocks(disk: &dyn Disk, report: &mut OpenReport) -> Result<BTreeSet<u64>> {
+    let names = disk
+        .list(Path::new(BLOCK_DIR))
+        .map_err(|error| Error::io("listing blocks", &error))?;
+    let mut present = BTreeSet::new();
+    for name in names {
+        match meta::numbered(&name, "blk") {
+            Some(number) => {
+                present.insert(number);
+            }
+            None => report.foreign.push(name),
+        }
+    }
+    Ok(present)
 }
 
 fn prepare_directories(disk: &dyn Disk) -> io::Result<()> {

@@ -259,7 +259,6 @@ fn writing(between: &Between<'_>) -> Vec<Line> {
 
 /// What moves between the tiers, and what holds it back.
 fn moving(between: &Between<'_>) -> Vec<Line> {
-    let share = |tier: &str| between.now(&format!("/pace/{tier}/share_per_mille")) / 10;
     let mut lines = vec![
         Line::named(
             "copies",
@@ -290,6 +289,27 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
                 between.now("/heat/ahead/unused"),
             ),
         ),
+    ];
+    lines.extend(keeping(between));
+    let snapshots = &between.after["snapshots"];
+    if let Some(age) = snapshots["oldest_age_seconds"].as_f64() {
+        lines.push(Line::named(
+            "snapshots",
+            format!(
+                "{}, the oldest for {age:.0} s; they hold {} on flash and {} on disk",
+                between.now("/snapshots/open"),
+                between.size("/snapshots/held_segment_bytes"),
+                between.size("/snapshots/held_block_bytes"),
+            ),
+        ));
+    }
+    lines
+}
+
+/// What keeps the store going.
+fn keeping(between: &Between<'_>) -> Vec<Line> {
+    let share = |tier: &str| between.now(&format!("/pace/{tier}/share_per_mille")) / 10;
+    vec![
         Line::named(
             "recycling",
             format!(
@@ -320,20 +340,7 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
                 between.now("/sweep/ranges_outstanding"),
             ),
         ),
-    ];
-    let snapshots = &between.after["snapshots"];
-    if let Some(age) = snapshots["oldest_age_seconds"].as_f64() {
-        lines.push(Line::named(
-            "snapshots",
-            format!(
-                "{}, the oldest for {age:.0} s; they hold {} on flash and {} on disk",
-                between.now("/snapshots/open"),
-                between.size("/snapshots/held_segment_bytes"),
-                between.size("/snapshots/held_block_bytes"),
-            ),
-        ));
-    }
-    lines
+    ]
 }
 
 #[cfg(test)]

@@ -1,0 +1,110 @@
+//! Figures of the tiers: checkpoints, space and cleaning, placement.
+
+use super::{Figures, Out};
+use std::fmt;
+use terrace::{FilledFrom, Tier};
+
+impl Figures {
+    /// Checkpoints of the flash index.
+    pub(super) fn checkpoints(&self, out: &mut Out<'_>) -> fmt::Result {
+        let checkpoint = &self.0.flash_index.checkpoint;
+        let from = |from| u64::from(checkpoint.filled_from == Some(from));
+        out.gauges(
+            "terrace_flash_index_filled_from",
+            "1 for what the flash index was filled from after the opening",
+            "source",
+            [FilledFrom::Checkpoint, FilledFrom::Index].map(|source| (source.name(), from(source))),
+        )?;
+        let outcomes = [("taken", checkpoint.taken), ("failed", checkpoint.failed)];
+        out.counters(
+            "terrace_flash_index_checkpoints",
+            "Checkpoints of the flash index since open, by outcome",
+            "outcome",
+            outcomes,
+        )
+    }
+
+    /// What the tiers take, and what cleaning does about it.
+    pub(super) fn space(&self, out: &mut Out<'_>) -> fmt::Result {
+        let large = &self.0.large;
+        let tiers = [("flash", Tier::Flash), ("large", Tier::Large)].map(|(name, tier)| (name, self.0.space(tier)));
+        out.gauges(
+            "terrace_tier_disk_bytes",
+            "Bytes of the tiers' files",
+            "tier",
+            tiers.map(|(name, space)| (name, space.disk_bytes)),
+        )?;
+        out.gauges(
+            "terrace_tier_live_bytes",
+            "Bytes that live on the tiers",
+            "tier",
+            tiers.map(|(name, space)| (name, space.live_bytes)),
+        )?;
+        out.gauge_f64(
+            "terrace_large_space_amplification",
+            "Bytes on the large tier per byte that lives there",
+            self.0.space(Tier::Large).amplification(),
+        )?;
+        out.gauge(
+            "terrace_large_capacity_bytes",
+            "Most that blocks may occupy, 0 if there is no limit",
+            large.capacity_bytes.unwrap_or(0),
+        )?;
+        out.counter(
+            "terrace_blocks_cleaned",
+            "Blocks emptied by cleaning since open",
+            large.blocks_cleaned,
+        )?;
+        out.gauge(
+            "terrace_blocks_set_aside",
+            "Blocks that cleaning cannot empty",
+            large.blocks_set_aside,
+        )?;
+        out.gauge(
+            "terrace_pinned_block_bytes",
+            "Bytes of dead blocks that are only kept for readers",
+            large.pinned_block_bytes,
+        )?;
+        out.counter(
+            "terrace_writers_held",
+            "Writes of large values that waited for cleaning since open",
+            large.writers_held,
+        )?;
+        out.counter(
+            "terrace_writers_let_go",
+            "Writes of large values over the limit that cleaning could not help",
+            large.writers_let_go,
+        )?;
+        out.counter(
+            "terrace_fallback_values",
+            "Large values that went to flash since open because the large tier was full",
+            large.fallback_values,
+        )?;
+        out.counter("terrace_fallback_bytes", "Bytes of these values", large.fallback_bytes)
+    }
+
+    /// What becomes of values when rules change, and pins.
+    pub(super) fn placement(&self, out: &mut Out<'_>) -> fmt::Result {
+        let placement = &self.0.placement;
+        out.gauge(
+            "terrace_settling",
+            "1 while not everything was looked at since the rules of placement were changed",
+            placement.settling.into(),
+        )?;
+        out.counter(
+            "terrace_settled",
+            "Values moved since open because of changed rules or pins",
+            placement.moved,
+        )?;
+        let pinned = [
+            ("flash", placement.pinned_flash_bytes),
+            ("large", placement.pinned_disk_bytes),
+        ];
+        out.gauges("terrace_pinned_bytes", "Bytes of pinned values", "tier", pinned)?;
+        out.gauge(
+            "terrace_pins_exceed_flash",
+            "1 if more is pinned to flash than it can hold, so that these pins count for nothing",
+            placement.pins_exceed_flash.into(),
+        )
+    }
+}

@@ -19,8 +19,15 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Record bytes of one commit of moves.
+/// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
+
+/// Record bytes of one commit of moves. A commit lies in one segment: found by pinned values in a log of short segments, of which a full
+/// commit was refused for good.
+#[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+pub fn commit_bytes(engine: &Engine) -> usize {
+    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 4)
+}
 
 /// What of a list of moves is in the log.
 #[derive(Debug)]
@@ -40,12 +47,13 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
         bytes: 0,
         outcome: Ok(()),
     };
+    let most = commit_bytes(engine);
     let mut moves = moves.peekable();
     while done.outcome.is_ok() && moves.peek().is_some() {
         let mut part: Vec<(u64, Record<'a>)> = Vec::new();
         let mut part_bytes = 0;
         while let Some(item) =
-            moves.next_if(|(_, record)| part.is_empty() || part_bytes + record.record_bytes() <= MOVES_BYTES)
+            moves.next_if(|(_, record)| part.is_empty() || part_bytes + record.record_bytes() <= most)
         {
             part_bytes += item.1.record_bytes();
             part.push(item);

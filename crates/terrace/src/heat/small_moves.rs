@@ -19,6 +19,7 @@ use crate::{
     },
     index::{Entry, Home},
     key_hash,
+    moves::commit_bytes,
     write::log::Committer,
 };
 use bytes::Bytes;
@@ -61,7 +62,7 @@ pub(super) fn move_waiting(engine: &Engine, budget: &mut Budget) {
     let small = &engine.heat.small;
     small.applied(engine.log.applied_seq());
     while has_room(engine) {
-        let taken = small.take(COMMIT_BYTES);
+        let taken = small.take(COMMIT_BYTES.min(commit_bytes(engine)));
         if taken.is_empty() {
             return;
         }

@@ -1,7 +1,7 @@
 //! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so that an open does not have to
 //! walk the whole ordered index (FlashStore, section 4.7, but without stopping writers).
 //!
-//! In reading order: [`format`] (bytes), [`file`] (writing and reading them one after the other), [`take`] (a picture of
+//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the other), [`take`] (a picture of
 //! a table that others change meanwhile), [`load`] (the table of the last commit the index has persisted, from the picture and the
 //! log behind it). docs/durability.md argues why no slot lies afterwards.
 //!

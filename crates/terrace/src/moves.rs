@@ -80,24 +80,6 @@ pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
     Record { body, ..*record }
 }
 
-/// Writes values that records hold to blocks, in the order given, and commits the moves.
-///
-/// # Errors
-/// As [`to_blocks`].
-pub fn destage(engine: &Engine, who: Committer, records: &[(u64, Record<'_>)]) -> Result<()> {
-    let values: Vec<_> = records
-        .iter()
-        .map(|(_, record)| Moved {
-            key: record.key,
-            attributes: record.attributes,
-            value: record.body.value(),
-            version: record.version(),
-            checksum: record.checksum,
-        })
-        .collect();
-    to_blocks(engine, who, Origin::Recycling, &values)
-}
-
 /// A value that is to live in the large space from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {
@@ -111,6 +93,20 @@ pub struct Moved<'a> {
     pub version: u64,
     /// CRC-32C of the value.
     pub checksum: u32,
+}
+
+impl<'a> Moved<'a> {
+    /// The value that a record holds.
+    #[must_use]
+    pub fn of(record: &Record<'a>) -> Self {
+        Self {
+            key: record.key,
+            attributes: record.attributes,
+            value: record.body.value(),
+            version: record.version(),
+            checksum: record.checksum,
+        }
+    }
 }
 
 /// Writes values to blocks and commits their moves.

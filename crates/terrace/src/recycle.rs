@@ -21,7 +21,9 @@ use crate::{
     heat::{KEPT_FREE, lent_by_copies, release_to_log},
     index::Home,
     io::PAGE_BYTES,
-    key_hash, moves,
+    key_hash,
+    large::Origin,
+    moves,
     mutation::{Mutation, active},
     sweep::{self, drop_record},
     write::log::Committer,
@@ -446,8 +448,8 @@ impl Recycler {
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
-        let records: Vec<_> = values.iter().map(|live| (live.hash, live.record)).collect();
-        moves::destage(&self.engine, Committer::Recycler, &records)
+        let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
+        moves::to_blocks(&self.engine, Committer::Recycler, Origin::Recycling, &moved)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.

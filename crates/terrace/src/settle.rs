@@ -27,7 +27,9 @@ use crate::{
         segments::RESERVED_SEGMENTS,
     },
     index::{Entry, Home, KeyBounds},
-    key_hash, moves,
+    key_hash,
+    large::Origin,
+    moves,
     placement::Pinning,
     read::stored_value,
     write::log::Committer,
@@ -367,8 +369,8 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     if engine.log.is_closing() || to_log.is_empty() && to_blocks.is_empty() {
         return Ok(Moved { bytes: 0, lacks_room });
     }
-    let blocks: Vec<_> = to_blocks.iter().map(record).collect();
-    moves::destage(engine, Committer::Background, &blocks)?;
+    let blocks: Vec<_> = to_blocks.iter().map(|item| moves::Moved::of(&record(item).1)).collect();
+    moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
     let log = to_log
         .iter()
         .map(record)

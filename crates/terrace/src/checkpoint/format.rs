@@ -5,7 +5,10 @@
 //!
 //! Decoders take any bytes: they return `None` and never panic.
 
-use crate::io::PAGE_BYTES;
+use crate::{
+    flash::format::{u32_at, u64_at},
+    io::PAGE_BYTES,
+};
 
 /// First bytes of a checkpoint.
 const MAGIC: [u8; 8] = *b"TERRCKP1";
@@ -52,18 +55,6 @@ pub enum NotAHeader {
     Unreadable,
     /// Another version of the format.
     Version(u32),
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
 }
 
 impl Header {

@@ -31,13 +31,14 @@ pub const MOVE_EXTENSION_BYTES: usize = 16;
 pub const RECORD_UNIT_BYTES: usize = 16;
 
 /// Reads a little-endian integer at `at`; the caller guarantees the bounds.
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+/// The same for a shorter one.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(word)

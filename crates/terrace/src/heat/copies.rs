@@ -94,11 +94,17 @@ impl Copies {
         self.table.read().copies.contains_key(&slice)
     }
 
-    /// Fills `out` from the copy of a slice, from `from` on. `None` if there is no copy that long.
+    /// Fills `out` from the copy of a slice, from `from` on; the device is read by way of `timed`. `None` if there is no copy that long.
     ///
     /// # Errors
     /// The device's.
-    pub fn read(&self, slice: Slice, from: u64, out: &mut [u8]) -> io::Result<Option<()>> {
+    pub fn read(
+        &self,
+        slice: Slice,
+        from: u64,
+        out: &mut [u8],
+        timed: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<Option<()>> {
         let found = {
             let table = self.table.read();
             table.copies.get(&slice).and_then(|copy| {
@@ -108,7 +114,7 @@ impl Copies {
             })
         };
         let Some((file, at)) = found else { return Ok(None) };
-        file.read_exact_at(out, at + from).map(Some)
+        timed(&mut || file.read_exact_at(out, at + from)).map(Some)
     }
 
     /// Forgets a copy.
@@ -251,14 +257,14 @@ mod tests {
         copies.insert(slice(7), copy(1, 4096));
         copies.insert(slice(8), copy(1, 12_288));
         let mut out = [0; 4096];
-        assert!(copies.read(slice(7), 4096, &mut out).unwrap().is_some());
+        assert!(copies.read(slice(7), 4096, &mut out, |read| read()).unwrap().is_some());
         assert_eq!(out[0], 1);
         assert!(
-            copies.read(slice(7), 8192, &mut out).unwrap().is_none(),
+            copies.read(slice(7), 8192, &mut out, |read| read()).unwrap().is_none(),
             "it ends before"
         );
         copies.insert(slice(7), copy(2, 4096));
-        assert!(copies.read(slice(7), 0, &mut out).unwrap().is_some());
+        assert!(copies.read(slice(7), 0, &mut out, |read| read()).unwrap().is_some());
         assert_eq!(out[0], 2);
         assert_eq!((copies.size(), copies.segments()), ((2, 2, 16_384), (2, 8192)));
         assert!(copies.forget(slice(8)) && !copies.forget(slice(8)));

@@ -138,11 +138,10 @@ impl Heat {
 
     /// Reads a part of a copy for a caller.
     fn read_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> io::Result<Option<()>> {
-        if !self.copies.has(slice) {
-            return Ok(None);
-        }
-        let _read = self.paces.flash.read();
-        self.copies.read(slice, from, out)
+        self.copies.read(slice, from, out, |read| {
+            let _timed = self.paces.flash.read();
+            read()
+        })
     }
 
     /// Whether objects of a key may be copied to flash.

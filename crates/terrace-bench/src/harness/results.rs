@@ -267,6 +267,42 @@ impl Bench {
             outcome: serde_json::to_value(outcome)?,
         })
     }
+
+    /// Makes runs, each in a directory of its own below `directory` that is removed afterwards.
+    ///
+    /// # Errors
+    /// The first run's that fails.
+    pub fn run_each_in<S: Serialize, T: Serialize>(
+        &self,
+        directory: &Path,
+        plans: &[Plan<'_, S>],
+        measure: impl Fn(&Path, &S, &Progress) -> Outcome<T>,
+    ) -> Outcome {
+        self.progress
+            .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
+        for plan in plans {
+            self.run(plan, |progress| {
+                let own = tempfile::Builder::new()
+                    .prefix("terrace-bench-")
+                    .tempdir_in(directory)?;
+                measure(own.path(), &plan.settings, progress)
+            })?;
+        }
+        self.progress.finish();
+        Ok(())
+    }
+
+    /// Settings and outcomes of all runs of a kind.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn rows<S: DeserializeOwned, T: DeserializeOwned>(&self, experiment: &str) -> Outcome<Vec<(S, T)>> {
+        let records = self.results.all()?;
+        let of_kind = records.iter().filter(|record| record.experiment == experiment);
+        of_kind
+            .map(|record| Ok((record.settings()?, record.outcome()?)))
+            .collect()
+    }
 }
 
 #[cfg(test)]

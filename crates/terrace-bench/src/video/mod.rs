@@ -126,18 +126,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             });
         }
     }
-    bench
-        .progress
-        .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
-    for plan in &plans {
-        bench.run(plan, |progress| {
-            let directory = tempfile::Builder::new()
-                .prefix("video-")
-                .tempdir_in(&arguments.directory)?;
-            measure(directory.path(), &plan.settings, |share| progress.share(share))
-        })?;
-    }
-    bench.progress.finish();
+    bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
+        measure(directory, settings, |share| progress.share(share))
+    })?;
     print(&bench)
 }
 
@@ -218,15 +209,7 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
 }
 
 fn print(bench: &Bench) -> Outcome {
-    let mut rows = Vec::new();
-    for record in bench
-        .results()
-        .all()?
-        .iter()
-        .filter(|record| record.experiment == EXPERIMENT)
-    {
-        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
-    }
+    let mut rows = bench.rows::<Settings, Measured>(EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| {
         let order = |settings: &Settings| {
             (

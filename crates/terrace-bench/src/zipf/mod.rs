@@ -134,18 +134,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             },
         })
         .collect();
-    bench
-        .progress
-        .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
-    for plan in &plans {
-        bench.run(plan, |progress| {
-            let directory = tempfile::Builder::new()
-                .prefix("zipf-")
-                .tempdir_in(&arguments.directory)?;
-            measure(directory.path(), &plan.settings, |share| progress.share(share))
-        })?;
-    }
-    bench.progress.finish();
+    bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
+        measure(directory, settings, |share| progress.share(share))
+    })?;
     print(&bench)
 }
 
@@ -271,15 +262,7 @@ fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> 
 }
 
 fn print(bench: &Bench) -> Outcome {
-    let mut rows = Vec::new();
-    for record in bench
-        .results()
-        .all()?
-        .iter()
-        .filter(|record| record.experiment == EXPERIMENT)
-    {
-        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
-    }
+    let mut rows = bench.rows::<Settings, Measured>(EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
     println!("\nReads by Zipf's law; hits are per 100 reads, values moved as well\n");
     println!(

@@ -76,6 +76,7 @@ fn large_json(large: &LargeStats) -> Value {
     json!({
         "blocks": large.blocks,
         "allocated_bytes": large.allocated_bytes,
+        "open_bytes": large.open_bytes,
         "live_bytes": large.live_bytes,
         "meta_version": large.meta_version,
         "blocks_cleaned": large.blocks_cleaned,

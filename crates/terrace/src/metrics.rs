@@ -353,9 +353,13 @@ fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
 fn large_stats(engine: &Engine) -> LargeStats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (metrics, cleaning) = (&engine.metrics, &engine.cleaning);
+    let totals = engine.large.totals();
     LargeStats {
         blocks: engine.large.block_count(),
-        allocated_bytes: engine.large.totals().allocated_bytes,
+        allocated_bytes: totals.allocated_bytes,
+        open_bytes: totals
+            .allocated_bytes
+            .saturating_sub(totals.rest_bytes + totals.full_bytes),
         live_bytes: engine.large.live_bytes(),
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),

@@ -81,6 +81,9 @@ pub struct LargeStats {
     pub blocks: u64,
     /// Bytes of the block files, preallocated space of open ones included.
     pub allocated_bytes: u64,
+    /// Of that, blocks that are being written. They come on top of what cleaning bounds: what dies in them can only be had once
+    /// they are full.
+    pub open_bytes: u64,
     /// Bytes of extents that hold live values: keys, attributes and checksums included.
     pub live_bytes: u64,
     /// Number of the newest LargeMeta.

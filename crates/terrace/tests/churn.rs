@@ -1,4 +1,4 @@
-//! A long life in short: the large tier's live size written a hundred times over. Space, file handles and the figures stay within
+//! A long life in short: the large tier's live size written a hundred times over (optimised; twenty times otherwise). Space, file handles and the figures stay within
 //! bounds all the way, and everything is there in the end. One test in a process of its own, since handles count by process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -15,8 +15,14 @@ use terrace::{Durability, Options, PutOptions, Store, Tier};
 const SPLIT_BYTES: u64 = 128 << 10;
 const LARGE_OBJECTS: u64 = 220;
 const SMALL_OBJECTS: u64 = 1_500;
+/// Writers are held above 1.5 times what live extents take when they are packed, which is with their padding.
+const LIMIT: f64 = 1.5 * 1.03;
 /// What lives in blocks, about.
 const LIVE_BYTES: u64 = 6 << 20;
+/// How often that is written: unoptimised, most of the time goes into waiting for the cleaning of very small blocks.
+const LIVES: u64 = if cfg!(debug_assertions) { 20 } else { 100 };
+/// Blocks that may be written at a time: those that take extents, and what is written behind callers, a MiB or so.
+const OPEN_BLOCKS_MAX: u64 = 16;
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -89,7 +95,7 @@ fn wait_until_tidy(store: &Store) {
 }
 
 #[test]
-fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
+fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(dir.path());
     let store = Store::open(options.clone()).unwrap();
@@ -100,10 +106,10 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
         round: 0,
     };
     (0..LARGE_OBJECTS + SMALL_OBJECTS).for_each(|n| life.put(n));
-    let (mut most, mut most_files) = (0.0_f64, 0);
+    let (mut most, mut most_files, mut let_go) = (0.0_f64, 0, 0);
     let start = Instant::now();
     let mut state = 1_u64;
-    while life.written_bytes < 100 * LIVE_BYTES {
+    while life.written_bytes < LIVES * LIVE_BYTES {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let random = state >> 33;
         // Some much more often than others, so that blocks die unevenly; small ones go to blocks by way of the log.
@@ -115,13 +121,17 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
         life.put(n);
         if life.round.is_multiple_of(64) {
             let large = life.store.stats().large;
-            // Open blocks come on top of what is bounded, and two of slack.
-            let beside = 8 * SPLIT_BYTES;
-            let amplification = large.allocated_bytes.saturating_sub(beside) as f64 / large.live_bytes as f64;
-            assert!(amplification < 1.5, "after {} bytes: {large:#?}", life.written_bytes);
+            // Open blocks come on top of what is bounded, two blocks of slack, and one that was filled since a writer last looked.
+            assert!(large.open_bytes <= OPEN_BLOCKS_MAX * SPLIT_BYTES, "{large:#?}");
+            let bounded = large.allocated_bytes.saturating_sub(large.open_bytes + 3 * SPLIT_BYTES);
+            let amplification = bounded as f64 / large.live_bytes as f64;
+            // While nothing can be reclaimed, since all of it is being written, writers go on. That is counted, and it is rare.
+            let is_within = amplification < LIMIT || large.writers_let_go > let_go;
+            assert!(is_within, "after {} bytes: {large:#?}", life.written_bytes);
             most = most.max(amplification);
+            let_go = large.writers_let_go;
         }
-        if life.round.is_multiple_of(4_096) {
+        if life.round.is_multiple_of(1_024) {
             most_files = most_files.max(open_files());
         }
     }
@@ -138,7 +148,8 @@ fn a_hundred_times_the_live_size_leaves_no_more_than_is_allowed() {
         stats.large.writers_held_time,
         stats.large.writers_let_go,
     );
-    assert!(stats.large.blocks_cleaned > 100, "{stats:#?}");
+    assert!(stats.large.blocks_cleaned > LIVES, "{stats:#?}");
+    assert!(stats.large.writers_let_go < life.round / 100, "{stats:#?}");
     // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and twelve segments.
     let files = open_files();
     assert!(

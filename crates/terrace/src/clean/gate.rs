@@ -18,6 +18,9 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often those who wait look again.
 const WAIT_STEP: Duration = Duration::from_millis(20);
+/// Why a writer goes on at once.
+const NOTHING_TO_RECLAIM: &str =
+    "nothing can be reclaimed now: it is held by snapshots or readers, being written, or damaged";
 /// At most this often it is logged that writers are let go.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -118,7 +121,7 @@ impl Cleaning {
         }
         if self.is_stuck() {
             if is_over {
-                self.let_go("nothing can be reclaimed now: it is held by snapshots or readers, or damaged");
+                self.let_go(NOTHING_TO_RECLAIM);
             }
             return;
         }
@@ -144,6 +147,10 @@ impl Cleaning {
                 return;
             }
             if self.is_stuck() {
+                drop(guard);
+                if self.is_over(engine) {
+                    self.let_go(NOTHING_TO_RECLAIM);
+                }
                 return;
             }
             let now = self.progress.load(Ordering::Acquire);

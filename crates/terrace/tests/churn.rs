@@ -57,6 +57,20 @@ impl Life {
         self.written_bytes += length as u64;
     }
 
+    /// Space per live byte, which is within the limit. `let_go` counts writers that had to go on over it.
+    fn check_space(&self, let_go: &mut u64) -> f64 {
+        let large = self.store.stats().large;
+        // Open blocks come on top of what is bounded, two blocks of slack, and one that was filled since a writer last looked.
+        assert!(large.open_bytes <= OPEN_BLOCKS_MAX * SPLIT_BYTES, "{large:#?}");
+        let bounded = large.allocated_bytes.saturating_sub(large.open_bytes + 3 * SPLIT_BYTES);
+        let amplification = bounded as f64 / large.live_bytes as f64;
+        // While nothing can be reclaimed, since all of it is being written, writers go on. That is counted, and it is rare.
+        let is_within = amplification < LIMIT || large.writers_let_go > *let_go;
+        assert!(is_within, "after {} bytes: {large:#?}", self.written_bytes);
+        *let_go = large.writers_let_go;
+        amplification
+    }
+
     fn check(&self) {
         for (key, &round) in &self.values {
             let n: u64 = key.parse().unwrap();
@@ -120,16 +134,7 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
         };
         life.put(n);
         if life.round.is_multiple_of(64) {
-            let large = life.store.stats().large;
-            // Open blocks come on top of what is bounded, two blocks of slack, and one that was filled since a writer last looked.
-            assert!(large.open_bytes <= OPEN_BLOCKS_MAX * SPLIT_BYTES, "{large:#?}");
-            let bounded = large.allocated_bytes.saturating_sub(large.open_bytes + 3 * SPLIT_BYTES);
-            let amplification = bounded as f64 / large.live_bytes as f64;
-            // While nothing can be reclaimed, since all of it is being written, writers go on. That is counted, and it is rare.
-            let is_within = amplification < LIMIT || large.writers_let_go > let_go;
-            assert!(is_within, "after {} bytes: {large:#?}", life.written_bytes);
-            most = most.max(amplification);
-            let_go = large.writers_let_go;
+            most = most.max(life.check_space(&mut let_go));
         }
         if life.round.is_multiple_of(1_024) {
             most_files = most_files.max(open_files());

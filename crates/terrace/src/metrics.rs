@@ -5,6 +5,7 @@ use crate::{
     Stats, SweepStats, Version, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
     read::snapshots::SnapshotFigures,
 };
+use parking_lot::Mutex;
 use std::{
     sync::{
         Arc,
@@ -141,6 +142,25 @@ impl Drop for StreamClock {
     }
 }
 
+/// What answered a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// The overlay.
+    Overlay,
+    /// The RAM cache.
+    Cache,
+    /// What was read ahead.
+    Ahead,
+    /// The ordered index itself.
+    Inline,
+    /// The flash log.
+    Log,
+    /// A copy on flash, or what somebody else was reading.
+    Copy,
+    /// The large space.
+    Block,
+}
+
 /// All counters of a store since it was opened.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -160,6 +180,12 @@ pub struct Metrics {
     pub block_hits: AtomicU64,
     /// No such object.
     pub misses: AtomicU64,
+    /// Bytes of values by the tier that answered.
+    ram_bytes: AtomicU64,
+    flash_bytes: AtomicU64,
+    large_bytes: AtomicU64,
+    /// Age of the segment that values last left for the large tier.
+    pub log_eviction_age: Mutex<Option<Duration>>,
     /// Reads of the flash log.
     pub flash_reads: AtomicU64,
     /// Of those, for another key.
@@ -209,6 +235,26 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Counts a read that was answered with a value of so many bytes.
+    pub fn answered(&self, by: AnsweredBy, bytes: u64) {
+        let (hits, tier_bytes) = match by {
+            AnsweredBy::Overlay => (&self.overlay_hits, &self.ram_bytes),
+            AnsweredBy::Cache => (&self.cache_hits, &self.ram_bytes),
+            AnsweredBy::Ahead => (&self.ahead_hits, &self.ram_bytes),
+            AnsweredBy::Inline => (&self.inline_hits, &self.flash_bytes),
+            AnsweredBy::Log => (&self.flash_hits, &self.flash_bytes),
+            AnsweredBy::Copy => (&self.copy_hits, &self.flash_bytes),
+            AnsweredBy::Block => (&self.block_hits, &self.large_bytes),
+        };
+        hits.fetch_add(1, Ordering::Relaxed);
+        tier_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a read that found no object.
+    pub fn missed(&self) {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Bytes of dead blocks that cannot be deleted though the index has persisted that they are dead.
     pub fn held_dead_bytes(&self) -> u64 {
         self.held_block_bytes.load(Ordering::Relaxed) + self.pinned_block_bytes.load(Ordering::Relaxed)
@@ -311,6 +357,9 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
         flash_hits: load(&metrics.flash_hits),
         block_hits: load(&metrics.block_hits),
         misses: load(&metrics.misses),
+        ram_bytes: load(&metrics.ram_bytes),
+        flash_bytes: load(&metrics.flash_bytes),
+        large_bytes: load(&metrics.large_bytes),
         flash_device_reads: engine.flash_disk.counters().reads,
         flash_reads: load(&metrics.flash_reads),
         false_flash_reads: load(&metrics.false_flash_reads),
@@ -388,6 +437,7 @@ fn log_stats(engine: &Engine) -> LogStats {
         segments_used: u64::from(segments.created() - segments.free().min(segments.created())),
         segments_free: u64::from(segments.available()),
         segments_recycled: engine.metrics.segments_recycled.load(Ordering::Relaxed),
+        eviction_age: *engine.metrics.log_eviction_age.lock(),
         segments_quarantined: quarantined as u64,
     }
 }

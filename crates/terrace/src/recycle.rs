@@ -291,6 +291,9 @@ impl Recycler {
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         engine.log.segments.drained(segment, engine.log.applied_seq());
+        if !cold.is_empty() {
+            *engine.metrics.log_eviction_age.lock() = Some(segment.age());
+        }
         // Not before: a segment that has to be tried again would count each time.
         self.pinned_bytes.push_back(self.pinned_now_bytes);
         tracing::debug!(

@@ -68,6 +68,9 @@ pub struct LogStats {
     pub segments_used: u64,
     /// Segments ready to be written.
     pub segments_free: u64,
+    /// How old the segment was from which recycling last moved values to the large tier: so long a value stays on flash if
+    /// nobody reads it. Counted from the opening at the earliest; `None` before the first.
+    pub eviction_age: Option<Duration>,
     /// Segments recycled since open.
     pub segments_recycled: u64,
     /// Segments in quarantine because a frame in them is corrupt.
@@ -269,6 +272,8 @@ pub struct HeatStats {
     pub recopied_bytes: u64,
     /// Copies given up for others, or for the log.
     pub evicted: u64,
+    /// How old the segment was whose copies were given up last; as [`LogStats::eviction_age`].
+    pub eviction_age: Option<Duration>,
     /// Promotions given up because too much was on its way.
     pub dropped_full: u64,
     /// Promotions given up because of the daily budget.
@@ -340,6 +345,12 @@ pub struct ReadStats {
     pub block_hits: u64,
     /// No such object.
     pub misses: u64,
+    /// Bytes of the values that RAM answered with: overlay, cache, what was read ahead. A stream counts as its whole value.
+    pub ram_bytes: u64,
+    /// Bytes of those that flash answered with: ordered index, log, copies.
+    pub flash_bytes: u64,
+    /// Bytes of those that the large space answered with.
+    pub large_bytes: u64,
     /// Reads of the flash log's device of any cause, recovery and recycling included.
     pub flash_device_reads: u64,
     /// Reads of the flash log for a caller.

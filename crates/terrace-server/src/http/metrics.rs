@@ -122,8 +122,26 @@ impl Figures {
             "answered_by",
             answered,
         )?;
+        let bytes = [
+            ("ram", reads.ram_bytes),
+            ("flash", reads.flash_bytes),
+            ("large", reads.large_bytes),
+        ];
+        out.counters(
+            "terrace_read_bytes",
+            "Bytes of the values that reads were answered with, by tier",
+            "tier",
+            bytes,
+        )?;
         let device = [("flash", reads.flash_reads), ("large", reads.block_reads)];
         out.counters("terrace_device_reads", "Reads of the tiers' devices", "tier", device)?;
+        let ages = [("log", self.0.log.eviction_age), ("copies", self.0.heat.eviction_age)];
+        out.gauges(
+            "terrace_eviction_age_seconds",
+            "How long what left flash last had been there; 0 before the first",
+            "part",
+            ages.map(|(part, age)| (part, age.unwrap_or_default().as_secs())),
+        )?;
         out.counter(
             "terrace_false_flash_reads",
             "Flash reads that found another key",

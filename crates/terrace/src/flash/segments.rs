@@ -20,6 +20,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 const DIRECTORY: &str = "segments";
@@ -71,6 +72,7 @@ pub struct Segment {
     last_seq: AtomicU64,
     drained_seq: AtomicU64,
     end_bytes: AtomicU64,
+    begun: Mutex<Instant>,
 }
 
 impl Segment {
@@ -85,6 +87,7 @@ impl Segment {
             last_seq: AtomicU64::new(0),
             drained_seq: AtomicU64::new(0),
             end_bytes: AtomicU64::new(PAGE_BYTES as u64),
+            begun: Mutex::new(Instant::now()),
         }
     }
 
@@ -115,6 +118,11 @@ impl Segment {
     /// The seq as of which everything in it is dead or moved.
     pub fn drained_seq(&self) -> u64 {
         self.drained_seq.load(Ordering::Acquire)
+    }
+
+    /// How long ago its present use began; if that was before the store was opened, how long ago that was.
+    pub fn age(&self) -> Duration {
+        self.begun.lock().elapsed()
     }
 
     /// Where its last frame ends, as far as known.
@@ -390,6 +398,7 @@ impl Segments {
         segment.first_seq.store(first_seq, Ordering::Release);
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
+        *segment.begun.lock() = Instant::now();
         segment.set_state(match segment_use {
             SegmentUse::Log => SegmentState::Open,
             SegmentUse::Copies => SegmentState::Copies,

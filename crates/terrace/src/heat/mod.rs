@@ -42,6 +42,7 @@ use crate::{
 use ahead::Ahead;
 use copies::Copies;
 use images::Images;
+use parking_lot::Mutex;
 use popularity::Popularity;
 use small::SmallHeat;
 use std::{
@@ -50,6 +51,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 /// Longest part of an extent that is one image, in bytes.
@@ -97,6 +99,7 @@ struct Counters {
     promoted_bytes: AtomicU64,
     recopied_bytes: AtomicU64,
     evicted: AtomicU64,
+    eviction_age: Mutex<Option<Duration>>,
     dropped_full: AtomicU64,
     dropped_budget: AtomicU64,
     dropped_no_room: AtomicU64,
@@ -180,6 +183,7 @@ impl Heat {
             promoted_bytes: load(&counters.promoted_bytes),
             recopied_bytes: load(&counters.recopied_bytes),
             evicted: load(&counters.evicted),
+            eviction_age: *counters.eviction_age.lock(),
             dropped_full: load(&counters.dropped_full),
             dropped_budget: load(&counters.dropped_budget),
             dropped_no_room: load(&counters.dropped_no_room),

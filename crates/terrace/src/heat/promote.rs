@@ -384,6 +384,9 @@ fn release(engine: &Engine, number: u32) {
     };
     count(&engine.heat.counters.evicted, forgotten);
     if let Some(segment) = engine.log.segments.get(number) {
+        if forgotten > 0 {
+            *engine.heat.counters.eviction_age.lock() = Some(segment.age());
+        }
         engine.log.segments.free_unused(segment);
         engine.log.notify_progress();
     }

@@ -29,12 +29,13 @@ use crate::{
     index::{Entry, Home},
     key_hash,
     large::ValueReader,
+    metrics::AnsweredBy,
     presence::Presence,
     write::check_key,
 };
 use bytes::Bytes;
 use cache::{CachedValue, Place};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
 const ATTEMPTS: usize = 4;
@@ -47,6 +48,11 @@ pub struct Hit {
 }
 
 impl Hit {
+    /// Length of the value.
+    const fn bytes(&self) -> u64 {
+        self.value.len() as u64
+    }
+
     /// The object, unless it is dead.
     fn living(self, key: &[u8], presence: &Presence<'_>) -> Option<Self> {
         let dead = presence.dead(key, self.version.0, &self.attributes);
@@ -80,17 +86,13 @@ pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
 }
 
 /// Counts where a value of the large space was found, by what was read of it so far.
-fn count_large_hit(engine: &Engine, reader: &ValueReader) {
-    let metrics = &engine.metrics;
-    count(match reader.source() {
-        Some(Source::Ram | Source::Copy) => &metrics.copy_hits,
-        Some(Source::Ahead) => &metrics.ahead_hits,
-        Some(Source::Block) | None => &metrics.block_hits,
-    });
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
+fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
+    let by = match reader.source() {
+        Some(Source::Ram | Source::Copy) => AnsweredBy::Copy,
+        Some(Source::Ahead) => AnsweredBy::Ahead,
+        Some(Source::Block) | None => AnsweredBy::Block,
+    };
+    engine.metrics.answered(by, bytes);
 }
 
 /// What the overlay says of a key.
@@ -134,20 +136,19 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
 pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     check_key(key)?;
     let hash = key_hash(key);
-    let reads = &engine.metrics;
+    let metrics = &engine.metrics;
     let presence = engine.presence();
     match find_in_overlay(engine, hash, key) {
         Some(Pending::Deleted) => {
-            count(&reads.misses);
+            metrics.missed();
             return Ok(None);
         }
         Some(Pending::Small(hit)) => {
             let found = hit.living(key, &presence);
-            count(if found.is_some() {
-                &reads.overlay_hits
-            } else {
-                &reads.misses
-            });
+            match &found {
+                Some(hit) => metrics.answered(AnsweredBy::Overlay, hit.bytes()),
+                None => metrics.missed(),
+            }
             return Ok(found);
         }
         // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
@@ -170,7 +171,7 @@ pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     let presence = engine.presence();
     let hit = match find_in_overlay(engine, hash, key) {
         Some(Pending::Small(hit)) => {
-            count(&engine.metrics.overlay_hits);
+            engine.metrics.answered(AnsweredBy::Overlay, hit.bytes());
             Some(hit)
         }
         Some(Pending::Deleted | Pending::Large(_)) => None,
@@ -207,7 +208,8 @@ fn read_flash(
         engine.log.overlay.find_at(number, offset, find)
     });
     if let Some(found) = pending {
-        count(&engine.metrics.overlay_hits);
+        let bytes = found.as_ref().map_or(0, Hit::bytes);
+        engine.metrics.answered(AnsweredBy::Overlay, bytes);
         return Ok(found);
     }
     let place = segments
@@ -217,7 +219,7 @@ fn read_flash(
         && cached.key == key
         && version.is_none_or(|version| version.0 == cached.version)
     {
-        count(&engine.metrics.cache_hits);
+        engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
         return Ok(Some(Hit {
             version: Version(cached.version),
             attributes: cached.attributes,
@@ -238,7 +240,7 @@ fn read_flash(
             .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
-    count(&engine.metrics.flash_hits);
+    engine.metrics.answered(AnsweredBy::Log, hit.bytes());
     keep(engine, place, key, &hit);
     Ok(Some(hit))
 }
@@ -265,7 +267,7 @@ pub fn get_by_ordered_index(
     let mut waited = false;
     for _ in 0..ATTEMPTS {
         let Some(entry) = lookup(key)? else {
-            count(&engine.metrics.misses);
+            engine.metrics.missed();
             return Ok(None);
         };
         match read_for_caller(engine, key, &entry) {
@@ -302,7 +304,7 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                     "its inline value does not match its checksum",
                 ));
             }
-            count(&engine.metrics.inline_hits);
+            engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
             Ok(Hit {
                 version: entry.version,
                 attributes: entry.attributes.clone(),
@@ -419,18 +421,18 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
         value,
     };
     if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
-        count(&engine.metrics.cache_hits);
+        engine.metrics.answered(AnsweredBy::Cache, entry.length);
         return Ok((hit(cached.value), false));
     }
     let waiting = engine.heat.small.find(extent.block, extent.offset);
     if let Some(waiting) = waiting.filter(|waiting| waiting.key == key) {
-        count(&engine.metrics.copy_hits);
+        engine.metrics.answered(AnsweredBy::Copy, entry.length);
         return Ok((hit(waiting.value.clone()), false));
     }
     let large = &engine.large;
     let reader = large.open_for(key, extent.block, extent.offset, extent.extent_bytes, entry.length)?;
     let value = reader.read_all(key)?;
-    count_large_hit(engine, &reader);
+    count_large_hit(engine, &reader, entry.length);
     let hit = hit(value);
     keep(engine, Some(place), key, &hit);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))

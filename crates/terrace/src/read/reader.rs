@@ -106,7 +106,7 @@ impl Reader {
                         "the value there is another key's",
                     ));
                 }
-                super::count_large_hit(engine, &reader);
+                super::count_large_hit(engine, &reader, entry.length);
                 Source::Block(Box::new(reader))
             }
             _ => Source::Memory {

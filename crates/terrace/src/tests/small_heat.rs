@@ -85,6 +85,7 @@ fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
         .collect();
     bring_back(&store);
     let stats = store.stats();
+    assert!(stats.log.eviction_age.is_some(), "{:?}", stats.log);
     assert!(stats.heat.moved >= COUNT, "{:?}", stats.heat);
     assert!(stats.heat.moved_bytes >= COUNT * VALUE_BYTES as u64);
     assert!(stats.written.flash_moved_bytes > stats.heat.moved_bytes);
@@ -92,6 +93,11 @@ fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
     some().for_each(|number| read(&store, number));
     let after = store.stats().reads;
     assert_eq!(after.flash_hits - before.flash_hits, COUNT);
+    assert!(
+        after.flash_bytes - before.flash_bytes >= COUNT * VALUE_BYTES as u64,
+        "{after:?}"
+    );
+    assert_eq!(after.large_bytes, before.large_bytes);
     assert_eq!(after.block_reads, before.block_reads);
     for (number, version) in some().zip(versions) {
         assert_eq!(

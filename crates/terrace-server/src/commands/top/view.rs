@@ -89,6 +89,12 @@ impl Between<'_> {
         self.now(path).saturating_sub(before) as f64 / self.seconds
     }
 
+    /// At what age something left, if anything did.
+    fn age(&self, path: &str) -> String {
+        let age = self.after.pointer(path).and_then(Value::as_f64);
+        age.map_or_else(String::new, |age| format!(" (the last at an age of {age:.0} s)"))
+    }
+
     fn rates(&self, paths: &[&str]) -> f64 {
         paths.iter().map(|path| self.rate(path)).sum()
     }
@@ -154,8 +160,8 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
     ];
     let mut lines = vec![Line::of(
         format!(
-            "{:<NAME_CELLS$}{:<BAR_CELLS$}  {:>22} {:>12} {:>12} {:>7}",
-            "", "fill", "of", "objects", "reads", "share"
+            "{:<NAME_CELLS$}{:<BAR_CELLS$}  {:>22} {:>12} {:>12} {:>7} {:>9}",
+            "", "fill", "of", "objects", "reads", "share", "of bytes"
         ),
         Look::Faint,
     )];
@@ -165,8 +171,11 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
         Some(between.now("/homes/block/objects")),
         None,
     ];
-    for (((name, rate), (used, capacity)), objects) in rates.into_iter().zip(fills).zip(objects) {
-        let share = if total > 0.0 { rate / total * 100.0 } else { 0.0 };
+    let bytes = ["/reads/ram_bytes", "/reads/flash_bytes", "/reads/large_bytes", ""].map(|path| between.rate(path));
+    let total_bytes: f64 = bytes.iter().sum();
+    let percent = |part: f64, of: f64| if of > 0.0 { part / of * 100.0 } else { 0.0 };
+    for ((((name, rate), bytes), (used, capacity)), objects) in rates.into_iter().zip(bytes).zip(fills).zip(objects) {
+        let (share, byte_share) = (percent(rate, total), percent(bytes, total_bytes));
         let of = if capacity > 0 {
             format!("{} of {}", Size(used), Size(capacity))
         } else {
@@ -180,7 +189,7 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
         };
         lines.push(Line::named(
             name,
-            format!("{bar:<BAR_CELLS$}  {of:>22} {objects:>12} {rate:>12.0} {share:>6.1}%"),
+            format!("{bar:<BAR_CELLS$}  {of:>22} {objects:>12} {rate:>12.0} {share:>6.1}% {byte_share:>8.1}%"),
         ));
     }
     lines.push(Line::of(
@@ -242,9 +251,11 @@ fn writing(between: &Between<'_>) -> Vec<Line> {
                 ("user", "/written/flash_user_bytes"),
                 ("padding", "/written/flash_padding_bytes"),
                 ("reinserted", "/written/flash_reinserted_bytes"),
+                ("brought back", "/written/flash_moved_bytes"),
                 ("index", "/written/index_bytes"),
                 ("compaction", "/written/compaction_bytes"),
                 ("copies", "/written/copy_bytes"),
+                ("checkpoints", "/written/checkpoint_bytes"),
             ]),
         ),
         Line::named(
@@ -252,6 +263,7 @@ fn writing(between: &Between<'_>) -> Vec<Line> {
             causes(&[
                 ("user", "/written/large_user_bytes"),
                 ("destaged", "/written/large_destaged_bytes"),
+                ("cleaned", "/written/large_cleaned_bytes"),
             ]),
         ),
     ]
@@ -263,11 +275,12 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
         Line::named(
             "copies",
             format!(
-                "{} in {} segments; {} written, {} evicted, {} forgotten in all",
+                "{} in {} segments; {} written, {} evicted{}, {} forgotten in all",
                 between.size("/heat/bytes"),
                 between.now("/heat/segments"),
                 between.now("/heat/promoted"),
                 between.now("/heat/evicted"),
+                between.age("/heat/eviction_age_seconds"),
                 between.now("/heat/forgotten"),
             ),
         ),
@@ -313,8 +326,9 @@ fn keeping(between: &Between<'_>) -> Vec<Line> {
         Line::named(
             "recycling",
             format!(
-                "{:.1} segments; background may have {} % of flash and {} % of disk",
+                "{:.1} segments{}; background may have {} % of flash and {} % of disk",
                 between.rate("/log/segments_recycled"),
+                between.age("/log/eviction_age_seconds"),
                 share("flash"),
                 share("large"),
             ),

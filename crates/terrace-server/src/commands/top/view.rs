@@ -173,20 +173,14 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
     ];
     let bytes = ["/reads/ram_bytes", "/reads/flash_bytes", "/reads/large_bytes", ""].map(|path| between.rate(path));
     let total_bytes: f64 = bytes.iter().sum();
-    let percent = |part: f64, of: f64| if of > 0.0 { part / of * 100.0 } else { 0.0 };
     for ((((name, rate), bytes), (used, capacity)), objects) in rates.into_iter().zip(bytes).zip(fills).zip(objects) {
         let (share, byte_share) = (percent(rate, total), percent(bytes, total_bytes));
-        let of = if capacity > 0 {
-            format!("{} of {}", Size(used), Size(capacity))
+        let (of, bar) = if capacity > 0 {
+            (format!("{} of {}", Size(used), Size(capacity)), bar(used, capacity))
         } else {
-            String::new()
+            (String::new(), String::new())
         };
         let objects = objects.map(|objects| objects.to_string()).unwrap_or_default();
-        let bar = if capacity > 0 {
-            bar(used, capacity)
-        } else {
-            String::new()
-        };
         lines.push(Line::named(
             name,
             format!("{bar:<BAR_CELLS$}  {of:>22} {objects:>12} {rate:>12.0} {share:>6.1}% {byte_share:>8.1}%"),
@@ -202,6 +196,10 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
         Look::Faint,
     ));
     lines
+}
+
+fn percent(part: f64, of: f64) -> f64 {
+    if of > 0.0 { part / of * 100.0 } else { 0.0 }
 }
 
 #[allow(

@@ -151,12 +151,13 @@ fn one_is_written_at_a_close_and_used() {
         };
         assert_eq!(filled_from(&store), expected);
         told.check(&store);
+        let before = bench.flash.read_file(FILE).ok();
         // More log than a checkpoint is long.
         (0..1_200).for_each(|n| told.put(&store, n % 120, n + life));
         told.go_on(&store, life);
-        let before = bench.flash.read_file(FILE).ok();
         store.close().unwrap();
-        assert_ne!(bench.flash.read_file(FILE).ok(), before, "it was written anew");
+        // At the close, or so shortly before that there was no need.
+        assert!(bench.flash.read_file(FILE).ok() != before, "it was written anew");
     }
     // Little happened: reading that is less than writing it anew.
     let before = bench.flash.read_file(FILE).unwrap();
@@ -164,7 +165,7 @@ fn one_is_written_at_a_close_and_used() {
     filled(&store);
     told.put(&store, 1, 99);
     store.close().unwrap();
-    assert_eq!(bench.flash.read_file(FILE).unwrap(), before);
+    assert!(bench.flash.read_file(FILE).unwrap() == before, "it was left as it is");
     let store = bench.open().unwrap();
     assert_eq!(filled_from(&store), FilledFrom::Checkpoint);
     told.check(&store);

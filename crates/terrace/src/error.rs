@@ -71,6 +71,13 @@ pub enum Error {
     #[error("{0}")]
     Unavailable(&'static str),
 
+    /// The large tier's device is so busy that nothing new is begun on it, for a caller who said so. Try again later.
+    #[error("the large tier's device is busy: its reads take longer than {wait_max:?}")]
+    Busy {
+        /// What the caller would have waited for.
+        wait_max: Duration,
+    },
+
     /// A snapshot or scan is older than the store keeps what they see. Take a new one.
     #[error(
         "the snapshot of version {version} is older than the {max_age:?} for which the store keeps snapshots; take a new one, or raise the limit"

@@ -47,6 +47,10 @@ const QUIET: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_millis(500);
 /// A rest looks this often whether it is still needed.
 const REST_SLICE: Duration = Duration::from_millis(5);
+/// Of the mean time of reads so much is the latest read's.
+const MEAN_SHARE: u64 = 8;
+/// What the mean says is forgotten when nobody has read for so long.
+const MEAN_LASTS: Duration = Duration::from_secs(10);
 /// What a device is taken to need for bytes that somebody else writes later.
 const BYTES_PER_SECOND: u64 = 256 << 20;
 
@@ -62,6 +66,10 @@ pub struct Pace {
     reading: AtomicU32,
     /// When a read ended last, in microseconds after `born`.
     read_ended_us: AtomicU64,
+    /// When the reads under way began after none were, likewise.
+    reads_began_us: AtomicU64,
+    /// Mean time of the latest reads, in nanoseconds.
+    mean_ns: AtomicU64,
     /// Steps under way, and how many were begun.
     stepping: AtomicU32,
     steps: AtomicU64,
@@ -103,6 +111,8 @@ impl Default for Pace {
             born: now,
             reading: AtomicU32::new(0),
             read_ended_us: AtomicU64::new(0),
+            reads_began_us: AtomicU64::new(0),
+            mean_ns: AtomicU64::new(0),
             stepping: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             calm: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -138,13 +148,34 @@ impl Pace {
     /// A caller begins to read the device.
     #[must_use]
     pub fn read(&self) -> CallersRead<'_> {
-        self.reading.fetch_add(1, Ordering::Relaxed);
+        let began = Instant::now();
+        if self.reading.fetch_add(1, Ordering::Relaxed) == 0 {
+            let now_us = micros(began - self.born);
+            self.reads_began_us.store(now_us, Ordering::Relaxed);
+            if now_us.saturating_sub(self.read_ended_us.load(Ordering::Relaxed)) > micros(MEAN_LASTS) {
+                self.mean_ns.store(0, Ordering::Relaxed);
+            }
+        }
         CallersRead {
             pace: self,
             steps: self.steps.load(Ordering::Relaxed),
             was_calm: self.stepping.load(Ordering::Relaxed) == 0,
-            began: Instant::now(),
+            began,
         }
+    }
+
+    /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has ended for so long. With no
+    /// read under way a device is not busy, however slow it was: so who is let in after a jam comes one by one, until the mean
+    /// has fallen.
+    #[must_use]
+    pub fn is_busy(&self, wait_max: Duration) -> bool {
+        if self.reading.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let ended_us = self.read_ended_us.load(Ordering::Relaxed);
+        let since_us = ended_us.max(self.reads_began_us.load(Ordering::Relaxed));
+        let stuck_us = micros(self.born.elapsed()).saturating_sub(since_us);
+        Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed)).max(Duration::from_micros(stuck_us)) > wait_max
     }
 
     /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that there is no time for that.
@@ -178,6 +209,10 @@ impl Pace {
     /// Takes note of a read.
     fn record(&self, ns: u64, was_calm: bool) {
         self.reads.fetch_add(1, Ordering::Relaxed);
+        // Reads that end at the same moment may lose one another here; the mean is none the worse for it.
+        let mean = self.mean_ns.load(Ordering::Relaxed);
+        self.mean_ns
+            .store(mean - mean / MEAN_SHARE + ns / MEAN_SHARE, Ordering::Relaxed);
         if ns > self.slow_ns.load(Ordering::Relaxed) {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
@@ -369,6 +404,31 @@ mod tests {
         time(false);
         assert!(pace.stats().rested_us - rested < 5_000, "quiet");
         assert_eq!(pace.stats().share_per_mille, SHARE_WHOLE);
+    }
+
+    #[test]
+    fn a_device_is_busy_while_slow_reads_are_under_way() {
+        let wait_max = Duration::from_millis(50);
+        let pace = Pace::default();
+        for _ in 0..30 {
+            pace.record(100 * MILLI, false);
+        }
+        assert!(!pace.is_busy(wait_max), "nobody reads");
+        pace.reading.store(1, Ordering::Relaxed);
+        pace.read_ended_us.store(micros(pace.born.elapsed()), Ordering::Relaxed);
+        assert!(pace.is_busy(wait_max) && !pace.is_busy(wait_max * 3));
+        for _ in 0..30 {
+            pace.record(MILLI, false);
+        }
+        assert!(!pace.is_busy(wait_max), "the mean has fallen");
+
+        let pace = Pace::default();
+        let stuck = pace.read();
+        assert!(!pace.is_busy(wait_max));
+        std::thread::sleep(wait_max * 2);
+        assert!(pace.is_busy(wait_max), "a read that does not end");
+        drop(stuck);
+        assert!(!pace.is_busy(wait_max));
     }
 
     #[test]

@@ -15,12 +15,14 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{fs::File, ops::Range, path::Path, sync::Arc, thread::JoinHandle};
+use std::{fs::File, ops::Range, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
+    /// See [`Store::impatient`].
+    patience: Option<Duration>,
 }
 
 impl std::fmt::Debug for Store {
@@ -58,10 +60,22 @@ impl Store {
                 threads: Mutex::new(threads),
                 lock: Mutex::new(lock),
             }),
+            patience: None,
         })
     }
 
-    fn engine(&self) -> &Arc<Engine> {
+    /// The same store for callers who would rather be refused than wait: while reads of the large tier's device are under way that
+    /// take longer than `wait_max`, its [`Store::reader`] begins none there and says [`Error::Busy`]. What is in RAM or on
+    /// flash is read as ever, copies too, and streams that are open go on.
+    #[must_use]
+    pub fn impatient(&self, wait_max: Duration) -> Self {
+        Self {
+            patience: Some(wait_max),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
     }
 
@@ -179,7 +193,7 @@ impl Store {
     pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Bytes>> {
         let engine = self.engine();
         engine.metrics.get_range.measure(|| {
-            let reader = Reader::newest(engine, key.as_ref())?;
+            let reader = Reader::newest(engine, key.as_ref(), None)?;
             reader.map(|reader| reader.read_range(range)).transpose()
         })
     }
@@ -187,15 +201,28 @@ impl Store {
     /// A stream over a value.
     ///
     /// # Errors
-    /// As [`Store::get`].
+    /// As [`Store::get`]; [`Error::Busy`] of a store that is [impatient](Store::impatient).
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         let engine = self.engine();
         let clock = StreamClock::reading(&engine.metrics.reader);
         let reader = clock.time(|| {
             write::check_key(key.as_ref())?;
-            Reader::newest(engine, key.as_ref())
+            Reader::newest(engine, key.as_ref(), self.patience)
         })?;
         Ok(reader.map(|reader| reader.timed_by(clock)))
+    }
+
+    /// Notes that somebody begins to read what he calls `name`, which need not be a key of the store. Returns the name that he
+    /// will ask for next, if he has asked for three or more in order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that
+    /// keep values under other keys than those they are asked for; where the keys themselves are in order the store does this itself.
+    pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        self.engine().heat.note_read(name.as_ref())
+    }
+
+    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody who will come soon. Does nothing
+    /// if it is elsewhere.
+    pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
+        self.engine().heat.want_ahead(key.as_ref());
     }
 
     /// Reads several objects, in parallel. The results are in the order of the keys.

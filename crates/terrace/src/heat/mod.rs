@@ -20,6 +20,7 @@ mod images;
 mod near;
 mod popularity;
 mod promote;
+mod runs;
 #[cfg(test)]
 mod simulation;
 mod sketch;
@@ -44,6 +45,7 @@ use copies::Copies;
 use images::Images;
 use parking_lot::Mutex;
 use popularity::Popularity;
+use runs::Runs;
 use small::SmallHeat;
 use std::{
     io,
@@ -80,6 +82,7 @@ pub struct Heat {
     images: Images,
     copies: Copies,
     ahead: Ahead,
+    runs: Runs,
     paces: Arc<Paces>,
     /// Small values in blocks.
     pub small: SmallHeat,
@@ -125,6 +128,7 @@ impl Heat {
             images: Images::new(options.staging_bytes),
             copies: Copies::default(),
             ahead: Ahead::default(),
+            runs: Runs::new(options.group_rule),
             paces,
             small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             placement,
@@ -145,6 +149,17 @@ impl Heat {
             let _timed = self.paces.flash.read();
             read()
         })
+    }
+
+    /// Counts a read by a name that need not be a key. What its reader will ask for next, if that can be told.
+    #[must_use]
+    pub fn note_read(&self, name: &[u8]) -> Option<Vec<u8>> {
+        self.runs.read(name)
+    }
+
+    /// Has an object read ahead of its reader.
+    pub fn want_ahead(&self, key: &[u8]) {
+        self.ahead.want(key.into());
     }
 
     /// Whether objects of a key may be copied to flash.

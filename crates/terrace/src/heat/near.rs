@@ -87,9 +87,14 @@ impl NearReader {
         }
         let worth = heat.popularity.worth(key, value_bytes);
         let reader = Self::new(heat, key, block, offset, extent_bytes, worth, true);
-        let slice = reader.slice(0);
-        let is_near = heat.copies.has(slice) || heat.images.find(slice).is_some();
-        (!is_near).then_some(reader)
+        (!reader.is_near()).then_some(reader)
+    }
+
+    /// Whether its beginning is nearer than the block.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        let slice = self.slice(0);
+        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
     }
 
     fn new(

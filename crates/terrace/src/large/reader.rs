@@ -352,6 +352,11 @@ impl ValueReader {
         self.usize(start - page_start)
     }
 
+    /// Whether it begins in RAM or on flash.
+    pub fn is_near(&self) -> bool {
+        self.block.behind.lock().contains_key(&self.place.offset) || self.near.as_ref().is_some_and(NearReader::is_near)
+    }
+
     /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not there it is: what was
     /// handed over stays there until it is written.
     fn copy_waiting(&self, buffer: &mut AlignedBuffer, page_start: u64) -> Result<bool> {

@@ -11,7 +11,7 @@ use crate::{
     metrics::StreamClock,
 };
 use bytes::Bytes;
-use std::{io, ops::Range, sync::Arc};
+use std::{io, ops::Range, sync::Arc, time::Duration};
 
 /// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one version to the end however
 /// the object changes meanwhile.
@@ -34,17 +34,18 @@ enum Source {
 }
 
 impl Reader {
-    /// Opens a stream over what `lookup` finds.
+    /// Opens a stream over what `lookup` finds. With `patience`, not from the large tier's device while that is busier.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         key: &[u8],
         lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+        patience: Option<Duration>,
     ) -> Result<Option<Self>> {
         // The home may move between lookup and reading; once more then.
         let mut last_error = None;
         for _ in 0..super::ATTEMPTS {
             let Some(entry) = lookup(key)? else { return Ok(None) };
-            match Self::of_entry(engine, key, &entry) {
+            match Self::of_entry(engine, key, &entry, patience) {
                 Ok(reader) => return Ok(Some(reader)),
                 Err(error @ Error::Corruption { .. }) => {
                     // A move that is not applied yet may lead to a sound value.
@@ -58,7 +59,7 @@ impl Reader {
     }
 
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts as use.
-    pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8]) -> Result<Option<Self>> {
+    pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
         if let Some(hit) = small_value(engine, key)? {
             let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
             let hit = hit.into_object()?;
@@ -86,11 +87,13 @@ impl Reader {
                 clock: None,
             }));
         }
-        Self::open(engine, key, |key| find_entry(engine, key))
+        Self::open(engine, key, |key| find_entry(engine, key), patience)
     }
 
-    fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry) -> Result<Self> {
+    fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry, patience: Option<Duration>) -> Result<Self> {
         let info = object_info(entry)?;
+        let busy = patience.filter(|wait_max| engine.paces.large.is_busy(*wait_max));
+        let refuse = || busy.map_or(Ok(()), |wait_max| Err(Error::Busy { wait_max }));
         let source = match &entry.home {
             Home::Block {
                 block,
@@ -100,6 +103,9 @@ impl Reader {
                 let reader = engine
                     .large
                     .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
+                if !reader.is_near() {
+                    refuse()?;
+                }
                 if reader.header()?.key != key {
                     return Err(Error::corruption(
                         format!("block {block:x} at {offset}"),
@@ -109,10 +115,15 @@ impl Reader {
                 super::count_large_hit(engine, &reader, entry.length);
                 Source::Block(Box::new(reader))
             }
-            _ => Source::Memory {
-                value: read_for_caller(engine, key, entry)?.into_object()?.value,
-                position: 0,
-            },
+            home => {
+                if matches!(home, Home::Block { .. }) {
+                    refuse()?;
+                }
+                Source::Memory {
+                    value: read_for_caller(engine, key, entry)?.into_object()?.value,
+                    position: 0,
+                }
+            }
         };
         Ok(Self {
             info,

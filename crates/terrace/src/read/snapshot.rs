@@ -78,7 +78,7 @@ impl Snapshot {
         check_key(key.as_ref())?;
         // What it reads from is pinned once it is open, so it may outlive the snapshot.
         self.seq
-            .read(|seq| Reader::open(&self.engine, key.as_ref(), |key| self.entry(key, seq)))
+            .read(|seq| Reader::open(&self.engine, key.as_ref(), |key| self.entry(key, seq), None))
     }
 
     /// Objects in a range, in key order.

@@ -2,10 +2,11 @@
 
 use super::{bytes, small_options};
 use crate::{
-    Options, Store,
+    Error, Options, Store,
     io::{SimDisk, Survival},
 };
 use std::{
+    io::Read as _,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -280,4 +281,31 @@ fn a_daily_budget_is_kept() {
     }
     let heat = store.stats().heat;
     assert!((1..=3).contains(&heat.promoted), "{heat:?}");
+}
+
+/// While the disk is busy nobody who is impatient begins to read it, and everything else goes on.
+#[test]
+fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    heat_up(&store, 1);
+    store.put("cold", bytes(50, PART_BYTES)).unwrap();
+    store.put("small", bytes(51, 100)).unwrap();
+    store.flush().unwrap();
+    let impatient = store.impatient(Duration::from_millis(5));
+    let mut open = impatient.reader("cold").unwrap().unwrap();
+    let stuck = store.engine().paces.large.read();
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(matches!(impatient.reader("cold"), Err(Error::Busy { .. })));
+    let mut begun = Vec::new();
+    open.read_to_end(&mut begun).unwrap();
+    assert!(begun == bytes(50, PART_BYTES), "a stream that is open goes on");
+    std::thread::sleep(Duration::from_millis(20));
+    for key in ["small", &key(0)] {
+        assert!(impatient.reader(key).unwrap().is_some(), "{key} is on flash");
+    }
+    assert!(store.reader("cold").unwrap().is_some(), "others wait");
+    drop(stuck);
+    assert!(impatient.reader("cold").unwrap().is_some());
 }

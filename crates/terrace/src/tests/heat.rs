@@ -290,11 +290,12 @@ fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
     let store = Store::open(options(dir.path(), &flash)).unwrap();
     put_title(&store, 1);
     heat_up(&store, 1);
-    store.put("cold", bytes(50, PART_BYTES)).unwrap();
+    store.put("open", bytes(50, PART_BYTES)).unwrap();
+    store.put("cold", bytes(52, PART_BYTES)).unwrap();
     store.put("small", bytes(51, 100)).unwrap();
     store.flush().unwrap();
     let impatient = store.impatient(Duration::from_millis(5));
-    let mut open = impatient.reader("cold").unwrap().unwrap();
+    let mut open = impatient.reader("open").unwrap().unwrap();
     let stuck = store.engine().paces.large.read();
     std::thread::sleep(Duration::from_millis(20));
     assert!(matches!(impatient.reader("cold"), Err(Error::Busy { .. })));

@@ -117,6 +117,15 @@ pub struct ServeArgs {
     /// Most S3 requests per second of one access key, or of one address without a key; more get 503 [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub s3_rate: Option<u32>,
+    /// Connections at a time, on each of the two addresses; more wait [default: 1024]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub connections: Option<u32>,
+    /// Connections of one sender at a time, on each of the two addresses; more get 503 [default: no limit]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub sender_connections: Option<u32>,
+    /// While reads of the large tier take longer than this, S3 begins no more of them but answers 503 [default: never]
+    #[arg(long, value_name = "SPAN")]
+    pub large_wait: Option<TimeSpan>,
     /// How images are imported.
     #[command(flatten)]
     pub tuning: ImportTuning,

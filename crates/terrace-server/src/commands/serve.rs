@@ -17,6 +17,7 @@ use crate::{
     },
     settings::{self, S3Listen, Settings},
     signals,
+    time_span::TimeSpan,
 };
 use std::{
     net::SocketAddr,
@@ -120,6 +121,7 @@ struct Listeners {
     s3: Option<(TcpListener, SocketAddr)>,
     /// How both are encrypted, and what says that the certificate is to be read again.
     tls: Option<(Arc<Tls>, Arc<AtomicBool>)>,
+    limits: http::Limits,
 }
 
 impl Listeners {
@@ -136,7 +138,12 @@ impl Listeners {
             Some(S3Listen::At(address)) => Some(bind(address, "--s3-listen").await?),
             None => Some(bind(s3::LISTEN_DEFAULT, "--s3-listen").await?),
         };
-        Ok(Self { page, s3, tls })
+        let all = args.connections.or(settings.connections);
+        let limits = http::Limits {
+            all: all.unwrap_or(http::CONNECTIONS_DEFAULT),
+            of_one: args.sender_connections.or(settings.sender_connections),
+        };
+        Ok(Self { page, s3, tls, limits })
     }
 
     /// Prints the addresses in one piece: who reads the first line may close the pipe behind it.
@@ -159,6 +166,7 @@ impl Listeners {
         let with_tls = |listener| http::Listener {
             listener,
             tls: self.tls.as_ref().map(|(tls, _)| Arc::clone(tls)),
+            limits: self.limits,
         };
         if let Some((tls, told)) = &self.tls {
             tokio::spawn(Arc::clone(tls).reload_on(Arc::clone(told)));
@@ -186,6 +194,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::C
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
+        large_wait: args.large_wait.or(settings.large_wait).map(|TimeSpan(wait)| wait),
     })
 }
 

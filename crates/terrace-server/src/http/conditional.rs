@@ -3,6 +3,7 @@
 //! What a client sends is never an error here: a header that cannot be understood is ignored, as the RFC asks, and
 //! the whole value is sent.
 
+use super::ranges::Ranges;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What is known of the value, to compare with.
@@ -85,7 +86,7 @@ fn weak(tag: &str) -> &str {
 }
 
 /// Whether `Range` counts, given `If-Range` (section 13.1.5): a strong tag that is ours, or exactly our date.
-fn range_applies(if_range: Option<&str>, validators: &Validators<'_>) -> bool {
+pub fn range_applies(if_range: Option<&str>, validators: &Validators<'_>) -> bool {
     let Some(validator) = if_range.map(str::trim) else {
         return true;
     };
@@ -109,45 +110,10 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
 
 /// One range of bytes. Several ranges, another unit or nonsense: the whole value (section 14.2 allows it).
 fn parse_range(header: &str, length: u64) -> Answer {
-    let Some((unit, spec)) = header.split_once('=') else {
+    let Some(ranges) = Ranges::parse(header).filter(|ranges| !ranges.are_many()) else {
         return Answer::Whole;
     };
-    if !unit.trim().eq_ignore_ascii_case("bytes") {
-        return Answer::Whole;
-    }
-    let Some((first, last)) = spec.trim().split_once('-') else {
-        return Answer::Whole;
-    };
-    match (number(first), number(last)) {
-        (Some(Number::Missing), Some(Number::Value(suffix))) => match suffix.min(length) {
-            0 => Answer::Unsatisfiable,
-            suffix => Answer::Part(length - suffix..length),
-        },
-        (Some(Number::Value(first)), Some(Number::Value(last))) if last < first => Answer::Whole,
-        (Some(Number::Value(first)), Some(_)) if first >= length => Answer::Unsatisfiable,
-        (Some(Number::Value(first)), Some(Number::Value(last))) => {
-            Answer::Part(first..last.saturating_add(1).min(length))
-        }
-        (Some(Number::Value(first)), Some(Number::Missing)) => Answer::Part(first..length),
-        _ => Answer::Whole,
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Number {
-    Missing,
-    Value(u64),
-}
-
-/// A position: absent, or digits only. More digits than fit mean "beyond any value".
-fn number(text: &str) -> Option<Number> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Some(Number::Missing);
-    }
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| Number::Value(text.parse().unwrap_or(u64::MAX)))
+    ranges.of(length).pop().map_or(Answer::Unsatisfiable, Answer::Part)
 }
 
 #[cfg(test)]

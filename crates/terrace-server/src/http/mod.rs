@@ -9,11 +9,13 @@
 
 mod api;
 pub mod body;
-mod conditional;
+pub mod conditional;
+mod connections;
 pub mod engine;
 mod guard;
 mod metrics;
 mod page;
+pub mod ranges;
 mod refusal;
 mod server;
 pub mod tls;
@@ -25,6 +27,7 @@ use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
 use terrace_server::import::Progress;
 
+pub use connections::{CONNECTIONS_DEFAULT, Limits, sender_of};
 pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
 
 /// What handlers share.

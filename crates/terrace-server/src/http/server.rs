@@ -3,7 +3,12 @@
 //! A connection has a limited time to send its request's head, there is a limited number of connections, and on
 //! shutdown those in the middle of an answer get a limited time to take it. So no client can hold the server.
 
-use super::{App, router, tls::Tls};
+use super::{
+    App,
+    connections::{Connections, Limits},
+    router,
+    tls::Tls,
+};
 use crate::failure::{Failure, Outcome};
 use http_body::Body;
 use hyper::{Request, Response, body::Incoming, service::Service};
@@ -17,19 +22,20 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Any error.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// Where to listen if nothing else is said.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
-/// Connections at a time; more wait in the operating system's queue.
-const CONNECTIONS_MAX: usize = 1024;
 /// Time for a request's head, and for a connection to stay idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
+/// What a sender gets who has as many connections as he may.
+const TOO_MANY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 /// Pause after a failed accept, which mostly means that file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,6 +46,8 @@ pub struct Listener {
     pub listener: TcpListener,
     /// How they are encrypted, if they are.
     pub tls: Option<Arc<Tls>>,
+    /// How many there may be.
+    pub limits: Limits,
 }
 
 /// Serves the page until `stop` resolves, then finishes answers under way.
@@ -52,25 +60,24 @@ pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = (
 /// service of a connection with that peer.
 pub async fn serve<S, B>(
     service_for: impl Fn(SocketAddr) -> S,
-    Listener { listener, tls }: Listener,
+    Listener { listener, tls, limits }: Listener,
     stop: impl Future<Output = ()>,
     patience: Duration,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Send + 'static,
     B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
 {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Connections::new(limits);
     let graceful = GracefulShutdown::new();
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     let mut stop = std::pin::pin!(stop);
     loop {
         let accepted = async {
-            // Never closed, so acquiring does not fail.
-            let permit = Arc::clone(&connections).acquire_owned().await.ok();
-            (permit, listener.accept().await)
+            let place = connections.room().await;
+            (place, listener.accept().await)
         };
-        let (permit, stream) = tokio::select! {
+        let (mut place, stream) = tokio::select! {
             accepted = accepted => accepted,
             () = &mut stop => break,
         };
@@ -82,12 +89,16 @@ pub async fn serve<S, B>(
                 continue;
             }
         };
+        if !place.take(peer.ip()) {
+            refuse(&stream, tls.is_some());
+            continue;
+        }
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
         let (http, service, watcher) = (http.clone(), service_for(peer), graceful.watcher());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
-            let _permit = permit;
+            let _place = place;
             let outcome = match acceptor {
                 None => {
                     watcher
@@ -114,6 +125,13 @@ pub async fn serve<S, B>(
     drop(listener);
     if tokio::time::timeout(patience, graceful.shutdown()).await.is_err() {
         tracing::warn!("clients that did not take their answers in time were cut off");
+    }
+}
+
+/// Says that there are too many, to who takes it at once. Within TLS it would be noise in a handshake.
+fn refuse(stream: &TcpStream, is_encrypted: bool) {
+    if !is_encrypted {
+        let _ = stream.try_write(TOO_MANY);
     }
 }
 

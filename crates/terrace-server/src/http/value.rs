@@ -10,6 +10,7 @@ use super::{
     body::PieceBody,
     conditional::{self, Answer, Requested, Validators},
     engine::Engine,
+    ranges::content_range,
     refusal::{Checked, Refusal},
 };
 use crate::s3::{
@@ -84,7 +85,7 @@ pub async fn get(
     } else {
         Body::new(stream(app.engine.clone(), source, first, bytes))
     };
-    let content_range = is_part.then(|| format!("bytes {}-{}/{length}", range.start, range.end - 1));
+    let content_range = is_part.then(|| content_range(&range, length));
     let status = if is_part {
         StatusCode::PARTIAL_CONTENT
     } else {

@@ -3,7 +3,10 @@
 //! Details of devices and paths stay in the log. What a client can act on goes to it.
 
 use crate::{http::engine::NotRun, key_text};
-use hyper::StatusCode;
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{self, HeaderValue},
+};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use std::io;
 use terrace::Error;
@@ -36,11 +39,24 @@ pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
             )
         }
         Error::Unavailable(_) => s3_error!(ServiceUnavailable, "The store is closed or read-only."),
+        Error::Busy { .. } => {
+            tracing::debug!(key, "not begun, since the large tier is busy");
+            slow_down("The disk is busy. Please try again in a moment.")
+        }
         error => {
             tracing::error!(%error, key, "engine error");
             s3_error!(InternalError, "The store could not answer; see the server's log.")
         }
     }
+}
+
+/// Asks a client to come back in a second.
+pub fn slow_down(message: &'static str) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
+    let mut headers = HeaderMap::new();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    error.set_headers(headers);
+    error
 }
 
 /// The same for errors that came through `std::io`.
@@ -57,7 +73,7 @@ pub fn of_io(error: &io::Error, key: &[u8]) -> S3Error {
 /// The S3 error for a call that gave no result.
 pub fn of_call(reason: NotRun) -> S3Error {
     match reason {
-        NotRun::Busy => s3_error!(SlowDown, "Please reduce your request rate."),
+        NotRun::Busy => slow_down("Please reduce your request rate."),
         NotRun::Panicked => S3ErrorCode::InternalError.into(),
     }
 }
@@ -135,6 +151,8 @@ mod tests {
         assert_eq!(code(Error::corruption("a", "b")), row("InternalError", 500));
         assert_eq!(code(Error::Failed(String::new())), row("InternalError", 500));
         assert_eq!(code(Error::Unavailable("")), row("ServiceUnavailable", 503));
+        let wait_max = std::time::Duration::from_secs(1);
+        assert_eq!(code(Error::Busy { wait_max }), row("SlowDown", 503));
         assert_eq!(code(Error::invalid("x")), row("InvalidArgument", 400));
         assert_eq!(
             of_call(NotRun::Busy).status_code().map(|status| status.as_u16()),

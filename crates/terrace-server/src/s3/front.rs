@@ -6,11 +6,12 @@ use super::{
     access::{Access, Auth, Domains},
     cors, errors,
     exchange::{Counted, Exchange, NOTED},
-    form::{self, Forms, Gathered, is_form},
+    form::{self, Form, Forms, is_form},
     limit::Sender,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
 };
+use crate::http::ranges::Ranges;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::{
@@ -108,7 +109,7 @@ impl Inner {
     async fn answer(&self, request: Request<Incoming>, peer: Option<IpAddr>) -> Response<Counted> {
         let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
         let (mut parts, body) = request.into_parts();
-        drop_odd_range(&mut parts);
+        take_odd_range(&mut parts);
         let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
         let mut exchange = Exchange::begin(&self.gateway, &parts, number.clone(), peer);
         let was_read = Arc::new(AtomicBool::new(false));
@@ -124,11 +125,9 @@ impl Inner {
             }
         };
         let mut response = outcome.unwrap_or_else(into_response);
-        // `s3s` sets this for GET only.
-        if method == Method::HEAD
-            && response.headers().contains_key(header::CONTENT_RANGE)
-            && response.status().is_success()
-        {
+        // `s3s` sets this for GET with one range only.
+        let is_part_of_head = method == Method::HEAD && response.headers().contains_key(header::CONTENT_RANGE);
+        if response.status().is_success() && (is_part_of_head || response.extensions().get::<StatusCode>().is_some()) {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
@@ -152,11 +151,14 @@ impl Inner {
     }
 
     /// Hands a request to `s3s`.
-    async fn call(&self, parts: Parts, body: Attentive) -> S3Result<Response<Body>> {
-        let is_form = is_form(&parts.method, &parts.headers);
-        let (body, _permit) = if is_form {
+    async fn call(&self, mut parts: Parts, body: Attentive) -> S3Result<Response<Body>> {
+        let (body, _permit) = if is_form(&parts.method, &parts.headers) {
             let permit = self.forms.admit()?;
-            (Body::http_body_unsync(Gathered::new(body)), Some(permit))
+            let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
+            form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
+            let (kind, body) = form.written();
+            parts.headers.insert(header::CONTENT_TYPE, kind);
+            (Body::http_body_unsync(body), Some(permit))
         } else {
             (Body::http_body_unsync(body), None)
         };
@@ -169,13 +171,8 @@ impl Inner {
 
     /// Counts what comes without a signature; what has one is counted once that is known to be right.
     fn admit(&self, parts: &Parts, peer: Option<IpAddr>) -> S3Result {
-        let is_signed = parts.headers.contains_key(header::AUTHORIZATION)
-            || parts
-                .uri
-                .query()
-                .is_some_and(|query| query.contains("X-Amz-Signature="));
         match peer {
-            Some(peer) if !is_signed => self.gateway.admit(Sender::at(peer), Instant::now()),
+            Some(peer) if !has_signature(parts) => self.gateway.admit(Sender::at(peer), Instant::now()),
             _ => Ok(()),
         }
     }
@@ -232,14 +229,26 @@ fn complete_error(body: &mut Body, path: &str, number: &str) {
     *body = Body::from([front, more.as_bytes(), END].concat());
 }
 
-/// A range that cannot be understood, or several of them, is answered with the whole object, as RFC 9110 section 14.2
-/// allows and S3 does it; `s3s` would refuse it. A signed one stays, since the signature covers it.
-fn drop_odd_range(parts: &mut Parts) {
+/// A range that cannot be understood is answered with the whole object, as RFC 9110 section 14.2 allows and S3 does it; `s3s` would
+/// refuse it. So are several ranges of whoever signs, since S3 never sends several; a browser or a player, who does not sign,
+/// gets them. In a signed header a range stays, since the signature covers it.
+fn take_odd_range(parts: &mut Parts) {
     let is_signed = parts.headers.contains_key(header::AUTHORIZATION);
     let range = parts.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
-    if !is_signed && range.is_some_and(|text| s3s::dto::Range::parse(text).is_err()) {
-        parts.headers.remove(header::RANGE);
+    let Some(range) = range.filter(|text| !is_signed && s3s::dto::Range::parse(text).is_err()) else {
+        return;
+    };
+    let ranges = Ranges::parse(range).filter(|_| parts.method == Method::GET && !has_signature(parts));
+    parts.headers.remove(header::RANGE);
+    if let Some(ranges) = ranges {
+        parts.extensions.insert(ranges);
     }
+}
+
+/// Whether somebody says who he is.
+fn has_signature(parts: &Parts) -> bool {
+    let query = parts.uri.query();
+    parts.headers.contains_key(header::AUTHORIZATION) || query.is_some_and(|query| query.contains("X-Amz-Signature="))
 }
 
 fn into_response(error: S3Error) -> Response<Body> {
@@ -326,13 +335,21 @@ mod tests {
 
     #[test]
     fn odd_ranges_of_players_are_no_ranges() {
-        let kept = |range: &str| {
-            let request = Request::builder().header("range", range).body(()).unwrap();
-            let (mut parts, ()) = request.into_parts();
-            drop_odd_range(&mut parts);
-            parts.headers.contains_key("range")
+        let left = |method: &str, uri: &str, range: &str| {
+            let request = Request::builder().method(method).uri(uri).header("range", range);
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            take_odd_range(&mut parts);
+            let is_kept = parts.headers.contains_key("range");
+            (is_kept, parts.extensions.get::<Ranges>().is_some())
         };
-        assert!(kept("bytes=0-1") && kept("bytes=5-") && kept("bytes=-5"));
-        assert!(!kept("bytes=0-1,4-5") && !kept("bytes=x") && !kept("lines=1-2") && !kept("bytes=3-2"));
+        for kept in ["bytes=0-1", "bytes=5-", "bytes=-5"] {
+            assert_eq!(left("GET", "/b/k", kept), (true, false), "{kept}");
+        }
+        for dropped in ["bytes=x", "lines=1-2", "bytes=3-2"] {
+            assert_eq!(left("GET", "/b/k", dropped), (false, false), "{dropped}");
+        }
+        assert_eq!(left("GET", "/b/k", "bytes=0-1,4-5"), (false, true));
+        assert_eq!(left("HEAD", "/b/k", "bytes=0-1,4-5"), (false, false));
+        assert_eq!(left("GET", "/b/k?X-Amz-Signature=0", "bytes=0-1,4-5"), (false, false));
     }
 }

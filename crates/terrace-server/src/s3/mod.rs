@@ -14,6 +14,7 @@ mod access;
 pub mod access_key;
 pub mod access_log;
 mod bucket;
+mod byteranges;
 mod collector;
 mod commit;
 mod cors;
@@ -74,6 +75,8 @@ pub struct Gateway {
     figures: Figures,
     access_log: Option<AccessLog>,
     limiter: Option<Limiter>,
+    /// How long reads of the large tier may take before no more are begun.
+    large_wait: Option<Duration>,
 }
 
 /// What the page and the service share. Clones are the same.
@@ -96,6 +99,8 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
+    /// How long reads of the large tier may take before no more are begun.
+    pub large_wait: Option<Duration>,
 }
 
 impl Gateway {
@@ -116,6 +121,7 @@ impl Gateway {
             figures,
             access_log: choices.access_log,
             limiter: choices.rate.map(Limiter::new),
+            large_wait: choices.large_wait,
         }))
     }
 
@@ -128,6 +134,12 @@ impl Gateway {
         limiter.admit(sender, now).inspect_err(|_| {
             self.figures.limited.inc();
         })
+    }
+
+    /// The store for requests that are refused rather than made to wait while the large tier is busy.
+    fn guarded(&self, store: &Store) -> Store {
+        self.large_wait
+            .map_or_else(|| store.clone(), |wait_max| store.impatient(wait_max))
     }
 
     /// Runs `work` where it may block.

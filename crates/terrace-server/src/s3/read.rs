@@ -8,6 +8,7 @@
 
 use super::{
     Gateway,
+    byteranges::Byteranges,
     collector::{Collector, Hold},
     errors, keyspace,
     keyspace::Id,
@@ -122,6 +123,27 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// Notes that an object is read from its beginning, and has the next one read ahead, if its reader goes in order. Only where its
+/// bytes are on the large tier. The engine does the same for values by their keys; but those of longer objects have no order.
+pub fn note(store: &Store, opened: &Opened) {
+    if opened.home() != HomeKind::Block {
+        return;
+    }
+    let Some(next) = store.note_read(opened.place()) else {
+        return;
+    };
+    // What cannot be read now is nobody's error yet.
+    let facts = store.head(&next).ok().flatten().map(|info| Facts::of(&info));
+    let Some((id, length)) = facts.and_then(|facts| Some((facts.values?, facts.length))) else {
+        return;
+    };
+    let reader = store.reader(&next).ok().flatten();
+    let parts = reader.and_then(|reader| read_parts(&reader, &next, length).ok());
+    if let Some(part) = parts.as_deref().and_then(<[Part]>::first) {
+        store.read_ahead(keyspace::value(id, part.number, part.nonce));
+    }
+}
+
 impl Opened {
     /// The key of its record in the store.
     pub fn place(&self) -> &[u8] {
@@ -168,10 +190,12 @@ impl Opened {
     /// # Errors
     /// The store's.
     pub fn seek(&mut self, range: Range<u64>) -> S3Result {
-        if let Source::Record(reader) = &mut self.source {
-            reader
+        match &mut self.source {
+            Source::Record(reader) => reader
                 .seek_to(range.start)
-                .map_err(|error| errors::of_engine(&error, &self.key))?;
+                .map_err(|error| errors::of_engine(&error, &self.key))?,
+            // Opened again where the range begins.
+            Source::Values { current, .. } => *current = None,
         }
         self.range = range;
         Ok(())
@@ -260,33 +284,79 @@ pub fn stream(gateway: &Arc<Gateway>, opened: Opened, first: Bytes) -> Streaming
     }
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let bytes = left + first.len() as u64;
-    tokio::spawn(feed(Arc::clone(gateway), opened, first, sender));
+    let gateway = Arc::clone(gateway);
+    tokio::spawn(async move { feed(&gateway, opened, first, &sender).await });
     StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
 }
 
-/// Sends piece by piece until it is through or nobody takes it.
-async fn feed(gateway: Arc<Gateway>, opened: Opened, first: Bytes, sender: mpsc::Sender<io::Result<Bytes>>) {
-    let mut opened = Some(opened);
-    let mut next = Ok(first);
+/// A body of several ranges of `opened`, which is at the first of them, with `first` read already.
+pub fn stream_several(gateway: &Arc<Gateway>, opened: Opened, first: Bytes, several: Byteranges) -> StreamingBlob {
+    let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+    let bytes = several.bytes();
+    let gateway = Arc::clone(gateway);
+    tokio::spawn(async move { feed_several(&gateway, opened, first, several, &sender).await });
+    StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
+}
+
+type Pieces = mpsc::Sender<io::Result<Bytes>>;
+
+/// Sends a piece, unless nobody takes it. Whether it was taken.
+async fn send(sender: &Pieces, piece: io::Result<Bytes>) -> bool {
+    let sent = tokio::time::timeout(CLIENT_TIME_MAX, sender.send(piece)).await;
+    matches!(sent, Ok(Ok(())))
+}
+
+/// Sends piece by piece until the range is through. `None` if it could not be read, or nobody takes it.
+async fn feed(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes, sender: &Pieces) -> Option<Opened> {
+    let mut next = first;
     loop {
-        let failed = next.is_err();
-        let sent = tokio::time::timeout(CLIENT_TIME_MAX, sender.send(next)).await;
-        if failed || !matches!(sent, Ok(Ok(()))) {
-            return;
+        if !send(sender, Ok(next)).await {
+            return None;
         }
-        let Some(mut current) = opened.take() else { return };
-        if current.range.is_empty() {
-            return;
+        if opened.range.is_empty() {
+            return Some(opened);
         }
-        let read = gateway
-            .run(move |_, store| current.next_piece(store).map(|piece| (current, piece)))
-            .await;
-        next = match read {
-            Ok((back, piece)) => {
-                opened = Some(back);
-                Ok(piece)
-            }
-            Err(_) => Err(io::Error::other("the object could not be read to its end")),
-        };
+        (opened, next) = read_on(gateway, opened, sender, None).await?;
     }
+}
+
+async fn feed_several(
+    gateway: &Arc<Gateway>,
+    mut opened: Opened,
+    mut first: Bytes,
+    several: Byteranges,
+    sender: &Pieces,
+) -> Option<()> {
+    let (ranges, end) = several.into_ranges();
+    for (number, (head, range)) in ranges.into_iter().enumerate() {
+        if number > 0 {
+            (opened, first) = read_on(gateway, opened, sender, Some(range)).await?;
+        }
+        if !send(sender, Ok(head)).await {
+            return None;
+        }
+        opened = feed(gateway, opened, std::mem::take(&mut first), sender).await?;
+    }
+    send(sender, Ok(end)).await.then_some(())
+}
+
+/// Reads the next piece, or the first of another range. If that fails the client is cut off.
+async fn read_on(
+    gateway: &Arc<Gateway>,
+    mut opened: Opened,
+    sender: &Pieces,
+    range: Option<Range<u64>>,
+) -> Option<(Opened, Bytes)> {
+    let read = gateway
+        .run(move |_, store| {
+            if let Some(range) = range {
+                opened.seek(range)?;
+            }
+            opened.next_piece(store).map(|piece| (opened, piece))
+        })
+        .await;
+    if read.is_err() {
+        send(sender, Err(io::Error::other("the object could not be read to its end"))).await;
+    }
+    read.ok()
 }

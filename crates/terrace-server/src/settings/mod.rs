@@ -106,6 +106,17 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub s3_rate: Option<u32>,
+    /// Connections at a time on each address; its own flag is `serve --connections`.
+    #[arg(skip)]
+    #[serde(default, deserialize_with = "number_or_text")]
+    pub connections: Option<u32>,
+    /// The same of one sender; its own flag is `serve --sender-connections`.
+    #[arg(skip)]
+    #[serde(default, deserialize_with = "number_or_text")]
+    pub sender_connections: Option<u32>,
+    /// How long reads of the large tier may take before S3 begins no more; its own flag is `serve --large-wait`.
+    #[arg(skip)]
+    pub large_wait: Option<TimeSpan>,
 }
 
 /// A number, or the text of one, as variables have it.
@@ -185,6 +196,12 @@ pub struct Settings {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// S3 requests per second that one sender may make.
     pub s3_rate: Option<u32>,
+    /// Connections at a time on each address.
+    pub connections: Option<u32>,
+    /// The same of one sender.
+    pub sender_connections: Option<u32>,
+    /// How long reads of the large tier may take before S3 begins no more.
+    pub large_wait: Option<TimeSpan>,
 }
 
 impl Layer {
@@ -225,6 +242,9 @@ impl Layer {
             tls_cert: self.tls_cert.or(below.tls_cert),
             tls_key: self.tls_key.or(below.tls_key),
             s3_rate: self.s3_rate.or(below.s3_rate),
+            connections: self.connections.or(below.connections),
+            sender_connections: self.sender_connections.or(below.sender_connections),
+            large_wait: self.large_wait.or(below.large_wait),
         }
     }
 
@@ -301,6 +321,9 @@ impl Layer {
             access_log: self.access_log,
             tls: pair(self.tls_cert, self.tls_key)?,
             s3_rate: self.s3_rate,
+            connections: self.connections,
+            sender_connections: self.sender_connections,
+            large_wait: self.large_wait,
         })
     }
 }

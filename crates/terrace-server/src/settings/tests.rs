@@ -44,6 +44,35 @@ fn flag_beats_variable_beats_file_beats_default() {
     assert_eq!(options.flash_dir, Path::new("terrace-data/flash"));
 }
 
+/// Every setting, as a file and the environment have it.
+const SETTINGS: [(&str, &str); 25] = [
+    ("flash", "/f"),
+    ("large", "/l"),
+    ("size-threshold", "1KiB"),
+    ("split-threshold", "1MiB"),
+    ("inline-limit", "10"),
+    ("segment-size", "1MiB"),
+    ("flash-capacity", "8 MiB"),
+    ("large-capacity", "4 MiB"),
+    ("cache", "0"),
+    ("staging", "0"),
+    ("pin", "thumbs/=flash,old/=disk"),
+    ("settle-rate", "1MiB"),
+    ("flash-index", "64MiB"),
+    ("snapshot-max-age", "15m"),
+    ("durability", "buffered"),
+    ("listen", "127.0.0.1:80"),
+    ("s3-listen", "127.0.0.1:81"),
+    ("domain", "s3.example.org, localhost"),
+    ("access-log", "/log"),
+    ("tls-cert", "/crt"),
+    ("tls-key", "/key"),
+    ("s3-rate", "7"),
+    ("connections", "8"),
+    ("sender-connections", "9"),
+    ("large-wait", "250ms"),
+];
+
 #[test]
 fn every_setting_can_come_from_the_environment_and_the_file() {
     let tiers = Layer {
@@ -70,40 +99,19 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         tls_cert: Some("/crt".into()),
         tls_key: Some("/key".into()),
         s3_rate: Some(7),
+        connections: Some(8),
+        sender_connections: Some(9),
+        large_wait: Some(TimeSpan(std::time::Duration::from_millis(250))),
     };
-    let settings = [
-        ("flash", "/f"),
-        ("large", "/l"),
-        ("size-threshold", "1KiB"),
-        ("split-threshold", "1MiB"),
-        ("inline-limit", "10"),
-        ("segment-size", "1MiB"),
-        ("flash-capacity", "8 MiB"),
-        ("large-capacity", "4 MiB"),
-        ("cache", "0"),
-        ("staging", "0"),
-        ("pin", "thumbs/=flash,old/=disk"),
-        ("settle-rate", "1MiB"),
-        ("flash-index", "64MiB"),
-        ("snapshot-max-age", "15m"),
-        ("durability", "buffered"),
-        ("listen", "127.0.0.1:80"),
-        ("s3-listen", "127.0.0.1:81"),
-        ("domain", "s3.example.org, localhost"),
-        ("access-log", "/log"),
-        ("tls-cert", "/crt"),
-        ("tls-key", "/key"),
-        ("s3-rate", "7"),
-    ];
-    let file: String = settings
+    let file: String = SETTINGS
         .iter()
         .map(|(name, value)| format!("{name} = \"{value}\"\n"))
         .collect();
     assert_eq!(from(Layer::default(), &[], Some(&file)).unwrap(), tiers);
-    let names = settings.map(|(name, _)| format!("TERRACE_{}", name.to_uppercase().replace('-', "_")));
+    let names = SETTINGS.map(|(name, _)| format!("TERRACE_{}", name.to_uppercase().replace('-', "_")));
     let variables: Vec<_> = names
         .iter()
-        .zip(settings)
+        .zip(SETTINGS)
         .map(|(name, (_, value))| (name.as_str(), value))
         .collect();
     assert_eq!(from(Layer::default(), &variables, None).unwrap(), tiers);

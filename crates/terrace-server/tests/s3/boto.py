@@ -8,6 +8,7 @@ Each function whose name begins with test_ gets a client and a bucket of its own
 import base64
 import datetime
 import hashlib
+import hmac
 import io
 import json
 import re
@@ -748,12 +749,12 @@ def test_access_control_lists(s3, bucket):
     assert fetch(url("closed"))[0] == 200
 
 
-def post(url, fields, file, name="file"):
-    """Sends an HTML form."""
+def post(url, fields, file, name="file", path="f"):
+    """Sends an HTML form with the file at a path."""
     boundary = uuid.uuid4().hex
     parts = [f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
              for key, value in fields.items()]
-    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="f"\r\nContent-Type: text/plain\r\n\r\n'
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{path}"\r\nContent-Type: text/plain\r\n\r\n'
     content = b"".join(parts) + head.encode() + file + f"\r\n--{boundary}--\r\n".encode()
     return fetch(url, "POST", {"Content-Type": f"multipart/form-data; boundary={boundary}"}, content)
 
@@ -785,7 +786,30 @@ def test_forms(s3, bucket):
     status, headers, _ = post(url, made, b"x")
     urllib.request.install_opener(urllib.request.build_opener())
     assert status == 303 and headers["Location"].startswith("http://example.org/done?"), (status, dict(headers))
-    assert keys(s3.list_objects_v2(Bucket=bucket)) == ["up/a", "up/b"]
+    made = s3.generate_presigned_post(bucket, "up/${filename}")["fields"]
+    assert post(url, made, b"named", path="C:\\holiday\\ünter wegs.txt")[0] == 204
+    assert body(s3.get_object(Bucket=bucket, Key="up/ünter wegs.txt")) == b"named"
+    narrow = [["starts-with", "$key", "up/x"]]
+    made = s3.generate_presigned_post(bucket, "up/${filename}", Conditions=narrow)["fields"]
+    assert post(url, made, b"x", path="yes")[0] in (400, 403), "conditions are about the name that results"
+    assert post(url, made, b"x", path="xyes")[0] == 204
+    assert keys(s3.list_objects_v2(Bucket=bucket)) == ["up/a", "up/b", "up/xyes", "up/ünter wegs.txt"]
+
+
+def test_forms_of_version_2(s3, bucket):
+    url = f"{ENDPOINT}/{bucket}"
+    expiration = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    policy = json.dumps({"expiration": expiration, "conditions": [{"bucket": bucket}, ["starts-with", "$key", ""]]})
+    policy = base64.b64encode(policy.encode()).decode()
+    sign = lambda secret: base64.b64encode(hmac.digest(secret.encode(), policy.encode(), "sha1")).decode()
+    fields = {"key": "k", "AWSAccessKeyId": ACCESS_KEY, "policy": policy, "signature": sign(SECRET_KEY)}
+    assert post(url, fields, b"v2")[0] == 204
+    assert body(s3.get_object(Bucket=bucket, Key="k")) == b"v2"
+    for wrong in [sign("other"), "", "A" + fields["signature"][1:], fields["signature"][:-4]]:
+        status, _, answer = post(url, dict(fields, signature=wrong), b"x")
+        assert status == 403 and b"SignatureDoesNotMatch" in answer, (status, answer)
+    assert post(url, dict(fields, AWSAccessKeyId="NOTTHERE"), b"x")[0] == 403
+    assert body(s3.get_object(Bucket=bucket, Key="k")) == b"v2"
 
 
 def test_what_is_not_there(s3, bucket):

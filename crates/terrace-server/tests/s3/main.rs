@@ -4,9 +4,11 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod conformance;
 mod hostile;
 mod operating;
 mod sign;
+mod sites;
 mod versions;
 
 use common::{Answer, PATIENCE, Place, bytes, files, signal, wait};

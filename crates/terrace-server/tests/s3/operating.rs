@@ -157,12 +157,12 @@ fn who_sends_too_many_is_told() {
 }
 
 /// Asks without a signature.
-fn plain(address: &str, path: &str) -> Answer {
+pub fn plain(address: &str, path: &str) -> Answer {
     ask(address, path, "")
 }
 
 /// The same with more headers.
-fn ask(address: &str, path: &str, headers: &str) -> Answer {
+pub fn ask(address: &str, path: &str, headers: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();

@@ -10,6 +10,7 @@ pub mod listings;
 pub mod multipart;
 pub mod objects;
 pub mod tagging;
+mod wanted;
 
 use super::{OWNER, errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};

@@ -1,6 +1,6 @@
 //! Objects: put, get, head, delete.
 
-use super::{acl, check_key, range_of_part, signed};
+use super::{acl, check_key, signed, wanted::Wanted};
 use crate::{
     conditions, declared_fields, description,
     s3::{
@@ -10,22 +10,21 @@ use crate::{
         digest::{self, Algorithm},
         keyspace,
         lifecycle::Subject,
-        manifest,
-        read::{self, Opened},
+        manifest, read,
         receive::{self, Incoming, Received, Target},
         record::{self, Description, Facts},
         versions::{self, Name},
     },
     set_checksums,
 };
-use hyper::{HeaderMap, header, header::HeaderValue};
+use hyper::{HeaderMap, StatusCode, header::HeaderValue};
 use s3s::{
-    S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
+    S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
         ChecksumMode, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
         ETag, ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput,
-        PutObjectOutput, Range,
+        PutObjectOutput,
     },
     s3_error,
 };
@@ -227,18 +226,23 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
     let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let conditions = conditions!(input);
-    let wanted = Wanted::of(input.range, input.part_number)?;
+    let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
     let key = input.key;
-    let ((bucket, key), answer, opened, first) = gateway
+    let ((bucket, key), mut answer, opened, first) = gateway
         .run(move |gateway, store| {
+            let store = &gateway.guarded(store);
             let mut opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
             conditions.check(&opened.facts)?;
             let answer = wanted.answer(&opened)?;
             opened.seek(answer.range.clone())?;
             let first = opened.next_piece(store)?;
+            if answer.range.start == 0 {
+                read::note(store, &opened);
+            }
             Ok(((bucket, current(key, name)), answer, opened, first))
         })
         .await?;
+    let several = answer.several.take();
     let mut output = said!(
         GetObjectOutput,
         bucket,
@@ -249,8 +253,18 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
     );
     output.tag_count = tag_count(&opened.facts);
     let headers = cache_status(opened.home());
-    output.body = Some(read::stream(gateway, opened, first));
-    Ok(S3Response::with_headers(output, headers))
+    let Some(several) = several else {
+        output.body = Some(read::stream(gateway, opened, first));
+        return Ok(S3Response::with_headers(output, headers));
+    };
+    output.content_range = None;
+    output.content_length = Some(signed(several.bytes()));
+    output.content_type = Some(several.kind());
+    output.body = Some(read::stream_several(gateway, opened, first, several));
+    let mut response = S3Response::with_headers(output, headers);
+    // `s3s` tells it by the range, and takes no other. The front sets it.
+    response.extensions.insert(StatusCode::PARTIAL_CONTENT);
+    Ok(response)
 }
 
 /// HeadObject: the answer to a GET without its body; the value is not touched.
@@ -262,11 +276,11 @@ pub async fn head(
     let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let conditions = conditions!(input);
-    let wanted = Wanted::of(input.range, input.part_number)?;
+    let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
     let key = input.key;
     let ((bucket, key), facts, answer) = gateway
         .run(move |gateway, store| {
-            if let Wanted::Part(_) = wanted {
+            if wanted.is_part() {
                 let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
                 conditions.check(&opened.facts)?;
                 let answer = wanted.answer(&opened)?;
@@ -274,7 +288,7 @@ pub async fn head(
             }
             let facts = versions::describe(store, &bucket, &key, name)?;
             conditions.check(&facts)?;
-            let answer = wanted.answer_for(facts.length)?;
+            let answer = wanted.answer_for(&facts)?;
             Ok(((bucket, current(key, name)), facts, answer))
         })
         .await?;
@@ -314,87 +328,6 @@ fn wants_checksums(mode: Option<&ChecksumMode>, partial: bool) -> bool {
 fn tag_count(facts: &Facts) -> Option<i32> {
     let tagging = facts.tagging()?;
     i32::try_from(tagging.split('&').count()).ok()
-}
-
-/// What a request wants of an object.
-#[derive(Debug, Clone, Copy)]
-enum Wanted {
-    All,
-    Range(Range),
-    Part(i32),
-}
-
-/// What it gets.
-struct Answer {
-    range: std::ops::Range<u64>,
-    content_range: Option<String>,
-    parts: Option<i32>,
-}
-
-impl Wanted {
-    fn of(range: Option<Range>, part: Option<i32>) -> S3Result<Self> {
-        match (range, part) {
-            (Some(_), Some(_)) => Err(s3_error!(
-                InvalidRequest,
-                "Cannot specify both Range header and partNumber query parameter"
-            )),
-            (None, Some(number)) if !(1..=10_000).contains(&number) => Err(s3_error!(
-                InvalidArgument,
-                "Part number must be an integer between 1 and 10000, inclusive"
-            )),
-            (None, Some(number)) => Ok(Self::Part(number)),
-            (Some(range), None) => Ok(Self::Range(range)),
-            (None, None) => Ok(Self::All),
-        }
-    }
-
-    fn answer(self, opened: &Opened) -> S3Result<Answer> {
-        let length = opened.facts.length;
-        let Self::Part(number) = self else {
-            return self.answer_for(length);
-        };
-        let (range, parts) = range_of_part(opened, number)?;
-        let content_range = (!range.is_empty()).then(|| content_range(&range, length));
-        Ok(Answer {
-            range,
-            content_range,
-            parts,
-        })
-    }
-
-    fn answer_for(self, length: u64) -> S3Result<Answer> {
-        let Self::Range(range) = self else {
-            return Ok(Answer {
-                range: 0..length,
-                content_range: None,
-                parts: None,
-            });
-        };
-        // A suffix of nothing: `check` of an empty object gives an empty range, which no answer can name.
-        let range = range.check(length).ok().filter(|range| !range.is_empty());
-        let range = range.ok_or_else(|| unsatisfiable(length))?;
-        let content_range = Some(content_range(&range, length));
-        Ok(Answer {
-            range,
-            content_range,
-            parts: None,
-        })
-    }
-}
-
-fn content_range(range: &std::ops::Range<u64>, length: u64) -> String {
-    format!("bytes {}-{}/{length}", range.start, range.end - 1)
-}
-
-fn unsatisfiable(length: u64) -> S3Error {
-    let mut error = S3Error::with_message(S3ErrorCode::InvalidRange, "The requested range is not satisfiable");
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    if let Ok(value) = HeaderValue::from_str(&format!("bytes */{length}")) {
-        headers.insert(header::CONTENT_RANGE, value);
-    }
-    error.set_headers(headers);
-    error
 }
 
 /// DeleteObject

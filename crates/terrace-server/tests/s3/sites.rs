@@ -1,0 +1,189 @@
+//! What web sites and browsers do with public buckets.
+
+use crate::{
+    Service, code,
+    common::{Answer, PATIENCE, Place, bytes},
+    operating::{ask, plain},
+    sign::Mode,
+};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+const EVERYBODY_READS: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*",
+    "Action":"s3:GetObject","Resource":"arn:aws:s3:::public/*"}]}"#;
+
+/// A server with a public bucket.
+fn with_public_bucket(place: &Place) -> Service {
+    let service = Service::start(place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/public", &[], b"").status(200);
+    client
+        .send("PUT", "/public?policy", &[], EVERYBODY_READS.as_bytes())
+        .status(204);
+    service
+}
+
+/// The parts of a body of several ranges: what each says it is of, and its bytes.
+fn parts(answer: &Answer) -> Vec<(String, Vec<u8>)> {
+    let kind = answer.header("content-type").unwrap();
+    let boundary = kind.strip_prefix("multipart/byteranges; boundary=").unwrap();
+    let delimiter = format!("\r\n--{boundary}");
+    let mut rest = answer.body.strip_prefix(delimiter.as_bytes()).unwrap();
+    let mut parts = Vec::new();
+    while rest != b"--\r\n" {
+        let find = |text: &str| rest.windows(text.len()).position(|window| window == text.as_bytes());
+        let (head_end, end) = (find("\r\n\r\n").unwrap(), find(&delimiter).unwrap());
+        let head = std::str::from_utf8(&rest[..head_end]).unwrap();
+        let range = head.split_once("Content-Range: ").unwrap().1;
+        parts.push((range.to_owned(), rest[head_end + 4..end].to_vec()));
+        rest = &rest[end + delimiter.len()..];
+    }
+    parts
+}
+
+#[test]
+fn several_ranges() {
+    let place = Place::new();
+    let service = with_public_bucket(&place);
+    let client = &service.client;
+    for length in [5000, 200_000, 1_500_000_usize] {
+        let value = bytes(length);
+        let kind = [("content-type", "video/mp4")];
+        client.send("PUT", "/public/k", &kind, &value).status(200);
+        let get = |range: &str, more: &str| ask(&client.address, "/public/k", &format!("Range: {range}\r\n{more}"));
+        let (a, b) = (length / 2, length / 2 + length / 3);
+        let answer = get(&format!("bytes={a}-{b},0-99,-100"), "").status(206);
+        assert_eq!(answer.header("content-range"), None);
+        assert_eq!(answer.header("content-length"), Some(&*answer.body.len().to_string()));
+        assert!(answer.text().contains("Content-Type: video/mp4\r\n"));
+        let expected = [
+            (format!("bytes 0-99/{length}"), value[..100].to_vec()),
+            (format!("bytes {a}-{b}/{length}"), value[a..=b].to_vec()),
+            (
+                format!("bytes {}-{}/{length}", length - 100, length - 1),
+                value[length - 100..].to_vec(),
+            ),
+        ];
+        assert!(parts(&answer) == expected, "{length}");
+
+        let one = get("bytes=0-99,50-199", "").status(206);
+        assert_eq!(one.header("content-range"), Some(&*format!("bytes 0-199/{length}")));
+        assert!(one.body == value[..200]);
+        let (status, _) = code(&get(&format!("bytes={length}-,{length}-{length}"), ""));
+        assert_eq!(status, 416);
+        let many = format!("bytes={}", "0-0,".repeat(17));
+        assert!(get(&many, "").status(200).body == value, "too many are none");
+        let etag = answer.header("etag").unwrap();
+        let matching = get("bytes=0-0,900-999", &format!("If-Range: {etag}\r\n")).status(206);
+        assert_eq!(parts(&matching).len(), 2);
+        for range in ["bytes=0-0,900-999", "bytes=0-0"] {
+            let other = get(range, "If-Range: \"other\"\r\n").status(200);
+            assert!(other.body == value && other.header("content-range").is_none());
+        }
+    }
+}
+
+/// Segments of a video are longer than what an object's own value holds, so their values' keys are in no order. Whoever goes
+/// from one to the next finds it in RAM all the same.
+#[test]
+fn play_heads_have_the_next_segment_read_ahead() {
+    let place = Place::new();
+    let service = with_public_bucket(&place);
+    let segments: Vec<_> = (0..12).map(|number| bytes(400_000 + number)).collect();
+    for (number, segment) in segments.iter().enumerate() {
+        let key = format!("/public/film/seg-{number:03}.ts");
+        service.client.put(&key, segment, Mode::Whole).status(200);
+    }
+    // What was just written would still be in RAM.
+    let service = service.restart(&place, "TERM");
+    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+    let hits = || {
+        plain(page, "/api/stats").json()["reads"]["ahead_hits"]
+            .as_u64()
+            .unwrap()
+    };
+    for (number, segment) in segments.iter().enumerate() {
+        let got = plain(&service.client.address, &format!("/public/film/seg-{number:03}.ts")).status(200);
+        assert!(got.body == *segment, "{number}");
+        if number < 2 {
+            assert_eq!(hits(), 0, "nobody goes in order yet");
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(hits() >= 3, "{}", hits());
+}
+
+/// Who has as many connections as he may is told, and has a place again when he ends one.
+#[test]
+fn connections_of_one_sender_are_bounded() {
+    let place = Place::new();
+    let service = Service::start(&place, &["--sender-connections", "3"]);
+    let address = &service.client.address;
+    let mut held: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // They are accepted in this order.
+    let mut told = Vec::new();
+    TcpStream::connect(address).unwrap().read_to_end(&mut told).unwrap();
+    let refused = Answer::parse(&told);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    held.pop();
+    let started = Instant::now();
+    while ask_or_closed(address).is_none_or(|answer| answer.status == 503) {
+        assert!(started.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(20));
+    }
+    place.run(&["serve", "--sender-connections", "0"]).code(2);
+}
+
+/// An answer to an anonymous request, unless the server closed before it was read.
+fn ask_or_closed(address: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut bytes = Vec::new();
+    let _ = write!(stream, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let _ = stream.read_to_end(&mut bytes);
+    (!bytes.is_empty()).then(|| Answer::parse(&bytes))
+}
+
+/// Whatever the disk does meanwhile, an answer is the object or says when to come again, and small objects are always served.
+#[test]
+fn a_busy_disk_refuses_rather_than_cuts() {
+    let place = Place::new();
+    let service = with_public_bucket(&place);
+    let value = bytes(1_500_000);
+    for number in 0..8 {
+        service
+            .client
+            .put(&format!("/public/{number}"), &value, Mode::Whole)
+            .status(200);
+    }
+    service.client.put("/public/small", b"small", Mode::Whole).status(200);
+    let (id, secret) = (service.client.id.clone(), service.client.secret.clone());
+    drop(service.restart(&place, "TERM"));
+    let service = Service::with_key(&place, &["--large-wait", "1ms"], &id, &secret);
+    let address = &service.client.address;
+    let served = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for reader in 0..16 {
+            let (served, value) = (&served, &value);
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let answer = plain(address, &format!("/public/{}", (reader + round) % 8));
+                    if answer.status == 200 {
+                        assert!(answer.body == *value);
+                        served.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        assert_eq!(code(&answer), (503, "SlowDown".to_owned()));
+                        assert_eq!(answer.header("retry-after"), Some("1"));
+                    }
+                    plain(address, "/public/small").status(200);
+                }
+            });
+        }
+    });
+    assert!(served.into_inner() > 0);
+    place.run(&["serve", "--large-wait", "soon"]).code(2);
+}

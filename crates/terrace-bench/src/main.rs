@@ -6,6 +6,7 @@ mod drive;
 mod harness;
 mod mris;
 mod power_cut;
+mod rivals;
 mod video;
 mod zipf;
 

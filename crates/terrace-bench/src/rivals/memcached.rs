@@ -21,8 +21,9 @@ use std::{
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with the flag -I.
 const VALUE_BYTES_MAX: usize = 8 << 20;
-/// Size of extstore's file without a bound.
-const FLASH_BYTES: u64 = 8 << 30;
+/// Least size of extstore's file, and that where nothing is known of the data; else it is twice the data.
+const FLASH_BYTES_MIN: u64 = 256 << 20;
+const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
 /// How long it may take to start.
 const START: Duration = Duration::from_secs(10);
 /// Longest path of a unix socket (sun_path in unix(7)), with its zero.
@@ -60,7 +61,11 @@ impl Memcached {
             .into());
         }
         let ram_mib = (opening.cache_bytes >> 20).max(64);
-        let flash_mib = (opening.flash_capacity_bytes.unwrap_or(FLASH_BYTES) >> 20).max(256);
+        let flash_bytes = match opening.expected_objects * opening.expected_object_bytes {
+            0 => FLASH_BYTES_UNKNOWN,
+            bytes => 2 * bytes,
+        };
+        let flash_mib = flash_bytes.max(FLASH_BYTES_MIN) >> 20;
         let extstore = opening.directory.join("extstore");
         let server = Command::new("memcached")
             .arg("-s")

@@ -17,6 +17,8 @@ use terrace::Durability;
 /// What kind of run this is, in the results.
 pub const EXPERIMENT: &str = "recovery";
 const VALUE_BYTES: usize = 1 << 10;
+/// Objects put together.
+const BATCH: usize = 100;
 /// Writes after the sync, before the kill.
 const UNSYNCED: u64 = 10_000;
 /// Synced objects that are looked for.
@@ -105,8 +107,14 @@ fn opening(settings: &Settings) -> crate::rivals::Opening {
 pub fn fill(settings: &Settings, teller: &Teller) -> Outcome {
     let engine = settings.meeting.candidate.open(&opening(settings))?;
     let objects = Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed);
+    for first in (0..settings.objects).step_by(BATCH) {
+        let numbers: Vec<u64> = (first..settings.objects).take(BATCH).collect();
+        let keys: Vec<_> = numbers.iter().map(|&number| Objects::key(number)).collect();
+        let values = numbers.iter().map(|&number| objects.value(number));
+        let pairs: Vec<(&[u8], &[u8])> = keys.iter().map(|key| &key[..]).zip(values).collect();
+        engine.put_all(&pairs, Durability::Buffered)?;
+    }
     let put = |number: u64| engine.put(&Objects::key(number), objects.value(number), Durability::Buffered);
-    (0..settings.objects).try_for_each(put)?;
     engine.sync()?;
     (settings.objects..settings.objects + UNSYNCED).try_for_each(put)?;
     teller.ready();

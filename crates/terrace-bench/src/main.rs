@@ -2,10 +2,13 @@
 //!
 //! One module per subcommand; each has its arguments, and a `run` that says what went wrong in words.
 
+mod contest;
 mod drive;
+mod flashstore;
 mod harness;
 mod mris;
 mod power_cut;
+mod rivals;
 mod video;
 mod zipf;
 
@@ -39,6 +42,17 @@ enum Command {
     Video(video::Arguments),
     /// Reads of small objects by Zipf's law on a flash tier smaller than the data: figure 7 of the FlashStore paper.
     Zipf(zipf::Arguments),
+    /// Terrace beside its rivals: single operations.
+    Micro(contest::Common),
+    /// Terrace beside its rivals: YCSB.
+    Ycsb(contest::Common),
+    /// Terrace beside its rivals: the evaluation of the FlashStore paper.
+    Flashstore(contest::Common),
+    /// Terrace beside its rivals: all of that, and one report.
+    All(contest::Common),
+    /// What those start for each run.
+    #[command(hide = true)]
+    ContestWorker,
     /// Results of earlier runs as one HTML page.
     Report(harness::report::Arguments),
     /// A workload from a TOML file.
@@ -54,6 +68,11 @@ fn main() -> ExitCode {
         Command::Mris(arguments) => mris::run(arguments),
         Command::Video(arguments) => video::run(&arguments),
         Command::Zipf(arguments) => zipf::run(&arguments),
+        Command::Micro(common) => contest::micro::run(&common),
+        Command::Ycsb(common) => contest::ycsb::run(&common),
+        Command::Flashstore(common) => flashstore::run(&common),
+        Command::All(common) => contest::run_all(&common),
+        Command::ContestWorker => contest::worker::run(),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };

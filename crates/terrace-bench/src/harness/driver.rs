@@ -133,14 +133,31 @@ pub fn closed_loop(
     kinds: usize,
     operation: impl Fn(u64) -> Outcome<usize> + Sync,
 ) -> Outcome<LoopOutcome> {
-    let next = AtomicU64::new(0);
+    timed_loop(threads, count, None, kinds, operation)
+}
+
+/// As [`closed_loop`], but no operation starts after this time.
+///
+/// # Errors
+/// As [`closed_loop`].
+pub fn timed_loop(
+    threads: usize,
+    count: u64,
+    time_max: Option<Duration>,
+    kinds: usize,
+    operation: impl Fn(u64) -> Outcome<usize> + Sync,
+) -> Outcome<LoopOutcome> {
+    let (next, begun) = (AtomicU64::new(0), Instant::now());
     workers(threads, kinds, |latencies, stop| {
         while !stop.load(Ordering::Relaxed) {
+            let start = Instant::now();
+            if time_max.is_some_and(|time| start.duration_since(begun) >= time) {
+                break;
+            }
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count {
                 break;
             }
-            let start = Instant::now();
             let kind = operation(number)?;
             record(latencies, kind, start.elapsed());
         }
@@ -219,6 +236,21 @@ mod tests {
         assert!(seen.iter().all(|count| count.load(Ordering::Relaxed) == 1));
         let counts: Vec<u64> = outcome.kinds.iter().map(|kind| kind.summary().count).collect();
         assert_eq!(counts, [900, 100]);
+    }
+
+    #[test]
+    fn a_timed_loop_ends_in_time_and_counts_what_it_made() {
+        let made = AtomicU64::new(0);
+        let outcome = timed_loop(2, u64::MAX, Some(Duration::from_millis(100)), 1, |_| {
+            made.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(0)
+        })
+        .unwrap();
+        assert!(outcome.seconds >= 0.1);
+        let count = outcome.kinds[0].summary().count;
+        assert_eq!(count, made.load(Ordering::Relaxed));
+        assert!((2..=200).contains(&count), "{count}");
     }
 
     #[test]

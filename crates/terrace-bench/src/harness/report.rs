@@ -49,6 +49,8 @@ pub fn write(results: &Path, output: &Path, charts: Option<&Path>) -> Outcome {
         return Err(format!("{} holds no results", results.display()).into());
     }
     let mut sections = crate::mris::report::sections(&records)?;
+    sections.extend(crate::flashstore::report::sections(&records)?);
+    sections.extend(crate::contest::report::sections(&records)?);
     sections.extend(workloads(&records)?);
     sections.push(runs(&records));
     std::fs::write(output, page::html("Evaluation of Terrace", &sections)?)?;

@@ -35,16 +35,39 @@ impl Values {
     /// The value of an object. Lengths beyond the pool's are cut to it.
     #[must_use]
     pub fn value(&self, number: u64, length: usize) -> Bytes {
-        let length = length.min(self.pool.len());
-        let room = (self.pool.len() - length + 1) as u64;
-        let start = (number.wrapping_mul(SPREAD) >> 20) % room;
-        let mut value = self.pool[start as usize..start as usize + length].to_vec();
+        let mut value = self.piece(number, length).to_vec();
+        let length = value.len();
         let stamp = number.to_le_bytes();
         if let Some(head) = value.get_mut(..8) {
             head.copy_from_slice(&stamp);
             value[length - 8..].copy_from_slice(&stamp);
         }
         Bytes::from(value)
+    }
+
+    /// A piece of the pool for an object, as it is: where making a value must not cost anything. Lengths beyond the pool's are cut to
+    /// it. Different objects have the same piece once in some millions.
+    #[must_use]
+    pub fn piece(&self, number: u64, length: usize) -> &[u8] {
+        let length = length.min(self.pool.len());
+        let room = (self.pool.len() - length + 1) as u64;
+        let start = ((number.wrapping_mul(SPREAD) >> 20) % room) as usize;
+        &self.pool[start..start + length]
+    }
+
+    /// Checks length and both ends of a piece that was read.
+    ///
+    /// # Errors
+    /// If it is not that object's.
+    pub fn check_piece(&self, number: u64, length: usize, found: &[u8]) -> Outcome {
+        let expected = self.piece(number, length);
+        let end = length.min(8);
+        if found.len() != length || found[..end] != expected[..end] || found[length - end..] != expected[length - end..]
+        {
+            let found = found.len();
+            return Err(format!("object {number}: {found} bytes that are not the {length} bytes written").into());
+        }
+        Ok(())
     }
 
     /// Checks length and both ends of a value that was read.
@@ -77,6 +100,17 @@ mod tests {
         }
         assert!(Values::check(2, 8192, &values.value(3, 8192)).is_err());
         assert_eq!(values.value(3, 8192), Values::new(1, 128 << 10).value(3, 8192));
+    }
+
+    #[test]
+    fn pieces_are_known_again() {
+        let values = Values::new(1, 1024);
+        for (number, length) in [(0, 1024), (77, 100), (5, 3), (6, 0)] {
+            let piece = values.piece(number, length);
+            values.check_piece(number, length, piece).unwrap();
+            assert!(values.check_piece(number, length + 1, piece).is_err());
+        }
+        assert!(values.check_piece(2, 100, values.piece(3, 100)).is_err());
     }
 
     #[test]

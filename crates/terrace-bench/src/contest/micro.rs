@@ -1,0 +1,398 @@
+//! `terrace-bench micro`: single operations, as LevelDB's and RocksDB's db_bench names them, at several lengths of values.
+//!
+//! One run is one candidate and one length. In a first database `fillseq`; in a second one `fillrandom`, `overwrite`, `readrandom`,
+//! `readmissing`, `readwhilewriting`, `scan` and `delete`, one after the other, everything flushed between them; in a third one
+//! `fillsync`, where every write is synced. An operation ends when its count is done or its time is up; what follows uses the objects
+//! that are there.
+
+use super::{
+    Common, Contest, Meeting,
+    data::{Objects, Order, ValueSize},
+    step::{self, Bench, Done, Step},
+    worker::{Task, Teller},
+};
+use crate::{
+    Outcome,
+    harness::driver::{LoopOutcome, timed_loop},
+    rivals::{Candidate, KeyValue, Opening},
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
+use terrace::Durability;
+
+/// What kind of run this is, in the results.
+pub const EXPERIMENT: &str = "micro";
+
+/// Fewest and most pairs of a scan; between them what has this many bytes.
+const SCAN_PAIRS: (u64, u64) = (10, 100);
+const SCAN_BYTES: f64 = 8e6;
+
+/// How much is done: a part of the contest's file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    /// Bytes of keys and values in a database.
+    pub data_bytes: u64,
+    /// Most objects in it.
+    pub objects_max: u64,
+    /// Longest that an operation is measured.
+    pub seconds_max: f64,
+    /// Lengths of values.
+    pub sizes: Vec<ValueSize>,
+}
+
+/// What was chosen for a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    /// Who, where, with what RAM.
+    pub meeting: Meeting,
+    /// Length of values.
+    pub size: ValueSize,
+    /// Objects in a database.
+    pub objects: u64,
+    /// Longest that an operation is measured.
+    pub seconds_max: f64,
+    /// Threads that write, without and with syncs, and that read.
+    pub write_threads: usize,
+    /// See `write_threads`.
+    pub sync_threads: usize,
+    /// See `write_threads`.
+    pub read_threads: usize,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// The operations.
+    pub steps: Vec<Step>,
+    /// Bytes on disk over bytes of keys and values, after `fillrandom` and after `overwrite`, flushed.
+    pub space_after_fill: f64,
+    /// See `space_after_fill`.
+    pub space_after_overwrite: f64,
+    /// What the engine says it was tuned to.
+    pub engine_settings: String,
+}
+
+impl Measured {
+    /// An operation by its name.
+    #[must_use]
+    pub fn step(&self, name: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.name == name)
+    }
+}
+
+/// Makes the runs.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run(common: &Common) -> Outcome {
+    let contest = Contest::open(common)?;
+    measure_all(&contest)?;
+    super::recovery::measure_all(&contest)?;
+    contest.finish()
+}
+
+/// Makes the runs of a contest.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn measure_all(contest: &Contest) -> Outcome {
+    let amount = &contest.amount().micro;
+    let mut plans = Vec::new();
+    for &size in &amount.sizes {
+        for candidate in contest.candidates() {
+            let pair_bytes = size.mean() + super::data::KEY_BYTES as f64;
+            let objects = ((amount.data_bytes as f64 / pair_bytes) as u64).clamp(64, amount.objects_max.max(64));
+            plans.push(contest.plan(
+                EXPERIMENT,
+                format!("{} {size}", candidate.name()),
+                15.0 * amount.seconds_max,
+                Settings {
+                    meeting: contest.meeting(candidate),
+                    size,
+                    objects,
+                    seconds_max: amount.seconds_max,
+                    write_threads: 1,
+                    sync_threads: 64,
+                    read_threads: 8,
+                    seed: contest.seed(),
+                },
+            ));
+        }
+    }
+    contest.make(
+        &plans,
+        |settings| &settings.meeting,
+        |settings| Task::Micro(settings.clone()),
+        |_: &Measured| (),
+    )
+}
+
+/// A run, in its own process.
+struct Run<'a> {
+    settings: &'a Settings,
+    objects: Objects,
+    order: Order,
+    teller: &'a Teller,
+    /// Objects that are in the database: the first so many of the order.
+    stored: u64,
+}
+
+/// Makes a run.
+///
+/// # Errors
+/// The engine's, or a value that is not the one written.
+pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
+    let mut run = Run {
+        settings,
+        objects: Objects::new(settings.size, settings.seed),
+        order: Order::new(settings.objects, settings.seed),
+        teller,
+        stored: 0,
+    };
+    let candidate = settings.meeting.candidate;
+    let opening = settings.meeting.opening(
+        settings.objects,
+        settings.size.mean() as u64 + super::data::KEY_BYTES as u64,
+    );
+    let mut steps = vec![run.in_fresh(candidate, &opening, |bench| {
+        bench.step("fillseq", || {
+            run.fill(bench.engine, 1, Durability::Buffered, |place| place)
+        })
+    })?];
+    teller.share(0.15);
+    let (engine, second) = step::open_fresh(candidate, &opening, "random")?;
+    let bench = Bench::new(&*engine, &second)?;
+    let order = run.order;
+    let filled = bench.step("fillrandom", || {
+        run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
+            order.at(place)
+        })
+    })?;
+    run.stored = filled.operations;
+    steps.push(filled);
+    engine.flush()?;
+    let live_bytes: u64 = (0..run.stored)
+        .map(|place| run.objects.pair_bytes(order.at(place)))
+        .sum();
+    let space =
+        || Ok::<f64, Box<dyn std::error::Error + Send + Sync>>(second.disk_bytes()? as f64 / live_bytes.max(1) as f64);
+    let space_after_fill = space()?;
+    teller.share(0.3);
+    steps.push(bench.step("overwrite", || run.overwrite(bench.engine))?);
+    engine.flush()?;
+    let space_after_overwrite = space()?;
+    teller.share(0.4);
+    run.read_steps(&bench, &mut steps)?;
+    steps.push(bench.step("delete", || run.delete(bench.engine))?);
+    let engine_settings = engine.settings();
+    engine.close()?;
+    step::remove(&second)?;
+    teller.share(0.9);
+    let synced = Opening {
+        every_write_is_synced: true,
+        ..opening
+    };
+    steps.push(run.in_fresh(candidate, &synced, |bench| {
+        bench.step("fillsync", || {
+            run.fill(bench.engine, settings.sync_threads, Durability::Sync, |place| {
+                order.at(place)
+            })
+        })
+    })?);
+    Ok(Measured {
+        steps,
+        space_after_fill,
+        space_after_overwrite,
+        engine_settings,
+    })
+}
+
+impl Run<'_> {
+    fn in_fresh(
+        &self,
+        candidate: Candidate,
+        opening: &Opening,
+        work: impl FnOnce(&Bench<'_>) -> Outcome<Step>,
+    ) -> Outcome<Step> {
+        let (engine, opening) = step::open_fresh(candidate, opening, "fill")?;
+        let measured = work(&Bench::new(&*engine, &opening)?)?;
+        engine.close()?;
+        step::remove(&opening)?;
+        Ok(measured)
+    }
+
+    fn time_max(&self) -> Option<Duration> {
+        Some(Duration::from_secs_f64(self.settings.seconds_max))
+    }
+
+    /// A random number that belongs to an operation.
+    fn random(&self, kind: u64, number: u64) -> ChaCha8Rng {
+        let mut random = ChaCha8Rng::seed_from_u64(self.settings.seed ^ kind << 32);
+        random.set_stream(number);
+        random
+    }
+
+    /// An object that is stored, for an operation of a kind.
+    fn any(&self, kind: u64, number: u64) -> u64 {
+        self.order
+            .at(self.random(kind, number).random_range(0..self.stored.max(1)))
+    }
+
+    fn fill(
+        &self,
+        engine: &dyn KeyValue,
+        threads: usize,
+        durability: Durability,
+        order: impl Fn(u64) -> u64 + Sync,
+    ) -> Outcome<Done> {
+        let times = timed_loop(threads, self.settings.objects, self.time_max(), 1, |place| {
+            let number = order(place);
+            engine.put(&Objects::key(number), self.objects.value(number), durability)?;
+            Ok(0)
+        })?;
+        let count = times.kinds[0].summary().count;
+        Ok(Done {
+            user_bytes: (0..count).map(|place| self.objects.pair_bytes(order(place))).sum(),
+            pairs: count,
+            times,
+        })
+    }
+
+    fn overwrite(&self, engine: &dyn KeyValue) -> Outcome<Done> {
+        let threads = self.settings.write_threads;
+        let times = timed_loop(threads, self.stored, self.time_max(), 1, |place| {
+            let number = self.any(1, place);
+            engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
+            Ok(0)
+        })?;
+        let count = times.kinds[0].summary().count;
+        Ok(Done {
+            user_bytes: (0..count)
+                .map(|place| self.objects.pair_bytes(self.any(1, place)))
+                .sum(),
+            pairs: count,
+            times,
+        })
+    }
+
+    fn read_steps(&self, bench: &Bench<'_>, steps: &mut Vec<Step>) -> Outcome {
+        let (engine, candidate) = (bench.engine, self.settings.meeting.candidate);
+        // Two short passes that nobody counts: caches get what they will have.
+        self.read(engine, 2, &AtomicBool::new(false))?;
+        steps.push(bench.step("readrandom", || self.read(engine, 3, &AtomicBool::new(false)))?);
+        self.teller.share(0.55);
+        steps.push(bench.step("readmissing", || self.read_missing(engine))?);
+        self.teller.share(0.65);
+        steps.push(bench.step("readwhilewriting", || self.read_while_writing(engine))?);
+        self.teller.share(0.75);
+        if candidate.abilities().scans {
+            steps.push(bench.step("scan", || self.scan(engine))?);
+        }
+        Ok(())
+    }
+
+    fn read(&self, engine: &dyn KeyValue, kind: u64, ended: &AtomicBool) -> Outcome<Done> {
+        let forgets = !self.settings.meeting.candidate.abilities().persists;
+        let times = timed_loop(self.settings.read_threads, u64::MAX, self.time_max(), 1, |operation| {
+            let number = self.any(kind, operation);
+            step::get(engine, &Objects::key(number), |found| match found {
+                Some(value) => self.objects.check(number, value),
+                None if forgets => Ok(()),
+                None => Err(format!("object {number} is gone").into()),
+            })?;
+            Ok(0)
+        });
+        ended.store(true, Ordering::Relaxed);
+        Ok(only_reads(times?))
+    }
+
+    fn read_missing(&self, engine: &dyn KeyValue) -> Outcome<Done> {
+        let times = timed_loop(self.settings.read_threads, u64::MAX, self.time_max(), 1, |operation| {
+            let number = self.any(4, operation);
+            step::get(engine, &Objects::absent_key(number), |found| match found {
+                Some(_) => Err(format!("a key behind object {number} is there, and nobody put it").into()),
+                None => Ok(0),
+            })
+        })?;
+        Ok(only_reads(times))
+    }
+
+    fn read_while_writing(&self, engine: &dyn KeyValue) -> Outcome<Done> {
+        let (ended, written) = (AtomicBool::new(false), AtomicU64::new(0));
+        let mut done = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| -> Outcome {
+                let mut operation = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    let number = self.any(5, operation);
+                    engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
+                    written.fetch_add(self.objects.pair_bytes(number), Ordering::Relaxed);
+                    operation += 1;
+                }
+                Ok(())
+            });
+            let done = self.read(engine, 6, &ended);
+            writer.join().map_err(|_| "the writer panicked")??;
+            done
+        })?;
+        done.user_bytes = written.into_inner();
+        Ok(done)
+    }
+
+    fn scan(&self, engine: &dyn KeyValue) -> Outcome<Done> {
+        let length = ((SCAN_BYTES / self.settings.size.mean()) as u64).clamp(SCAN_PAIRS.0, SCAN_PAIRS.1);
+        let pairs = AtomicU64::new(0);
+        let times = timed_loop(1, u64::MAX, self.time_max(), 1, |operation| {
+            let (mut seen, mut last) = (0, None);
+            let mut sound: Outcome = Ok(());
+            let from = Objects::key(self.any(7, operation));
+            engine.scan(&from, length as usize, &mut |key, value| {
+                let number = std::str::from_utf8(key).ok().and_then(|text| text.parse::<u64>().ok());
+                if sound.is_ok() {
+                    sound = match number {
+                        Some(number) if last < Some(number) => self.objects.check(number, value),
+                        _ => Err("a scan shows keys out of order".into()),
+                    };
+                }
+                (seen, last) = (seen + 1, number);
+            })?;
+            sound?;
+            pairs.fetch_add(seen, Ordering::Relaxed);
+            Ok(0)
+        })?;
+        Ok(Done {
+            pairs: pairs.into_inner(),
+            user_bytes: 0,
+            times,
+        })
+    }
+
+    fn delete(&self, engine: &dyn KeyValue) -> Outcome<Done> {
+        let threads = self.settings.write_threads;
+        let times = timed_loop(threads, self.stored / 2, self.time_max(), 1, |place| {
+            engine.delete(&Objects::key(self.order.at(place)), Durability::Buffered)?;
+            Ok(0)
+        })?;
+        let count = times.kinds[0].summary().count;
+        Ok(Done {
+            user_bytes: count * super::data::KEY_BYTES as u64,
+            pairs: count,
+            times,
+        })
+    }
+}
+
+fn only_reads(times: LoopOutcome) -> Done {
+    Done {
+        pairs: times.kinds[0].summary().count,
+        user_bytes: 0,
+        times,
+    }
+}

@@ -1,0 +1,387 @@
+//! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a process of its own.
+//!
+//! [`micro`], [`ycsb`] and [`recovery`] are the works (and [`crate::flashstore`]); [`worker`] is the process, [`memory`] its bound and
+//! [`usage`] what it used; [`step`] is what is measured of a part, [`data`] the objects. [`targets`] says what was aimed at, [`report`]
+//! makes the pages. A run that fails ends the contest and leaves no result; `--resume` goes on from there.
+
+pub mod data;
+pub mod memory;
+pub mod micro;
+pub mod recovery;
+pub mod report;
+pub mod step;
+pub mod targets;
+#[cfg(test)]
+mod tests;
+pub mod usage;
+pub mod worker;
+pub mod ycsb;
+
+use crate::{
+    Outcome, flashstore,
+    harness::{
+        self,
+        progress::Progress,
+        results::{Bench, Plan, ResultArguments},
+        setup::{PlaceArguments, Places, Setup},
+        workload::{Scale, read_toml},
+    },
+    rivals::{Candidate, Opening},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::path::{Path, PathBuf};
+use worker::{Errand, Task, Worker};
+
+/// Name of a store's directories.
+const NAME: &str = "contest";
+/// Below the directory given, if none is given for each drive.
+const WITHOUT_DRIVES: &str = "terrace-bench-contest";
+
+/// Arguments of the parts.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Common {
+    #[command(flatten)]
+    pub places: PlaceArguments,
+    /// Directory for the databases if neither two directories nor emulated drives are given.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    #[command(flatten)]
+    pub results: ResultArguments,
+    /// What lies where: with "hybrid" those take part that can use two drives.
+    #[arg(long, value_enum, default_value = "ssd")]
+    pub setup: Setup,
+    /// Only these.
+    #[arg(long = "only", value_enum, value_name = "CANDIDATE")]
+    pub only: Vec<Candidate>,
+    /// Sizes, counts, power and prices, instead of those in the program.
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
+}
+
+/// The file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadFile {
+    /// Of everything random.
+    seed: u64,
+    small: Amount,
+    full: Amount,
+    /// Machines, for tables 4 and 5 of the FlashStore paper.
+    #[serde(rename = "platform")]
+    platforms: Vec<flashstore::Platform>,
+}
+
+/// How much is done at a scale.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    /// RAM for each engine's caches.
+    cache_mib: u64,
+    /// RAM for the whole process, with what the kernel caches for it.
+    memory_mib: u64,
+    /// Single operations.
+    pub micro: micro::Amount,
+    /// The six workloads.
+    pub ycsb: ycsb::Amount,
+    /// After a kill.
+    pub recovery: recovery::Amount,
+    /// The two traces.
+    pub flashstore: flashstore::Amount,
+}
+
+impl WorkloadFile {
+    /// The file, or the one in the program.
+    ///
+    /// # Errors
+    /// If it has not the form or cannot be run.
+    pub fn read(file: Option<&Path>) -> Outcome<Self> {
+        let workload: Self = read_toml(file, include_str!("../../workloads/contest.toml"))?;
+        for amount in [&workload.small, &workload.full] {
+            let Amount { micro, ycsb, .. } = amount;
+            if amount.cache_mib < 16 || amount.memory_mib < amount.cache_mib {
+                return Err("cache_mib must be at least 16, and memory_mib at least as much".into());
+            }
+            if micro
+                .sizes
+                .iter()
+                .any(|size| size.longest() == 0 || size.longest() > 256 << 20)
+            {
+                return Err("micro: sizes must be from 1 to 268435456".into());
+            }
+            if ycsb.records == 0 || !(1..=1024).contains(&ycsb.threads) {
+                return Err("ycsb: at least 1 record, and from 1 to 1024 threads".into());
+            }
+            amount.flashstore.validate()?;
+        }
+        Ok(workload)
+    }
+
+    /// Power and prices.
+    #[must_use]
+    pub fn platforms(&self) -> Vec<flashstore::Platform> {
+        self.platforms.clone()
+    }
+}
+
+/// Who works where with what RAM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meeting {
+    /// Who.
+    pub candidate: Candidate,
+    /// Where its data lie.
+    pub setup: Setup,
+    /// The fast drive.
+    pub ssd: String,
+    /// The disk.
+    pub hdd: String,
+    /// RAM for its caches.
+    pub cache_bytes: u64,
+    /// RAM for its process, with what the kernel caches for it.
+    pub memory_bytes: u64,
+    /// Where the two drives are. They are known by what is said of them above.
+    #[serde(skip)]
+    pub paths: Paths,
+}
+
+/// Directories on the two drives.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Paths {
+    /// The fast one.
+    pub ssd: PathBuf,
+    /// The disk.
+    pub hdd: PathBuf,
+}
+
+impl Meeting {
+    /// How a database of so many objects is opened.
+    #[must_use]
+    pub fn opening(&self, objects: u64, object_bytes: u64) -> Opening {
+        let Paths { ssd, hdd } = &self.paths;
+        let directory = if self.setup == Setup::Hdd { hdd } else { ssd };
+        Opening {
+            cache_bytes: self.cache_bytes,
+            large_directory: (self.setup == Setup::Hybrid).then(|| hdd.clone()),
+            expected_objects: objects,
+            expected_object_bytes: object_bytes,
+            ..Opening::new(directory)
+        }
+    }
+}
+
+/// What was measured, and whether the RAM was bounded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Bounded<T> {
+    /// Whether the process had no more RAM than it was to have.
+    pub memory_bounded: bool,
+    /// What the task measured.
+    #[serde(flatten)]
+    pub measured: T,
+}
+
+/// A contest on two drives.
+#[derive(Debug)]
+pub struct Contest {
+    /// Where results go.
+    pub bench: Bench,
+    /// The drives.
+    pub places: Places,
+    workload: WorkloadFile,
+    scale: Scale,
+    common: Common,
+}
+
+impl Contest {
+    /// As the arguments say.
+    ///
+    /// # Errors
+    /// If the drives cannot be had or the file not be read.
+    pub fn open(common: &Common) -> Outcome<Self> {
+        let workload = WorkloadFile::read(common.workload.as_deref())?;
+        let mut places = common.places.clone();
+        if !places.emulated.emulate && places.ssd.is_none() && places.hdd.is_none() {
+            let directory = common.directory.join(WITHOUT_DRIVES);
+            places.ssd = Some(directory.join("ssd"));
+            places.hdd = Some(directory.join("hdd"));
+        }
+        Ok(Self {
+            bench: Bench::new(&common.results.results, common.results.resume)?,
+            places: Places::open(&places, workload.seed)?,
+            scale: common.results.scale,
+            common: common.clone(),
+            workload,
+        })
+    }
+
+    /// How much is done.
+    #[must_use]
+    pub const fn amount(&self) -> &Amount {
+        match self.scale {
+            Scale::Small => &self.workload.small,
+            Scale::Full => &self.workload.full,
+        }
+    }
+
+    /// Of everything random.
+    #[must_use]
+    pub const fn seed(&self) -> u64 {
+        self.workload.seed
+    }
+
+    /// Power and prices.
+    #[must_use]
+    pub fn platforms(&self) -> Vec<flashstore::Platform> {
+        self.workload.platforms()
+    }
+
+    /// Who takes part: everybody who can, or those who were named. Terrace without its cache only in the traces of the FlashStore
+    /// paper, unless it is named.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = self.candidates_on(self.common.setup);
+        if self.common.only.is_empty() {
+            candidates.retain(|candidate| *candidate != Candidate::TerraceUncached);
+        }
+        candidates
+    }
+
+    /// Who can take part on a setup.
+    #[must_use]
+    pub fn candidates_on(&self, setup: Setup) -> Vec<Candidate> {
+        let mut candidates = Candidate::compiled_in();
+        candidates.retain(|candidate| setup != Setup::Hybrid || candidate.abilities().two_drives);
+        candidates.retain(|candidate| self.common.only.is_empty() || self.common.only.contains(candidate));
+        candidates
+    }
+
+    /// A candidate on the setup of the arguments.
+    #[must_use]
+    pub fn meeting(&self, candidate: Candidate) -> Meeting {
+        self.meeting_on(candidate, self.common.setup)
+    }
+
+    /// A candidate on a setup.
+    #[must_use]
+    pub fn meeting_on(&self, candidate: Candidate, setup: Setup) -> Meeting {
+        let amount = self.amount();
+        Meeting {
+            candidate,
+            setup,
+            ssd: self.places.ssd.description.clone(),
+            hdd: self.places.hdd.description.clone(),
+            cache_bytes: amount.cache_mib << 20,
+            memory_bytes: amount.memory_mib << 20,
+            paths: self.paths(),
+        }
+    }
+
+    fn paths(&self) -> Paths {
+        Paths {
+            ssd: self.places.ssd.path.join(NAME),
+            hdd: self.places.hdd.path.join(NAME),
+        }
+    }
+
+    /// A run to make.
+    #[must_use]
+    pub fn plan<S>(
+        &self,
+        experiment: &'static str,
+        name: String,
+        expected_seconds: f64,
+        settings: S,
+    ) -> Plan<'static, S> {
+        Plan {
+            experiment,
+            name,
+            settings,
+            seed: self.workload.seed,
+            expected_seconds,
+        }
+    }
+
+    /// Makes runs, each in its own process and in empty directories.
+    ///
+    /// # Errors
+    /// The first run's that fails.
+    pub fn make<S: Serialize, T: Serialize + DeserializeOwned>(
+        &self,
+        plans: &[Plan<'_, S>],
+        meeting: impl Fn(&S) -> &Meeting,
+        task: impl Fn(&S) -> Task,
+        _measured: impl Fn(&T),
+    ) -> Outcome {
+        self.make_by(plans, |settings, progress| {
+            let mut worker = self.worker(task(settings), meeting(settings))?;
+            let memory_bounded = worker.is_bounded();
+            let measured: T = worker.outcome(|share| progress.share(share))?;
+            Ok(Bounded {
+                memory_bounded,
+                measured,
+            })
+        })
+    }
+
+    /// Makes runs in empty directories.
+    ///
+    /// # Errors
+    /// The first run's that fails.
+    pub fn make_by<S: Serialize, T: Serialize>(
+        &self,
+        plans: &[Plan<'_, S>],
+        measure: impl Fn(&S, &Progress) -> Outcome<T>,
+    ) -> Outcome {
+        self.bench
+            .progress
+            .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
+        for plan in plans {
+            self.bench.run(plan, |progress| {
+                self.places.fresh(NAME)?;
+                let measured = measure(&plan.settings, progress)?;
+                self.places.remove(NAME)?;
+                Ok(measured)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A process at work.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn worker(&self, task: Task, meeting: &Meeting) -> Outcome<Worker> {
+        let errand = Errand {
+            paths: self.paths(),
+            task,
+        };
+        Worker::start(&errand, Some(meeting.memory_bytes))
+    }
+
+    /// Ends: the report, and what was aimed at.
+    ///
+    /// # Errors
+    /// If the report cannot be made.
+    pub fn finish(&self) -> Outcome {
+        self.bench.progress.finish();
+        let results = &self.common.results.results;
+        let page = results.join("report.html");
+        harness::report::write(results, &page, Some(&results.join("charts")))?;
+        for target in targets::targets(&self.bench.results().all()?)? {
+            println!("{target}");
+        }
+        println!("{}", page.display());
+        Ok(())
+    }
+}
+
+/// `terrace-bench all`: everything that compares Terrace with its rivals, and one report.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run_all(common: &Common) -> Outcome {
+    let contest = Contest::open(common)?;
+    micro::measure_all(&contest)?;
+    recovery::measure_all(&contest)?;
+    ycsb::measure_all(&contest)?;
+    flashstore::measure_all(&contest)?;
+    contest.finish()
+}

@@ -1,0 +1,183 @@
+//! One measured part of a run: what was done, how fast, and what it used.
+
+use super::usage::Usage;
+use crate::{
+    Outcome,
+    harness::{
+        driver::LoopOutcome,
+        latency::LatencySummary,
+        place::{Place, Traffic},
+    },
+    rivals::{Candidate, KeyValue, Opening},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+/// What was measured of a part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its name.
+    pub name: String,
+    /// Operations acknowledged.
+    pub operations: u64,
+    /// Pairs an operation had on average: more than one for scans.
+    pub pairs_per_operation: f64,
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Keys and values the caller wrote.
+    pub user_bytes: u64,
+    /// Times of the operations.
+    pub latency: LatencySummary,
+    /// What the process used, meanwhile and until the file systems were synced.
+    pub usage: Usage,
+    /// RAM by the engine's own account, at the end.
+    pub engine_ram_bytes: Option<u64>,
+    /// What went to the fast drive, by its counter; on a shared device everybody's.
+    pub device: Option<Traffic>,
+    /// The same of the second drive.
+    pub large_device: Option<Traffic>,
+}
+
+impl Step {
+    /// Operations per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds.max(1e-9)
+    }
+
+    /// Pairs per second.
+    #[must_use]
+    pub fn pair_rate(&self) -> f64 {
+        self.rate() * self.pairs_per_operation
+    }
+
+    /// Processor time of an operation.
+    #[must_use]
+    pub fn cpu_us(&self) -> Option<f64> {
+        Some(self.usage.cpu_seconds? * 1e6 / self.operations.max(1) as f64)
+    }
+
+    /// Bytes the process wrote for each byte of the caller's.
+    #[must_use]
+    pub fn write_amplification(&self) -> Option<f64> {
+        (self.user_bytes > 0).then_some(self.usage.written_bytes? as f64 / self.user_bytes as f64)
+    }
+}
+
+/// An engine at work, and the places it works on.
+pub struct Bench<'a> {
+    /// The engine.
+    pub engine: &'a dyn KeyValue,
+    places: Vec<Place>,
+}
+
+/// What was done in a part, before its usage is known.
+#[derive(Debug)]
+pub struct Done {
+    /// Times.
+    pub times: LoopOutcome,
+    /// Pairs of all operations.
+    pub pairs: u64,
+    /// Keys and values the caller wrote.
+    pub user_bytes: u64,
+}
+
+impl<'a> Bench<'a> {
+    /// An engine that was opened so.
+    ///
+    /// # Errors
+    /// If its directories cannot be looked at.
+    pub fn new(engine: &'a dyn KeyValue, opening: &Opening) -> Outcome<Self> {
+        let places = opening.directories().map(Place::directory).collect::<Outcome<_>>()?;
+        Ok(Self { engine, places })
+    }
+
+    /// Measures a part.
+    ///
+    /// # Errors
+    /// The part's.
+    pub fn step(&self, name: &str, work: impl FnOnce() -> Outcome<Done>) -> Outcome<Step> {
+        let traffic = |place: &Place| Ok(place.traffic()?.device);
+        let all = || {
+            self.places
+                .iter()
+                .map(traffic)
+                .collect::<Outcome<Vec<Option<Traffic>>>>()
+        };
+        let (device_before, before) = (all()?, Usage::now(self.engine.process()));
+        let done = work()?;
+        let device_after = all()?;
+        let usage = Usage::now(self.engine.process()).since(&before);
+        let devices: Vec<Option<Traffic>> = device_after
+            .into_iter()
+            .zip(device_before)
+            .map(|(after, before)| Some(after?.since(&before?)))
+            .collect();
+        let latency = done.times.kinds[0].summary();
+        Ok(Step {
+            name: name.to_owned(),
+            operations: latency.count,
+            pairs_per_operation: done.pairs as f64 / latency.count.max(1) as f64,
+            seconds: done.times.seconds,
+            user_bytes: done.user_bytes,
+            latency,
+            usage,
+            engine_ram_bytes: self.engine.ram_bytes(),
+            device: devices.first().copied().flatten(),
+            large_device: devices.get(1).copied().flatten(),
+        })
+    }
+}
+
+thread_local! {
+    static FOUND: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Reads a value into memory that the thread keeps, and looks at it.
+///
+/// # Errors
+/// The engine's, or the look's.
+pub fn get<T>(engine: &dyn KeyValue, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> Outcome<T>) -> Outcome<T> {
+    FOUND.with_borrow_mut(|found| {
+        let is_there = engine.get(key, found)?;
+        look(is_there.then_some(found.as_slice()))
+    })
+}
+
+/// An empty database of a candidate, and where it is.
+///
+/// # Errors
+/// The engine's, or if its directories cannot be emptied.
+pub fn open_fresh(candidate: Candidate, opening: &Opening, name: &str) -> Outcome<(Box<dyn KeyValue>, Opening)> {
+    let opening = below(opening, name);
+    remove(&opening)?;
+    Ok((candidate.open(&opening)?, opening))
+}
+
+/// The same opening, in directories of this name below its own.
+#[must_use]
+pub fn below(opening: &Opening, name: &str) -> Opening {
+    let inside = |directory: &Path| -> PathBuf { directory.join(name) };
+    Opening {
+        directory: inside(&opening.directory),
+        large_directory: opening.large_directory.as_deref().map(inside),
+        ..opening.clone()
+    }
+}
+
+/// Removes a database's directories.
+///
+/// # Errors
+/// If one is there and cannot be removed.
+pub fn remove(opening: &Opening) -> Outcome {
+    for directory in opening.directories() {
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! What was aimed at against the rivals, and whether it was reached. Of what was not measured nothing is said.
+//!
+//! Only runs on the same drives with the same RAM are compared.
+
+use super::{
+    Bounded, Meeting,
+    data::{Mixed, ValueSize},
+    micro,
+    step::Step,
+};
+use crate::{
+    Outcome, flashstore,
+    harness::{results::Record, setup::Setup},
+    rivals::Candidate,
+};
+use std::fmt;
+
+/// One aim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// What was aimed at.
+    pub name: String,
+    /// At least this, or at most.
+    pub wanted: f64,
+    /// Whether less is better.
+    pub at_most: bool,
+    /// This was measured.
+    pub measured: f64,
+}
+
+impl Target {
+    /// Whether it was reached.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        if self.at_most {
+            self.measured <= self.wanted
+        } else {
+            self.measured >= self.wanted
+        }
+    }
+
+    /// In a word.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        if self.is_met() { "met" } else { "MISSED" }
+    }
+
+    /// With its direction.
+    #[must_use]
+    pub fn wanted_in_words(&self) -> String {
+        format!(
+            "{} {:.2}",
+            if self.at_most { "at most" } else { "at least" },
+            self.wanted
+        )
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = self.wanted_in_words();
+        write!(f, "{:6}  {}: {:.3}, {wanted}", self.verdict(), self.name, self.measured)
+    }
+}
+
+/// The aims for which there are figures.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
+    let mut targets = Vec::new();
+    micro_targets(&rows(records, micro::EXPERIMENT)?, &mut targets);
+    flashstore_targets(&rows(records, flashstore::EXPERIMENT)?, &mut targets);
+    Ok(targets)
+}
+
+/// Settings and outcomes of the runs of a kind.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
+    records: &[Record],
+    experiment: &str,
+) -> Outcome<Vec<(S, Bounded<T>)>> {
+    let of_kind = records.iter().filter(|record| record.experiment == experiment);
+    of_kind
+        .map(|record| Ok((record.settings()?, record.outcome()?)))
+        .collect()
+}
+
+/// Whether two ran under the same conditions.
+fn same_conditions(one: &Meeting, other: &Meeting) -> bool {
+    Meeting {
+        candidate: other.candidate,
+        ..one.clone()
+    } == *other
+}
+
+type MicroRow = (micro::Settings, Bounded<micro::Measured>);
+
+/// What is wanted of Terrace's puts over RocksDB's, for a length of values.
+fn puts_wanted(bytes: usize) -> f64 {
+    match bytes {
+        0..1024 => 1.5,
+        1024..8192 => 2.0,
+        _ => 4.0,
+    }
+}
+
+/// What is wanted of Terrace's scans; nothing for short values.
+fn scans_wanted(bytes: usize) -> Option<f64> {
+    match bytes {
+        0..1024 => None,
+        1024..8192 => Some(0.7),
+        _ => Some(1.0),
+    }
+}
+
+fn micro_targets(rows: &[MicroRow], targets: &mut Vec<Target>) {
+    for (settings, ours) in rows.iter().filter(|row| row.0.meeting.candidate == Candidate::Terrace) {
+        let rival = |candidate: Candidate| {
+            rows.iter().find(|(other, _)| {
+                let same = other.size == settings.size
+                    && other.objects == settings.objects
+                    && other.seconds_max.to_bits() == settings.seconds_max.to_bits();
+                other.meeting.candidate == candidate && same && same_conditions(&settings.meeting, &other.meeting)
+            })
+        };
+        match settings.size {
+            ValueSize::Bytes(bytes) => {
+                if let Some((_, theirs)) = rival(Candidate::RocksDb) {
+                    against_rocksdb(settings, bytes, &ours.measured, &theirs.measured, targets);
+                }
+            }
+            ValueSize::Mixed(Mixed::Mixed) if settings.meeting.setup == Setup::Hybrid => {
+                let both = [Candidate::RocksDb, Candidate::RocksDbBlobs];
+                for operation in ["fillrandom", "readrandom"] {
+                    let rate = |measured: &micro::Measured| measured.step(operation).map(Step::rate);
+                    let best = both
+                        .into_iter()
+                        .filter_map(rival)
+                        .filter_map(|row| rate(&row.1.measured))
+                        .fold(0.0, f64::max);
+                    if let Some(ours) = rate(&ours.measured).filter(|_| best > 0.0) {
+                        targets.push(Target {
+                            name: format!("{operation}, mixed, on two drives, over the best of RocksDB"),
+                            wanted: 3.0,
+                            at_most: false,
+                            measured: ours / best,
+                        });
+                    }
+                }
+            }
+            ValueSize::Mixed(_) => {}
+        }
+    }
+}
+
+fn against_rocksdb(
+    settings: &micro::Settings,
+    bytes: usize,
+    ours: &micro::Measured,
+    theirs: &micro::Measured,
+    targets: &mut Vec<Target>,
+) {
+    let mut add = |operation: &str, what: &str, wanted: f64, at_most: bool, figure: &dyn Fn(&Step) -> Option<f64>| {
+        let both = || Some((figure(ours.step(operation)?)?, figure(theirs.step(operation)?)?));
+        if let Some((ours, theirs)) = both().filter(|both| both.1 > 0.0) {
+            targets.push(Target {
+                name: format!(
+                    "{operation}, {}, {}: {what} over RocksDB's",
+                    settings.size,
+                    settings.meeting.setup.name()
+                ),
+                wanted,
+                at_most,
+                measured: ours / theirs,
+            });
+        }
+    };
+    let rate = |step: &Step| Some(step.rate());
+    add("fillrandom", "rate", puts_wanted(bytes), false, &rate);
+    add("readrandom", "rate", 1.0, false, &rate);
+    add("readrandom", "processor time", 0.5, true, &Step::cpu_us);
+    add(
+        "overwrite",
+        "write amplification",
+        0.5,
+        true,
+        &Step::write_amplification,
+    );
+    if let Some(wanted) = scans_wanted(bytes) {
+        add("scan", "rate", wanted, false, &|step| Some(step.pair_rate()));
+    }
+    add("fillsync", "rate", 1.5, false, &rate);
+}
+
+type TraceRow = (flashstore::Settings, Bounded<flashstore::Measured>);
+
+fn flashstore_targets(rows: &[TraceRow], targets: &mut Vec<Target>) {
+    for (settings, ours) in rows {
+        let rate = ours.measured.step.rate();
+        let is_flashstore = settings.meeting.candidate == Candidate::TerraceUncached
+            && settings.meeting.setup == Setup::Ssd
+            && settings.syncing == flashstore::Syncing::EveryPage;
+        let mut add = |what: String, wanted: f64, base: f64| {
+            targets.push(Target {
+                name: format!("{} trace: Terrace over {what}", settings.trace.name()),
+                wanted,
+                at_most: false,
+                measured: rate / base,
+            });
+        };
+        if is_flashstore {
+            for (setup, wanted) in [(Setup::Ssd, 5.0), (Setup::Hdd, 60.0)] {
+                if let Some(base) = rate_of(rows, settings, Candidate::BerkeleyDb, setup) {
+                    add(format!("Berkeley DB on {}", setup.name()), wanted, base);
+                }
+            }
+        }
+        if settings.meeting.candidate == Candidate::Terrace && settings.meeting.setup == Setup::Ssd {
+            let best = Candidate::ALL
+                .into_iter()
+                .filter(|candidate| !candidate.is_terrace() && candidate.abilities().persists)
+                .filter_map(|candidate| Some((rate_of(rows, settings, candidate, Setup::Ssd)?, candidate)))
+                .max_by(|one, other| one.0.total_cmp(&other.0));
+            if let Some((base, candidate)) = best {
+                let how = if settings.syncing == flashstore::Syncing::EveryPage {
+                    "4 KiB"
+                } else {
+                    "each write"
+                };
+                add(
+                    format!("the best rival ({}), synced by {how}", candidate.name()),
+                    1.0,
+                    base,
+                );
+            }
+        }
+    }
+    graceful(rows, targets);
+}
+
+/// Another candidate's rate in the same trace.
+fn rate_of(rows: &[TraceRow], settings: &flashstore::Settings, candidate: Candidate, setup: Setup) -> Option<f64> {
+    let meeting = Meeting {
+        setup,
+        ..settings.meeting.clone()
+    };
+    let found = rows.iter().find(|(other, _)| {
+        let same =
+            (other.trace, other.operations, other.syncing) == (settings.trace, settings.operations, settings.syncing);
+        other.meeting.candidate == candidate
+            && same
+            && other.flash_share.is_none()
+            && same_conditions(&meeting, &other.meeting)
+    });
+    found.map(|row| row.1.measured.step.rate())
+}
+
+/// Figure 7: the least flash keeps at least this part of the rate with the most, and is above Berkeley DB on the disk.
+const GRACEFUL_MIN: f64 = 0.3;
+
+fn graceful(rows: &[TraceRow], targets: &mut Vec<Target>) {
+    let mut with_share: Vec<(f64, &TraceRow)> = rows.iter().filter_map(|row| Some((row.0.flash_share?, row))).collect();
+    with_share.sort_by(|one, other| one.0.total_cmp(&other.0));
+    for kind in flashstore::trace::Kind::ALL {
+        let mut of_kind = with_share.iter().filter(|(_, row)| row.0.trace == kind);
+        let (Some((least, low)), Some((most, high))) = (of_kind.next(), of_kind.next_back()) else {
+            continue;
+        };
+        if !same_conditions(&low.0.meeting, &high.0.meeting) {
+            continue;
+        }
+        let rate = low.1.measured.step.rate();
+        targets.push(Target {
+            name: format!(
+                "{} trace: {:.0} % flash over {:.0} %",
+                kind.name(),
+                least * 100.0,
+                most * 100.0
+            ),
+            wanted: GRACEFUL_MIN,
+            at_most: false,
+            measured: rate / high.1.measured.step.rate(),
+        });
+        if let Some(base) = rate_of(rows, &low.0, Candidate::BerkeleyDb, Setup::Hdd) {
+            targets.push(Target {
+                name: format!(
+                    "{} trace: {:.0} % flash over Berkeley DB on HDD",
+                    kind.name(),
+                    least * 100.0
+                ),
+                wanted: 2.0,
+                at_most: false,
+                measured: rate / base,
+            });
+        }
+    }
+}

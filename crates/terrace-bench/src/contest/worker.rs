@@ -1,0 +1,243 @@
+//! The process in which a candidate works, so that its processor time, its RAM and its bytes are its own, it can be bounded, and it
+//! can be killed.
+//!
+//! It gets its task as a line of JSON on standard input and answers with lines of JSON on standard output. It ends when it is done, at
+//! the first error, and when the process that started it is gone.
+
+use super::{Meeting, Paths, memory::MemoryLimit, micro, recovery, ycsb};
+use crate::{Outcome, flashstore};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+/// Least time between two lines on how far it is.
+const SHARE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// A task, and where the drives are.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Errand {
+    /// Directories on the drives.
+    pub paths: Paths,
+    /// What to do.
+    pub task: Task,
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "task")]
+pub enum Task {
+    /// Single operations.
+    Micro(micro::Settings),
+    /// The six workloads.
+    Ycsb(ycsb::Settings),
+    /// A trace.
+    FlashStore(flashstore::Settings),
+    /// Writes until it is killed.
+    Fill(recovery::Settings),
+    /// Opens what a killed one left.
+    Recover(recovery::Settings),
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Share(f64),
+    Ready,
+    Done(Value),
+    Failed(String),
+}
+
+/// How a task tells how far it is.
+pub struct Teller {
+    told: Mutex<Instant>,
+    tell: Box<dyn Fn(Told) + Send + Sync>,
+}
+
+/// What a task tells.
+pub enum Told {
+    /// This share is done.
+    Share(f64),
+    /// It may be killed now.
+    Ready,
+}
+
+impl Teller {
+    /// One that tells nobody.
+    #[cfg(test)]
+    #[must_use]
+    pub fn silent() -> Self {
+        Self::new(|_| {})
+    }
+
+    fn new(tell: impl Fn(Told) + Send + Sync + 'static) -> Self {
+        Self {
+            told: Mutex::new(Instant::now()),
+            tell: Box::new(tell),
+        }
+    }
+
+    /// So much is done, from 0 to 1; said now and then.
+    pub fn share(&self, share: f64) {
+        if let Ok(mut told) = self.told.try_lock()
+            && told.elapsed() >= SHARE_INTERVAL
+        {
+            *told = Instant::now();
+            (self.tell)(Told::Share(share));
+        }
+    }
+
+    /// The task may be killed.
+    pub fn ready(&self) {
+        (self.tell)(Told::Ready);
+    }
+}
+
+impl Task {
+    fn meeting(&mut self) -> &mut Meeting {
+        match self {
+            Self::Micro(settings) => &mut settings.meeting,
+            Self::Ycsb(settings) => &mut settings.meeting,
+            Self::FlashStore(settings) => &mut settings.meeting,
+            Self::Fill(settings) | Self::Recover(settings) => &mut settings.meeting,
+        }
+    }
+}
+
+/// Does a task.
+///
+/// # Errors
+/// The task's.
+pub fn perform(errand: Errand, teller: &Teller) -> Outcome<Value> {
+    let Errand { paths, mut task } = errand;
+    task.meeting().paths = paths;
+    Ok(match &task {
+        Task::Micro(settings) => serde_json::to_value(micro::measure(settings, teller)?)?,
+        Task::Ycsb(settings) => serde_json::to_value(ycsb::measure(settings, teller)?)?,
+        Task::FlashStore(settings) => serde_json::to_value(flashstore::measure(settings, teller)?)?,
+        Task::Fill(settings) => serde_json::to_value(recovery::fill(settings, teller)?)?,
+        Task::Recover(settings) => serde_json::to_value(recovery::recover(settings)?)?,
+    })
+}
+
+/// What the hidden subcommand does.
+///
+/// # Errors
+/// If there is no task; a task's error is said to the other side.
+pub fn run() -> Outcome {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let mut task = String::new();
+    std::io::stdin().read_line(&mut task)?;
+    let errand: Errand = serde_json::from_str(&task)?;
+    let teller = Teller::new(|told| {
+        say(&match told {
+            Told::Share(share) => Line::Share(share),
+            Told::Ready => Line::Ready,
+        });
+    });
+    match perform(errand, &teller) {
+        Ok(outcome) => say(&Line::Done(outcome)),
+        Err(error) => say(&Line::Failed(error.to_string())),
+    }
+    Ok(())
+}
+
+fn say(line: &Line) {
+    if let Ok(text) = serde_json::to_string(line) {
+        // Nobody who listens: then nobody to tell.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+}
+
+/// A worker as its starter sees it.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    /// Gone after the child.
+    memory: Option<MemoryLimit>,
+}
+
+impl Worker {
+    /// Starts a worker on an errand, with at most so much RAM if that can be had.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(errand: &Errand, memory_bytes: Option<u64>) -> Outcome<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .arg("contest-worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let lines = BufReader::new(child.stdout.take().ok_or("the worker has no output")?);
+        let mut input = child.stdin.take().ok_or("the worker has no input")?;
+        let memory = memory_bytes.and_then(MemoryLimit::create);
+        let memory = memory.filter(|memory| memory.hold(child.id()).is_ok());
+        let worker = Self { child, lines, memory };
+        // It begins when it has its task: within its bound.
+        writeln!(input, "{}", serde_json::to_string(errand)?)?;
+        Ok(worker)
+    }
+
+    /// Whether its RAM is bounded.
+    #[must_use]
+    pub const fn is_bounded(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    fn line(&mut self) -> Outcome<Line> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            let status = self.child.wait()?;
+            let bound = if self.memory.is_some() {
+                "; it may have needed more RAM than it was given"
+            } else {
+                ""
+            };
+            return Err(format!("the worker ended ({status}){bound}").into());
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Waits for what it measured.
+    ///
+    /// # Errors
+    /// The task's, or the worker's.
+    pub fn outcome<T: DeserializeOwned>(&mut self, share: impl Fn(f64)) -> Outcome<T> {
+        loop {
+            match self.line()? {
+                Line::Share(done) => share(done),
+                Line::Ready => {}
+                Line::Done(outcome) => return Ok(T::deserialize(outcome)?),
+                Line::Failed(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Waits until it may be killed, and kills it.
+    ///
+    /// # Errors
+    /// The task's, or the worker's.
+    pub fn kill_when_ready(mut self) -> Outcome {
+        loop {
+            match self.line()? {
+                Line::Share(_) => {}
+                Line::Ready => return Ok(self.child.kill()?),
+                Line::Done(_) => return Err("the worker ended before it could be killed".into()),
+                Line::Failed(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

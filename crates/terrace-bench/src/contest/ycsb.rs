@@ -1,0 +1,407 @@
+//! `terrace-bench ycsb`: workloads A to F of the Yahoo! Cloud Serving Benchmark (Cooper and others, 2010), values of 1 KiB.
+//!
+//! One run is one candidate: the records are loaded in the order of the hash of their numbers, flushed, then A, B, C, F, D and E are
+//! made on them in this order, which YCSB's documents ask for. Popularity follows Zipf with 0.99, spread over the records by a hash; in
+//! D the newest are the most popular. A read-modify-write is one operation. A scan starts at a popular record and has 1 to 100 pairs,
+//! each length as often. Candidates without order are left out of E.
+
+use super::{
+    Common, Contest, Meeting,
+    data::{KEY_BYTES, Objects, ValueSize, mix},
+    step::{self, Bench, Done, Step},
+    worker::{Task, Teller},
+};
+use crate::{Outcome, harness::driver::timed_loop, rivals::KeyValue};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use terrace::Durability;
+
+/// What kind of run this is, in the results.
+pub const EXPERIMENT: &str = "ycsb";
+/// Length of a value.
+const VALUE_BYTES: usize = 1 << 10;
+/// Of the popularity.
+const EXPONENT: f64 = 0.99;
+const SCAN_PAIRS_MAX: u64 = 100;
+
+/// How much is done: a part of the contest's file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amount {
+    /// Records loaded.
+    pub records: u64,
+    /// Most operations of a workload.
+    pub operations: u64,
+    /// Longest that a workload is measured.
+    pub seconds_max: f64,
+    /// Operations at once.
+    pub threads: usize,
+}
+
+/// What was chosen for a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    /// Who, where, with what RAM.
+    pub meeting: Meeting,
+    /// How much.
+    pub amount: Amount,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// Loading, then the workloads.
+    pub steps: Vec<Step>,
+    /// Bytes on disk over bytes of keys and values at the end, flushed.
+    pub space: f64,
+    /// What the engine says it was tuned to.
+    pub engine_settings: String,
+}
+
+/// A workload, in per cent of its operations (Cooper and others, table 2; F is YCSB's workloadf).
+#[derive(Debug, Clone, Copy)]
+struct Workload {
+    name: &'static str,
+    reads: u64,
+    updates: u64,
+    inserts: u64,
+    scans: u64,
+    /// The rest are read-modify-writes.
+    latest: bool,
+}
+
+const WORKLOADS: [Workload; 6] = [
+    Workload {
+        name: "A",
+        reads: 50,
+        updates: 50,
+        inserts: 0,
+        scans: 0,
+        latest: false,
+    },
+    Workload {
+        name: "B",
+        reads: 95,
+        updates: 5,
+        inserts: 0,
+        scans: 0,
+        latest: false,
+    },
+    Workload {
+        name: "C",
+        reads: 100,
+        updates: 0,
+        inserts: 0,
+        scans: 0,
+        latest: false,
+    },
+    Workload {
+        name: "F",
+        reads: 50,
+        updates: 0,
+        inserts: 0,
+        scans: 0,
+        latest: false,
+    },
+    Workload {
+        name: "D",
+        reads: 95,
+        updates: 0,
+        inserts: 5,
+        scans: 0,
+        latest: true,
+    },
+    Workload {
+        name: "E",
+        reads: 0,
+        updates: 0,
+        inserts: 5,
+        scans: 95,
+        latest: false,
+    },
+];
+
+/// Makes the runs.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run(common: &Common) -> Outcome {
+    let contest = Contest::open(common)?;
+    measure_all(&contest)?;
+    contest.finish()
+}
+
+/// Makes the runs of a contest.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn measure_all(contest: &Contest) -> Outcome {
+    let amount = &contest.amount().ycsb;
+    let plan = |candidate| {
+        let settings = Settings {
+            meeting: contest.meeting(candidate),
+            amount: amount.clone(),
+            seed: contest.seed(),
+        };
+        let seconds = 6.0 * amount.seconds_max + amount.records as f64 / 5e4;
+        contest.plan(EXPERIMENT, candidate.name().to_owned(), seconds, settings)
+    };
+    let plans: Vec<_> = contest.candidates().into_iter().map(plan).collect();
+    contest.make(
+        &plans,
+        |settings| &settings.meeting,
+        |settings| Task::Ycsb(settings.clone()),
+        |_: &Measured| (),
+    )
+}
+
+/// Records that are there: all below a number that grows while others are still on their way.
+struct Records {
+    next: AtomicU64,
+    /// All below are there.
+    stored: AtomicU64,
+    on_their_way: Mutex<BTreeSet<u64>>,
+}
+
+impl Records {
+    fn new(count: u64) -> Self {
+        Self {
+            next: AtomicU64::new(count),
+            stored: AtomicU64::new(count),
+            on_their_way: Mutex::new(BTreeSet::new()),
+        }
+    }
+
+    fn insert(&self, put: impl FnOnce(u64) -> Outcome) -> Outcome {
+        let number = {
+            let mut on_their_way = self.on_their_way.lock();
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            on_their_way.insert(number);
+            number
+        };
+        put(number)?;
+        let mut on_their_way = self.on_their_way.lock();
+        on_their_way.remove(&number);
+        let stored = on_their_way
+            .first()
+            .copied()
+            .unwrap_or_else(|| self.next.load(Ordering::Relaxed));
+        self.stored.fetch_max(stored, Ordering::Release);
+        Ok(())
+    }
+
+    fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+}
+
+struct Run<'a> {
+    settings: &'a Settings,
+    engine: &'a dyn KeyValue,
+    objects: Objects,
+    popularity: Zipf<f64>,
+    records: Records,
+}
+
+/// The key of a record: in the order of a hash, as YCSB's "hashed" order of inserts has it.
+fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    let mut rest = mix(number);
+    for digit in &mut key {
+        *digit = b"0123456789abcdef"[(rest >> 60) as usize];
+        rest <<= 4;
+    }
+    key
+}
+
+/// Makes a run.
+///
+/// # Errors
+/// The engine's, or a value that is not the one written.
+pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
+    let amount = &settings.amount;
+    let opening = settings
+        .meeting
+        .opening(amount.records, (VALUE_BYTES + KEY_BYTES) as u64);
+    let (engine, opening) = step::open_fresh(settings.meeting.candidate, &opening, "ycsb")?;
+    let bench = Bench::new(&*engine, &opening)?;
+    let run = Run {
+        settings,
+        engine: &*engine,
+        objects: Objects::new(ValueSize::Bytes(VALUE_BYTES), settings.seed),
+        popularity: Zipf::new(amount.records as f64, EXPONENT)?,
+        records: Records::new(amount.records),
+    };
+    let mut steps = vec![bench.step("load", || run.load(teller))?];
+    engine.flush()?;
+    for (done, workload) in WORKLOADS.into_iter().enumerate() {
+        if workload.scans == 0 || settings.meeting.candidate.abilities().scans {
+            steps.push(bench.step(workload.name, || run.work(workload, done as u64))?);
+        }
+        teller.share(0.4 + 0.1 * (done + 1) as f64);
+    }
+    engine.flush()?;
+    let live_bytes = run.records.stored() * (VALUE_BYTES + KEY_BYTES) as u64;
+    let space = opening.disk_bytes()? as f64 / live_bytes as f64;
+    let engine_settings = engine.settings();
+    engine.close()?;
+    step::remove(&opening)?;
+    Ok(Measured {
+        steps,
+        space,
+        engine_settings,
+    })
+}
+
+impl Run<'_> {
+    fn put(&self, number: u64) -> Outcome {
+        self.engine
+            .put(&key(number), self.objects.value(number), Durability::Buffered)
+    }
+
+    fn load(&self, teller: &Teller) -> Outcome<Done> {
+        let records = self.settings.amount.records;
+        let times = timed_loop(self.settings.amount.threads, records, None, 1, |number| {
+            self.put(number)?;
+            if number.is_multiple_of(4096) {
+                teller.share(0.4 * number as f64 / records as f64);
+            }
+            Ok(0)
+        })?;
+        Ok(Done {
+            pairs: records,
+            user_bytes: records * (VALUE_BYTES + KEY_BYTES) as u64,
+            times,
+        })
+    }
+
+    /// A record, by its popularity.
+    fn choose(&self, workload: Workload, random: &mut ChaCha8Rng) -> u64 {
+        let rank = self.popularity.sample(random) as u64 - 1;
+        let stored = self.records.stored();
+        if workload.latest {
+            stored - 1 - rank % stored
+        } else {
+            // Another hash than the keys', so that what is popular lies all over.
+            mix(rank ^ self.settings.seed) % stored
+        }
+    }
+
+    fn read(&self, number: u64) -> Outcome {
+        let forgets = !self.settings.meeting.candidate.abilities().persists;
+        step::get(self.engine, &key(number), |found| match found {
+            Some(value) => self.objects.check(number, value),
+            None if forgets => Ok(()),
+            None => Err(format!("record {number} is gone").into()),
+        })
+    }
+
+    fn work(&self, workload: Workload, stream: u64) -> Outcome<Done> {
+        let amount = &self.settings.amount;
+        let (pairs, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        let time_max = Some(Duration::from_secs_f64(amount.seconds_max));
+        let times = timed_loop(amount.threads, amount.operations, time_max, 1, |operation| {
+            let mut random = ChaCha8Rng::seed_from_u64(self.settings.seed ^ stream << 32);
+            random.set_stream(operation);
+            let (seen, puts) = self.operate(workload, &mut random)?;
+            pairs.fetch_add(seen, Ordering::Relaxed);
+            written.fetch_add(puts, Ordering::Relaxed);
+            Ok(0)
+        })?;
+        Ok(Done {
+            pairs: pairs.into_inner(),
+            user_bytes: written.into_inner() * (VALUE_BYTES + KEY_BYTES) as u64,
+            times,
+        })
+    }
+
+    /// Makes an operation; returns the pairs it had, and how many of them it wrote.
+    fn operate(&self, workload: Workload, random: &mut ChaCha8Rng) -> Outcome<(u64, u64)> {
+        let kind = random.random_range(0..100);
+        let Workload {
+            reads,
+            updates,
+            inserts,
+            scans,
+            ..
+        } = workload;
+        if kind < inserts {
+            self.records.insert(|number| self.put(number))?;
+            return Ok((1, 1));
+        }
+        let number = self.choose(workload, random);
+        if kind < inserts + scans {
+            let count = random.random_range(1..=SCAN_PAIRS_MAX);
+            let mut seen = 0;
+            self.engine.scan(&key(number), count as usize, &mut |_, value| {
+                seen += u64::from(value.len() == VALUE_BYTES)
+            })?;
+            return if seen == 0 {
+                Err("a scan from a key that is there shows nothing".into())
+            } else {
+                Ok((seen, 0))
+            };
+        }
+        if kind < inserts + scans + updates {
+            self.put(number)?;
+            return Ok((1, 1));
+        }
+        self.read(number)?;
+        if kind >= inserts + scans + updates + reads {
+            self.put(number)?;
+            return Ok((1, 1));
+        }
+        Ok((1, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn workloads_are_those_of_the_paper() {
+        let names: String = WORKLOADS.iter().map(|workload| workload.name).collect();
+        assert_eq!(names, "ABCFDE");
+        for workload in WORKLOADS {
+            let sum = workload.reads + workload.updates + workload.inserts + workload.scans;
+            assert_eq!(sum, if workload.name == "F" { 50 } else { 100 }, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn records_have_keys_of_their_own() {
+        let keys: HashSet<_> = (0..200_000).map(key).collect();
+        assert_eq!(keys.len(), 200_000);
+        assert!(key(7).iter().all(u8::is_ascii_hexdigit));
+    }
+
+    /// A record is read by others only when it is there.
+    #[test]
+    fn what_is_on_its_way_is_not_stored() {
+        let records = Records::new(10);
+        records
+            .insert(|first| {
+                records.insert(|second| {
+                    assert_eq!((first, second), (10, 11));
+                    Ok(())
+                })?;
+                assert_eq!(records.stored(), 10);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(records.stored(), 12);
+    }
+}

@@ -1,0 +1,312 @@
+//! Figures 5 to 7 and tables 4 and 5 of the FlashStore paper, with Terrace in FlashStore's place.
+//!
+//! The paper's own rates follow from its tables 4 and 5 with the power of its table 2, since its figures carry no numbers; FlashStore's
+//! are in its text (sections 5.6 and 5.7).
+
+use super::{EXPERIMENT, Measured, PLATFORMS, Platform, Settings, Syncing, trace::Kind};
+use crate::{
+    Outcome,
+    contest::{
+        Bounded,
+        report::{colour, conditions, exact},
+        targets::rows,
+    },
+    harness::{
+        chart::{Chart, Mark, Point, Series},
+        page::Section,
+        results::Record,
+        setup::Setup,
+    },
+    rivals::Candidate,
+};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+type Row = (Settings, Bounded<Measured>);
+
+/// The profile whose flash stands for the paper's second machine, the modest one.
+const MODEST_FLASH: &str = "intel-320";
+
+/// What the paper measured on a machine: FlashStore, Berkeley DB on flash, Berkeley DB on disk; Xbox and dedup.
+struct Published {
+    platform: &'static str,
+    flashstore: [f64; 2],
+    berkeley_ssd: [f64; 2],
+    berkeley_hdd: [f64; 2],
+}
+
+/// Operations per joule of tables 4 and 5, times watts of table 2.
+const BLUE: Published = Published {
+    platform: "Blue",
+    flashstore: [42_527.0, 57_271.0],
+    berkeley_ssd: [100.0 * 83.5, 88.0 * 83.5],
+    berkeley_hdd: [9.0 * 80.5, 30.0 * 80.5],
+};
+const GREEN: Published = Published {
+    platform: "Green",
+    flashstore: [8_470.0, 10_884.0],
+    berkeley_ssd: [489.0 * 10.2, 197.0 * 10.2],
+    berkeley_hdd: [42.0 * 11.4, 89.0 * 11.4],
+};
+
+/// All sections for which there are results.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
+    let rows = rows::<Settings, Measured>(records, EXPERIMENT)?;
+    let platforms = platforms(records)?;
+    let fast: BTreeSet<&str> = rows.iter().map(|row| row.0.meeting.ssd.as_str()).collect();
+    let mut sections = Vec::new();
+    for (number, ssd) in fast.into_iter().enumerate() {
+        let of_drive: Vec<&Row> = rows.iter().filter(|row| row.0.meeting.ssd == ssd).collect();
+        sections.push(section(number, ssd, &of_drive, &platforms));
+    }
+    Ok(sections)
+}
+
+/// The machines of the newest run that has any.
+fn platforms(records: &[Record]) -> Outcome<Vec<Platform>> {
+    let newest = records
+        .iter()
+        .filter(|record| record.experiment == PLATFORMS)
+        .max_by(|one, other| one.started.cmp(&other.started));
+    newest.map_or_else(|| Ok(Vec::new()), |record| Ok(Vec::deserialize(&record.settings)?))
+}
+
+fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> Section {
+    let mut section = Section::new(&format!("FlashStore's traces, flash: {ssd}"));
+    let published = if ssd.contains(MODEST_FLASH) { &GREEN } else { &BLUE };
+    let figure = if ssd.contains(MODEST_FLASH) { 6 } else { 5 };
+    let all: BTreeSet<String> = rows
+        .iter()
+        .map(|row| conditions(&row.0.meeting, row.1.memory_bounded))
+        .collect();
+    for conditions in all {
+        section.text(conditions);
+    }
+    section.text(
+        "The traces are made up with the published properties. One caller, a sync whenever 4 KiB of writes have come together. \
+         \"Terrace, no cache\" stands in FlashStore's place: its RAM cache is off, as in the paper; Berkeley DB's caching is left as it is. \
+         The paper's bars are another machine's, of 2010.",
+    );
+    let mut series: Vec<Series> = candidates(rows)
+        .into_iter()
+        .filter_map(|who| rates(rows, who, Syncing::EveryPage))
+        .collect();
+    series.extend(paper(published));
+    let title = format!("Figure {figure}: operations per second");
+    section.chart(
+        &format!("flashstore-figure-{figure}-{number}"),
+        over_traces(&title, series),
+    );
+    let synced: Vec<Series> = candidates(rows)
+        .into_iter()
+        .filter_map(|who| rates(rows, who, Syncing::EveryWrite))
+        .collect();
+    let title = "Operations per second, 64 callers, each write synced";
+    section.chart(&format!("flashstore-synced-{number}"), over_traces(title, synced));
+    figure_7(number, rows, &mut section);
+    for (kind, table) in [(Kind::Xbox, 4), (Kind::Dedup, 5)] {
+        efficiency(kind, table, rows, platforms, &mut section);
+    }
+    all_runs(rows, &mut section);
+    section
+}
+
+/// Who was measured, and where, with room for all data.
+fn candidates(rows: &[&Row]) -> BTreeSet<(Candidate, Setup)> {
+    let with_room = rows.iter().filter(|row| row.0.flash_share.is_none());
+    with_room
+        .map(|row| (row.0.meeting.candidate, row.0.meeting.setup))
+        .collect()
+}
+
+fn rate(rows: &[&Row], (candidate, setup): (Candidate, Setup), kind: Kind, syncing: Syncing) -> Option<f64> {
+    let found = rows.iter().find(|(settings, _)| {
+        let Settings { meeting, .. } = settings;
+        let is_its = meeting.candidate == candidate && meeting.setup == setup;
+        is_its && settings.trace == kind && settings.syncing == syncing && settings.flash_share.is_none()
+    });
+    found.map(|row| row.1.measured.step.rate())
+}
+
+fn rates(rows: &[&Row], who: (Candidate, Setup), syncing: Syncing) -> Option<Series> {
+    let traces = Kind::ALL.into_iter().enumerate();
+    let points: Vec<Point> = traces
+        .filter_map(|(position, kind)| Some(exact(position, rate(rows, who, kind, syncing)?)))
+        .collect();
+    (!points.is_empty()).then(|| Series {
+        name: format!("{} on {}", who.0.name(), who.1.name()),
+        colour: colour(who.0),
+        mark: if who.0 == Candidate::TerraceUncached {
+            Mark::PaleBar
+        } else {
+            Mark::Bar
+        },
+        points,
+    })
+}
+
+fn paper(published: &Published) -> Vec<Series> {
+    let series = |name: &str, colour, rates: [f64; 2]| Series {
+        name: format!("paper, {}: {name}", published.platform),
+        colour,
+        mark: Mark::PaleBar,
+        points: vec![exact(0, rates[0]), exact(1, rates[1])],
+    };
+    vec![
+        series("FlashStore", 4, published.flashstore),
+        series("Berkeley DB, SSD", 3, published.berkeley_ssd),
+        series("Berkeley DB, HDD", 6, published.berkeley_hdd),
+    ]
+}
+
+fn over_traces(title: &str, series: Vec<Series>) -> Chart {
+    Chart {
+        title: title.to_owned(),
+        x_label: "trace".to_owned(),
+        y_label: "operations/s".to_owned(),
+        positions: Kind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
+        series,
+    }
+}
+
+fn figure_7(number: usize, rows: &[&Row], section: &mut Section) {
+    let mut shares: Vec<f64> = rows.iter().filter_map(|row| row.0.flash_share).collect();
+    shares.sort_by(|one, other| other.total_cmp(one));
+    shares.dedup();
+    let mut series = Vec::new();
+    for (colour, kind) in Kind::ALL.into_iter().enumerate() {
+        let at = |share: f64| {
+            rows.iter()
+                .find(|row| row.0.trace == kind && row.0.flash_share == Some(share))
+        };
+        let points = shares
+            .iter()
+            .enumerate()
+            .filter_map(|(position, &share)| Some(exact(position, at(share)?.1.measured.step.rate())));
+        series.push(Series {
+            name: format!("{}, Terrace", kind.name()),
+            colour: 2 * colour,
+            mark: Mark::Line,
+            points: points.collect(),
+        });
+        if let Some(base) = rate(rows, (Candidate::BerkeleyDb, Setup::Hdd), kind, Syncing::EveryPage) {
+            series.push(Series {
+                name: format!("{}, Berkeley DB on HDD", kind.name()),
+                colour: 2 * colour,
+                mark: Mark::Dashed,
+                points: (0..shares.len()).map(|position| exact(position, base)).collect(),
+            });
+        }
+    }
+    if !shares.is_empty() {
+        section.chart(
+            &format!("flashstore-figure-7-{number}"),
+            Chart {
+                title: "Figure 7: operations per second with less flash than data".to_owned(),
+                x_label: "flash log, share of the data; the rest on the disk".to_owned(),
+                y_label: "operations/s".to_owned(),
+                positions: shares.iter().map(|share| format!("{:.0} %", share * 100.0)).collect(),
+                series,
+            },
+        );
+    }
+}
+
+/// Tables 4 and 5: what a platform's power and price would make of these rates.
+fn efficiency(kind: Kind, table: u32, rows: &[&Row], platforms: &[Platform], section: &mut Section) {
+    let mut cells = Vec::new();
+    for platform in platforms {
+        for who in candidates(rows) {
+            if let Some(rate) = rate(rows, who, kind, Syncing::EveryPage) {
+                cells.push(vec![
+                    format!("{}, {} on {}", platform.name, who.0.name(), who.1.name()),
+                    format!("{rate:.0}"),
+                    format!("{:.1}", platform.per_joule(rate, who.1)),
+                    format!("{:.2}", platform.per_dollar(rate, who.1)),
+                ]);
+            }
+        }
+    }
+    let caption = format!(
+        "Table {table}: {}. Rates measured here with power and prices of the platform: for comparison among each other only",
+        kind.name()
+    );
+    section.table(
+        &caption,
+        &["platform", "operations/s", "operations/J", "operations/s/$"],
+        cells,
+    );
+}
+
+fn all_runs(rows: &[&Row], section: &mut Section) {
+    let cells = rows.iter().map(|(settings, Bounded { measured, .. })| {
+        let step = &measured.step;
+        let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
+        vec![
+            format!(
+                "{}, {} on {}",
+                settings.trace.name(),
+                settings.meeting.candidate.name(),
+                settings.meeting.setup.name()
+            ),
+            if settings.syncing == Syncing::EveryPage {
+                "4 KiB"
+            } else {
+                "each"
+            }
+            .to_owned(),
+            settings
+                .flash_share
+                .map_or_else(|| "all".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+            format!("{:.0}", step.rate()),
+            number(step.latency.percentile_us(50.0)),
+            number(step.latency.percentile_us(99.0)),
+            number(step.cpu_us()),
+            number(step.write_amplification()),
+            number(measured.space),
+            format!("{} of {}", step.operations, settings.operations),
+        ]
+    });
+    let head = [
+        "",
+        "syncs",
+        "flash",
+        "operations/s",
+        "50 % µs",
+        "99 % µs",
+        "µs of CPU",
+        "written per byte",
+        "disk per byte",
+        "operations",
+    ];
+    section.table("All runs of the traces", &head, cells.collect());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::contest::WorkloadFile;
+
+    /// The built-in platforms with the paper's own rates give the paper's own tables.
+    #[test]
+    fn tables_4_and_5_follow_from_the_papers_rates() {
+        let platforms = WorkloadFile::read(None).unwrap().platforms();
+        let of = |name: &str| platforms.iter().find(|platform| platform.name == name).unwrap();
+        for (platform, rate, joule, dollar) in [
+            ("Blue", 42_527.0, 509.0, 13.0),
+            ("Blue", 57_271.0, 686.0, 17.0),
+            ("Green", 8_470.0, 830.0, 12.0),
+            ("Green", 10_884.0, 1067.0, 16.0),
+        ] {
+            assert!((of(platform).per_joule(rate, Setup::Ssd) - joule).abs() < 1.0);
+            assert!((of(platform).per_dollar(rate, Setup::Ssd) - dollar).abs() < 0.6);
+        }
+        // Berkeley DB on the disk: 0.6 and 2 operations per second and dollar.
+        assert!((of("Blue").per_dollar(BLUE.berkeley_hdd[0], Setup::Hdd) - 0.6).abs() < 0.05);
+        assert!((of("Green").per_dollar(GREEN.berkeley_hdd[0], Setup::Hdd) - 2.0).abs() < 0.5);
+    }
+}

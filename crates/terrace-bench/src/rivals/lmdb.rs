@@ -1,0 +1,129 @@
+//! LMDB: a B+ tree mapped into memory, which the kernel caches; it has no cache of its own.
+//!
+//! Where every write is to be durable it is opened as its documents have it, and each transaction syncs. Else it is opened
+//! with `MDB_NOSYNC`, and a synced write asks for `mdb_env_sync`. Its documents say that a power cut between two syncs can then damage
+//! the database: a leniency that no other candidate needs.
+#![allow(unsafe_code)]
+
+use super::{KeyValue, Opening};
+use crate::Outcome;
+use ::terrace::Durability;
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, WithTls, types::Bytes};
+use std::ops::Bound;
+
+/// Address space, not memory: more than any of our drives holds.
+const MAP_BYTES: usize = 1 << 40;
+/// Threads that read at once; more are refused.
+const READERS_MAX: u32 = 1024;
+
+/// An open environment with one database.
+pub struct Lmdb {
+    environment: Env<WithTls>,
+    database: Database<Bytes, Bytes>,
+    commits_sync: bool,
+}
+
+impl Lmdb {
+    /// Opens a database.
+    ///
+    /// # Errors
+    /// LMDB's.
+    pub fn open(opening: &Opening) -> Outcome<Self> {
+        let mut options = EnvOpenOptions::new().read_txn_with_tls();
+        options.map_size(MAP_BYTES).max_readers(READERS_MAX);
+        // Reads are at random, and the kernel's guess of what comes next would read pages for nothing (lmdb.h advises so where the
+        // data are larger than RAM).
+        let mut flags = EnvFlags::NO_READ_AHEAD;
+        if !opening.every_write_is_synced {
+            flags |= EnvFlags::NO_SYNC;
+        }
+        // Safety: the file is in a directory of ours that nothing else opens, so it is neither changed behind the map nor opened twice.
+        // What NO_SYNC leaves open to damage is a power cut.
+        let environment = unsafe { options.flags(flags).open(&opening.directory)? };
+        let mut transaction = environment.write_txn()?;
+        let database = environment.create_database(&mut transaction, None)?;
+        transaction.commit()?;
+        Ok(Self {
+            environment,
+            database,
+            commits_sync: opening.every_write_is_synced,
+        })
+    }
+
+    fn sync_if(&self, durability: Durability) -> Outcome {
+        if durability == Durability::Sync && !self.commits_sync {
+            self.environment.force_sync()?;
+        }
+        Ok(())
+    }
+}
+
+impl KeyValue for Lmdb {
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Outcome {
+        self.put_all(&[(key, value)], durability)
+    }
+
+    fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
+        let mut transaction = self.environment.write_txn()?;
+        for (key, value) in pairs {
+            self.database.put(&mut transaction, key, value)?;
+        }
+        transaction.commit()?;
+        self.sync_if(durability)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
+        value.clear();
+        let transaction = self.environment.read_txn()?;
+        let found = self.database.get(&transaction, key)?;
+        if let Some(found) = found {
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Outcome {
+        let mut transaction = self.environment.write_txn()?;
+        self.database.delete(&mut transaction, key)?;
+        transaction.commit()?;
+        self.sync_if(durability)
+    }
+
+    fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
+        let transaction = self.environment.read_txn()?;
+        // LMDB has no empty keys and refuses them as bounds too.
+        let from = if from.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Included(from)
+        };
+        for pair in self
+            .database
+            .range(&transaction, &(from, Bound::Unbounded))?
+            .take(count)
+        {
+            let (key, value) = pair?;
+            visit(key, value);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Outcome {
+        Ok(self.environment.force_sync()?)
+    }
+
+    fn settings(&self) -> String {
+        let commits = if self.commits_sync {
+            "each commit synced"
+        } else {
+            "MDB_NOSYNC, mdb_env_sync where durability is asked for"
+        };
+        format!("{commits}, MDB_NORDAHEAD; cached by the kernel alone")
+    }
+
+    fn close(self: Box<Self>) -> Outcome {
+        self.environment.force_sync()?;
+        self.environment.prepare_for_closing().wait();
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `cf_paths`.
+//!
+//! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB Tuning Guide"), without
+//! compression: values are random bytes, and no candidate compresses.
+
+use super::{KeyValue, Opening};
+use crate::Outcome;
+use ::terrace::Durability;
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Direction, IteratorMode, Options, WriteBatch,
+    WriteOptions, properties,
+};
+
+/// Values from here on go to blob files.
+const BLOB_BYTES_MIN: u64 = 1 << 10;
+
+/// An open database.
+pub struct RocksDb {
+    database: DB,
+    settings: String,
+}
+
+impl RocksDb {
+    /// Opens a database, with blob files or without.
+    ///
+    /// # Errors
+    /// RocksDB's.
+    pub fn open(opening: &Opening, blobs: bool) -> Outcome<Self> {
+        let memtable_bytes = (opening.cache_bytes / 8).clamp(1 << 20, 64 << 20);
+        let cache_bytes = opening.cache_bytes - (2 * memtable_bytes).min(opening.cache_bytes);
+        let cache = Cache::new_lru_cache(usize::try_from(cache_bytes)?);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(DBCompressionType::None);
+        options.set_write_buffer_size(usize::try_from(memtable_bytes)?);
+        options.set_bytes_per_sync(1 << 20);
+        options.set_max_background_jobs(6);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        options.set_block_based_table_factory(&table_options(&cache));
+        let mut settings = format!(
+            "no compression, block cache {} MiB with indexes and filters in it, memtable {} MiB, blocks of 16 KiB, Bloom filter of 10 \
+             bits, 6 background jobs, dynamic levels",
+            cache_bytes >> 20,
+            memtable_bytes >> 20
+        );
+        if blobs {
+            options.set_enable_blob_files(true);
+            options.set_min_blob_size(BLOB_BYTES_MIN);
+            options.set_enable_blob_gc(true);
+            options.set_blob_cache(&cache);
+            settings += ", blob files for values from 1 KiB on, their garbage collection on, blobs cached";
+        }
+        if let Some(large) = &opening.large_directory {
+            std::fs::create_dir_all(large)?;
+            let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
+            options.set_cf_paths(&[
+                DBPath::new(&opening.directory, flash_bytes)?,
+                DBPath::new(large, u64::MAX >> 1)?,
+            ]);
+            settings += &format!(
+                ", cf_paths: {} MiB on flash, the rest on the second drive",
+                flash_bytes >> 20
+            );
+        }
+        Ok(Self {
+            database: DB::open(&options, &opening.directory)?,
+            settings,
+        })
+    }
+}
+
+fn table_options(cache: &Cache) -> BlockBasedOptions {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_block_size(16 << 10);
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_bloom_filter(10.0, false);
+    table
+}
+
+fn writing(durability: Durability) -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(durability == Durability::Sync);
+    options
+}
+
+impl KeyValue for RocksDb {
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Outcome {
+        Ok(self.database.put_opt(key, value, &writing(durability))?)
+    }
+
+    fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
+        let mut batch = WriteBatch::default();
+        for (key, value) in pairs {
+            batch.put(key, value);
+        }
+        Ok(self.database.write_opt(&batch, &writing(durability))?)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
+        value.clear();
+        let found = self.database.get_pinned(key)?;
+        if let Some(found) = &found {
+            value.extend_from_slice(found);
+        }
+        Ok(found.is_some())
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Outcome {
+        Ok(self.database.delete_opt(key, &writing(durability))?)
+    }
+
+    fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
+        for pair in self
+            .database
+            .iterator(IteratorMode::From(from, Direction::Forward))
+            .take(count)
+        {
+            let (key, value) = pair?;
+            visit(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Outcome {
+        Ok(self.database.flush_wal(true)?)
+    }
+
+    fn flush(&self) -> Outcome {
+        Ok(self.database.flush()?)
+    }
+
+    fn ram_bytes(&self) -> Option<u64> {
+        let of = |name| self.database.property_int_value(name).ok().flatten();
+        Some(
+            of(properties::BLOCK_CACHE_USAGE)?
+                + of(properties::CUR_SIZE_ALL_MEM_TABLES)?
+                + of(properties::ESTIMATE_TABLE_READERS_MEM)?,
+        )
+    }
+
+    fn settings(&self) -> String {
+        self.settings.clone()
+    }
+
+    fn close(self: Box<Self>) -> Outcome {
+        self.sync()
+    }
+}

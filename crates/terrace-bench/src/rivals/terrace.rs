@@ -1,0 +1,147 @@
+//! Terrace as one of the candidates. Without a second directory both tiers are on the one drive.
+
+use super::{KeyValue, Opening};
+use crate::Outcome;
+use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store};
+
+/// Values a scan reads at once.
+const SCAN_BATCH: usize = 64;
+/// A key that no workload uses.
+const NOBODYS_KEY: &[u8] = b"\0terrace-bench";
+
+/// An open store.
+#[derive(Debug)]
+pub struct Terrace {
+    store: Store,
+    settings: String,
+}
+
+impl Terrace {
+    /// Opens a store. Its caches get the RAM of [`Opening`]: a quarter the index, the rest values; `cached` false leaves the values out.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn open(opening: &Opening, cached: bool) -> Outcome<Self> {
+        let options = options(opening, cached);
+        let mut settings = format!(
+            "value cache {} MiB, index cache {} MiB, memtable {} MiB, inline up to {} B",
+            options.cache_bytes >> 20,
+            options.index_cache_bytes >> 20,
+            options.memtable_bytes >> 20,
+            options.inline_bytes_max,
+        );
+        if opening.flash_capacity_bytes.is_some() {
+            settings += &format!(
+                ", flash log {} KiB in segments of {} KiB",
+                options.flash_capacity_bytes >> 10,
+                options.segment_bytes >> 10
+            );
+        }
+        Ok(Self {
+            store: Store::open(options)?,
+            settings,
+        })
+    }
+}
+
+fn options(opening: &Opening, cached: bool) -> Options {
+    let flash = opening.directory.join("flash");
+    let large = opening
+        .large_directory
+        .as_ref()
+        .unwrap_or(&opening.directory)
+        .join("large");
+    let mut options = Options::on_tiers(flash, large);
+    let memtable_bytes = options.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
+    let index_cache_bytes = opening.cache_bytes / 4;
+    // Two memtables: one that is filled and one that is written.
+    let cache_bytes = opening.cache_bytes - (index_cache_bytes + 2 * memtable_bytes).min(opening.cache_bytes);
+    options.memtable_bytes = memtable_bytes;
+    options.index_cache_bytes = index_cache_bytes;
+    options.cache_bytes = if cached { cache_bytes } else { 0 };
+    if let Some(bytes) = opening.inline_bytes_max {
+        options.inline_bytes_max = bytes;
+    }
+    if let Some(bytes) = opening.flash_capacity_bytes {
+        // Sixty-four segments, so that recycling goes in small steps.
+        options.segment_bytes = (bytes / 64).next_multiple_of(64 << 10).clamp(256 << 10, 64 << 20);
+        options.flash_capacity_bytes = bytes.max(8 * options.segment_bytes);
+        options.size_threshold_bytes = options.size_threshold_bytes.min(options.segment_bytes / 4);
+    }
+    options
+}
+
+impl KeyValue for Terrace {
+    fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Outcome {
+        let options = PutOptions {
+            durability,
+            ..PutOptions::default()
+        };
+        self.store.put_with(key, value, &options)?;
+        Ok(())
+    }
+
+    fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
+        let mut batch = Batch::new();
+        for (key, value) in pairs {
+            batch.put(key, value.to_vec());
+        }
+        self.store.write(batch, durability)?;
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {
+        value.clear();
+        let found = self.store.get(key)?;
+        if let Some(object) = &found {
+            value.extend_from_slice(object);
+        }
+        Ok(found.is_some())
+    }
+
+    fn delete(&self, key: &[u8], durability: Durability) -> Outcome {
+        self.store.delete_with(key, Condition::None, durability)?;
+        Ok(())
+    }
+
+    fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
+        let mut scan = self.store.scan(ScanRange::range(from..))?;
+        let mut left = count;
+        while left > 0 {
+            let found = scan.next_values(left.min(SCAN_BATCH))?;
+            if found.is_empty() {
+                break;
+            }
+            left -= found.len();
+            for (item, value) in found {
+                visit(&item.key, &value?);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Outcome {
+        // A synced commit covers those before it, and this is the smallest.
+        Ok(self
+            .store
+            .delete_with(NOBODYS_KEY, Condition::None, Durability::Sync)
+            .map(drop)?)
+    }
+
+    fn flush(&self) -> Outcome {
+        Ok(self.store.flush()?)
+    }
+
+    fn ram_bytes(&self) -> Option<u64> {
+        let stats = self.store.stats();
+        Some(stats.cache.bytes + stats.flash_index.ram_bytes + stats.index.memtable_bytes)
+    }
+
+    fn settings(&self) -> String {
+        self.settings.clone()
+    }
+
+    fn close(self: Box<Self>) -> Outcome {
+        Ok(self.store.close()?)
+    }
+}

@@ -225,8 +225,9 @@ impl Settler {
             let took = walk.began.elapsed();
             walk.tell(engine);
             if walk.is_whole {
-                // What was moved must not be lost once nobody looks for it any more.
-                engine.log.make_durable(engine.log.committed_seq())?;
+                // What was moved must not be lost once nobody looks for it any more, and is there for whoever is told so.
+                let moved_seq = engine.log.wait_applied()?;
+                engine.log.make_durable(moved_seq)?;
                 let record = record::Record {
                     is_settled: true,
                     ..self.record

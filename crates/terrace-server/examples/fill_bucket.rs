@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let value: Vec<u8> = key.bytes().cycle().take(bytes).collect();
             let attributes = Attributes::new()
                 .with("content-type", "binary/octet-stream")
-                .with("etag", format!("\"{:032x}\"", number))
+                .with("etag", format!("\"{number:032x}\""))
                 .with("s3-modified-ms", "1700000000000");
             batch.put_with(format!("{bucket}/{key}"), value, attributes, Condition::None);
         }

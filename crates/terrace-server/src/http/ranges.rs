@@ -98,7 +98,8 @@ pub fn content_range(range: &Range<u64>, length: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    // A list of one range is meant where there is one.
+    #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
     use super::*;
 
     #[test]

@@ -127,7 +127,7 @@ def memory():
     random.Random(2).shuffle(config)
     config = lines("memory/transfers", ["\nnext\n".join(f"fail\nsilent\nshow-error\n{entry}" for entry in config)])
     started = time.monotonic()
-    subprocess.run(["curl", "--parallel", "--parallel-immediate", "--parallel-max", "200", "--config", config], check=True)
+    subprocess.run(["curl", "--no-progress-meter", "--parallel", "--parallel-immediate", "--parallel-max", "200", "--config", config], check=True)
     seconds = time.monotonic() - started
     peak = server.memory("VmHWM")
     note("memory", transfers=200, transfer_bytes=100 * MIB, seconds=round(seconds, 1), before_bytes=before, peak_bytes=peak,

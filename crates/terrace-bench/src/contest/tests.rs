@@ -174,7 +174,7 @@ fn traces_are_played_to_the_end_by_everybody() {
 fn a_trace_goes_on_with_less_flash_than_data() {
     let directory = tempfile::tempdir().unwrap();
     let settings = flashstore::Settings {
-        operations: 120_000,
+        operations: 40_000,
         flash_share: Some(0.3),
         ..trace_settings(
             Candidate::TerraceUncached,

@@ -115,8 +115,10 @@ mod tests {
             String::from_utf8_lossy(&said).trim().to_owned()
         };
         assert_eq!(run(4), (4 << 20).to_string());
-        // `tail` keeps what it may have to print, so it is `tail` that the kernel ends.
-        assert_eq!(run(200), "0");
+        // `tail` keeps what it may have to print, so it is `tail` that the kernel ends; where it can swap it need not.
+        if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1) {
+            assert_eq!(run(200), "0");
+        }
         let group = limit.group.clone();
         drop(limit);
         assert!(!group.exists());

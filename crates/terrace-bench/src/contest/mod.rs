@@ -75,8 +75,10 @@ pub struct WorkloadFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amount {
-    /// RAM for each engine's caches.
+    /// RAM for each engine's caches, beside which the kernel caches.
     cache_mib: u64,
+    /// RAM for Terrace's: it reads past the kernel's cache, so that what the bound leaves would lie idle.
+    terrace_cache_mib: u64,
     /// RAM for the whole process, with what the kernel caches for it.
     memory_mib: u64,
     /// Single operations.
@@ -98,8 +100,11 @@ impl WorkloadFile {
         let workload: Self = read_toml(file, include_str!("../../workloads/contest.toml"))?;
         for amount in [&workload.small, &workload.full] {
             let Amount { micro, ycsb, .. } = amount;
-            if amount.cache_mib < 16 || amount.memory_mib < amount.cache_mib {
-                return Err("cache_mib must be at least 16, and memory_mib at least as much".into());
+            let caches = [amount.cache_mib, amount.terrace_cache_mib];
+            if caches.iter().any(|&mib| mib < 16 || amount.memory_mib < mib) {
+                return Err(
+                    "cache_mib and terrace_cache_mib must be at least 16, and memory_mib at least as much".into(),
+                );
             }
             if micro
                 .sizes
@@ -268,7 +273,11 @@ impl Contest {
             setup,
             ssd: self.places.ssd.description.clone(),
             hdd: self.places.hdd.description.clone(),
-            cache_bytes: amount.cache_mib << 20,
+            cache_bytes: if candidate.is_terrace() {
+                amount.terrace_cache_mib
+            } else {
+                amount.cache_mib
+            } << 20,
             memory_bytes: amount.memory_mib << 20,
             paths: self.paths(),
         }

@@ -12,6 +12,7 @@ use crate::{
         chart::{Chart, Mark, Point, Series},
         page::Section,
         results::Record,
+        setup::Setup,
     },
     rivals::Candidate,
 };
@@ -30,17 +31,21 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     Ok(sections)
 }
 
-/// The same colour for the same candidate everywhere.
+/// The same look for the same candidate everywhere; on the disk it is pale.
 #[must_use]
-pub fn colour(candidate: Candidate) -> usize {
-    match candidate {
-        Candidate::Terrace | Candidate::TerraceUncached => 0,
+pub const fn look(candidate: Candidate, setup: Setup) -> (usize, Mark) {
+    let colour = match candidate {
+        Candidate::Terrace => 0,
+        Candidate::TerraceUncached => 1,
         Candidate::RocksDb => 2,
-        Candidate::RocksDbBlobs => 5,
         Candidate::BerkeleyDb => 3,
         Candidate::LevelDb => 4,
-        Candidate::Fjall => 1,
-        Candidate::Lmdb | Candidate::Memcached => 6,
+        Candidate::RocksDbBlobs => 5,
+        Candidate::Fjall | Candidate::Lmdb | Candidate::Memcached => 6,
+    };
+    match (setup, candidate) {
+        (Setup::Hdd, _) | (_, Candidate::Lmdb) => (colour, Mark::PaleBar),
+        _ => (colour, Mark::Bar),
     }
 }
 
@@ -51,25 +56,20 @@ pub fn conditions(meeting: &Meeting, bounded: bool) -> String {
         setup,
         ssd,
         hdd,
-        cache_bytes,
         memory_bytes,
         ..
     } = meeting;
     let drives = match setup {
-        crate::harness::setup::Setup::Ssd => ssd.clone(),
-        crate::harness::setup::Setup::Hdd => hdd.clone(),
-        crate::harness::setup::Setup::Hybrid => format!("{ssd} and {hdd}"),
+        Setup::Ssd => ssd.clone(),
+        Setup::Hdd => hdd.clone(),
+        Setup::Hybrid => format!("{ssd} and {hdd}"),
     };
     let bound = if bounded {
         format!("{} MiB of RAM in all", memory_bytes >> 20)
     } else {
         "RAM not bounded".to_owned()
     };
-    format!(
-        "{} ({drives}), {} MiB for the engine's caches, {bound}",
-        setup.name(),
-        cache_bytes >> 20
-    )
+    format!("{} ({drives}), {bound}", setup.name())
 }
 
 /// Settings of the engines, a row each.
@@ -207,13 +207,17 @@ fn ycsb_section(records: &[Record]) -> Outcome<Option<Section>> {
         let step = |row: &(ycsb::Settings, Bounded<ycsb::Measured>), name: &str| {
             row.1.measured.steps.iter().find(|step| step.name == name).cloned()
         };
-        let series = |row: &&(ycsb::Settings, Bounded<ycsb::Measured>)| Series {
-            name: row.0.meeting.candidate.name().to_owned(),
-            colour: colour(row.0.meeting.candidate),
-            mark: Mark::Bar,
-            points: (0..names.len())
-                .filter_map(|position| Some(exact(position, step(row, names[position])?.rate())))
-                .collect(),
+        let series = |row: &&(ycsb::Settings, Bounded<ycsb::Measured>)| {
+            let Meeting { candidate, setup, .. } = row.0.meeting;
+            let (colour, mark) = look(candidate, setup);
+            Series {
+                name: candidate.name().to_owned(),
+                colour,
+                mark,
+                points: (0..names.len())
+                    .filter_map(|position| Some(exact(position, step(row, names[position])?.rate())))
+                    .collect(),
+            }
         };
         section.chart(
             &format!("ycsb-{number}"),

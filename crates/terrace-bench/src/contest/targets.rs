@@ -88,10 +88,11 @@ pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
         .collect()
 }
 
-/// Whether two ran under the same conditions.
+/// Whether two ran under the same conditions: the RAM of the whole process is one, how much of it is an engine's cache is tuning.
 fn same_conditions(one: &Meeting, other: &Meeting) -> bool {
     Meeting {
         candidate: other.candidate,
+        cache_bytes: other.cache_bytes,
         ..one.clone()
     } == *other
 }

@@ -174,7 +174,7 @@ fn traces_are_played_to_the_end_by_everybody() {
 fn a_trace_goes_on_with_less_flash_than_data() {
     let directory = tempfile::tempdir().unwrap();
     let settings = flashstore::Settings {
-        operations: 120_000,
+        operations: 40_000,
         flash_share: Some(0.3),
         ..trace_settings(
             Candidate::TerraceUncached,
@@ -380,6 +380,6 @@ fn the_file_in_the_repository_can_be_run_and_misspelt_ones_not() {
         WorkloadFile::read(Some(&file)).unwrap_err().to_string()
     };
     assert!(refused(text.replace("records =", "recordz =")).contains("recordz"));
-    assert!(refused(text.replace("cache_mib = 64", "cache_mib = 1")).contains("cache_mib"));
+    assert!(refused(text.replace("cache_mib = 128", "cache_mib = 1")).contains("cache_mib"));
     assert!(refused(text.replace("threads = 8", "threads = 0")).contains("threads"));
 }

@@ -1,4 +1,5 @@
-//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `cf_paths`.
+//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `db_paths`, which is `cf_paths` for its one column
+//! family.
 //!
 //! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB Tuning Guide"), without
 //! compression: values are random bytes, and no candidate compresses.
@@ -53,12 +54,12 @@ impl RocksDb {
         if let Some(large) = &opening.large_directory {
             std::fs::create_dir_all(large)?;
             let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
-            options.set_cf_paths(&[
+            options.set_db_paths(&[
                 DBPath::new(&opening.directory, flash_bytes)?,
                 DBPath::new(large, u64::MAX >> 1)?,
             ]);
             settings += &format!(
-                ", cf_paths: {} MiB on flash, the rest on the second drive",
+                ", db_paths: {} MiB on flash, the rest on the second drive",
                 flash_bytes >> 20
             );
         }
@@ -95,7 +96,7 @@ impl KeyValue for RocksDb {
         for (key, value) in pairs {
             batch.put(key, value);
         }
-        Ok(self.database.write_opt(&batch, &writing(durability))?)
+        Ok(self.database.write_opt(batch, &writing(durability))?)
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Outcome<bool> {

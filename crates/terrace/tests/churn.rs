@@ -21,8 +21,9 @@ const LIMIT: f64 = 1.5 * 1.03;
 const LIVE_BYTES: u64 = 6 << 20;
 /// How often that is written: unoptimised, most of the time goes into waiting for the cleaning of very small blocks.
 const LIVES: u64 = if cfg!(debug_assertions) { 20 } else { 100 };
-/// Blocks that may be written at a time: those that take extents, and what is written behind callers, a MiB or so.
-const OPEN_BLOCKS_MAX: u64 = 16;
+/// Bytes of blocks that may be written at a time: 8 MiB wait to be written behind their callers, two writes of 1 MiB are under way, and
+/// each of two streams has an open block.
+const OPEN_BYTES_MAX: u64 = (10 << 20) + 4 * SPLIT_BYTES;
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -61,7 +62,7 @@ impl Life {
     fn check_space(&self, let_go: &mut u64) -> f64 {
         let large = self.store.stats().large;
         // Open blocks come on top of what is bounded, two blocks of slack, and one that was filled since a writer last looked.
-        assert!(large.open_bytes <= OPEN_BLOCKS_MAX * SPLIT_BYTES, "{large:#?}");
+        assert!(large.open_bytes <= OPEN_BYTES_MAX, "{large:#?}");
         let bounded = large.allocated_bytes.saturating_sub(large.open_bytes + 3 * SPLIT_BYTES);
         let amplification = bounded as f64 / large.live_bytes as f64;
         // While nothing can be reclaimed, since all of it is being written, writers go on. That is counted, and it is rare.

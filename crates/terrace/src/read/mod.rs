@@ -296,6 +296,20 @@ pub fn get_by_ordered_index(
 
 /// Reads the value an entry points to.
 pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    find_home(engine, key, entry).map(|(hit, _)| hit)
+}
+
+/// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
+pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
+    let (hit, from_block) = find_home(engine, key, entry)?;
+    if let Some(extent) = from_block.filter(|extent| heat::may_move_to_log(engine, key, extent)) {
+        heat::small_read(engine, key, entry, &extent, &hit.value);
+    }
+    Ok(hit)
+}
+
+/// The value an entry points to, and its extent if a block was read for it.
+fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<Extent>)> {
     match &entry.home {
         Home::Inline(value) => {
             if crc32c::crc32c(value) != entry.checksum {
@@ -305,11 +319,12 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                 ));
             }
             engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
-            Ok(Hit {
+            let hit = Hit {
                 version: entry.version,
                 attributes: entry.attributes.clone(),
                 value: value.clone(),
-            })
+            };
+            Ok((hit, None))
         }
         Home::Flash { address } => {
             #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
@@ -318,7 +333,7 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                 Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
                 None => None,
             };
-            hit.ok_or_else(|| {
+            let hit = hit.ok_or_else(|| {
                 let segment = engine.log.segments.segment_bytes();
                 Error::corruption(
                     format!(
@@ -329,7 +344,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                     ),
                     "the record there is damaged or another's",
                 )
-            })
+            })?;
+            Ok((hit, None))
         }
         Home::Block {
             block,
@@ -342,32 +358,10 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
                 extent_bytes: *extent_bytes,
                 length: entry.length,
             };
-            read_block(engine, key, entry, extent).map(|(hit, _)| hit)
+            let (hit, from_block) = read_block(engine, key, entry, extent)?;
+            Ok((hit, from_block.then_some(extent)))
         }
     }
-}
-
-/// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
-pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
-    let Home::Block {
-        block,
-        offset,
-        extent_bytes,
-    } = entry.home
-    else {
-        return read_home(engine, key, entry);
-    };
-    let extent = Extent {
-        block,
-        offset,
-        extent_bytes,
-        length: entry.length,
-    };
-    let (hit, from_block) = read_block(engine, key, entry, extent)?;
-    if from_block && heat::may_move_to_log(engine, key, &extent) {
-        heat::small_read(engine, key, entry, &extent, &hit.value);
-    }
-    Ok(hit)
 }
 
 /// A value where its entry says that it is, for those who move it: counts as no read, and stays out of the cache. `None` if it is

@@ -37,10 +37,12 @@ impl OrderedIndex {
             self.tree.flush(&lock, watermark)
         });
         let flushed = self.noting_failure(flushed);
-        if flushed.is_err()
-            && let Some(_alone) = self.compacting.try_lock()
-        {
-            self.remove_leftovers();
+        if flushed.is_err() {
+            // Noted before the other's lock is tried: a compaction under way looks at the note after giving it back.
+            self.has_leftovers.store(true, Ordering::Release);
+            if let Some(_alone) = self.compacting.try_lock() {
+                self.remove_leftovers();
+            }
         }
         if flushed?.is_none() {
             return Ok(None);
@@ -62,6 +64,20 @@ impl OrderedIndex {
     /// # Errors
     /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
+        let compacted = self.compact_once(watermark_seq);
+        if compacted.is_err() {
+            self.has_leftovers.store(true, Ordering::Release);
+        }
+        if self.has_leftovers.load(Ordering::Acquire) {
+            // Attempts that overlap each other, for as long as the device is full, must not fill it with what they leave.
+            let _no_flush = self.flushing.lock();
+            let _no_compaction = self.compacting.lock();
+            self.remove_leftovers();
+        }
+        compacted
+    }
+
+    fn compact_once(&self, watermark_seq: u64) -> Result<bool> {
         let _one = self.compacting.lock();
         self.check_usable()?;
         if self.upgrades_left() == 0 {
@@ -72,13 +88,7 @@ impl OrderedIndex {
         let before = self.tree.current_version().id();
         let strategy = self.strategy.clone();
         let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
-        let compacted = self.noting_failure(compacted);
-        if compacted.is_err()
-            && let Some(_alone) = self.flushing.try_lock()
-        {
-            self.remove_leftovers();
-        }
-        compacted?;
+        self.noting_failure(compacted)?;
         // A flush in between counts as well; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;
         if changed {
@@ -89,6 +99,7 @@ impl OrderedIndex {
 
     /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of compactions.
     fn remove_leftovers(&self) {
+        self.has_leftovers.store(false, Ordering::Release);
         if self.check_usable().is_ok() {
             self.written.remove_leftovers(&self.tree);
         }

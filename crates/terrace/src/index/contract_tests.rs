@@ -225,7 +225,7 @@ fn a_flush_that_returned_is_in_the_directory_and_nothing_else_is() {
             tree.compact(Arc::new(Leveled::default()), round + 1).unwrap();
         }
         let copy = dir.path().join(format!("copy{round}"));
-        copy_directory(&dir.path().join("live"), &copy);
+        copy_directory(&dir.path().join("live"), &copy).unwrap();
         let (copied, _) = open(&copy);
         let persisted = round - round % 3;
         for key in 0..7 {
@@ -255,7 +255,7 @@ fn a_failed_flush_keeps_its_memtables_and_its_files_are_removed_at_open() {
     assert_eq!(tables(dir.path()), 2);
     let copy = tempfile::tempdir().unwrap();
     fs::remove_dir(&next_state).unwrap();
-    copy_directory(dir.path(), copy.path());
+    copy_directory(dir.path(), copy.path()).unwrap();
     let (copied, _) = open(copy.path());
     assert_eq!(tables(copy.path()), 1, "the orphan is gone");
     assert_eq!(text(&copied, "a", SeqNo::MAX).as_deref(), Some("1"));

@@ -130,6 +130,8 @@ pub struct OrderedIndex {
     flushing: Mutex<()>,
     /// One compaction at a time, so that each step sees the state the one before left.
     compacting: Mutex<()>,
+    /// A flush or a compaction failed, and the files it left behind are not removed yet.
+    has_leftovers: AtomicBool,
     /// Why flushes and compactions are refused, if they are.
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,

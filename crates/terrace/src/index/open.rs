@@ -80,6 +80,7 @@ impl OrderedIndex {
             }),
             flushing: Mutex::new(()),
             compacting: Mutex::new(()),
+            has_leftovers: AtomicBool::new(false),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
         };

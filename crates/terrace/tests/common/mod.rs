@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)] // no test uses all of it
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -34,15 +34,19 @@ pub fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Copies a directory with all that is in it.
-pub fn copy_directory(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for item in fs::read_dir(from).unwrap() {
-        let item = item.unwrap();
+///
+/// # Errors
+/// The system's, for instance because a file vanished meanwhile.
+pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for item in fs::read_dir(from)? {
+        let item = item?;
         let target = to.join(item.file_name());
-        if item.file_type().unwrap().is_dir() {
-            copy_directory(&item.path(), &target);
+        if item.file_type()?.is_dir() {
+            copy_directory(&item.path(), &target)?;
         } else {
-            fs::copy(item.path(), target).unwrap();
+            fs::copy(item.path(), target)?;
         }
     }
+    Ok(())
 }

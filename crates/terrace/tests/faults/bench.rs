@@ -4,6 +4,7 @@ use crate::common::copy_directory;
 pub use crate::common::{bytes, files};
 use std::{
     collections::BTreeMap,
+    fs,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -32,15 +33,23 @@ impl Bench {
         }
     }
 
-    /// A copy of all of it as it is now, index included. Nobody may be flushing the index.
+    /// A copy of all of it as it is now, index included. Should the index go on to another state meanwhile, another copy is
+    /// taken: the index of one moment and the log of another never were together.
     pub fn fork(&self) -> Self {
-        let copy = Self {
-            flash: self.flash.fork(1),
-            large: self.large.fork(2),
-            dir: tempfile::tempdir().unwrap(),
-        };
-        copy_directory(&self.index_dir(), &copy.index_dir());
-        copy
+        let state = || fs::read(self.index_dir().join("current")).ok();
+        for _ in 0..100 {
+            let before = state();
+            let copy = Self {
+                flash: self.flash.fork(1),
+                large: self.large.fork(2),
+                dir: tempfile::tempdir().unwrap(),
+            };
+            let copied = copy_directory(&self.index_dir(), &copy.index_dir());
+            if copied.is_ok() && state() == before {
+                return copy;
+            }
+        }
+        panic!("the index never comes to rest");
     }
 
     pub fn index_dir(&self) -> PathBuf {

@@ -132,12 +132,11 @@ fn put_until_refused(store: &Store, values: &mut Values) {
     panic!("there is no end of room");
 }
 
-/// Writes until that works again.
+/// Writes until that works again. A flush and a compaction may still take each other's room for a moment.
 fn resumes(store: &Store, values: &mut Values, count: u64) {
     let start = Instant::now();
-    for n in 0..count {
-        let (key, value) = (format!("more/{n:05}"), bytes(n, 40));
-        while let Err(error) = store.put_with(&key, &value, &BUFFERED) {
+    let until_done = |attempt: &dyn Fn() -> terrace::Result<()>| {
+        while let Err(error) = attempt() {
             assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
             assert!(
                 start.elapsed() < Duration::from_secs(60),
@@ -145,9 +144,13 @@ fn resumes(store: &Store, values: &mut Values, count: u64) {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
+    };
+    for n in 0..count {
+        let (key, value) = (format!("more/{n:05}"), bytes(n, 40));
+        until_done(&|| store.put_with(&key, &value, &BUFFERED).map(drop));
         values.entry(key).or_default().push(value);
     }
-    store.flush().unwrap();
+    until_done(&|| store.flush().map(drop));
 }
 
 /// Closing must not wait for room that does not come.

@@ -22,11 +22,11 @@ use std::ops::Range;
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
 
-/// Record bytes of one commit of moves. A commit lies in one segment: found by pinned values in a log of short segments, of which a full
-/// commit was refused for good.
+/// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment that it does not fit into is lost:
+/// found by pinned values in a log of short segments, which took more room each time they were written again.
 #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
 pub fn commit_bytes(engine: &Engine) -> usize {
-    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 4)
+    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 16)
 }
 
 /// What of a list of moves is in the log.

@@ -46,6 +46,8 @@ const INDEX_LOAD_MAX: f64 = 0.9;
 /// Where more is pinned than half of the log, and nobody has counted it yet, at most this share of a segment is written again for
 /// that: each must give something back.
 const PINNED_SHARE_MAX_PERCENT: usize = 80;
+/// And this where recycling itself is short of room. The rest comes back later (`settle`).
+const PINNED_SHARE_SHORT_PERCENT: usize = 50;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
@@ -69,6 +71,10 @@ pub struct Recycler {
     blocks_seen: Option<(Progress, Instant)>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
+    /// Of the segments kept free for recycling so few are left that each segment must give something back, whatever the heat of what is
+    /// in it, and the pins. Found by a log full of pinned values: segments of nothing else gave nothing back, each took a
+    /// little more room than before, and in the end recycling had none left to move anything.
+    is_short: bool,
     credit: Credit,
     /// What was pinned in each of the segments drained last, as many as the log has. Each pinned value is in one of them.
     pinned_bytes: VecDeque<usize>,
@@ -127,6 +133,7 @@ impl Recycler {
             passed_over: 0,
             blocks_seen: None,
             is_under_way: false,
+            is_short: false,
             credit: Credit::new(engine.log.segments.segment_bytes()),
             pinned_bytes: VecDeque::new(),
             pinned_now_bytes: 0,
@@ -170,6 +177,10 @@ impl Recycler {
         if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
+        if drained > 0 && segments.available() == 0 {
+            // Those are free with the next mark. Whatever is drained before needs room that is not there, and waits for a later mark.
+            return Ok(freed);
+        }
         // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
         let released_seq = self.engine.log.overlay.released_seq();
         let Some(segment) = segments.oldest_sealed(released_seq, self.passed_over) else {
@@ -177,13 +188,18 @@ impl Recycler {
             return Ok(freed);
         };
         segments.start_draining(segment);
+        self.is_short = soon < RESERVED_SEGMENTS;
         let outcome = self.drain(segment);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
         }
-        if matches!(outcome, Err(Error::OutOfSpace { .. })) {
+        if let Err(Error::OutOfSpace { tier, .. }) = &outcome {
             // A younger one may be dead, or its values may go where these cannot.
             self.passed_over = segment.generation();
+            if drained > 0 && *tier == Tier::Flash {
+                // There is room with the next mark.
+                return Ok(freed);
+            }
         }
         outcome.map(|()| true)
     }
@@ -275,7 +291,7 @@ impl Recycler {
         }
         let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
-        let (mut hot, mut cold) = self.choose(live, image.len_bytes());
+        let (mut hot, mut cold) = self.choose(live, &image);
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
@@ -306,8 +322,8 @@ impl Recycler {
     }
 
     /// Those that stay in the log, and those that leave it.
-    fn choose<'a>(&mut self, live: Vec<Live<'a>>, segment_bytes: usize) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
-        let pinned_max = self.pinned_max(segment_bytes);
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+        let pinned_max = self.pinned_max(image);
         let engine = &self.engine;
         let placement = &engine.placement;
         let is_crowded = engine.flash_index_is_crowded();
@@ -330,8 +346,12 @@ impl Recycler {
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
-        let limit = self.credit.limit(segment_bytes, live_bytes, is_crowded);
-        let limit = limit.saturating_sub(pinned_bytes);
+        let limit = self.credit.limit(image.len_bytes(), live_bytes, is_crowded);
+        let limit = if self.is_short {
+            0
+        } else {
+            limit.saturating_sub(pinned_bytes)
+        };
         let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
         self.credit
             .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
@@ -341,8 +361,9 @@ impl Recycler {
         (hot, cold)
     }
 
-    /// Bytes of pinned values that may stay of a segment.
-    fn pinned_max(&mut self, segment_bytes: usize) -> usize {
+    /// Bytes of pinned values that may stay of a segment. Beyond half of the log it is a share of what the segment holds, not of its
+    /// length: a segment ends where the next frame does not fit, and the same may not fit again.
+    fn pinned_max(&mut self, image: &SegmentImage) -> usize {
         let segments = &self.engine.log.segments;
         let capacity = segments.capacity() as usize;
         while self.pinned_bytes.len() >= capacity {
@@ -350,7 +371,11 @@ impl Recycler {
         }
         let kept: usize = self.pinned_bytes.iter().sum();
         let half = capacity * usize::try_from(segments.segment_bytes()).unwrap_or(usize::MAX) / 2;
-        (half.saturating_sub(kept)).max(segment_bytes * PINNED_SHARE_MAX_PERCENT / 100)
+        let held: usize = image.frames().map(|frame| frame.bytes.len()).sum();
+        if self.is_short {
+            return held * PINNED_SHARE_SHORT_PERCENT / 100;
+        }
+        (half.saturating_sub(kept)).max(held * PINNED_SHARE_MAX_PERCENT / 100)
     }
 
     /// Small values come back if they are read more often than what leaves.

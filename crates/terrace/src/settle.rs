@@ -54,7 +54,7 @@ const STEP_VALUES: usize = 1024;
 /// Longest rest after a step that only looked.
 const REST_MAX: Duration = Duration::from_millis(50);
 /// Walks over what is pinned are this long apart at least,
-const WALK_INTERVAL: Duration = Duration::from_secs(60);
+const WALK_INTERVAL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// and this many times as long as one took.
 const WALK_DISTANCE: u32 = 20;
 /// How often a step is made again that found no room in the log, before what it wanted to move there is left to the next walk,

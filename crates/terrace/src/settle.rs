@@ -172,6 +172,10 @@ impl Settler {
         let Some(walk) = &mut self.walk else { return Ok(false) };
         let began = Instant::now();
         let moved_bytes = walk.step(&self.engine)?;
+        if self.engine.log.is_closing() {
+            // The step may have moved nothing for that reason; so the walk must not end with it.
+            return Ok(false);
+        }
         if walk.ranges.is_empty() {
             self.end()?;
         }

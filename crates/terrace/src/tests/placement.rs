@@ -98,6 +98,23 @@ fn a_higher_threshold_moves_only_what_is_read_often() {
     check(&store, "k", COUNT, VALUE_BYTES);
 }
 
+/// A step that moved nothing because the store was being closed counted as done, and the walk as over.
+#[test]
+fn a_close_in_the_middle_of_settling_does_not_end_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let store = Store::open(options(dir.path(), 16 << 10)).unwrap();
+        put(&store, "k", COUNT, VALUE_BYTES);
+        drop(store);
+        let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(round % 8));
+        drop(store);
+        let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
+        settled(&store);
+        assert!(all_in(&store, "k", COUNT, HomeKind::Block), "round {round}");
+    }
+}
+
 #[test]
 fn settling_survives_power_cuts_at_any_moment() {
     let dir = tempfile::tempdir().unwrap();

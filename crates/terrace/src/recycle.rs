@@ -6,6 +6,7 @@
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
 //! What makes blocks so is `clean`, or time.
 
+mod pinned;
 pub mod second_chance;
 mod sorting;
 
@@ -28,10 +29,11 @@ use crate::{
     sweep::{self, drop_record},
     write::log::Committer,
 };
+use pinned::Pinned;
 use second_chance::Credit;
 use sorting::sort_by_key;
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     ops::Bound,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -43,11 +45,6 @@ const FREE_SHARE_MIN_PERCENT: u32 = 20;
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
-/// Where more is pinned than half of the log, and nobody has counted it yet, at most this share of a segment is written again for
-/// that: each must give something back.
-const PINNED_SHARE_MAX_PERCENT: usize = 80;
-/// And this where recycling itself is short of room. The rest comes back later (`settle`).
-const PINNED_SHARE_SHORT_PERCENT: usize = 50;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
 /// At most this often the index is asked to persist what freeing waits for.
@@ -71,15 +68,10 @@ pub struct Recycler {
     blocks_seen: Option<(Progress, Instant)>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
-    /// Of the segments kept free for recycling so few are left that each segment must give something back, whatever the heat of what is
-    /// in it, and the pins. Found by a log full of pinned values: segments of nothing else gave nothing back, each took a
-    /// little more room than before, and in the end recycling had none left to move anything.
+    /// Of the segments kept free for recycling so few are left that each segment must give something back, whatever is in it.
     is_short: bool,
     credit: Credit,
-    /// What was pinned in each of the segments drained last, as many as the log has. Each pinned value is in one of them.
-    pinned_bytes: VecDeque<usize>,
-    /// What is pinned in the segment that is being drained.
-    pinned_now_bytes: usize,
+    pinned: Pinned,
 }
 
 /// A block in which nothing lives; that stays so.
@@ -127,6 +119,9 @@ pub fn wanted_free(segments: &Segments) -> u32 {
 impl Recycler {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
+        let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
+        #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+        let pinned = Pinned::new(segments as usize, bytes as usize);
         Self {
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
@@ -134,9 +129,8 @@ impl Recycler {
             blocks_seen: None,
             is_under_way: false,
             is_short: false,
-            credit: Credit::new(engine.log.segments.segment_bytes()),
-            pinned_bytes: VecDeque::new(),
-            pinned_now_bytes: 0,
+            credit: Credit::new(bytes),
+            pinned,
             engine,
         }
     }
@@ -310,8 +304,7 @@ impl Recycler {
         if !cold.is_empty() {
             *engine.metrics.log_eviction_age.lock() = Some(segment.age());
         }
-        // Not before: a segment that has to be tried again would count each time.
-        self.pinned_bytes.push_back(self.pinned_now_bytes);
+        self.pinned.segment_drained();
         tracing::debug!(
             segment = segment.number,
             hot = hot.len(),
@@ -323,7 +316,8 @@ impl Recycler {
 
     /// Those that stay in the log, and those that leave it.
     fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
-        let pinned_max = self.pinned_max(image);
+        let held = image.frames().map(|frame| frame.bytes.len()).sum();
+        let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
         let placement = &engine.placement;
         let is_crowded = engine.flash_index_is_crowded();
@@ -340,7 +334,7 @@ impl Recycler {
             pinned_bytes += if stays { bytes } else { 0 };
             stays
         });
-        self.pinned_now_bytes = pinned_bytes;
+        self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.heat.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
@@ -359,23 +353,6 @@ impl Recycler {
         hot.extend(pinned);
         cold.extend(misplaced);
         (hot, cold)
-    }
-
-    /// Bytes of pinned values that may stay of a segment. Beyond half of the log it is a share of what the segment holds, not of its
-    /// length: a segment ends where the next frame does not fit, and the same may not fit again.
-    fn pinned_max(&mut self, image: &SegmentImage) -> usize {
-        let segments = &self.engine.log.segments;
-        let capacity = segments.capacity() as usize;
-        while self.pinned_bytes.len() >= capacity {
-            self.pinned_bytes.pop_front();
-        }
-        let kept: usize = self.pinned_bytes.iter().sum();
-        let half = capacity * usize::try_from(segments.segment_bytes()).unwrap_or(usize::MAX) / 2;
-        let held: usize = image.frames().map(|frame| frame.bytes.len()).sum();
-        if self.is_short {
-            return held * PINNED_SHARE_SHORT_PERCENT / 100;
-        }
-        (half.saturating_sub(kept)).max(held * PINNED_SHARE_MAX_PERCENT / 100)
     }
 
     /// Small values come back if they are read more often than what leaves.

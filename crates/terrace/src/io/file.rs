@@ -19,6 +19,7 @@ use super::{
     AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
+    neighbours::{Neighbours, SHORT_BYTES},
 };
 use crate::mutation::{Mutation, unless};
 use std::{
@@ -30,6 +31,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Instant,
 };
 
 /// Bytes moved at a time through a bounce buffer, or as zeros.
@@ -40,6 +42,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub struct FileDisk {
     root: PathBuf,
     counters: Arc<Counters>,
+    neighbours: Arc<Neighbours>,
 }
 
 impl FileDisk {
@@ -50,8 +53,11 @@ impl FileDisk {
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         create_dir_durably(&root)?;
-        let counters = Arc::default();
-        Ok(Self { root, counters })
+        Ok(Self {
+            counters: Arc::default(),
+            neighbours: Neighbours::of(&root),
+            root,
+        })
     }
 
     /// The directory everything is in.
@@ -98,6 +104,7 @@ impl Disk for FileDisk {
             aligned: mode.direct,
             direct: AtomicBool::new(direct),
             counters: self.counters.clone(),
+            neighbours: self.neighbours.clone(),
         }))
     }
 
@@ -200,6 +207,7 @@ struct OpenFile {
     direct: AtomicBool,
     read_unit_bytes: usize,
     counters: Arc<Counters>,
+    neighbours: Arc<Neighbours>,
 }
 
 impl DiskFile for OpenFile {
@@ -215,9 +223,13 @@ impl DiskFile for OpenFile {
     fn read_up_to_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         check_range(&self.path, offset, buffer.len())?;
         self.counters.read_requested();
+        let began = (buffer.len() <= SHORT_BYTES && self.is_direct()).then(Instant::now);
         let bytes = self
             .read_any_alignment(buffer, offset)
             .map_err(|error| at("read", &self.path, error))?;
+        if let Some(began) = began {
+            self.neighbours.short_read(began, Instant::now());
+        }
         self.counters.read_done(bytes);
         Ok(bytes)
     }
@@ -324,7 +336,8 @@ impl OpenFile {
         let mut filled = 0;
         while filled < buffer.len() {
             let position = offset + filled as u64;
-            let bytes = self.attempt(|file| file.read_at(&mut buffer[filled..], position))?;
+            let end = filled + self.bytes_max().min(buffer.len() - filled);
+            let bytes = self.attempt(|file| file.read_at(&mut buffer[filled..end], position))?;
             if bytes == 0 {
                 break;
             }
@@ -347,7 +360,8 @@ impl OpenFile {
         let mut written = 0;
         while written < buffer.len() {
             let position = offset + written as u64;
-            let bytes = self.attempt(|file| file.write_at(&buffer[written..], position))?;
+            let slice = &buffer[written..][..self.bytes_max().min(buffer.len() - written)];
+            let bytes = self.attempt(|file| file.write_at(slice, position))?;
             if bytes == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -360,9 +374,24 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes all of `buffers`: in one call, and what that leaves buffer by buffer.
+    /// Bytes to transfer at a time, for the sake of who else reads the device.
+    fn bytes_max(&self) -> usize {
+        // Through the page cache the kernel chooses.
+        if self.is_direct() {
+            self.neighbours.bytes_max(Instant::now())
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer by buffer.
     fn write_vectored_fully(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
-        let mut written = self.attempt(|file| direct::write_vectored(file, buffers, offset))?;
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let mut written = if bytes <= self.bytes_max() {
+            self.attempt(|file| direct::write_vectored(file, buffers, offset))?
+        } else {
+            0
+        };
         let mut position = offset;
         for buffer in buffers {
             let done = written.min(buffer.len());

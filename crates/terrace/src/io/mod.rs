@@ -12,6 +12,7 @@ mod buffer;
 mod checks;
 mod counters;
 mod file;
+mod neighbours;
 mod sim;
 #[cfg(test)]
 mod tests;

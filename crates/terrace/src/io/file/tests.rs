@@ -47,6 +47,32 @@ fn create(disk: &FileDisk, name: &str, direct: bool) -> OpenFile {
         aligned: direct,
         direct: AtomicBool::new(is_direct),
         counters: disk.counters.clone(),
+        neighbours: disk.neighbours.clone(),
+    }
+}
+
+#[test]
+fn long_transfers_beside_short_reads_move_everything() {
+    for dir in directories() {
+        let disk = FileDisk::new(dir.path()).unwrap();
+        let file = create(&disk, "f", true);
+        // Short reads for a minute to come.
+        let now = Instant::now();
+        disk.neighbours
+            .short_read(now, now + std::time::Duration::from_micros(1));
+        let later = now + std::time::Duration::from_secs(60);
+        disk.neighbours.short_read(later, later);
+        assert!(!file.is_direct() || file.bytes_max() < 1 << 20);
+        let content = aligned(&pattern(1 << 20));
+        file.write_all_at(&content, 0).unwrap();
+        let (first, second) = content.split_at(300 << 10);
+        file.write_all_vectored_at(&[first, second], 1 << 20).unwrap();
+        for at in [0, 1 << 20] {
+            let mut found = AlignedBuffer::zeroed(1 << 20);
+            file.read_exact_at(&mut found, at).unwrap();
+            assert!(found[..] == content[..]);
+        }
+        assert_eq!(file.len().unwrap(), 2 << 20);
     }
 }
 

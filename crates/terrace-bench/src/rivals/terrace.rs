@@ -56,8 +56,11 @@ fn options(opening: &Opening, cached: bool) -> Options {
         .join("large");
     let mut options = Options::on_tiers(flash, large);
     let memtable_bytes = options.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
-    let entries_bytes = opening.expected_objects.saturating_mul(INDEX_BYTES_PER_OBJECT);
-    let index_cache_bytes = entries_bytes.clamp(1 << 20, opening.cache_bytes / 4);
+    let entries_bytes = match opening.expected_objects {
+        0 => u64::MAX,
+        objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
+    };
+    let index_cache_bytes = entries_bytes.min(opening.cache_bytes / 4);
     // Two memtables: one that is filled and one that is written.
     let cache_bytes = opening.cache_bytes - (index_cache_bytes + 2 * memtable_bytes).min(opening.cache_bytes);
     options.memtable_bytes = memtable_bytes;

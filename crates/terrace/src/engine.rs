@@ -18,7 +18,7 @@ use crate::{
     metrics::Metrics,
     pace::Paces,
     placement::Placement,
-    read::{cache::ValueCache, snapshots::Snapshots},
+    read::{cache::ValueCache, helpers::Helpers, snapshots::Snapshots},
     settle::Settling,
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
@@ -59,6 +59,8 @@ pub struct Engine {
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
     pub cache: ValueCache,
+    /// Threads that help who reads many values.
+    pub helpers: Helpers,
     /// What is hot in the large space.
     pub heat: Arc<Heat>,
     /// How background work shares the devices with callers.
@@ -135,6 +137,7 @@ impl Engine {
             placement,
             settling: Settling::default(),
             cache: ValueCache::new(parts.options.cache_bytes),
+            helpers: Helpers::default(),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
                 parts.options.flash_index_bytes_max,

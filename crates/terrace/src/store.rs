@@ -228,7 +228,10 @@ impl Store {
     /// Reads several objects, in parallel. The results are in the order of the keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
         let engine = self.engine();
-        engine.metrics.multi_get.measure_all(|| read::multi_get(engine, keys))
+        engine
+            .metrics
+            .multi_get
+            .measure_all(|| read::together::multi_get(engine, keys))
     }
 
     /// Objects in a range, in key order, as of this call.

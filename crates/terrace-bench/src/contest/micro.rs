@@ -2,8 +2,9 @@
 //!
 //! One run is one candidate and one length. In a first database `fillseq`; in a second one `fillrandom`, `overwrite`, `readrandom`,
 //! `readmissing`, `readwhilewriting`, `scan` and `delete`, one after the other, everything flushed between them; in a third one
-//! `fillsync`, where every write is synced. An operation ends when its count is done or its time is up; what follows uses the objects
-//! that are there.
+//! `fillsync`, where every write is synced. An operation ends when its count is done or its time is up. What `fillrandom` had no time
+//! for is put before the next operation and not measured: else who fills faster would be read with more data, and so with less of it
+//! in RAM.
 
 use super::{
     Common, Contest, Meeting,
@@ -31,6 +32,8 @@ pub const EXPERIMENT: &str = "micro";
 /// Fewest and most pairs of a scan; between them what has this many bytes.
 const SCAN_PAIRS: (u64, u64) = (10, 100);
 const SCAN_BYTES: f64 = 8e6;
+/// How often the time of an operation the rest of a database may take.
+const FILL_TIMES: f64 = 20.0;
 
 /// How much is done: a part of the contest's file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,6 +75,8 @@ pub struct Settings {
 pub struct Measured {
     /// The operations.
     pub steps: Vec<Step>,
+    /// Objects in the database that is read.
+    pub stored: u64,
     /// Bytes on disk over bytes of keys and values, after `fillrandom` and after `overwrite`, flushed.
     pub space_after_fill: f64,
     /// See `space_after_fill`.
@@ -176,7 +181,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
             order.at(place)
         })
     })?;
-    run.stored = filled.operations;
+    run.stored = run.complete(bench.engine, filled.operations)?;
     steps.push(filled);
     engine.flush()?;
     let live_bytes: u64 = (0..run.stored)
@@ -209,6 +214,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     })?);
     Ok(Measured {
         steps,
+        stored: run.stored,
         space_after_fill,
         space_after_overwrite,
         engine_settings,
@@ -264,6 +270,18 @@ impl Run<'_> {
             pairs: count,
             times,
         })
+    }
+
+    /// Puts what filling had no time for and counts nothing, so that everybody is read with the same data. Gives how many objects are
+    /// stored: not all only if that would take very long.
+    fn complete(&self, engine: &dyn KeyValue, filled: u64) -> Outcome<u64> {
+        let time_max = Duration::from_secs_f64(FILL_TIMES * self.settings.seconds_max);
+        let times = timed_loop(1, self.settings.objects - filled, Some(time_max), 1, |place| {
+            let number = self.order.at(filled + place);
+            engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
+            Ok(0)
+        })?;
+        Ok(filled + times.kinds[0].summary().count)
     }
 
     fn overwrite(&self, engine: &dyn KeyValue) -> Outcome<Done> {

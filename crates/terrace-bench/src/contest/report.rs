@@ -159,7 +159,7 @@ fn micro_section(records: &[Record]) -> Outcome<Option<Section>> {
             for (settings, Bounded { measured, .. }) in &of_size {
                 spaces.push(vec![
                     settings.meeting.candidate.name().to_owned(),
-                    settings.objects.to_string(),
+                    measured.stored.to_string(),
                     format!("{:.2}", measured.space_after_fill),
                     format!("{:.2}", measured.space_after_overwrite),
                 ]);

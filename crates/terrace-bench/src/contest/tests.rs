@@ -273,6 +273,7 @@ fn keep_known(bench: &Bench) {
         let steps = ["fillrandom", "overwrite", "readrandom", "scan", "fillsync"];
         let measured = micro::Measured {
             steps: steps.map(|name| made(name, rate, cpu, amplification)).to_vec(),
+            stored: 1000,
             space_after_fill: 1.0,
             space_after_overwrite: 1.1,
             engine_settings: "as <they> are".to_owned(),
@@ -351,6 +352,7 @@ fn runs_on_other_drives_are_not_compared() {
     for (candidate, ssd) in [(Candidate::Terrace, "one"), (Candidate::RocksDb, "other")] {
         let measured = micro::Measured {
             steps: vec![made("fillrandom", 10, 1.0, 1.0)],
+            stored: 1000,
             space_after_fill: 1.0,
             space_after_overwrite: 1.0,
             engine_settings: String::new(),

@@ -6,6 +6,8 @@ use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, St
 
 /// Values a scan reads at once.
 const SCAN_BATCH: usize = 64;
+/// An entry of the index with its part of filters and block indexes, and as much again for what compactions bring into the cache.
+const INDEX_BYTES_PER_OBJECT: u64 = 200;
 /// A key that no workload uses.
 const NOBODYS_KEY: &[u8] = b"\0terrace-bench";
 
@@ -17,7 +19,8 @@ pub struct Terrace {
 }
 
 impl Terrace {
-    /// Opens a store. Its caches get the RAM of [`Opening`]: a quarter the index, the rest values; `cached` false leaves the values out.
+    /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but at most a quarter, the rest values;
+    /// `cached` false leaves the values out.
     ///
     /// # Errors
     /// The store's.
@@ -53,7 +56,11 @@ fn options(opening: &Opening, cached: bool) -> Options {
         .join("large");
     let mut options = Options::on_tiers(flash, large);
     let memtable_bytes = options.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
-    let index_cache_bytes = opening.cache_bytes / 4;
+    let entries_bytes = match opening.expected_objects {
+        0 => u64::MAX,
+        objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
+    };
+    let index_cache_bytes = entries_bytes.min(opening.cache_bytes / 4);
     // Two memtables: one that is filled and one that is written.
     let cache_bytes = opening.cache_bytes - (index_cache_bytes + 2 * memtable_bytes).min(opening.cache_bytes);
     options.memtable_bytes = memtable_bytes;

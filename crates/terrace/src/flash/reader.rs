@@ -1,12 +1,13 @@
-//! Reads one record by its address: one device read when the caller knows how long it may be.
+//! Reads records by their addresses: one device read when the caller knows how long a record may be, and one for several that
+//! lie together.
 
 use super::{
     address::Address,
     format::{RECORD_HEADER_BYTES, Record, RecordLayout},
-    segments::Segments,
+    segments::{Segment, Segments},
 };
 use crate::{Error, Result, io::AlignedBuffer};
-use std::cell::RefCell;
+use std::{cell::RefCell, ops::Range};
 
 thread_local! {
     /// Direct reads need aligned memory; one buffer per reading thread saves an allocation per read.
@@ -50,13 +51,7 @@ pub fn read_record<R>(
         let mut reads = 0;
         let mut wanted = within + expected_bytes.max(RECORD_HEADER_BYTES);
         loop {
-            let end = (start + wanted as u64).next_multiple_of(unit).min(segment_bytes);
-            #[allow(clippy::cast_possible_truncation)] // at most a segment
-            buffer.set_len((end - start) as usize);
-            segment
-                .file
-                .read_exact_at(buffer, start)
-                .map_err(|error| Error::io(format!("read segment {number:08x} at {start}"), &error))?;
+            fill(buffer, &segment, start, start + wanted as u64, segment_bytes)?;
             reads += 1;
             let bytes = &buffer[within..];
             let needed = RecordLayout::read(bytes).map(|layout| layout.record_bytes());
@@ -67,17 +62,77 @@ pub fn read_record<R>(
                 _ => break,
             }
         }
-        #[allow(clippy::cast_possible_truncation)] // the low half, by definition
-        let generation = segment.generation() as u32;
-        let found = match Record::decode(&buffer[within..]) {
-            Some(record) if record.generation == generation && record.value_matches() => {
-                Found::Record(use_record(&record))
-            }
-            _ => Found::NotARecord,
-        };
-        if buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
-            *buffer = AlignedBuffer::new();
-        }
+        let found = sound_record(&segment, &buffer[within..])
+            .map_or(Found::NotARecord, |record| Found::Record(use_record(&record)));
+        give_back(buffer);
         Ok((found, reads))
     })
+}
+
+/// Reads a stretch of the ring at once and hands the records at `places`, which lie in it and in one segment, to `use_record` with
+/// their number in the list. Those that are no sound record are left out: look them up one by one. Returns the number of device
+/// reads made.
+///
+/// # Errors
+/// The device's.
+pub fn read_stretch(
+    segments: &Segments,
+    stretch: &Range<u64>,
+    places: &[Address],
+    mut use_record: impl FnMut(usize, &Record<'_>),
+) -> Result<u64> {
+    let segment_bytes = segments.segment_bytes();
+    let (number, offset) = (stretch.start / segment_bytes, stretch.start % segment_bytes);
+    let Some(segment) = u32::try_from(number).ok().and_then(|number| segments.pin(number)) else {
+        return Ok(0);
+    };
+    BUFFER.with_borrow_mut(|buffer| {
+        let unit = segment.file.read_unit_bytes() as u64;
+        let start = offset / unit * unit;
+        fill(
+            buffer,
+            &segment,
+            start,
+            offset + (stretch.end - stretch.start),
+            segment_bytes,
+        )?;
+        let first = number * segment_bytes + start;
+        for (at, place) in places.iter().enumerate() {
+            let bytes = place
+                .bytes()
+                .checked_sub(first)
+                .and_then(|within| buffer.get(usize::try_from(within).ok()?..));
+            if let Some(record) = bytes.and_then(|bytes| sound_record(&segment, bytes)) {
+                use_record(at, &record);
+            }
+        }
+        give_back(buffer);
+        Ok(1)
+    })
+}
+
+/// Reads a segment from `start`, which is a multiple of the file's unit, to `end` and to the end of the unit there.
+fn fill(buffer: &mut AlignedBuffer, segment: &Segment, start: u64, end: u64, segment_bytes: u64) -> Result<()> {
+    let end = end
+        .next_multiple_of(segment.file.read_unit_bytes() as u64)
+        .min(segment_bytes);
+    #[allow(clippy::cast_possible_truncation)] // at most a segment
+    buffer.set_len((end - start) as usize);
+    segment
+        .file
+        .read_exact_at(buffer, start)
+        .map_err(|error| Error::io(format!("read segment {:08x} at {start}", segment.number), &error))
+}
+
+/// The record at the start of `bytes`, if it is one of the segment's present use and its checksums match.
+fn sound_record<'a>(segment: &Segment, bytes: &'a [u8]) -> Option<Record<'a>> {
+    #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+    let generation = segment.generation() as u32;
+    Record::decode(bytes).filter(|record| record.generation == generation && record.value_matches())
+}
+
+fn give_back(buffer: &mut AlignedBuffer) {
+    if buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
+        *buffer = AlignedBuffer::new();
+    }
 }

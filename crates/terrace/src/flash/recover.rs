@@ -142,14 +142,16 @@ fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer>
 impl<'a> Recovery<'a> {
     fn walk(&mut self) -> Result<()> {
         let mut ended = false;
+        let mut memory = AlignedBuffer::new();
         for at in 0..self.walked.len() {
             let segment = self.walked[at];
-            let image = SegmentImage::read(segment, self.segments.segment_bytes())?;
+            let image = SegmentImage::read_into(memory, segment, self.segments.segment_bytes())?;
             if ended {
                 self.drop_rest(segment, &image, PAGE_BYTES)?;
             } else {
                 ended = self.segment(at, &image)?;
             }
+            memory = image.into_memory();
         }
         let reached = self.reached.unwrap_or(self.persisted_seq);
         if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq)

@@ -49,7 +49,20 @@ impl SegmentImage {
     /// # Errors
     /// The device's.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
-        Self::read_in_steps(segment, segment_bytes, |_, read| read())
+        Self::read_into(AlignedBuffer::new(), segment, segment_bytes)
+    }
+
+    /// The same, with the memory of another image: to get that anew costs as much as the reading.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read_into(memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) -> Result<Self> {
+        Self::fill(memory, segment, segment_bytes, |_, read| read())
+    }
+
+    /// Its memory.
+    pub fn into_memory(self) -> AlignedBuffer {
+        self.bytes
     }
 
     /// The same, each request by way of `step`, which is told how long it is.
@@ -61,8 +74,17 @@ impl SegmentImage {
         segment_bytes: u64,
         step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
     ) -> Result<Self> {
+        Self::fill(AlignedBuffer::new(), segment, segment_bytes, step)
+    }
+
+    fn fill(
+        mut bytes: AlignedBuffer,
+        segment: &Segment,
+        segment_bytes: u64,
+        step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
+    ) -> Result<Self> {
         #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
-        let mut bytes = AlignedBuffer::zeroed(segment_bytes as usize);
+        bytes.set_len(segment_bytes as usize);
         let mut at = 0;
         for part in bytes.chunks_mut(READ_BYTES) {
             step(part.len(), &mut || segment.file.read_exact_at(part, at))

@@ -11,10 +11,12 @@
 //! is looked up (`presence`).
 
 pub mod cache;
+pub mod helpers;
 pub mod reader;
 pub mod scan;
 pub mod snapshot;
 pub mod snapshots;
+pub mod together;
 
 use crate::{
     Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
@@ -48,6 +50,15 @@ pub struct Hit {
 }
 
 impl Hit {
+    /// An entry's object with its value.
+    fn of(entry: &Entry, value: Bytes) -> Self {
+        Self {
+            version: entry.version,
+            attributes: entry.attributes.clone(),
+            value,
+        }
+    }
+
     /// Length of the value.
     const fn bytes(&self) -> u64 {
         self.value.len() as u64
@@ -136,29 +147,58 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
 pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     check_key(key)?;
     let hash = key_hash(key);
-    let metrics = &engine.metrics;
     let presence = engine.presence();
-    match find_in_overlay(engine, hash, key) {
-        Some(Pending::Deleted) => {
-            metrics.missed();
-            return Ok(None);
-        }
-        Some(Pending::Small(hit)) => {
-            let found = hit.living(key, &presence);
-            match &found {
-                Some(hit) => metrics.answered(AnsweredBy::Overlay, hit.bytes()),
-                None => metrics.missed(),
-            }
-            return Ok(found);
-        }
+    match answer_of_overlay(engine, hash, key, &presence) {
+        Some(Answer::Whole(found)) => return Ok(found),
         // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
-        Some(Pending::Large(_)) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
+        Some(Answer::InBlock) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
         None => {}
     }
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {
         return Ok(hit.living(key, &presence));
     }
     get_by_ordered_index(engine, key, |key| Ok(presence.living(key, engine.index.get(key)?)))
+}
+
+/// The overlay's answer to a get.
+enum Answer {
+    Whole(Option<Hit>),
+    InBlock,
+}
+
+fn answer_of_overlay(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Option<Answer> {
+    let found = match find_in_overlay(engine, hash, key)? {
+        Pending::Large(_) => return Some(Answer::InBlock),
+        Pending::Deleted => None,
+        Pending::Small(hit) => hit.living(key, presence),
+    };
+    match &found {
+        Some(hit) => engine.metrics.answered(AnsweredBy::Overlay, hit.bytes()),
+        None => engine.metrics.missed(),
+    }
+    Some(Answer::Whole(found))
+}
+
+/// What [`get`] gives, if no device need be asked for it. `None` says nothing about the key.
+///
+/// # Errors
+/// As [`get`].
+fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
+    check_key(key)?;
+    let hash = key_hash(key);
+    let presence = engine.presence();
+    match answer_of_overlay(engine, hash, key, &presence) {
+        Some(Answer::Whole(found)) => return Ok(Some(found)),
+        Some(Answer::InBlock) => return Ok(None),
+        None => {}
+    }
+    let Some(found) = engine.flash_index.lookup(hash) else {
+        return Ok(None);
+    };
+    Ok(match flash_in_ram(engine, key, found.address, None) {
+        InRam::Read(Some(hit)) => Some(hit.living(key, &presence)),
+        InRam::Read(None) | InRam::Absent(_) => None,
+    })
 }
 
 /// A key's newest value if overlay or flash index have it whole. `None` says nothing about the key.
@@ -190,27 +230,33 @@ fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<H
     read_flash(engine, key, found.address, expected_bytes, None)
 }
 
-/// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
-fn read_flash(
-    engine: &Engine,
-    key: &[u8],
-    address: Address,
-    expected_bytes: usize,
-    version: Option<Version>,
-) -> Result<Option<Hit>> {
-    let wanted = |record: &Record<'_>| record.key == key && version.is_none_or(|version| version.0 == record.version());
+/// What RAM says of a place in the log.
+enum InRam {
+    /// It has what is there: the record, if it is the one that is wanted.
+    Read(Option<Hit>),
+    /// Nothing; and what the cache calls the place.
+    Absent(Option<Place>),
+}
+
+/// Whether a record is the one that is wanted; any version will do if there is none.
+fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool {
+    record.key == key && version.is_none_or(|version| version.0 == record.version())
+}
+
+/// The record at an address, from overlay or cache.
+fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
     let segments = &engine.log.segments;
     let segment_bytes = segments.segment_bytes();
     // Applied, but perhaps not written yet.
     let pending = u32::try_from(address.bytes() / segment_bytes).ok().and_then(|number| {
         let offset = address.bytes() % segment_bytes;
-        let find = |record: &Record<'_>| wanted(record).then(|| hit(record));
+        let find = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
         engine.log.overlay.find_at(number, offset, find)
     });
     if let Some(found) = pending {
         let bytes = found.as_ref().map_or(0, Hit::bytes);
         engine.metrics.answered(AnsweredBy::Overlay, bytes);
-        return Ok(found);
+        return InRam::Read(found);
     }
     let place = segments
         .place(address.bytes())
@@ -220,15 +266,30 @@ fn read_flash(
         && version.is_none_or(|version| version.0 == cached.version)
     {
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
-        return Ok(Some(Hit {
+        return InRam::Read(Some(Hit {
             version: Version(cached.version),
             attributes: cached.attributes,
             value: cached.value,
         }));
     }
+    InRam::Absent(place)
+}
+
+/// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
+fn read_flash(
+    engine: &Engine,
+    key: &[u8],
+    address: Address,
+    expected_bytes: usize,
+    version: Option<Version>,
+) -> Result<Option<Hit>> {
+    let place = match flash_in_ram(engine, key, address, version) {
+        InRam::Read(found) => return Ok(found),
+        InRam::Absent(place) => place,
+    };
     let read = engine.paces.flash.read();
-    let outcome = read_record(segments, address, expected_bytes, |record| {
-        wanted(record).then(|| hit(record))
+    let outcome = read_record(&engine.log.segments, address, expected_bytes, |record| {
+        is_wanted(record, key, version).then(|| hit(record))
     });
     drop(read);
     let (found, device_reads) = outcome?;
@@ -308,24 +369,35 @@ pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit
     Ok(hit)
 }
 
+/// The value an entry points to, if no device need be asked for it.
+fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>> {
+    match &entry.home {
+        Home::Inline(value) => inline(engine, key, entry, value).map(Some),
+        Home::Flash { address } => Ok(Address::new(*address).and_then(|address| {
+            match flash_in_ram(engine, key, address, Some(entry.version)) {
+                InRam::Read(found) => found,
+                InRam::Absent(_) => None,
+            }
+        })),
+        Home::Block { block, offset, .. } => Ok(block_in_ram(engine, key, entry, *block, *offset)),
+    }
+}
+
+fn inline(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) -> Result<Hit> {
+    if crc32c::crc32c(value) != entry.checksum {
+        return Err(Error::corruption(
+            String::from_utf8_lossy(key).into_owned(),
+            "its inline value does not match its checksum",
+        ));
+    }
+    engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
+    Ok(Hit::of(entry, value.clone()))
+}
+
 /// The value an entry points to, and its extent if a block was read for it.
 fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<Extent>)> {
     match &entry.home {
-        Home::Inline(value) => {
-            if crc32c::crc32c(value) != entry.checksum {
-                return Err(Error::corruption(
-                    String::from_utf8_lossy(key).into_owned(),
-                    "its inline value does not match its checksum",
-                ));
-            }
-            engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
-            let hit = Hit {
-                version: entry.version,
-                attributes: entry.attributes.clone(),
-                value: value.clone(),
-            };
-            Ok((hit, None))
-        }
+        Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
         Home::Flash { address } => {
             #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
             let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
@@ -406,29 +478,36 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
     }
 }
 
+/// A value of the large space that is in RAM.
+fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, block: u64, offset: u64) -> Option<Hit> {
+    if let Some(cached) = engine
+        .cache
+        .get(Place::block(block, offset))
+        .filter(|cached| cached.key == key)
+    {
+        engine.metrics.answered(AnsweredBy::Cache, entry.length);
+        return Some(Hit::of(entry, cached.value));
+    }
+    let waiting = engine
+        .heat
+        .small
+        .find(block, offset)
+        .filter(|waiting| waiting.key == key)?;
+    engine.metrics.answered(AnsweredBy::Copy, entry.length);
+    Some(Hit::of(entry, waiting.value.clone()))
+}
+
 /// Reads a value of the large space, and says whether its block was read for it.
 fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Result<(Hit, bool)> {
-    let place = Place::block(extent.block, extent.offset);
-    let hit = |value: Bytes| Hit {
-        version: entry.version,
-        attributes: entry.attributes.clone(),
-        value,
-    };
-    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key == key) {
-        engine.metrics.answered(AnsweredBy::Cache, entry.length);
-        return Ok((hit(cached.value), false));
-    }
-    let waiting = engine.heat.small.find(extent.block, extent.offset);
-    if let Some(waiting) = waiting.filter(|waiting| waiting.key == key) {
-        engine.metrics.answered(AnsweredBy::Copy, entry.length);
-        return Ok((hit(waiting.value.clone()), false));
+    if let Some(hit) = block_in_ram(engine, key, entry, extent.block, extent.offset) {
+        return Ok((hit, false));
     }
     let large = &engine.large;
     let reader = large.open_for(key, extent.block, extent.offset, extent.extent_bytes, entry.length)?;
     let value = reader.read_all(key)?;
     count_large_hit(engine, &reader, entry.length);
-    let hit = hit(value);
-    keep(engine, Some(place), key, &hit);
+    let hit = Hit::of(entry, value);
+    keep(engine, Some(Place::block(extent.block, extent.offset)), key, &hit);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
 }
 
@@ -475,38 +554,5 @@ pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
         home: entry.home.kind(),
         expires_at: expiry::of(&entry.attributes).map(expiry::from_ms),
         attributes: decode_attributes(&entry.attributes)?,
-    })
-}
-
-/// Reads several objects in parallel.
-pub fn multi_get<K: AsRef<[u8]> + Sync>(engine: &Engine, keys: &[K]) -> Vec<Result<Option<Object>>> {
-    parallel(keys, |key| {
-        get(engine, key.as_ref()).and_then(|hit| hit.map(Hit::into_object).transpose())
-    })
-}
-
-/// Threads that read for one call at most. Reads wait for a device, so more than cores are of use.
-const PARALLEL_READS_MAX: usize = 16;
-
-/// Runs `work` on every item, on several threads, keeping the order.
-pub fn parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = items.len().min(PARALLEL_READS_MAX);
-    if threads <= 1 {
-        return items.iter().map(work).collect();
-    }
-    let part = items.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = items
-            .chunks(part)
-            .map(|chunk| scope.spawn(|| chunk.iter().map(&work).collect::<Vec<_>>()))
-            .collect();
-        let mut results = Vec::with_capacity(items.len());
-        for worker in workers {
-            match worker.join() {
-                Ok(part) => results.extend(part),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        results
     })
 }

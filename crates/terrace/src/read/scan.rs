@@ -1,8 +1,9 @@
 //! Scans: objects in key order as of one moment, values read when asked for.
 
-use super::{Hit, object_info, parallel, read_home, snapshot::Snapshot};
+use super::{object_info, read_home, snapshot::Snapshot, together};
 use crate::{
     ObjectInfo, Result,
+    engine::Engine,
     index::{Entry, IndexScan},
 };
 use bytes::Bytes;
@@ -138,8 +139,7 @@ impl Scan {
     /// The first error of the scan; a value's error is in its place.
     pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScanItem, Result<Bytes>)>> {
         let items: Vec<ScanItem> = self.by_ref().take(count).collect::<Result<_>>()?;
-        let values = parallel(&items, ScanItem::value);
-        Ok(items.into_iter().zip(values).collect())
+        Ok(together::values(items))
     }
 }
 
@@ -173,10 +173,19 @@ impl ScanItem {
     /// # Errors
     /// [`crate::Error::Corruption`], [`crate::Error::SnapshotTooOld`], the device's.
     pub fn value(&self) -> Result<Bytes> {
-        // The snapshot keeps the entry's home where it was, so there is nothing to look up again.
-        self.snapshot
-            .read(|_| read_home(self.snapshot.engine(), &self.key, &self.entry))
-            .map(Hit::into_object)?
-            .map(|object| object.value)
+        self.by_snapshot(read_home).map(|hit| hit.value)
+    }
+
+    /// Looks for the value with `read`. The snapshot keeps the entry's home where it was, so there is nothing to look up again.
+    pub(super) fn by_snapshot<T>(&self, read: impl FnOnce(&Engine, &[u8], &Entry) -> Result<T>) -> Result<T> {
+        self.snapshot.read(|_| read(self.engine(), &self.key, &self.entry))
+    }
+
+    pub(super) const fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.snapshot.engine()
     }
 }

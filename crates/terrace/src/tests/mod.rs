@@ -11,6 +11,7 @@ mod placement;
 mod range_delete;
 mod reopen;
 mod small_heat;
+mod together;
 
 pub use crate::test_common::bytes;
 use crate::{Clock, Options, Store};

@@ -1,0 +1,123 @@
+//! Reading many values for one call.
+
+use super::{bytes, open, small_options};
+use crate::{Batch, Durability, Error, Options, ScanRange, Store, flash::segments::Segments};
+use std::{collections::BTreeMap, fs::OpenOptions, os::unix::fs::FileExt, path::Path};
+
+fn uncached(dir: &Path) -> Store {
+    let options = Options {
+        cache_bytes: 0,
+        ..small_options(dir)
+    };
+    Store::open(options).unwrap()
+}
+
+/// Eighty values of 1 KiB, put as one commit.
+fn group() -> BTreeMap<String, Vec<u8>> {
+    (0..80).map(|n| (format!("group/{n:02}"), bytes(n, 1 << 10))).collect()
+}
+
+fn put_group(store: &Store) {
+    let mut batch = Batch::new();
+    for (key, value) in group() {
+        batch.put(key, value);
+    }
+    store.write(batch, Durability::Sync).unwrap();
+    store.flush().unwrap();
+}
+
+fn flash_reads(store: &Store) -> u64 {
+    store
+        .engine()
+        .metrics
+        .flash_reads
+        .load(std::sync::atomic::Ordering::Relaxed)
+}
+
+#[test]
+fn values_that_lie_together_are_read_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = uncached(dir.path());
+    put_group(&store);
+    let before = flash_reads(&store);
+    let found = store
+        .scan(ScanRange::prefix("group/"))
+        .unwrap()
+        .next_values(100)
+        .unwrap();
+    assert_eq!(flash_reads(&store) - before, 1, "85 KiB in one piece");
+    let found: BTreeMap<String, Vec<u8>> = found
+        .into_iter()
+        .map(|(item, value)| (String::from_utf8(item.key.to_vec()).unwrap(), value.unwrap().to_vec()))
+        .collect();
+    assert_eq!(found, group());
+}
+
+#[test]
+fn values_far_apart_are_read_one_by_one_and_every_home_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = uncached(dir.path());
+    let lengths = [0, 40, 1 << 10, 9 << 10, 40 << 10];
+    let keys: Vec<String> = (0..300).map(|n| format!("{:03}", n * 7 % 300)).collect();
+    for (n, key) in keys.iter().enumerate() {
+        let value = bytes(n as u64, lengths[n % lengths.len()]);
+        store.put(key, value).unwrap();
+    }
+    store.flush().unwrap();
+    let before = flash_reads(&store);
+    let few = store.scan(ScanRange::prefix("00")).unwrap().next_values(1000).unwrap();
+    assert_eq!(few.len(), 10);
+    assert_eq!(
+        flash_reads(&store) - before,
+        4,
+        "the ones of 1 and 9 KiB, 43 puts apart"
+    );
+    let found = store.scan(ScanRange::all()).unwrap().next_values(1000).unwrap();
+    assert_eq!(found.len(), keys.len());
+    let all = store.multi_get(&keys);
+    for (n, (key, object)) in keys.iter().zip(all).enumerate() {
+        let expected = bytes(n as u64, lengths[n % lengths.len()]);
+        assert_eq!(object.unwrap().unwrap().value, expected, "{key}");
+        let (_, value) = &found[key.parse::<usize>().unwrap()];
+        assert_eq!(value.as_ref().unwrap(), &expected, "{key}");
+    }
+    let absent = store.multi_get(&["000", "absent", "001"]);
+    let is_there: Vec<bool> = absent.into_iter().map(|object| object.unwrap().is_some()).collect();
+    assert_eq!(is_there, [true, false, true]);
+}
+
+#[test]
+fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = uncached(dir.path());
+    put_group(&store);
+    store.close().unwrap();
+    let store = open(dir.path());
+    // In the middle of the value of "group/40", wherever that is.
+    let wanted = bytes(40, 1 << 10);
+    let log = dir.path().join("flash");
+    let mut damaged = 0;
+    for number in Segments::numbers(&*store.engine().flash_disk).unwrap() {
+        let path = log.join(Segments::path(number));
+        let found = std::fs::read(&path).unwrap();
+        if let Some(at) = found.windows(wanted.len()).position(|bytes| bytes == wanted) {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&[!wanted[500]], at as u64 + 500).unwrap();
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 1);
+    let found = store
+        .scan(ScanRange::prefix("group/"))
+        .unwrap()
+        .next_values(100)
+        .unwrap();
+    for (item, value) in found {
+        let key = String::from_utf8(item.key.to_vec()).unwrap();
+        if key == "group/40" {
+            assert!(matches!(value, Err(Error::Corruption { .. })), "{value:?}");
+        } else {
+            assert_eq!(value.unwrap(), group()[&key], "{key}");
+        }
+    }
+}

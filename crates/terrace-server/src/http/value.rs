@@ -62,7 +62,7 @@ pub async fn get(
     let shared = app.s3.clone();
     let opened = app
         .engine
-        .call(move |store| open(store, &key, &headers, &shared))
+        .call(move |store| open(&shared.guarded(store), &key, &headers, &shared))
         .await?;
     let Opened {
         info,

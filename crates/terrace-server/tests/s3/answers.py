@@ -112,6 +112,9 @@ def signatures(bucket):
     answers((400, "InvalidArgument"), "GET", presign(60))
     for seconds in [604801, -7]:
         answers((400, "AuthorizationQueryParametersError"), "GET", presign(seconds), signed=False)
+    for write in [lambda url: url, lambda url: url.replace("X-Amz-", "X%2DAmz-")]:
+        stolen = S3.generate_presigned_url("put_object", {"Bucket": bucket, "Key": "k"}, 60)[len(ENDPOINT):]
+        answers((403, "AccessDenied"), "PUT", write(stolen), signed=False, then={"x-amz-copy-source": f"/{bucket}/k"})
     late = presign(1)
     time.sleep(2.5)
     answers((403, "AccessDenied"), "GET", late, signed=False)

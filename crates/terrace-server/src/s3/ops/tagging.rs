@@ -96,7 +96,8 @@ fn malformed_header() -> S3Error {
     )
 }
 
-fn unescape(text: &str) -> Option<String> {
+/// Text without percent-encoding; `None` if it is none.
+pub fn unescape(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

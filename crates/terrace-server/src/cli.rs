@@ -123,7 +123,7 @@ pub struct ServeArgs {
     /// Connections of one sender at a time, on each of the two addresses; more get 503 [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub sender_connections: Option<u32>,
-    /// While reads of the large tier take longer than this, S3 begins no more of them but answers 503 [default: never]
+    /// While reads of the large tier take longer than this, no more of them are begun: 503 [default: never]
     #[arg(long, value_name = "SPAN")]
     pub large_wait: Option<TimeSpan>,
     /// How images are imported.

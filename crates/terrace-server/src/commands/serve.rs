@@ -183,7 +183,8 @@ impl Listeners {
 
 /// What is chosen of the S3 service.
 fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::Choices> {
-    let shared = Shared::default();
+    let large_wait = args.large_wait.or(settings.large_wait);
+    let shared = Shared::new(large_wait.map(|TimeSpan(wait)| wait));
     let path = args.access_log.as_deref().or(settings.access_log.as_deref());
     let access_log = path.filter(|_| has_s3).map(|path| {
         AccessLog::open(path, shared.figures.clone())
@@ -194,7 +195,6 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::C
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
-        large_wait: args.large_wait.or(settings.large_wait).map(|TimeSpan(wait)| wait),
     })
 }
 

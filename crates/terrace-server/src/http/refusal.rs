@@ -52,6 +52,7 @@ impl From<Error> for Refusal {
         match error {
             Error::Invalid(message) => Self::bad_request(message),
             Error::Unavailable(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "the store is closed"),
+            Error::Busy { .. } => Self::busy(),
             Error::Corruption { .. } => {
                 tracing::error!(%error, "damaged object");
                 Self::internal("this object is damaged; run `terrace verify` for the extent of it")

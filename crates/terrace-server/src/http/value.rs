@@ -175,7 +175,11 @@ impl Read for Source {
 fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared) -> Result<Option<Opened>, Refusal> {
     let (info, mut source) = match offline::open(store, key, shared)? {
         Some(values) => (values.info(), Source::Values(Box::new(values))),
-        None => match store.reader(key)?.filter(|reader| !offline::has_values(reader.info())) {
+        None => match shared
+            .guarded(store)
+            .reader(key)?
+            .filter(|reader| !offline::has_values(reader.info()))
+        {
             Some(reader) => (reader.info().clone(), Source::Record(reader)),
             None => return Ok(None),
         },

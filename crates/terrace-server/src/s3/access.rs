@@ -5,7 +5,7 @@
 
 use super::{Gateway, access_key::Level, exchange::note, form, limit::Sender, versions};
 use s3s::{
-    S3Request, S3Result,
+    S3Error, S3ErrorCode, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
     auth::{Credentials, S3Auth, SecretKey},
     dto::PostObjectInput,
@@ -78,7 +78,7 @@ fn need_of(operation: &str) -> Need {
     Need { level, public }
 }
 
-fn denied() -> s3s::S3Error {
+fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
@@ -96,16 +96,31 @@ impl Gateway {
         self.check("GetObject", credentials, bucket)
     }
 
-    /// Whether the list of the current object says that everybody may read it.
-    pub(super) async fn is_public(self: &Arc<Self>, bucket: String, key: String) -> bool {
-        let Ok(bucket) = self.buckets.get(&bucket) else {
-            return false;
-        };
-        if !bucket.record().obeys_lists() {
-            return false;
+    /// Whether everybody may read an object of a bucket that is not open to everybody.
+    ///
+    /// # Errors
+    /// `AccessDenied`; `NoSuchKey` if there is none, and everybody may know that.
+    async fn check_object(self: &Arc<Self>, bucket: &str, key: &str) -> S3Result {
+        let bucket = self.buckets.get(bucket)?;
+        let record = bucket.record();
+        if !record.obeys_lists() && !record.is_listed_by_all() {
+            return Err(denied());
         }
+        let key = key.to_owned();
         let look = self.run(move |_, store| versions::describe(store, &bucket, &key, None));
-        look.await.is_ok_and(|facts| facts.is_public())
+        match look.await {
+            Ok(facts) if facts.is_public() && record.obeys_lists() => Ok(()),
+            Err(error) if *error.code() == S3ErrorCode::NoSuchKey && record.is_listed_by_all() => Err(error),
+            _ => Err(denied()),
+        }
+    }
+
+    /// What whoever asks is told of an object that could not be read: that there is none only if he may list the bucket, as
+    /// he could find it out by listing. S3 does it so ("Permissions" of GetObject in its API reference).
+    pub(super) fn told(&self, credentials: Option<&Credentials>, bucket: &str, error: S3Error) -> S3Error {
+        let is_secret =
+            *error.code() == S3ErrorCode::NoSuchKey && self.check("ListObjects", credentials, bucket).is_err();
+        if is_secret { denied() } else { error }
     }
 
     fn check(&self, operation: &str, credentials: Option<&Credentials>, bucket: &str) -> S3Result {
@@ -138,21 +153,21 @@ impl S3Access for Access {
             // Only buckets the key may use are listed.
             S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
         };
+        if operation != "CreateBucket" {
+            self.0.buckets.get(bucket)?;
+        }
         match (self.0.check(operation, context.credentials(), bucket), key) {
-            (Err(denied), Some(key)) if need_of(operation).public == Public::Read => {
-                let object = (bucket.to_string(), key.to_string());
-                if self.0.is_public(object.0, object.1).await {
-                    Ok(())
-                } else {
-                    Err(denied)
-                }
-            }
+            (Err(_), Some(key)) if need_of(operation).public == Public::Read => self.0.check_object(bucket, key).await,
             (outcome, _) => outcome,
         }
     }
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
-        form::refuse(&request.input)
+        form::refuse(&request.input)?;
+        if let Some(extras) = request.extensions.get::<form::Extras>() {
+            extras.put_into(&mut request.input);
+        }
+        Ok(())
     }
 }
 

@@ -77,16 +77,18 @@ pub fn add(headers: &mut HeaderMap, rule: &CorsRule, question: &Question<'_>) {
 pub fn question<'a>(headers: &'a HeaderMap, method: &'a Method) -> Option<Question<'a>> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let origin = text(header::ORIGIN)?;
+    let asked = text(header::ACCESS_CONTROL_REQUEST_METHOD);
     if method == Method::OPTIONS {
         return Some(Question {
             origin,
-            method: text(header::ACCESS_CONTROL_REQUEST_METHOD)?,
+            method: asked?,
             headers: text(header::ACCESS_CONTROL_REQUEST_HEADERS).unwrap_or(""),
         });
     }
     Some(Question {
         origin,
-        method: method.as_str(),
+        // Browsers name a method only beforehand; who names one otherwise gets the rule for it, as from S3.
+        method: asked.unwrap_or(method.as_str()),
         headers: "",
     })
 }

@@ -5,8 +5,10 @@
 //! service does not have is refused as in headers; there it would have been before.
 
 mod fields;
+mod policy;
 
 pub use fields::Form;
+pub use policy::{Extras, check};
 
 use hyper::{HeaderMap, Method, header};
 use s3s::{S3Result, dto::PostObjectInput, s3_error};

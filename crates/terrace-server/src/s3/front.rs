@@ -4,16 +4,16 @@
 use super::{
     Gateway,
     access::{Access, Auth, Domains},
-    cors, errors,
+    body::{Attentive, Broken, Promise},
+    cors,
     exchange::{Counted, Exchange, NOTED},
     form::{self, Form, Forms, is_form},
     limit::Sender,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
+    signature::has_signature,
 };
 use crate::http::ranges::Ranges;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
@@ -29,19 +29,15 @@ use s3s::{
 use std::{
     cell::RefCell,
     convert::Infallible,
-    io,
     net::IpAddr,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-/// Longest silence in the middle of a request's body.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The S3 service as hyper calls it.
 #[derive(Clone)]
 pub struct Front {
@@ -110,18 +106,22 @@ impl Inner {
         let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
         let (mut parts, body) = request.into_parts();
         take_odd_range(&mut parts);
+        take_empty_authorization(&mut parts);
         let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
         let mut exchange = Exchange::begin(&self.gateway, &parts, number.clone(), peer);
         let was_read = Arc::new(AtomicBool::new(false));
-        let outcome = match refuse(&parts).and_then(|()| self.admit(&parts, peer)) {
+        let admitted = refuse(&parts).and_then(|()| self.admit(&parts, peer));
+        let outcome = match admitted.and_then(|()| Promise::of(&parts)) {
             Err(refusal) => Err(refusal),
-            Ok(()) if method == Method::OPTIONS => self.preflight(&parts),
-            Ok(()) => {
-                let body = Attentive::new(body, Arc::clone(&was_read), exchange.received());
+            Ok(_) if method == Method::OPTIONS => self.preflight(&parts),
+            Ok(promise) => {
+                let broken = Broken::default();
+                let promise = promise.map(|promise| (promise, broken.clone()));
+                let body = Attentive::new(body, promise, Arc::clone(&was_read), exchange.received());
                 let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
                 let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
                 exchange.note(noted);
-                answer
+                broken.take().map_or(answer, Err)
             }
         };
         let mut response = outcome.unwrap_or_else(into_response);
@@ -155,6 +155,9 @@ impl Inner {
         let (body, _permit) = if is_form(&parts.method, &parts.headers) {
             let permit = self.forms.admit()?;
             let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
+            let bucket = self.bucket_name(parts.uri.path(), &parts.headers);
+            form::check(&form, &bucket.unwrap_or_default())?;
+            parts.extensions.insert(form::Extras::of(&form)?);
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             let (kind, body) = form.written();
             parts.headers.insert(header::CONTENT_TYPE, kind);
@@ -245,10 +248,11 @@ fn take_odd_range(parts: &mut Parts) {
     }
 }
 
-/// Whether somebody says who he is.
-fn has_signature(parts: &Parts) -> bool {
-    let query = parts.uri.query();
-    parts.headers.contains_key(header::AUTHORIZATION) || query.is_some_and(|query| query.contains("X-Amz-Signature="))
+/// A header without a value says nothing; `s3s` would refuse it.
+fn take_empty_authorization(parts: &mut Parts) {
+    if parts.headers.contains_key(header::AUTHORIZATION) && !has_signature(parts) {
+        parts.headers.remove(header::AUTHORIZATION);
+    }
 }
 
 fn into_response(error: S3Error) -> Response<Body> {
@@ -259,67 +263,11 @@ fn into_response(error: S3Error) -> Response<Body> {
     })
 }
 
-/// A body that fails when nothing comes for too long.
-struct Attentive {
-    body: Incoming,
-    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
-    was_read: Arc<AtomicBool>,
-    /// Bytes that came.
-    received: Arc<AtomicU64>,
-    /// Runs only while the client is waited for: it must not pay for the time the store takes.
-    waiting: bool,
-    deadline: Pin<Box<tokio::time::Sleep>>,
-}
-
-impl Attentive {
-    fn new(body: Incoming, was_read: Arc<AtomicBool>, received: Arc<AtomicU64>) -> Self {
-        Self {
-            body,
-            was_read,
-            received,
-            waiting: false,
-            deadline: Box::pin(tokio::time::sleep(SILENCE_MAX)),
-        }
-    }
-}
-
-impl http_body::Body for Attentive {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        if !self.body.is_end_stream() {
-            self.was_read.store(true, Ordering::Relaxed);
-        }
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            self.waiting = false;
-            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-                self.received.fetch_add(data.len() as u64, Ordering::Relaxed);
-            }
-            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
-        }
-        if !self.waiting {
-            self.waiting = true;
-            self.deadline.as_mut().reset(tokio::time::Instant::now() + SILENCE_MAX);
-        }
-        match self.deadline.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, errors::STALLED)))),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use bytes::Bytes;
 
     #[test]
     fn errors_say_what_they_are_about() {

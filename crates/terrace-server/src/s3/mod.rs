@@ -13,6 +13,7 @@
 mod access;
 pub mod access_key;
 pub mod access_log;
+mod body;
 mod bucket;
 mod byteranges;
 mod collector;
@@ -36,6 +37,7 @@ mod receive;
 mod record;
 mod refuse;
 mod service;
+mod signature;
 mod versions;
 
 use crate::http::{Listener, engine::Engine};
@@ -75,8 +77,7 @@ pub struct Gateway {
     figures: Figures,
     access_log: Option<AccessLog>,
     limiter: Option<Limiter>,
-    /// How long reads of the large tier may take before no more are begun.
-    large_wait: Option<Duration>,
+    shared: Shared,
 }
 
 /// What the page and the service share. Clones are the same.
@@ -86,6 +87,24 @@ pub struct Shared {
     pub figures: Figures,
     /// Whoever reads values of their own has them kept here meanwhile.
     collector: Arc<Collector>,
+    /// How long reads of the large tier may take before no more are begun.
+    large_wait: Option<Duration>,
+}
+
+impl Shared {
+    /// Nothing counted and nothing kept yet.
+    pub fn new(large_wait: Option<Duration>) -> Self {
+        Self {
+            large_wait,
+            ..Self::default()
+        }
+    }
+
+    /// The store for requests that are refused rather than made to wait while the large tier is busy.
+    pub fn guarded(&self, store: &Store) -> Store {
+        self.large_wait
+            .map_or_else(|| store.clone(), |wait_max| store.impatient(wait_max))
+    }
 }
 
 /// What can be chosen of the service.
@@ -99,8 +118,6 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
-    /// How long reads of the large tier may take before no more are begun.
-    pub large_wait: Option<Duration>,
 }
 
 impl Gateway {
@@ -109,19 +126,19 @@ impl Gateway {
     /// # Errors
     /// The store's.
     pub fn open(store: &Store, durability: Durability, choices: Choices) -> terrace::Result<Arc<Self>> {
-        let Shared { figures, collector } = choices.shared;
-        collector.recover(store)?;
+        let shared = choices.shared;
+        shared.collector.recover(store)?;
         Ok(Arc::new(Self {
             engine: Engine::new(store.clone()),
             buckets: Buckets::load(store)?,
             access_keys: choices.access_keys,
-            collector,
+            collector: Arc::clone(&shared.collector),
             lifecycle_changed: Notify::new(),
             durability,
-            figures,
+            figures: shared.figures.clone(),
             access_log: choices.access_log,
             limiter: choices.rate.map(Limiter::new),
-            large_wait: choices.large_wait,
+            shared,
         }))
     }
 
@@ -134,12 +151,6 @@ impl Gateway {
         limiter.admit(sender, now).inspect_err(|_| {
             self.figures.limited.inc();
         })
-    }
-
-    /// The store for requests that are refused rather than made to wait while the large tier is busy.
-    fn guarded(&self, store: &Store) -> Store {
-        self.large_wait
-            .map_or_else(|| store.clone(), |wait_max| store.impatient(wait_max))
     }
 
     /// Runs `work` where it may block.

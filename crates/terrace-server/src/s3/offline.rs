@@ -6,7 +6,11 @@ use super::{
     record::{self, Facts},
 };
 use bytes::{Buf as _, Bytes};
-use std::io::{self, Read};
+use s3s::S3ErrorCode;
+use std::{
+    io::{self, Read},
+    time::Duration,
+};
 use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store, Version};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
@@ -27,6 +31,9 @@ pub fn length(info: &ObjectInfo) -> u64 {
 /// The bytes of an object that has values of its own.
 pub struct Values {
     store: Store,
+    /// For the first piece, which may be refused; an answer that has begun goes on.
+    guarded: Option<Store>,
+    wait_max: Duration,
     opened: Opened,
     piece: Bytes,
 }
@@ -44,7 +51,8 @@ impl Values {
     pub fn seek_to(&mut self, offset: u64) -> terrace::Result<()> {
         self.piece = Bytes::new();
         let end = self.opened.facts.length;
-        self.opened.seek(offset.min(end)..end).map_err(|error| damaged(&error))
+        let sought = self.opened.seek(offset.min(end)..end);
+        sought.map_err(|error| of_s3(&error, self.wait_max))
     }
 }
 
@@ -57,15 +65,21 @@ pub fn open(store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Optio
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
-    let opened = read::open(store, &shared.collector, key).map_err(|error| damaged(&error))?;
+    let (guarded, wait_max) = (shared.guarded(store), shared.large_wait.unwrap_or_default());
+    let opened = read::open(&guarded, &shared.collector, key).map_err(|error| of_s3(&error, wait_max))?;
     Ok(opened.map(|opened| Values {
         store: store.clone(),
+        guarded: Some(guarded),
+        wait_max,
         opened,
         piece: Bytes::new(),
     }))
 }
 
-fn damaged(error: &s3s::S3Error) -> Error {
+fn of_s3(error: &s3s::S3Error, wait_max: Duration) -> Error {
+    if *error.code() == S3ErrorCode::SlowDown {
+        return Error::Busy { wait_max };
+    }
     Error::corruption(
         "an object of several values",
         error.message().unwrap_or("it cannot be read"),
@@ -75,8 +89,9 @@ fn damaged(error: &s3s::S3Error) -> Error {
 impl Read for Values {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            let piece = self.opened.next_piece(&self.store);
-            self.piece = piece.map_err(|error| io::Error::other(damaged(&error)))?;
+            let guarded = self.guarded.take();
+            let piece = self.opened.next_piece(guarded.as_ref().unwrap_or(&self.store));
+            self.piece = piece.map_err(|error| io::Error::other(of_s3(&error, self.wait_max)))?;
         }
         let count = out.len().min(self.piece.len());
         self.piece.copy_to_slice(&mut out[..count]);

@@ -55,8 +55,10 @@ const KEPT: [&str; 7] = [
     "content-encoding",
     "content-language",
     "expires",
-    "x-amz-website-redirect-location",
+    REDIRECT,
 ];
+/// Where a web site redirects who asks for the object.
+const REDIRECT: &str = "x-amz-website-redirect-location";
 
 /// What a client says of an object it puts.
 #[derive(Debug, Default)]
@@ -197,20 +199,25 @@ pub fn delete_marker(order: Id, is_null: bool, modified_ms: u64) -> Attributes {
 
 /// The same attributes with other tags.
 pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attributes {
-    let others = attributes.iter().filter(|(name, _)| *name != TAGGING);
-    let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
-    if let Some(tagging) = tagging.filter(|tagging| !tagging.is_empty()) {
-        changed.set(TAGGING, tagging);
-    }
-    changed
+    with(attributes, TAGGING, tagging.filter(|tagging| !tagging.is_empty()))
 }
 
 /// The same attributes with another access control list.
 pub fn with_public(attributes: &Attributes, is_public: bool) -> Attributes {
-    let others = attributes.iter().filter(|(name, _)| *name != ACL);
+    with(attributes, ACL, is_public.then_some(PUBLIC))
+}
+
+/// The same attributes, redirecting where other attributes say.
+pub fn with_redirect(attributes: &Attributes, other: &Attributes) -> Attributes {
+    with(attributes, REDIRECT, other.get_str(REDIRECT))
+}
+
+/// The same attributes with another value of one of them, or without it.
+fn with(attributes: &Attributes, name: &str, value: Option<&str>) -> Attributes {
+    let others = attributes.iter().filter(|(known, _)| *known != name);
     let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
-    if is_public {
-        changed.set(ACL, PUBLIC);
+    if let Some(value) = value {
+        changed.set(name, value);
     }
     changed
 }

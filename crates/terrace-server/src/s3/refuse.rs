@@ -1,20 +1,21 @@
 //! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let pass.
 //!
-//! Of the latter there are three. A header `x-amz-…` that is not signed: whoever has a presigned URL could otherwise add
+//! Of the latter there are four. A header `x-amz-…` that is not signed: whoever has a presigned URL could otherwise add
 //! `x-amz-copy-source` to it and read any object its signer can read. Signatures of version 2, which cover neither body nor
-//! time. And subresources that `s3s` does not know.
+//! time; for both see [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of which, which
+//! it would take for objects.
 
 use super::{
     OWNER,
+    digest::Algorithm,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX, is_form},
+    signature,
 };
-use hyper::{Method, header, http::request::Parts};
+use hyper::{HeaderMap, Method, Version, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
-/// Headers that need not be signed: the first two are covered by the signature in another way.
-const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
 /// What headers begin with that ask for something the service does not have.
 const NOT_SUPPORTED: [&str; 7] = [
     "x-amz-server-side-encryption",
@@ -72,22 +73,24 @@ const LIST_FIELDS: [&str; 9] = [
     "upload-id-marker",
     "version-id-marker",
 ];
+/// Query names that need a value.
+const FILLED_FIELDS: [&str; 9] = [
+    "max-buckets",
+    "max-keys",
+    "max-parts",
+    "max-uploads",
+    "part-number-marker",
+    "partNumber",
+    "uploadId",
+    "versionId",
+    "list-type",
+];
 
 /// Refuses what the service does not have.
 pub fn refuse(parts: &Parts) -> S3Result {
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let query = parts.uri.query().unwrap_or("");
-    let has_field = |field: &str| {
-        let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or(""));
-        names.into_iter().any(|name| name == field)
-    };
-    let version_2 = text("authorization").is_some_and(|value| value.starts_with("AWS "));
-    if version_2 || has_field("Signature") || has_field("AWSAccessKeyId") {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
-        ));
-    }
+    refuse_path(parts.uri.path())?;
     if let Some(name) = parts
         .headers
         .keys()
@@ -99,14 +102,16 @@ pub fn refuse(parts: &Parts) -> S3Result {
             "A header you provided implies functionality that is not implemented: {name}"
         ));
     }
+    refuse_fields(query)?;
     refuse_subresources(&parts.method, parts.uri.path(), query)?;
+    refuse_odd_puts(parts, query)?;
     if is_form(&parts.method, &parts.headers) {
         refuse_long_form(text("content-length"))?;
     } else {
         refuse_long_xml(&parts.method, query, text("content-length"))?;
     }
     refuse_values(text)?;
-    check_signed(parts, query)
+    signature::check(parts)
 }
 
 /// Refuses forms that are longer than any that is taken.
@@ -121,12 +126,20 @@ fn refuse_long_form(length: Option<&str>) -> S3Result {
     Ok(())
 }
 
-/// Refuses XML that is longer than any, before it is read. What is behind a subresource, or posted, is XML, but for parts.
+/// Whether a body is XML, if it is no form: what is behind a subresource, or posted.
+pub fn is_xml(method: &Method, query: &str) -> bool {
+    *method == Method::POST || names(query).any(|name| SUBRESOURCES.contains(&name))
+}
+
+/// The names in a query.
+pub fn names(query: &str) -> impl Iterator<Item = &str> {
+    query.split('&').map(|pair| pair.split('=').next().unwrap_or(""))
+}
+
+/// Refuses XML that is longer than any, before it is read.
 fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Result {
-    let names = query.split('&').map(|pair| pair.split('=').next().unwrap_or(""));
-    let is_xml = *method == Method::POST || names.into_iter().any(|name| SUBRESOURCES.contains(&name));
     let is_long = length.is_some_and(|text| text.parse::<usize>().is_ok_and(|bytes| bytes > XML_BYTES_MAX));
-    if is_xml && is_long {
+    if is_xml(method, query) && is_long {
         return Err(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
     }
     Ok(())
@@ -135,11 +148,7 @@ fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Resu
 /// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an object to be put. A
 /// GET of an object may have any, since people add such names to get around caches.
 fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
-    let is_object = path
-        .trim_start_matches('/')
-        .split_once('/')
-        .is_some_and(|(_, key)| !key.is_empty());
-    if is_object && matches!(*method, Method::GET | Method::HEAD) {
+    if is_object(path) && matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
     }
     let empty = query.split('&').filter_map(|pair| match pair.split_once('=') {
@@ -156,8 +165,92 @@ fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
     }
 }
 
+/// Whether a path names an object, as far as it can be told without the host.
+fn is_object(path: &str) -> bool {
+    let parts = path.trim_start_matches('/').split_once('/');
+    parts.is_some_and(|(_, key)| !key.is_empty())
+}
+
+/// Refuses paths with a `%` that begins no byte.
+fn refuse_path(path: &str) -> S3Result {
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        let mut is_digit = || rest.next().is_some_and(|digit| digit.is_ascii_hexdigit());
+        if byte == b'%' && !(is_digit() && is_digit()) {
+            return Err(s3_error!(InvalidURI, "The URI cannot be decoded."));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses fields that are empty and cannot be.
+fn refuse_fields(query: &str) -> S3Result {
+    let is_empty = |pair: &&str| pair.strip_suffix('=').is_some_and(|name| FILLED_FIELDS.contains(&name));
+    match query.split('&').find(is_empty) {
+        None => Ok(()),
+        Some(pair) => Err(s3_error!(
+            InvalidArgument,
+            "{} has no value.",
+            pair.trim_end_matches('=')
+        )),
+    }
+}
+
+/// Refuses objects to be put that do not say how long they are, and parts that do not say of which upload, or which.
+fn refuse_odd_puts(parts: &Parts, query: &str) -> S3Result {
+    if parts.method != Method::PUT || !is_object(parts.uri.path()) {
+        return Ok(());
+    }
+    let has = |name: &str| names(query).any(|other| other == name);
+    if has("uploadId") != has("partNumber") {
+        return Err(s3_error!(InvalidArgument, "A part needs both uploadId and partNumber."));
+    }
+    let headers = &parts.headers;
+    let has_body = !headers.contains_key("x-amz-copy-source") && !names(query).any(|name| SUBRESOURCES.contains(&name));
+    if has_body {
+        refuse_algorithm(headers)?;
+    }
+    // Before HTTP/2 nothing else says that there is a body.
+    let is_silent = parts.version < Version::HTTP_2
+        && !headers.contains_key(header::CONTENT_LENGTH)
+        && !headers.contains_key(header::TRANSFER_ENCODING);
+    if has_body && is_silent {
+        return Err(s3_error!(
+            MissingContentLength,
+            "You must provide the Content-Length HTTP header."
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses bodies that are said to have a checksum and come without one.
+fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
+    let Some(name) = headers.get("x-amz-sdk-checksum-algorithm") else {
+        return Ok(());
+    };
+    if name.to_str().ok().and_then(Algorithm::parse).is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Value for x-amz-sdk-checksum-algorithm header is invalid."
+        ));
+    }
+    let has_checksum = Algorithm::ALL
+        .into_iter()
+        .any(|algorithm| headers.contains_key(algorithm.header()));
+    if has_checksum || headers.contains_key("x-amz-trailer") {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidRequest,
+        "x-amz-sdk-checksum-algorithm was given, but neither a checksum nor an x-amz-trailer header."
+    ))
+}
+
 /// Refuses values of headers that the service does not have.
 fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
+    if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
+        return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
+    }
     if text("x-amz-security-token").is_some() {
         return Err(s3_error!(
             InvalidToken,
@@ -181,45 +274,13 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
     Ok(())
 }
 
-/// Refuses signed requests with headers that matter and are not signed.
-fn check_signed(parts: &Parts, query: &str) -> S3Result {
-    let authorization = parts
-        .headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let of_header = authorization.and_then(|value| {
-        let (_, rest) = value.split_once("SignedHeaders=")?;
-        Some(rest.split([',', ' ']).next().unwrap_or(""))
-    });
-    let of_query = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("X-Amz-SignedHeaders="));
-    let Some(signed) = of_header.or(of_query) else {
-        // Anonymous, or malformed; both are for others to judge.
-        return Ok(());
-    };
-    let signed = signed.to_ascii_lowercase().replace("%3b", ";");
-    let is_signed = |name: &str| signed.split(';').any(|other| other == name);
-    let unsigned = parts
-        .headers
-        .keys()
-        .map(header::HeaderName::as_str)
-        .find(|name| name.starts_with("x-amz-") && !UNSIGNED.contains(name) && !is_signed(name));
-    let unsigned = unsigned.or_else(|| (!is_signed("host")).then_some("host"));
-    match unsigned {
-        None => Ok(()),
-        Some(name) => Err(s3_error!(
-            AccessDenied,
-            "There were headers present in the request which were not signed: {name}"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use hyper::Request;
+
+    const LENGTH: (&str, &str) = ("content-length", "0");
 
     fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> Option<String> {
         let mut request = Request::builder().method(method).uri(uri);
@@ -238,7 +299,7 @@ mod tests {
             (("x-amz-grant-read", "id=x"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
             (("x-amz-expected-bucket-owner", "1234"), "AccessDenied"),
-            (("authorization", "AWS key:signature"), "InvalidRequest"),
+            (("content-md5", ""), "InvalidDigest"),
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
         }
@@ -248,16 +309,16 @@ mod tests {
             refused("POST", "/b", &[form, ("content-length", "90000000")]).as_deref(),
             Some("EntityTooLarge")
         );
-        assert_eq!(
-            refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]).as_deref(),
-            Some("InvalidRequest")
-        );
         for headers in [
             ("x-amz-acl", "private"),
             ("x-amz-storage-class", "STANDARD"),
             ("x-amz-meta-a", "b"),
         ] {
-            assert_eq!(refused("PUT", "/b/k?prefix=Signature", &[headers]), None, "{headers:?}");
+            assert_eq!(
+                refused("PUT", "/b/k?prefix=Signature", &[headers, LENGTH]),
+                None,
+                "{headers:?}"
+            );
         }
     }
 
@@ -282,29 +343,37 @@ mod tests {
             ("GET", "/b/k?12345"),
             ("PUT", "/b/k?x-id=PutObject"),
         ] {
-            assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
+            assert_eq!(refused(method, uri, &[LENGTH]), None, "{method} {uri}");
         }
     }
 
     #[test]
-    fn headers_that_matter_are_signed() {
-        let signed = (
-            "authorization",
-            "AWS4-HMAC-SHA256 Credential=x, SignedHeaders=host;x-amz-meta-a, Signature=y",
-        );
-        let presigned = "/b/k?X-Amz-SignedHeaders=host%3Bx-amz-meta-a&X-Amz-Signature=y";
-        let refused = |uri, headers: &[(&str, &str)]| refused("PUT", uri, headers).is_some();
-        assert!(!refused(
-            "/b/k",
-            &[signed, ("x-amz-meta-a", "1"), ("x-amz-date", "1"), ("range", "x")]
-        ));
-        assert!(refused("/b/k", &[signed, ("x-amz-copy-source", "/b/secret")]));
-        assert!(!refused(presigned, &[("x-amz-meta-a", "1")]));
-        assert!(refused(presigned, &[("x-amz-copy-source", "/b/secret")]));
-        assert!(
-            refused("/b/k?X-Amz-SignedHeaders=date", &[]),
-            "the host is always signed"
-        );
-        assert!(!refused("/b/k", &[("x-amz-meta-a", "1")]), "anonymous");
+    fn what_cannot_be_meant() {
+        for (method, uri, code) in [
+            ("GET", "/b/%zz", "InvalidURI"),
+            ("GET", "/b/a%2", "InvalidURI"),
+            ("GET", "/b?max-keys=", "InvalidArgument"),
+            ("GET", "/b/k?versionId=", "InvalidArgument"),
+            ("PUT", "/b/k?partNumber=1", "InvalidArgument"),
+            ("PUT", "/b/k?uploadId=1", "InvalidArgument"),
+            ("PUT", "/b/k", "MissingContentLength"),
+            ("PUT", "/b/k?partNumber=1&uploadId=2", "MissingContentLength"),
+        ] {
+            assert_eq!(refused(method, uri, &[]).as_deref(), Some(code), "{method} {uri}");
+        }
+        for (algorithm, checksum, code) in [
+            ("MD4", ("x-amz-checksum-crc32", "AAAAAA=="), Some("InvalidRequest")),
+            ("CRC32", ("x-other", ""), Some("InvalidRequest")),
+            ("CRC32", ("x-amz-checksum-crc32", "AAAAAA=="), None),
+            ("crc32c", ("x-amz-trailer", "x-amz-checksum-crc32c"), None),
+        ] {
+            let headers = [LENGTH, ("x-amz-sdk-checksum-algorithm", algorithm), checksum];
+            assert_eq!(refused("PUT", "/b/k", &headers).as_deref(), code, "{algorithm}");
+        }
+        assert_eq!(refused("PUT", "/b/k", &[("transfer-encoding", "chunked")]), None);
+        assert_eq!(refused("PUT", "/b/k", &[("x-amz-copy-source", "/b/o")]), None);
+        for (method, uri) in [("PUT", "/b"), ("PUT", "/b/k?acl"), ("GET", "/b/%C3%BC%2F?prefix=")] {
+            assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
+        }
     }
 }

@@ -114,7 +114,7 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub sender_connections: Option<u32>,
-    /// How long reads of the large tier may take before S3 begins no more; its own flag is `serve --large-wait`.
+    /// How long reads of the large tier may take before no more are begun; its own flag is `serve --large-wait`.
     #[arg(skip)]
     pub large_wait: Option<TimeSpan>,
 }

@@ -431,8 +431,8 @@ def test_tags(s3, bucket):
     get = lambda: s3.get_object_tagging(Bucket=bucket, Key="t")["TagSet"]
     assert get() == [{"Key": "a", "Value": "1"}, {"Key": "b", "Value": "c d"}]
     assert s3.get_object(Bucket=bucket, Key="t")["TagCount"] == 2
-    s3.put_object_tagging(Bucket=bucket, Key="t", Tagging={"TagSet": [{"Key": "ü", "Value": "=&"}]})
-    assert get() == [{"Key": "ü", "Value": "=&"}]
+    s3.put_object_tagging(Bucket=bucket, Key="t", Tagging={"TagSet": [{"Key": "ü", "Value": "=@ +"}]})
+    assert get() == [{"Key": "ü", "Value": "=@ +"}]
     s3.delete_object_tagging(Bucket=bucket, Key="t")
     assert get() == [] and body(s3.get_object(Bucket=bucket, Key="t")) == data(300000)
     many = {"TagSet": [{"Key": str(number), "Value": ""} for number in range(11)]}
@@ -461,7 +461,7 @@ def test_anonymous_and_policies(s3, bucket):
     s3.put_object(Bucket=bucket, Key="page.html", Body=b"<p>", ContentType="text/html")
     url = f"{ENDPOINT}/{bucket}/page.html"
     assert fetch(url)[0] == 403 and fetch(f"{ENDPOINT}/")[0] == 403
-    assert fetch(f"{ENDPOINT}/not-there-at-all/x")[0] == 403
+    assert fetch(f"{ENDPOINT}/not-there-at-all/x")[0] == 404
     fails(404, "NoSuchBucketPolicy", s3.get_bucket_policy, Bucket=bucket)
     policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": ["s3:GetObject"],
               "Resource": [f"arn:aws:s3:::{bucket}/*"]}]}
@@ -768,7 +768,7 @@ def test_forms(s3, bucket):
         status, headers, answer = post(url, fields, file)
         assert status == 201 and b"<Key>up/a</Key>" in answer, (status, answer)
         assert body(s3.get_object(Bucket=bucket, Key="up/a")) == file
-    assert post(url, dict(fields, key="else/a"), b"x")[0] in (400, 403)
+    assert post(url, dict(fields, key="else/a"), b"x")[0] == 403
     assert post(url, fields, data(700001))[0] == 400 and post(url, fields, b"")[0] == 400
     assert post(url, dict(fields, extra="1"), b"x")[0] == 403
     assert post(url, dict(fields, policy=fields["policy"][:-8] + "AAAAAAA="), b"x")[0] in (400, 403)
@@ -791,7 +791,7 @@ def test_forms(s3, bucket):
     assert body(s3.get_object(Bucket=bucket, Key="up/ünter wegs.txt")) == b"named"
     narrow = [["starts-with", "$key", "up/x"]]
     made = s3.generate_presigned_post(bucket, "up/${filename}", Conditions=narrow)["fields"]
-    assert post(url, made, b"x", path="yes")[0] in (400, 403), "conditions are about the name that results"
+    assert post(url, made, b"x", path="yes")[0] == 403, "conditions are about the name that results"
     assert post(url, made, b"x", path="xyes")[0] == 204
     assert keys(s3.list_objects_v2(Bucket=bucket)) == ["up/a", "up/b", "up/xyes", "up/ünter wegs.txt"]
 

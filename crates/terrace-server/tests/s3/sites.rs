@@ -161,10 +161,14 @@ fn a_busy_disk_refuses_rather_than_cuts() {
             .status(200);
     }
     service.client.put("/public/small", b"small", Mode::Whole).status(200);
+    // What the page shows is a bucket, too.
+    service.client.send("PUT", "/images", &[], b"").status(200);
+    service.client.put("/images/1/large", &value, Mode::Whole).status(200);
     let (id, secret) = (service.client.id.clone(), service.client.secret.clone());
     drop(service.restart(&place, "TERM"));
     let service = Service::with_key(&place, &["--large-wait", "1ms"], &id, &secret);
     let address = &service.client.address;
+    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
     let served = AtomicUsize::new(0);
     thread::scope(|scope| {
         for reader in 0..16 {
@@ -180,6 +184,9 @@ fn a_busy_disk_refuses_rather_than_cuts() {
                         assert_eq!(answer.header("retry-after"), Some("1"));
                     }
                     plain(address, "/public/small").status(200);
+                    let answer = plain(page, "/images/1/large");
+                    assert!(answer.status == 503 || (answer.status == 200 && answer.body == *value));
+                    assert_eq!(answer.header("retry-after"), (answer.status == 503).then_some("1"));
                 }
             });
         }

@@ -68,9 +68,15 @@ impl Form {
         ))
     }
 
-    fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(known, _)| known == name);
+    /// The value of a field, whatever the case of its name.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
+    }
+
+    /// The names of all fields.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|(name, _)| name.as_str())
     }
 
     /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret` knows the secrets of access keys.
@@ -164,15 +170,28 @@ fn too_long() -> S3Error {
 }
 
 #[cfg(test)]
+impl Form {
+    /// A form with these fields and an empty file.
+    pub fn with_fields(fields: &[(&str, &str)]) -> Self {
+        let parts: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| format!("{}\"{name}\"\r\n\r\n{value}\r\n", tests::START))
+            .collect();
+        let text = format!("{}{}\"file\"\r\n\r\n\r\n--x--\r\n", parts.concat(), tests::START);
+        tests::read(&text, 1 << 20).unwrap_or_else(|error| panic!("{error:?}"))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::convert::Infallible;
 
-    const START: &str = "--x\r\nContent-Disposition: form-data; name=";
+    pub const START: &str = "--x\r\nContent-Disposition: form-data; name=";
 
     /// Reads a form that comes in pieces of so many bytes.
-    fn read(form: &str, piece_bytes: usize) -> S3Result<Form> {
+    pub fn read(form: &str, piece_bytes: usize) -> S3Result<Form> {
         let pieces: Vec<_> = form
             .as_bytes()
             .chunks(piece_bytes)

@@ -76,14 +76,25 @@ pub fn check(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Buck
 
 /// What a list in XML says.
 fn read_list(list: &AccessControlPolicy) -> S3Result<bool> {
+    let is_other = |id: Option<&str>| id.is_some_and(|id| Some(id) != owner().id.as_deref());
+    if is_other(list.owner.as_ref().and_then(|owner| owner.id.as_deref())) {
+        return Err(s3_error!(AccessDenied, "Access Denied"));
+    }
     let mut is_public = false;
     for grant in list.grants.iter().flatten() {
         let permission = grant.permission.as_ref().map(Permission::as_str);
         let grantee = grant.grantee.as_ref().ok_or_else(malformed)?;
-        let is_owner = grantee
-            .id
-            .as_deref()
-            .is_some_and(|id| Some(id) == owner().id.as_deref());
+        if grantee.email_address.is_some() {
+            return Err(s3_error!(
+                UnresolvableGrantByEmailAddress,
+                "The e-mail address you provided does not match any account on record."
+            ));
+        }
+        // There is one owner and nobody else.
+        if is_other(grantee.id.as_deref()) {
+            return Err(s3_error!(InvalidArgument, "Invalid id"));
+        }
+        let is_owner = grantee.id.is_some();
         match (grantee.uri.as_deref(), permission) {
             (Some(ALL_USERS), Some(Permission::READ)) => is_public = true,
             (None, Some(Permission::FULL_CONTROL)) if is_owner => {}
@@ -106,6 +117,13 @@ fn malformed() -> S3Error {
     )
 }
 
+fn malformed_xml() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
 /// What a request says: by a canned list or by one in XML.
 fn read(name: Option<&str>, list: Option<&AccessControlPolicy>) -> S3Result<bool> {
     match (name, list) {
@@ -113,7 +131,11 @@ fn read(name: Option<&str>, list: Option<&AccessControlPolicy>) -> S3Result<bool
             UnexpectedContent,
             "A canned ACL and one in the body cannot be combined."
         )),
-        (name, None) => canned(name),
+        (None, None) => Err(s3_error!(
+            MissingSecurityHeader,
+            "Your request was missing a required header: x-amz-acl"
+        )),
+        (Some(name), None) => canned(Some(name)),
         (None, Some(list)) => read_list(list),
     }
 }
@@ -334,12 +356,9 @@ pub async fn put_ownership_controls(
     request: S3Request<PutBucketOwnershipControlsInput>,
 ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
     let [rule] = request.input.ownership_controls.rules.as_slice() else {
-        return Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        ));
+        return Err(malformed_xml());
     };
-    let ownership = ownership(&rule.object_ownership)?;
+    let ownership = ownership(&rule.object_ownership).map_err(|_| malformed_xml())?;
     change(gateway, request.input.bucket, |record| {
         record.ownership = Some(ownership)
     })

@@ -65,7 +65,7 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateBucketOutput>> {
     let input = request.input;
     let name = input.bucket;
-    if !s3s::path::check_bucket_name(&name) {
+    if !s3s::path::check_bucket_name(&name) || is_reserved(&name) {
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
@@ -88,6 +88,15 @@ pub async fn create(
     Ok(S3Response::new(CreateBucketOutput {
         location: Some(location),
     }))
+}
+
+/// Names that S3 keeps for itself ("General purpose bucket naming rules"), and those that are no host names because a label
+/// begins or ends with a hyphen.
+fn is_reserved(name: &str) -> bool {
+    let starts = ["xn--", "sthree-", "amzn-s3-demo-"];
+    let ends = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+    let is_taken = starts.iter().any(|start| name.starts_with(start)) || ends.iter().any(|end| name.ends_with(end));
+    is_taken || name.contains(".-") || name.contains("-.")
 }
 
 /// HeadBucket

@@ -23,6 +23,8 @@ const CORS_RULES_MAX: usize = 100;
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 /// Longest policy.
 const POLICY_BYTES_MAX: usize = 20 << 10;
+/// Versions of the language of policies.
+const POLICY_VERSIONS: [&str; 2] = ["2008-10-17", "2012-10-17"];
 
 async fn change(
     gateway: &Arc<Gateway>,
@@ -98,6 +100,10 @@ fn cors_rule(rule: CORSRule) -> S3Result<CorsRule> {
             "An origin or a header can have only one wildcard"
         ));
     }
+    let expose = rule.expose_headers.unwrap_or_default();
+    if expose.iter().any(|name| name.contains('*')) {
+        return Err(s3_error!(InvalidRequest, "A header to expose cannot have a wildcard"));
+    }
     if rule.allowed_origins.is_empty() || rule.allowed_methods.is_empty() {
         return Err(s3_error!(
             MalformedXML,
@@ -109,7 +115,7 @@ fn cors_rule(rule: CORSRule) -> S3Result<CorsRule> {
         origins: rule.allowed_origins,
         methods: rule.allowed_methods,
         headers,
-        expose: rule.expose_headers.unwrap_or_default(),
+        expose,
         max_age_seconds: rule.max_age_seconds,
     })
 }
@@ -151,6 +157,13 @@ fn read_policy(bucket: &str, text: &str) -> S3Result<Opened> {
     }
     let policy: Value = serde_json::from_str(text).map_err(|_| malformed())?;
     let policy = policy.as_object().ok_or_else(malformed)?;
+    let version = policy.get("Version").map(Value::as_str);
+    if version.is_some_and(|version| !version.is_some_and(|version| POLICY_VERSIONS.contains(&version))) {
+        return Err(s3_error!(
+            MalformedPolicy,
+            "The policy must contain a valid version string"
+        ));
+    }
     let statements = match policy.get("Statement") {
         Some(Value::Array(statements)) => statements.iter().collect(),
         Some(statement @ Value::Object(_)) => vec![statement],

@@ -20,10 +20,11 @@ use crate::{
     },
     set_checksums, source_conditions,
 };
+use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
     S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
-    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, Timestamp},
+    dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition, Timestamp},
     s3_error,
 };
 use std::{
@@ -143,7 +144,8 @@ pub async fn object(
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
     let is_same = from.bucket == input.bucket && from.key == input.key && from.name.is_none();
-    if is_same && !replaces && !retags && input.checksum_algorithm.is_none() {
+    let redirects = input.website_redirect_location.is_some();
+    if is_same && !replaces && !retags && !redirects && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
@@ -152,6 +154,7 @@ pub async fn object(
     let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
     let given = objects::checked_description(gateway, request.credentials.as_ref(), &target, description!(input))?;
+    let requirement = requirement(&request.headers)?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {
         return Err(s3_error!(
@@ -164,9 +167,9 @@ pub async fn object(
     let copied = source_version(gateway, &from, &opened);
     // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
     let kept = if is_same && algorithms.is_empty() && target.versioning() == Versioning::Never {
-        rewrite(gateway, bucket, key, opened, attributes).await?
+        rewrite(gateway, bucket, key, opened, attributes, requirement).await?
     } else {
-        duplicate(gateway, bucket, key, opened, attributes, algorithms).await?
+        duplicate(gateway, (bucket, key), opened, attributes, algorithms, requirement).await?
     };
     let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
@@ -185,6 +188,21 @@ pub async fn object(
     }))
 }
 
+/// The conditions on the object that a copy replaces; `s3s` does not read them.
+fn requirement(headers: &HeaderMap) -> S3Result<Requirement> {
+    let condition = |name: HeaderName| {
+        let text = headers.get(&name).map(|value| value.to_str().unwrap_or(""));
+        let wrong = |_| s3_error!(InvalidArgument, "The header {name} is not an entity tag.");
+        text.map(|text| text.parse::<ETagCondition>().map_err(wrong))
+            .transpose()
+    };
+    Ok(Requirement {
+        if_match: condition(header::IF_MATCH)?,
+        if_none_match: condition(header::IF_NONE_MATCH)?,
+        ..Requirement::default()
+    })
+}
+
 fn directive(text: Option<&str>) -> S3Result<bool> {
     match text {
         None | Some("COPY") => Ok(false),
@@ -198,7 +216,8 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let base = if replaces { given } else { of_source };
     let tags = if retags { given } else { of_source };
     let attributes = record::with_tagging(base, record::tagging(tags));
-    // A copy does not take the source's list along.
+    // A copy takes neither the source's list along nor where it redirects to.
+    let attributes = record::with_redirect(&attributes, given);
     record::with_public(&attributes, record::is_public(given))
 }
 
@@ -209,7 +228,10 @@ async fn rewrite(
     key: String,
     opened: Opened,
     description: Attributes,
+    requirement: Requirement,
 ) -> S3Result<objects::Kept> {
+    // What it was is what it is judged by: it is replaced only if it still is.
+    requirement.check(Some(&opened.facts))?;
     gateway
         .run(move |gateway, store| {
             let bucket = gateway.buckets.get(&bucket)?;
@@ -246,11 +268,11 @@ async fn rewrite(
 
 async fn duplicate(
     gateway: &Arc<Gateway>,
-    bucket: String,
-    key: String,
+    (bucket, key): (String, String),
     mut opened: Opened,
     attributes: Attributes,
     mut algorithms: Vec<Algorithm>,
+    requirement: Requirement,
 ) -> S3Result<objects::Kept> {
     if algorithms.is_empty() {
         let of_source = Algorithm::ALL
@@ -280,15 +302,7 @@ async fn duplicate(
     gateway
         .run(move |gateway, store| {
             let bucket = gateway.buckets.get(&bucket)?;
-            objects::keep(
-                gateway,
-                store,
-                &bucket,
-                &key,
-                &Requirement::default(),
-                attributes,
-                received,
-            )
+            objects::keep(gateway, store, &bucket, &key, &requirement, attributes, received)
         })
         .await
 }

@@ -103,7 +103,7 @@ impl Conditions {
     pub fn judge(&self, facts: &Facts) -> Verdict {
         let matches = |condition: &ETagCondition| match condition {
             ETagCondition::Any => true,
-            ETagCondition::ETag(tag) => tag.value() == facts.etag,
+            ETagCondition::ETag(tag) => is_among(tag.value(), &facts.etag),
         };
         let modified = Timestamp::from(facts.modified);
         let wanted = match (&self.if_match, &self.if_unmodified_since) {
@@ -150,6 +150,13 @@ impl Conditions {
             }
         }
     }
+}
+
+/// Whether an entity tag is what a condition names, or one of several: of a list `s3s` takes off the outer quotes only.
+fn is_among(named: &str, etag: &str) -> bool {
+    let tags = named.split(',').map(str::trim);
+    tags.map(|tag| tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"'))
+        .any(|tag| tag == etag)
 }
 
 /// A condition of the request does not hold.
@@ -236,6 +243,9 @@ mod tests {
         assert_eq!(judge(None, None, time(0), None), Verdict::NotModified);
         assert_eq!(judge(None, None, time(-1), None), Verdict::Answer);
         assert_eq!(judge(tag("*"), tag("*"), None, None), Verdict::NotModified);
+        assert_eq!(judge(None, tag("\"x\", W/\"abc\""), None, None), Verdict::NotModified);
+        assert_eq!(judge(tag("\"abc\",\"x\""), None, None, None), Verdict::Answer);
+        assert_eq!(judge(tag("\"abcd\", \"x\""), None, None, None), Verdict::Failed);
     }
 
     #[test]

@@ -223,14 +223,15 @@ macro_rules! said {
 /// GetObject
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
-    let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
+    let level = gateway.level(request.credentials.as_ref(), &input.bucket);
+    let name = Name::asked(input.version_id.as_deref(), level)?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
     let key = input.key;
     let ((bucket, key), mut answer, opened, first) = gateway
         .run(move |gateway, store| {
-            let store = &gateway.guarded(store);
+            let store = &gateway.shared.guarded(store);
             let mut opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
             conditions.check(&opened.facts)?;
             let answer = wanted.answer(&opened)?;
@@ -241,7 +242,8 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
             }
             Ok(((bucket, current(key, name)), answer, opened, first))
         })
-        .await?;
+        .await
+        .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
     let several = answer.several.take();
     let mut output = said!(
         GetObjectOutput,
@@ -273,7 +275,8 @@ pub async fn head(
     request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let mut input = request.input;
-    let name = Name::asked(input.version_id.as_deref(), request.credentials.as_ref())?;
+    let level = gateway.level(request.credentials.as_ref(), &input.bucket);
+    let name = Name::asked(input.version_id.as_deref(), level)?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
@@ -291,7 +294,8 @@ pub async fn head(
             let answer = wanted.answer_for(&facts)?;
             Ok(((bucket, current(key, name)), facts, answer))
         })
-        .await?;
+        .await
+        .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
     let output = said!(
         HeadObjectOutput,
         bucket,

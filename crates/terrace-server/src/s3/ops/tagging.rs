@@ -9,7 +9,7 @@ use crate::s3::{
 };
 use hyper::StatusCode;
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3Error, S3Request, S3Response, S3Result,
     dto::{
         DeleteBucketTaggingInput, DeleteBucketTaggingOutput, DeleteObjectTaggingInput, DeleteObjectTaggingOutput,
         GetBucketTaggingInput, GetBucketTaggingOutput, GetObjectTaggingInput, GetObjectTaggingOutput,
@@ -27,8 +27,16 @@ const BUCKET_TAGS_MAX: usize = 50;
 const NAME_MAX: usize = 128;
 /// Longest value of a tag, in characters.
 const VALUE_MAX: usize = 256;
+/// What names of tags begin with that only S3 itself gives.
+const RESERVED: &str = "aws:";
 /// How often rewriting a record starts again because it was replaced meanwhile.
 const ATTEMPTS: usize = 64;
+
+/// Whether a name or value has only what S3 allows in tags.
+fn is_plain(text: &str) -> bool {
+    text.chars()
+        .all(|letter| letter.is_alphanumeric() || letter.is_whitespace() || "+-=._:/@".contains(letter))
+}
 
 fn check(tags: &[(String, String)], most: usize) -> S3Result {
     if tags.len() > most {
@@ -37,11 +45,17 @@ fn check(tags: &[(String, String)], most: usize) -> S3Result {
     }
     let mut names = BTreeSet::new();
     for (name, value) in tags {
-        if name.is_empty() || name.chars().count() > NAME_MAX {
+        if name.is_empty() || name.chars().count() > NAME_MAX || !is_plain(name) {
             return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
         }
-        if value.chars().count() > VALUE_MAX {
+        if value.chars().count() > VALUE_MAX || !is_plain(value) {
             return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+        }
+        if name.to_ascii_lowercase().starts_with(RESERVED) {
+            return Err(s3_error!(
+                InvalidTag,
+                "System tags cannot be added/updated by requester"
+            ));
         }
         if !names.insert(name) {
             return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
@@ -65,12 +79,6 @@ fn encode(tags: &[(String, String)]) -> String {
 /// # Errors
 /// `InvalidArgument` if it is none.
 pub fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
-    let wrong = || {
-        s3_error!(
-            InvalidArgument,
-            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
-        )
-    };
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
@@ -78,10 +86,18 @@ pub fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
             Some((unescape(name)?, unescape(value)?))
         })
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(wrong)
+        .ok_or_else(malformed_header)
 }
 
-fn unescape(text: &str) -> Option<String> {
+fn malformed_header() -> S3Error {
+    s3_error!(
+        InvalidArgument,
+        "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
+    )
+}
+
+/// Text without percent-encoding; `None` if it is none.
+pub fn unescape(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -107,8 +123,20 @@ fn unescape(text: &str) -> Option<String> {
 /// `InvalidArgument`, `InvalidTag`.
 pub fn normal(text: &str) -> S3Result<String> {
     let tags = decode(text)?;
+    let names: BTreeSet<_> = tags.iter().map(|(name, _)| name).collect();
+    if names.len() < tags.len() {
+        return Err(malformed_header());
+    }
     check(&tags, OBJECT_TAGS_MAX)?;
     Ok(encode(&tags))
+}
+
+/// Checks the tags of an object and writes them the way they are stored.
+///
+/// # Errors
+/// `InvalidTag`, `BadRequest`.
+pub fn of_set(set: Vec<Tag>) -> S3Result<String> {
+    Ok(encode(&from_set(set, OBJECT_TAGS_MAX)?))
 }
 
 fn from_set(set: Vec<Tag>, most: usize) -> S3Result<Vec<(String, String)>> {

@@ -23,6 +23,7 @@ mod listing;
 pub use listing::{After, Query, Version, page};
 
 use super::{
+    access_key::Level,
     bucket::{Bucket, Versioning},
     collector::Collector,
     commit::no_such_key,
@@ -32,7 +33,7 @@ use super::{
     record::Facts,
 };
 use hyper::{HeaderMap, header, header::HeaderValue};
-use s3s::{S3Error, S3Result, auth::Credentials, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use std::{fmt, sync::Arc};
 use terrace::{ObjectInfo, ScanRange, Store};
 
@@ -66,14 +67,14 @@ impl Name {
         }
     }
 
-    /// What a request names that reads an object. The names of versions are for those who have a key: what is open to
-    /// everybody is the object as it is now.
+    /// What a request names that reads an object. The names of versions are for those who have a key to the bucket: what is
+    /// open to everybody is the object as it is now.
     ///
     /// # Errors
     /// As [`Name::parse`]; `AccessDenied`.
-    pub fn asked(text: Option<&str>, credentials: Option<&Credentials>) -> S3Result<Option<Self>> {
+    pub fn asked(text: Option<&str>, level: Option<Level>) -> S3Result<Option<Self>> {
         let name = Self::parse(text)?;
-        if name.is_some() && credentials.is_none() {
+        if name.is_some() && level < Some(Level::Read) {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         }
         Ok(name)

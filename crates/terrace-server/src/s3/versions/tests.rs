@@ -243,6 +243,7 @@ fn names() {
     }
     assert_eq!(code(Name::asked(Some("null"), None)), "AccessDenied");
     assert_eq!(Name::asked(None, None).unwrap(), None);
+    assert_eq!(Name::asked(Some("null"), Some(Level::Read)).unwrap(), Some(Name::Null));
 }
 
 fn check(world: &World, model: &Model, limit: usize) {

@@ -6,6 +6,7 @@ TERRACE and FILL_BUCKET are the program and the example of that name, both built
 what is made there is removed. RESULTS gets a line of JSON for each figure. Needs boto3, wrk, curl, nginx.
 
 TERRACE_MANY      objects of the large bucket     (default: 10000000)
+MEASURE_UPLOADS   of 200 transfers at a time, how many are uploads; each takes 100 MiB of disk (default: 100)
 MEASURE_SECONDS   time of each run of wrk          (default: 5)
 
 Client and server share the machine, so figures are of both together; what compares servers is the ratio within one run.
@@ -30,6 +31,7 @@ TERRACE, FILL, DIRECTORY, RESULTS = map(os.path.abspath, sys.argv[1:5])
 PARTS = sys.argv[5:] or ["memory", "nginx", "puts", "many"]
 MANY = int(os.environ.get("TERRACE_MANY", 10_000_000))
 SECONDS = int(os.environ.get("MEASURE_SECONDS", 5))
+UPLOADS = int(os.environ.get("MEASURE_UPLOADS", 100))
 HERE = os.path.dirname(os.path.abspath(__file__))
 KIB, MIB = 1 << 10, 1 << 20
 POLICY = """{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
@@ -106,7 +108,7 @@ def wrk(url, paths, connections, *more):
 
 
 def memory():
-    """100 uploads and 100 downloads of 100 MiB at a time."""
+    """200 uploads and downloads of 100 MiB at a time."""
     caches = 64 * MIB
     work = place("memory")
     server = Server(os.path.join(work, "store"), cache=caches, staging=caches)
@@ -120,8 +122,8 @@ def memory():
     before = server.memory("VmRSS")
     with open(f"/proc/{server.process.pid}/clear_refs", "w") as peak:
         peak.write("5")
-    uploads = list(server.presigned("put_object", "memory", [f"up-{number}" for number in range(100)]))
-    downloads = list(server.presigned("get_object", "memory", [sources[number % 5] for number in range(100)]))
+    uploads = list(server.presigned("put_object", "memory", [f"up-{number}" for number in range(UPLOADS)]))
+    downloads = list(server.presigned("get_object", "memory", [sources[number % 5] for number in range(200 - UPLOADS)]))
     config = [f'url = "{server.url}{path}"\nupload-file = "{file}"\noutput = "/dev/null"' for path in uploads]
     config += [f'url = "{server.url}{path}"\noutput = "/dev/null"' for path in downloads]
     random.Random(2).shuffle(config)
@@ -130,7 +132,7 @@ def memory():
     subprocess.run(["curl", "--no-progress-meter", "--parallel", "--parallel-immediate", "--parallel-max", "200", "--config", config], check=True)
     seconds = time.monotonic() - started
     peak = server.memory("VmHWM")
-    note("memory", transfers=200, transfer_bytes=100 * MIB, seconds=round(seconds, 1), before_bytes=before, peak_bytes=peak,
+    note("memory", transfers=200, uploads=UPLOADS, transfer_bytes=100 * MIB, seconds=round(seconds, 1), before_bytes=before, peak_bytes=peak,
          value_caches_bytes=2 * caches, index_cache_bytes=64 * MIB)
     server.stop()
     shutil.rmtree(work)

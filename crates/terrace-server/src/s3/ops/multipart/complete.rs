@@ -8,7 +8,7 @@ use crate::{
         bucket::Bucket,
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
-        digest::{self, Algorithm, KIND_ATTRIBUTE, Kind},
+        digest::{self, Algorithm, Checksum, KIND_ATTRIBUTE, Kind},
         errors,
         keyspace::{self, Id, now_ms},
         lifecycle::Subject,
@@ -297,6 +297,7 @@ fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result 
     }
     for (algorithm, said) in Algorithm::ALL.into_iter().zip(&asked.checksums) {
         let Some(said) = said else { continue };
+        Checksum::parse(algorithm, said.split_once('-').map_or(said, |(bare, _)| bare))?;
         // A composite checksum may come without the number of parts.
         let bare = whole.map(|whole| whole.rsplit_once('-').map_or(whole, |(bare, _)| bare));
         let matches = algorithm == upload.algorithm && (whole == Some(said) || bare == Some(said));

@@ -1,0 +1,223 @@
+//! What the policy of a form demands of its fields.
+//!
+//! `s3s` demands it too, but answers what a policy does not allow as if the policy were malformed, does not ask for a condition
+//! on the bucket, without which a form would do for any bucket of its signer, and knows neither `acl` nor `tagging` as fields.
+//! What the policy itself is like, its signature, its time and the length of the file stay its business.
+
+use super::fields::Form;
+use crate::s3::ops::tagging;
+use s3s::{
+    S3Error, S3Result,
+    dto::{ObjectCannedACL, PostObjectInput, Tagging},
+    post_policy::{PostPolicy, PostPolicyCondition},
+    s3_error,
+    xml::{Deserialize as _, Deserializer},
+};
+
+/// Fields that need no condition, besides those that begin with [`IGNORED`].
+const FREE: [&str; 6] = [
+    "x-amz-signature",
+    "signature",
+    "awsaccesskeyid",
+    "file",
+    "submit",
+    "policy",
+];
+/// What names of fields begin with that nobody looks at.
+const IGNORED: &str = "x-ignore-";
+/// The field that the path or the host stands for.
+const BUCKET: &str = "bucket";
+
+/// Refuses forms that lack a field, or whose fields are not what their policy allows. A policy that cannot be read is left to
+/// `s3s`, which checks its signature first.
+///
+/// # Errors
+/// `InvalidArgument`, `AccessDenied`.
+pub fn check(form: &Form, bucket: &str) -> S3Result {
+    let needs = |names: &[&str]| match names.iter().find(|name| form.field(name).is_none()) {
+        None => Ok(()),
+        Some(name) => Err(s3_error!(InvalidArgument, "The form needs a field named '{name}'.")),
+    };
+    needs(&["key"])?;
+    let is_version_4 = form.field("x-amz-signature").is_some() || form.field("x-amz-algorithm").is_some();
+    if is_version_4 {
+        needs(&["x-amz-signature", "x-amz-credential", "x-amz-date", "policy"])?;
+    } else if form.field("policy").is_some() || form.field("signature").is_some() {
+        needs(&["signature", "AWSAccessKeyId", "policy"])?;
+    }
+    match form.field("policy").map(PostPolicy::from_base64) {
+        Some(Ok(policy)) => check_conditions(&policy.conditions, form, bucket),
+        _ => Ok(()),
+    }
+}
+
+fn check_conditions(conditions: &[PostPolicyCondition], form: &Form, bucket: &str) -> S3Result {
+    let value = |field: &str| match field {
+        BUCKET => Some(bucket),
+        _ => form.field(field),
+    };
+    for condition in conditions {
+        let (holds, operator, field, wanted) = match condition {
+            PostPolicyCondition::Eq { field, value: wanted } => (value(field) == Some(wanted), "eq", field, wanted),
+            PostPolicyCondition::StartsWith { field, prefix } => {
+                let found = value(field).unwrap_or("");
+                // A field that may be anything may be absent.
+                (found.starts_with(prefix), "starts-with", field, prefix)
+            }
+            PostPolicyCondition::ContentLengthRange { .. } => continue,
+        };
+        if !holds {
+            return Err(refused(&format!(
+                "Policy Condition failed: [\"{operator}\", \"${field}\", \"{wanted}\"]"
+            )));
+        }
+    }
+    let is_named = |name: &str| {
+        conditions.iter().any(|condition| match condition {
+            PostPolicyCondition::Eq { field, .. } | PostPolicyCondition::StartsWith { field, .. } => field == name,
+            PostPolicyCondition::ContentLengthRange { .. } => false,
+        })
+    };
+    let needs_none = |name: &str| FREE.contains(&name) || name.starts_with(IGNORED);
+    match [BUCKET]
+        .into_iter()
+        .chain(form.names())
+        .find(|name| !needs_none(name) && !is_named(name))
+    {
+        None => Ok(()),
+        Some(extra) => Err(refused(&format!("Extra input fields: {extra}"))),
+    }
+}
+
+fn refused(reason: &str) -> S3Error {
+    s3_error!(AccessDenied, "Invalid according to Policy: {reason}")
+}
+
+/// The fields that `s3s` does not hand on, as headers of other requests have them.
+#[derive(Debug, Clone)]
+pub struct Extras {
+    acl: Option<String>,
+    tagging: Option<String>,
+}
+
+impl Extras {
+    /// Those of a form.
+    ///
+    /// # Errors
+    /// `MalformedXML`, and what is wrong with the tags.
+    pub fn of(form: &Form) -> S3Result<Self> {
+        Ok(Self {
+            acl: form.field("acl").map(str::to_owned),
+            tagging: form.field("tagging").map(tags).transpose()?,
+        })
+    }
+
+    /// Puts them where the operation looks.
+    pub fn put_into(&self, input: &mut PostObjectInput) {
+        if let Some(acl) = &self.acl {
+            input.acl = Some(ObjectCannedACL::from(acl.clone()));
+        }
+        if let Some(tagging) = &self.tagging {
+            input.tagging = Some(tagging.clone());
+        }
+    }
+}
+
+/// Tags are XML here, and a query in headers.
+fn tags(xml: &str) -> S3Result<String> {
+    let mut reader = Deserializer::new(xml.as_bytes());
+    let read = Tagging::deserialize(&mut reader).and_then(|tagging| reader.expect_eof().map(|()| tagging));
+    let tagging =
+        read.map_err(|error| s3_error!(error, MalformedXML, "The field 'tagging' is not a Tagging in XML."))?;
+    tagging::of_set(tagging.tag_set)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn eq(field: &str, value: &str) -> PostPolicyCondition {
+        PostPolicyCondition::Eq {
+            field: field.to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
+    fn starts(field: &str, prefix: &str) -> PostPolicyCondition {
+        PostPolicyCondition::StartsWith {
+            field: field.to_owned(),
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    fn message(conditions: &[PostPolicyCondition], fields: &[(&str, &str)]) -> String {
+        let form = Form::with_fields(fields);
+        let error = check_conditions(conditions, &form, "photos").err();
+        error.map_or_else(String::new, |error| {
+            assert_eq!(error.code().as_str(), "AccessDenied");
+            error.message().unwrap().to_owned()
+        })
+    }
+
+    #[test]
+    fn fields_are_what_the_policy_allows() {
+        let allowed = [eq("bucket", "photos"), starts("key", "up/"), starts("x-amz-meta-a", "")];
+        let free = [
+            ("key", "up/k"),
+            ("x-ignore-me", "1"),
+            ("policy", "p"),
+            ("signature", "s"),
+        ];
+        assert_eq!(message(&allowed, &free), "");
+        assert_eq!(
+            message(&allowed, &[("key", "k")]),
+            "Invalid according to Policy: Policy Condition failed: [\"starts-with\", \"$key\", \"up/\"]"
+        );
+        let extra = message(&allowed, &[("key", "up/k"), ("acl", "public-read")]);
+        assert_eq!(extra, "Invalid according to Policy: Extra input fields: acl");
+        let other = message(&[eq("bucket", "others"), starts("key", "")], &[("key", "k")]);
+        assert_eq!(
+            other,
+            "Invalid according to Policy: Policy Condition failed: [\"eq\", \"$bucket\", \"others\"]"
+        );
+        let any = message(&[starts("key", "")], &[("key", "k")]);
+        assert_eq!(any, "Invalid according to Policy: Extra input fields: bucket");
+    }
+
+    #[test]
+    fn fields_that_a_form_needs() {
+        let code = |fields: &[(&str, &str)]| {
+            let error = check(&Form::with_fields(fields), "photos").err();
+            error.map_or_else(String::new, |error| error.code().as_str().to_owned())
+        };
+        assert_eq!(
+            code(&[("key", "k")]),
+            "",
+            "anonymous; who may do that is decided elsewhere"
+        );
+        for fields in [
+            vec![("policy", "p")],
+            vec![("key", "k"), ("policy", "p")],
+            vec![("key", "k"), ("policy", "p"), ("signature", "s")],
+            vec![("key", "k"), ("signature", "s"), ("awsaccesskeyid", "a")],
+            vec![
+                ("key", "k"),
+                ("policy", "p"),
+                ("x-amz-signature", "s"),
+                ("x-amz-date", "d"),
+            ],
+        ] {
+            assert_eq!(code(&fields), "InvalidArgument", "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn tags_in_xml() {
+        let xml = "<Tagging><TagSet><Tag><Key>a b</Key><Value>1</Value></Tag><Tag><Key>c</Key><Value/></Tag></TagSet></Tagging>";
+        assert_eq!(tags(xml).unwrap(), "a%20b=1&c=");
+        for wrong in ["", "<Tagging>", "a=b", "<Tags/>"] {
+            assert!(tags(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! How a request says who it is, looked at before `s3s` checks whether it is true.
+//!
+//! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned URL. S3 tells the cases apart
+//! (the "Error responses" of its API reference), and clients act on the codes.
+
+use super::ops::tagging::unescape;
+use hyper::{Method, header, http::request::Parts};
+use s3s::{S3Result, s3_error};
+
+/// The only algorithm.
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Longest life of a presigned URL, in seconds: a week.
+const LIFE_MAX_S: i64 = 7 * 24 * 60 * 60;
+/// What a presigned URL has.
+const QUERY_FIELDS: [&str; 6] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Signature",
+    "X-Amz-Date",
+    "X-Amz-SignedHeaders",
+    "X-Amz-Expires",
+];
+/// Headers that need not be signed: the first two are covered by the signature in another way.
+const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
+/// What query names begin with that choose headers of the answer.
+const RESPONSE_HEADERS: &str = "response-";
+
+/// Refuses signatures that cannot be right, and what needs one and has none.
+///
+/// # Errors
+/// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`, `AuthorizationQueryParametersError`, `AccessDenied`.
+pub fn check(parts: &Parts) -> S3Result {
+    let query = Query::of(parts);
+    if query.value("Signature").is_some() || query.value("AWSAccessKeyId").is_some() {
+        return Err(version_2());
+    }
+    let in_query = query.value("X-Amz-Algorithm").is_some() || query.value("X-Amz-Signature").is_some();
+    let in_header = authorization(parts);
+    match (in_header, in_query) {
+        (Some(_), true) => Err(s3_error!(
+            InvalidArgument,
+            "A request is signed in the Authorization header or in the query, not in both."
+        )),
+        (Some(text), false) => check_header(parts, text),
+        (None, true) => check_query(&query),
+        (None, false) => check_anonymous(parts, &query),
+    }?;
+    check_content_hash(parts)?;
+    let signed = in_header.and_then(|text| field(text, "SignedHeaders"));
+    match signed.or_else(|| query.value("X-Amz-SignedHeaders")) {
+        Some(signed) => check_signed(parts, signed),
+        None => Ok(()),
+    }
+}
+
+/// Whether somebody says who he is.
+pub fn has_signature(parts: &Parts) -> bool {
+    let query = Query::of(parts);
+    authorization(parts).is_some() || query.value("X-Amz-Signature").is_some()
+}
+
+/// The header, unless it is empty, which says nothing.
+fn authorization(parts: &Parts) -> Option<&str> {
+    let value = parts.headers.get(header::AUTHORIZATION)?;
+    // What is no text is no signature either, and is refused as such.
+    Some(value.to_str().unwrap_or("?")).filter(|text| !text.trim().is_empty())
+}
+
+/// A query as `s3s` sees it, decoded: otherwise whoever has a presigned URL could write its names in another way, which the
+/// signature allows, and nothing here would know them.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn of(parts: &Parts) -> Self {
+        let pairs = parts.uri.query().unwrap_or("").split('&').map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            // What cannot be decoded is no name of ours.
+            (unescape(name).unwrap_or_default(), unescape(value).unwrap_or_default())
+        });
+        Self(pairs.collect())
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// A field of the header's value: `NAME=VALUE`, separated by commas or spaces.
+fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.split([',', ' '])
+        .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn version_2() -> s3s::S3Error {
+    s3_error!(
+        InvalidRequest,
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+    )
+}
+
+fn check_header(parts: &Parts, text: &str) -> S3Result {
+    if let Some(rest) = text.strip_prefix("AWS ") {
+        return Err(match rest.split_once(':') {
+            Some((id, signature)) if !id.is_empty() && !signature.is_empty() => version_2(),
+            _ => s3_error!(
+                InvalidArgument,
+                "The authorization header is not of the form ID:SIGNATURE."
+            ),
+        });
+    }
+    let Some(rest) = text.strip_prefix(ALGORITHM) else {
+        return Err(s3_error!(
+            InvalidArgument,
+            "This type of authorization is not supported."
+        ));
+    };
+    let is_whole = field(rest, "SignedHeaders").is_some() && field(rest, "Signature").is_some();
+    if !is_whole || !field(rest, "Credential").is_some_and(is_scope) {
+        return Err(s3_error!(
+            AuthorizationHeaderMalformed,
+            "The authorization header needs Credential=ID/YYYYMMDD/REGION/s3/aws4_request, SignedHeaders and Signature."
+        ));
+    }
+    let date = parts.headers.get("x-amz-date").and_then(|value| value.to_str().ok());
+    if !date.is_some_and(is_time) {
+        return Err(s3_error!(
+            AccessDenied,
+            "A signed request needs a valid x-amz-date header: YYYYMMDDTHHMMSSZ."
+        ));
+    }
+    Ok(())
+}
+
+fn check_query(query: &Query) -> S3Result {
+    let wrong = |message: String| Err(s3_error!(AuthorizationQueryParametersError, "{message}"));
+    if QUERY_FIELDS.iter().any(|name| query.value(name).is_none()) {
+        return wrong(format!(
+            "A signature in the query needs all of {}.",
+            QUERY_FIELDS.join(", ")
+        ));
+    }
+    let value = |name| query.value(name).unwrap_or("");
+    if value("X-Amz-Algorithm") != ALGORITHM {
+        return wrong(format!("X-Amz-Algorithm can only be {ALGORITHM}."));
+    }
+    if !is_scope(value("X-Amz-Credential")) {
+        return wrong("X-Amz-Credential is not ID/YYYYMMDD/REGION/s3/aws4_request.".to_owned());
+    }
+    if !is_time(value("X-Amz-Date")) {
+        return wrong("X-Amz-Date is not YYYYMMDDTHHMMSSZ.".to_owned());
+    }
+    match value("X-Amz-Expires").parse::<i64>() {
+        Err(_) => wrong("X-Amz-Expires is not a number.".to_owned()),
+        Ok(..0) => wrong("X-Amz-Expires is negative.".to_owned()),
+        Ok(seconds) if seconds > LIFE_MAX_S => wrong(format!("X-Amz-Expires is more than {LIFE_MAX_S} seconds.")),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// Whoever finds a link to a public object must not choose what a browser takes it for.
+fn check_anonymous(parts: &Parts, query: &Query) -> S3Result {
+    let reads = matches!(parts.method, Method::GET | Method::HEAD);
+    if reads && query.0.iter().any(|(name, _)| name.starts_with(RESPONSE_HEADERS)) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Only signed requests can choose headers of the answer."
+        ));
+    }
+    Ok(())
+}
+
+fn check_content_hash(parts: &Parts) -> S3Result {
+    let Some(value) = parts.headers.get("x-amz-content-sha256") else {
+        return Ok(());
+    };
+    let is_known = |text: &str| {
+        let is_hash = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hash || text == "UNSIGNED-PAYLOAD" || text.starts_with("STREAMING-")
+    };
+    if value.to_str().is_ok_and(is_known) {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidArgument,
+        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING- value or a SHA-256 in hex."
+    ))
+}
+
+/// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may have slashes.
+fn is_scope(text: &str) -> bool {
+    let parts: Vec<_> = text.rsplitn(5, '/').collect();
+    let [end, _, region, date, id] = parts.as_slice() else {
+        return false;
+    };
+    *end == "aws4_request" && !region.is_empty() && !id.is_empty() && date.len() == 8 && is_number(date)
+}
+
+/// `YYYYMMDDTHHMMSSZ`
+fn is_time(text: &str) -> bool {
+    let parts = text.strip_suffix('Z').and_then(|text| text.split_once('T'));
+    parts.is_some_and(|(day, time)| day.len() == 8 && time.len() == 6 && is_number(day) && is_number(time))
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Refuses signed requests with headers that matter and are not signed.
+fn check_signed(parts: &Parts, signed: &str) -> S3Result {
+    let signed = signed.to_ascii_lowercase();
+    let is_signed = |name: &str| signed.split(';').any(|other| other == name);
+    let unsigned = parts
+        .headers
+        .keys()
+        .map(header::HeaderName::as_str)
+        .find(|name| name.starts_with("x-amz-") && !UNSIGNED.contains(name) && !is_signed(name));
+    let unsigned = unsigned.or_else(|| (!is_signed("host")).then_some("host"));
+    match unsigned {
+        None => Ok(()),
+        Some(name) => Err(s3_error!(
+            AccessDenied,
+            "There were headers present in the request which were not signed: {name}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use hyper::Request;
+
+    const DATE: (&str, &str) = ("x-amz-date", "20200102T030405Z");
+
+    fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let error = check(&parts).err();
+        error.map_or_else(String::new, |error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn headers_that_cannot_be_right() {
+        let refused = |text: &str| refused("GET", "/b/k", &[("authorization", text), DATE]);
+        let scope = "ID/20200102/us-east-1/s3/aws4_request";
+        assert_eq!(
+            refused(&format!(
+                "{ALGORITHM} Credential={scope}, SignedHeaders=host, Signature=0"
+            )),
+            ""
+        );
+        assert_eq!(
+            refused(&format!(
+                "{ALGORITHM} Credential=a/{scope},SignedHeaders=host,Signature=0"
+            )),
+            ""
+        );
+        assert_eq!(refused(""), "");
+        assert_eq!(refused("AWS id:signature"), "InvalidRequest");
+        assert_eq!(refused("AWS nothing"), "InvalidArgument");
+        assert_eq!(refused("Basic x"), "InvalidArgument");
+        for wrong in [
+            format!("{ALGORITHM} Credential={scope}, SignedHeaders=host"),
+            format!("{ALGORITHM} SignedHeaders=host, Signature=0"),
+            format!("{ALGORITHM} Credential=ID/2020/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"),
+            format!("{ALGORITHM} Credential=ID, SignedHeaders=host, Signature=0"),
+        ] {
+            assert_eq!(refused(&wrong), "AuthorizationHeaderMalformed", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn signed_requests_have_a_time() {
+        let text = format!("{ALGORITHM} Credential=ID/20200102/r/s3/aws4_request, SignedHeaders=host, Signature=0");
+        for date in ["", "20200102", "20200102T0304Z", "20200102T030405", "2020010xT030405Z"] {
+            let headers = [("authorization", text.as_str()), ("x-amz-date", date)];
+            assert_eq!(refused("GET", "/b/k", &headers), "AccessDenied", "{date}");
+        }
+        assert_eq!(refused("GET", "/b/k", &[("authorization", &text)]), "AccessDenied");
+    }
+
+    #[test]
+    fn presigned_urls() {
+        let url = |change: (&str, &str)| {
+            let whole = "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=ID%2F20200102%2Fr%2Fs3%2Faws4_request\
+                         &X-Amz-Date=20200102T030405Z&X-Amz-Expires=604800&X-Amz-SignedHeaders=host&X-Amz-Signature=0";
+            refused("GET", &whole.replace(change.0, change.1), &[])
+        };
+        assert_eq!(url(("", "")), "");
+        for change in [
+            ("=604800", "=604801"),
+            ("=604800", "=-1"),
+            ("=604800", "=soon"),
+            ("X-Amz-Expires=604800", "x=y"),
+            ("&X-Amz-Signature=0", ""),
+            ("HMAC", "OTHER"),
+            ("T030405Z", ""),
+            ("%2Faws4_request", ""),
+        ] {
+            assert_eq!(url(change), "AuthorizationQueryParametersError", "{change:?}");
+        }
+        assert_eq!(
+            refused("GET", "/b/k?AWSAccessKeyId=x&Signature=y", &[]),
+            "InvalidRequest"
+        );
+        assert_eq!(
+            refused("GET", "/b/k?X-Amz-Signature=0", &[("authorization", "Basic x")]),
+            "InvalidArgument"
+        );
+    }
+
+    #[test]
+    fn what_needs_a_signature() {
+        let uri = "/b/k?response-content-type=text%2Fhtml";
+        assert_eq!(refused("GET", uri, &[]), "InvalidRequest");
+        assert_eq!(refused("PUT", uri, &[]), "");
+        let hash = |text| refused("GET", "/b/k", &[("x-amz-content-sha256", text)]);
+        assert_eq!(hash("x"), "InvalidArgument");
+        assert_eq!(hash("UNSIGNED-PAYLOAD"), "");
+        assert_eq!(hash(&"0a".repeat(32)), "");
+    }
+
+    #[test]
+    fn headers_that_matter_are_signed() {
+        let signed = (
+            "authorization",
+            "AWS4-HMAC-SHA256 Credential=x/20200102/r/s3/aws4_request, SignedHeaders=host;x-amz-meta-a, Signature=y",
+        );
+        let presigned = |names: &str| {
+            format!(
+                "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=x/20200102/r/s3/aws4_request&\
+                 X-Amz-Date=20200102T030405Z&X-Amz-Expires=9&X-Amz-SignedHeaders={names}&X-Amz-Signature=y"
+            )
+        };
+        let both = presigned("host%3Bx-amz-meta-a");
+        let refused = |uri: &str, headers: &[(&str, &str)]| !refused("PUT", uri, headers).is_empty();
+        assert!(!refused("/b/k", &[signed, DATE, ("x-amz-meta-a", "1"), ("range", "x")]));
+        assert!(refused("/b/k", &[signed, DATE, ("x-amz-copy-source", "/b/secret")]));
+        assert!(!refused(&both, &[("x-amz-meta-a", "1")]));
+        assert!(refused(&both, &[("x-amz-copy-source", "/b/secret")]));
+        let written_otherwise = both.replace("X-Amz-", "X%2DAmz%2d");
+        assert!(!refused(&written_otherwise, &[("x-amz-meta-a", "1")]));
+        assert!(refused(&written_otherwise, &[("x-amz-copy-source", "/b/secret")]));
+        assert!(refused(&presigned("date"), &[]), "the host is always signed");
+        assert!(!refused("/b/k", &[("x-amz-meta-a", "1")]), "anonymous");
+    }
+}

@@ -26,7 +26,7 @@ use crate::{
     large::Origin,
     moves,
     mutation::{Mutation, active},
-    sweep::{self, drop_record},
+    sweep::drop_record,
     write::log::Committer,
 };
 use pinned::Pinned;
@@ -419,15 +419,14 @@ impl Recycler {
     /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the rest.
     fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
         let presence = self.engine.presence();
-        let why = |live: &Live<'_>| presence.dead(live.record.key, live.record.version(), live.record.attributes);
-        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| why(live).is_some());
+        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let why = presence.dead(live.record.key, live.record.version(), live.record.attributes);
+            why.is_some()
+        });
         let drops = dead
             .iter()
             .map(|live| drop_record(live.record.key, live.record.version()));
         moves::commit(&self.engine, Committer::Recycler, drops).outcome?;
-        for live in &dead {
-            why(live).into_iter().for_each(|why| sweep::count(&self.engine, why));
-        }
         Ok(live)
     }
 

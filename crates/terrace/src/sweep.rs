@@ -83,7 +83,6 @@ struct Walk {
 struct Doomed {
     key: Bytes,
     version: u64,
-    why: Dead,
 }
 
 impl Sweeper {
@@ -247,11 +246,11 @@ impl Walk {
                 let (key, entry) = item?;
                 seen += 1;
                 match presence.dead(&key, entry.version.0, &entry.attributes) {
-                    Some(why) => {
+                    Some(_) => {
                         key_bytes += key.len();
                         let version = entry.version.0;
                         let key = key.clone();
-                        doomed.push(Doomed { key, version, why });
+                        doomed.push(Doomed { key, version });
                     }
                     None => expiry::of(&entry.attributes).into_iter().for_each(&mut stays),
                 }
@@ -287,9 +286,6 @@ fn drop_all(engine: &Engine, doomed: &[Doomed]) -> Result<Option<u64>> {
         return Err(Error::Unavailable("the store is closed"));
     }
     let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
-    for doomed in doomed {
-        count(engine, doomed.why);
-    }
     Ok(Some(seq))
 }
 
@@ -306,11 +302,11 @@ pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
     (key_hash(key), record)
 }
 
-/// Counts a drop.
-pub fn count(engine: &Engine, why: Dead) {
+/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time had come.
+pub fn count(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
-        Dead::Deleted => &engine.metrics.dropped_deleted,
-        Dead::Expired => &engine.metrics.dropped_expired,
+        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
     };
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -24,8 +24,7 @@ use crate::{
     index::{Entry, Home},
     large::{BlockScan, MovedHead, Origin, ScannedExtent},
     moves::{self, Moved},
-    presence::Dead,
-    sweep::{self, drop_record},
+    sweep::drop_record,
     write::log::Committer,
 };
 use policy::{Bounds, Picture};
@@ -76,7 +75,7 @@ struct Kept {
 #[derive(Default)]
 struct Gathered {
     kept: Vec<Kept>,
-    dead: Vec<(Vec<u8>, u64, Dead)>,
+    dead: Vec<(Vec<u8>, u64)>,
     bytes: u64,
 }
 
@@ -266,8 +265,8 @@ impl Cleaner {
             return Ok(());
         };
         let key = &found.header.key;
-        if let Some(why) = presence.dead(key, entry.version.0, &entry.attributes) {
-            gathered.dead.push((key.clone(), entry.version.0, why));
+        if presence.dead(key, entry.version.0, &entry.attributes).is_some() {
+            gathered.dead.push((key.clone(), entry.version.0));
             return Ok(());
         }
         let is_long = found.extent_bytes > VALUE_BYTES_IN_RAM_MAX;
@@ -300,10 +299,8 @@ impl Cleaner {
         if engine.log.is_closing() {
             return Err(Trouble::Store(Error::Unavailable("the store is closed")));
         }
-        let drops = dead.iter().map(|(key, version, _)| drop_record(key, *version));
+        let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
         let dropped = moves::commit(engine, Committer::Freeing, drops);
-        let counted = dead.iter().take(dropped.moves);
-        counted.for_each(|(_, _, why)| sweep::count(engine, *why));
         dropped.outcome.map_err(Trouble::Store)?;
         let moved: Vec<_> = kept.iter().map(Kept::moved).collect();
         moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;

@@ -23,7 +23,7 @@ use crate::{
     key_filter::KeyFilter,
     key_hash, key_prefix,
     mutation::{Mutation, active, unless},
-    ranges,
+    ranges, sweep,
 };
 use bytes::Bytes;
 use fill::Filling;
@@ -371,6 +371,11 @@ impl Applier {
         };
         if entry.home.kind() == HomeKind::Flash {
             self.remove_slot(hash);
+        }
+        // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a drop of the same value.
+        if record.seq > self.engine.recovered_seq {
+            let presence = self.engine.presence();
+            sweep::count(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
         self.account_replaced(&Replaced::Entry(entry));
         self.index.remove(record.key, record.seq);

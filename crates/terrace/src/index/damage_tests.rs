@@ -147,11 +147,7 @@ fn a_damaged_table_fails_the_compaction_that_meets_it_and_nothing_else() {
 #[test]
 fn a_flush_that_cannot_write_keeps_the_data_and_can_be_tried_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, _) = open(dir.path());
-    let mut applier = index.applier().unwrap();
-    applier.insert(b"a", &flash_entry(1), 1);
-    applier.applied(1);
-    applier.rotate(mark(1)).unwrap();
+    let (index, mut applier) = with_one_sealed(dir.path());
     let (tables, hidden) = (dir.path().join("tables"), dir.path().join("hidden"));
     fs::rename(&tables, &hidden).unwrap();
     for _ in 0..2 {
@@ -174,11 +170,7 @@ fn a_flush_that_cannot_write_keeps_the_data_and_can_be_tried_again() {
 #[test]
 fn when_directory_and_memory_disagree_flushes_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, _) = open(dir.path());
-    let mut applier = index.applier().unwrap();
-    applier.insert(b"a", &flash_entry(1), 1);
-    applier.applied(1);
-    applier.rotate(mark(1)).unwrap();
+    let (index, _applier) = with_one_sealed(dir.path());
     let current = dir.path().join("current");
     let mut bytes = fs::read(&current).unwrap();
     bytes[0] += 1;
@@ -208,11 +200,7 @@ fn leftovers_of_a_crash_are_removed_at_open() {
 #[test]
 fn leftovers_of_a_flush_are_removed_once_the_compaction_beside_it_has_ended() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, _) = open(dir.path());
-    let mut applier = index.applier().unwrap();
-    applier.insert(b"a", &flash_entry(1), 1);
-    applier.applied(1);
-    applier.rotate(mark(1)).unwrap();
+    let (index, _applier) = with_one_sealed(dir.path());
     let tables = dir.path().join("tables");
     let leftover = tables.join("99999");
     fs::write(&leftover, b"half a table").unwrap();

@@ -31,6 +31,16 @@ pub(super) fn open(dir: &Path) -> (Arc<OrderedIndex>, Option<IndexMark>) {
     (Arc::new(index), mark)
 }
 
+/// An index with a memtable of one entry, sealed and not flushed.
+pub(super) fn with_one_sealed(dir: &Path) -> (Arc<OrderedIndex>, Applier) {
+    let (index, _) = open(dir);
+    let mut applier = index.applier().unwrap();
+    applier.insert(b"a", &flash_entry(1), 1);
+    applier.applied(1);
+    applier.rotate(mark(1)).unwrap();
+    (index, applier)
+}
+
 pub(super) fn mark(applied_seq: u64) -> IndexMark {
     IndexMark {
         applied_seq,
@@ -371,11 +381,7 @@ fn a_mark_must_say_what_is_in_its_memtable() {
 #[test]
 fn states_between_two_commits_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
-    let (index, _) = open(dir.path());
-    let mut applier = index.applier().unwrap();
-    applier.insert(b"a", &flash_entry(1), 1);
-    applier.applied(1);
-    applier.rotate(mark(1)).unwrap();
+    let (index, mut applier) = with_one_sealed(dir.path());
     index.seqno.fetch_max(item_seqno(2) - 256);
     assert!(matches!(index.flush_sealed(1), Err(Error::Unavailable(_))));
     assert!(!index.compact(1).unwrap());

@@ -19,7 +19,7 @@ use super::{
     AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
-    neighbours::{Neighbours, SHORT_BYTES},
+    neighbours::{Neighbours, SHORT_BYTES, SLICE_BYTES},
 };
 use crate::mutation::{Mutation, unless};
 use std::{
@@ -336,7 +336,7 @@ impl OpenFile {
         let mut filled = 0;
         while filled < buffer.len() {
             let position = offset + filled as u64;
-            let end = filled + self.bytes_max().min(buffer.len() - filled);
+            let end = filled + self.slice_of(buffer.len() - filled);
             let bytes = self.attempt(|file| file.read_at(&mut buffer[filled..end], position))?;
             if bytes == 0 {
                 break;
@@ -360,8 +360,8 @@ impl OpenFile {
         let mut written = 0;
         while written < buffer.len() {
             let position = offset + written as u64;
-            let slice = &buffer[written..][..self.bytes_max().min(buffer.len() - written)];
-            let bytes = self.attempt(|file| file.write_at(slice, position))?;
+            let end = written + self.slice_of(buffer.len() - written);
+            let bytes = self.attempt(|file| file.write_at(&buffer[written..end], position))?;
             if bytes == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -374,20 +374,19 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Bytes to transfer at a time, for the sake of who else reads the device.
-    fn bytes_max(&self) -> usize {
-        // Through the page cache the kernel chooses.
-        if self.is_direct() {
-            self.neighbours.bytes_max(Instant::now())
-        } else {
-            usize::MAX
+    /// How many of `wanted` bytes to transfer at a time, for the sake of who else reads the device. Through the page cache the
+    /// kernel chooses.
+    fn slice_of(&self, wanted: usize) -> usize {
+        if wanted <= SLICE_BYTES || !self.is_direct() {
+            return wanted;
         }
+        wanted.min(self.neighbours.bytes_max(Instant::now()))
     }
 
     /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer by buffer.
     fn write_vectored_fully(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let mut written = if bytes <= self.bytes_max() {
+        let mut written = if self.slice_of(bytes) == bytes {
             self.attempt(|file| direct::write_vectored(file, buffers, offset))?
         } else {
             0

@@ -22,7 +22,7 @@ use std::{
 pub(super) const SHORT_BYTES: usize = 32 << 10;
 /// Length of a slice. Measured on an SSD with writes of 133 MB/s beside reads of 4 KiB: their 99th percentile is 330 µs with slices of
 /// 128 KiB, 440 with 256 KiB, 490 with 512 KiB and 1,190 with 1 MiB; 240 without writes.
-const SLICE_BYTES: usize = 128 << 10;
+pub(super) const SLICE_BYTES: usize = 128 << 10;
 /// Short reads are under way if one ended so lately.
 const LATELY: Duration = Duration::from_millis(20);
 /// A device whose short reads take longer than this on average seeks.

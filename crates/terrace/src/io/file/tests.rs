@@ -62,7 +62,7 @@ fn long_transfers_beside_short_reads_move_everything() {
             .short_read(now, now + std::time::Duration::from_micros(1));
         let later = now + std::time::Duration::from_secs(60);
         disk.neighbours.short_read(later, later);
-        assert!(!file.is_direct() || file.bytes_max() < 1 << 20);
+        assert!(!file.is_direct() || file.slice_of(1 << 20) < 1 << 20);
         let content = aligned(&pattern(1 << 20));
         file.write_all_at(&content, 0).unwrap();
         let (first, second) = content.split_at(300 << 10);

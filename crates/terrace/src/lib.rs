@@ -41,6 +41,7 @@ mod checkpoint;
 mod clean;
 mod key_filter;
 mod manifest;
+mod mean;
 mod metrics;
 mod moves;
 #[doc(hidden)]

@@ -10,7 +10,7 @@
 //!
 //! Invariants: nothing here decides about correctness; a step is never refused, only put off, by [`REST_MAX`] at most.
 
-use crate::PaceStats;
+use crate::{PaceStats, mean::RunningMean};
 use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -47,8 +47,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_millis(500);
 /// A rest looks this often whether it is still needed.
 const REST_SLICE: Duration = Duration::from_millis(5);
-/// Of the mean time of reads so much is the latest read's.
-const MEAN_SHARE: u64 = 8;
+/// Of the mean time of reads the latest read's is one part in so many.
+const MEAN_PARTS: u64 = 8;
 /// What the mean says is forgotten when nobody has read for so long.
 const MEAN_LASTS: Duration = Duration::from_secs(10);
 /// What a device is taken to need for bytes that somebody else writes later.
@@ -69,7 +69,7 @@ pub struct Pace {
     /// When the reads under way began after none were, likewise.
     reads_began_us: AtomicU64,
     /// Mean time of the latest reads, in nanoseconds.
-    mean_ns: AtomicU64,
+    mean_ns: RunningMean<MEAN_PARTS>,
     /// Steps under way, and how many were begun.
     stepping: AtomicU32,
     steps: AtomicU64,
@@ -112,7 +112,7 @@ impl Default for Pace {
             reading: AtomicU32::new(0),
             read_ended_us: AtomicU64::new(0),
             reads_began_us: AtomicU64::new(0),
-            mean_ns: AtomicU64::new(0),
+            mean_ns: RunningMean::default(),
             stepping: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             calm: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -153,7 +153,7 @@ impl Pace {
             let now_us = micros(began - self.born);
             self.reads_began_us.store(now_us, Ordering::Relaxed);
             if now_us.saturating_sub(self.read_ended_us.load(Ordering::Relaxed)) > micros(MEAN_LASTS) {
-                self.mean_ns.store(0, Ordering::Relaxed);
+                self.mean_ns.reset();
             }
         }
         CallersRead {
@@ -175,7 +175,7 @@ impl Pace {
         let ended_us = self.read_ended_us.load(Ordering::Relaxed);
         let since_us = ended_us.max(self.reads_began_us.load(Ordering::Relaxed));
         let stuck_us = micros(self.born.elapsed()).saturating_sub(since_us);
-        Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed)).max(Duration::from_micros(stuck_us)) > wait_max
+        Duration::from_nanos(self.mean_ns.get()).max(Duration::from_micros(stuck_us)) > wait_max
     }
 
     /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that there is no time for that.
@@ -209,10 +209,7 @@ impl Pace {
     /// Takes note of a read.
     fn record(&self, ns: u64, was_calm: bool) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        // Reads that end at the same moment may lose one another here; the mean is none the worse for it.
-        let mean = self.mean_ns.load(Ordering::Relaxed);
-        self.mean_ns
-            .store(mean - mean / MEAN_SHARE + ns / MEAN_SHARE, Ordering::Relaxed);
+        self.mean_ns.add(ns);
         if ns > self.slow_ns.load(Ordering::Relaxed) {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }

@@ -6,6 +6,7 @@
 //!
 //! Invariant: only the size of transfers is decided here, never what is written or when a write is done.
 
+use crate::mean::RunningMean;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -27,8 +28,8 @@ pub(super) const SLICE_BYTES: usize = 128 << 10;
 const LATELY: Duration = Duration::from_millis(20);
 /// A device whose short reads take longer than this on average seeks.
 const SEEKS: Duration = Duration::from_millis(3);
-/// Of the mean so much is the latest read's.
-const MEAN_SHARE: u64 = 16;
+/// Of the mean the latest read is one part in so many.
+const MEAN_PARTS: u64 = 16;
 
 /// Devices in use by their numbers.
 static DEVICES: Mutex<BTreeMap<u64, Weak<Neighbours>>> = Mutex::new(BTreeMap::new());
@@ -40,7 +41,7 @@ pub(super) struct Neighbours {
     /// When one ended last, in microseconds after `born`; 0 for never.
     ended_us: AtomicU64,
     /// Their mean time, in nanoseconds.
-    mean_ns: AtomicU64,
+    mean_ns: RunningMean<MEAN_PARTS>,
 }
 
 impl Neighbours {
@@ -48,7 +49,7 @@ impl Neighbours {
         Self {
             born: Instant::now(),
             ended_us: AtomicU64::new(0),
-            mean_ns: AtomicU64::new(0),
+            mean_ns: RunningMean::default(),
         }
     }
 
@@ -70,10 +71,7 @@ impl Neighbours {
     /// A short read has ended.
     pub fn short_read(&self, began: Instant, ended: Instant) {
         let took_ns = u64::try_from((ended - began).as_nanos()).unwrap_or(u64::MAX);
-        // Reads that end at the same moment may lose one another here; the mean is none the worse for it.
-        let mean = self.mean_ns.load(Ordering::Relaxed);
-        self.mean_ns
-            .store(mean - mean / MEAN_SHARE + took_ns / MEAN_SHARE, Ordering::Relaxed);
+        self.mean_ns.add(took_ns);
         self.ended_us.store(self.micros(ended).max(1), Ordering::Relaxed);
     }
 
@@ -84,7 +82,7 @@ impl Neighbours {
             return usize::MAX;
         }
         let since_us = self.micros(now).saturating_sub(ended_us);
-        let seeks = u128::from(self.mean_ns.load(Ordering::Relaxed)) > SEEKS.as_nanos();
+        let seeks = u128::from(self.mean_ns.get()) > SEEKS.as_nanos();
         if seeks || u128::from(since_us) > LATELY.as_micros() {
             usize::MAX
         } else {

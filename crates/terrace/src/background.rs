@@ -172,9 +172,9 @@ fn compact_index(engine: &Arc<Engine>) {
 
 /// Ends when it is done.
 fn warm(engine: &Arc<Engine>) {
-    engine
-        .large
-        .warm(|| engine.log.is_closing(), |work| engine.large_step(0, work));
+    let is_over = || engine.log.is_closing();
+    engine.index.warm(is_over);
+    engine.large.warm(is_over, |work| engine.large_step(0, work));
 }
 
 fn promote(engine: &Arc<Engine>) {

@@ -523,7 +523,6 @@ impl Recycler {
         // not do: a block dies while its last commit is being applied.)
         let seen = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
-        let mut deleted = false;
         for number in dead {
             let is_dead = None;
             let block = *self.dead_blocks.entry(number).or_insert(DeadBlock { seen, is_dead });
@@ -541,16 +540,14 @@ impl Recycler {
             if is_dead && self.engine.large_result(self.engine.large.delete(number, block.seen))? {
                 tracing::debug!(block = number, "deleted a dead block");
                 self.dead_blocks.remove(&number);
-                deleted = true;
+                // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
+                self.engine.cleaning.progress();
             } else if let Some(block) = self.dead_blocks.get_mut(&number) {
                 // Somebody reads it, or it is needed: no reason to look through it again and again.
                 block.is_dead = Some(is_dead);
             }
         }
         self.count_held_blocks();
-        if deleted {
-            self.engine.cleaning.progress();
-        }
         Ok(())
     }
 

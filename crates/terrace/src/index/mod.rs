@@ -54,6 +54,7 @@ mod image;
 mod mark;
 mod open;
 mod scan;
+mod warm;
 mod written;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Values in RAM, found by where they live, not by key.
 //!
 //! A place is written once: a segment's generation or a block's number makes it unique for ever. So a cached value never
-//! goes stale and nothing has to be invalidated when a key is overwritten: the indexes lead to another place, and the old
-//! one ages out. A false match of the flash index is caught as on flash, by the key.
+//! goes stale and nothing would have to be invalidated when a key is overwritten: the indexes lead to another place. The
+//! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on flash, by the key.
 
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
@@ -77,6 +77,14 @@ impl ValueCache {
         {
             cache.insert(place, value());
         }
+    }
+
+    /// Takes the value of `key` at a place out of the cache. `None` if it is not there.
+    pub fn take(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
+        let cache = self.cache.as_ref()?;
+        cache
+            .remove_if(&place, |cached| cached.key == key)
+            .map(|(_, cached)| cached)
     }
 
     /// Bytes held.

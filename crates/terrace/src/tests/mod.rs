@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod basics;
+mod cache;
 mod clean;
 mod close;
 mod expiry;

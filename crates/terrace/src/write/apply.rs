@@ -7,6 +7,7 @@
 //! that far) and, after an open, fills the flash index a little at a time ([`fill`]).
 
 mod fill;
+mod warm;
 
 use crate::{
     HomeKind, Result, Version,
@@ -66,10 +67,20 @@ struct Arrived<'a> {
 enum Replaced {
     /// Nothing, for all we know.
     Nothing,
-    /// An object in the flash log, of unknown length.
-    Flash,
+    /// An object in the flash log, of unknown length. It was at this address, if it was the same key's.
+    Flash(Address),
     /// This.
     Entry(Entry),
+}
+
+impl Replaced {
+    fn from_indexes(entry: Option<Entry>, slot: Option<Address>) -> Self {
+        match (entry, slot) {
+            (Some(entry), _) => Self::Entry(entry),
+            (None, Some(address)) => Self::Flash(address),
+            (None, None) => Self::Nothing,
+        }
+    }
 }
 
 impl Applier {
@@ -241,12 +252,9 @@ impl Applier {
     fn put_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, length: u64) {
         let old = self.old_elsewhere(hash, record.key);
         let replaced = self.set_slot(hash, address, record.record_bytes() as u64);
-        let replaced = match old {
-            Some(entry) => Replaced::Entry(entry),
-            None if replaced.is_some() => Replaced::Flash,
-            None => Replaced::Nothing,
-        };
+        let replaced = Replaced::from_indexes(old, replaced);
         self.account_replaced(&replaced);
+        self.cache_instead(&replaced, address, record);
         let entry = self.entry(
             record,
             Home::Flash {
@@ -284,12 +292,9 @@ impl Applier {
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
         let removed = self.remove_slot(hash);
-        let replaced = match old {
-            Some(entry) => Replaced::Entry(entry),
-            None if removed.is_some() => Replaced::Flash,
-            None => Replaced::Nothing,
-        };
+        let replaced = Replaced::from_indexes(old, removed);
         self.account_replaced(&replaced);
+        self.uncache(&replaced, key);
     }
 
     /// The key's entry, where the flash index cannot tell what it is.
@@ -312,7 +317,7 @@ impl Applier {
     fn account_replaced(&self, replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
-            Replaced::Flash => self.engine.accounting.remove_average_flash(),
+            Replaced::Flash(_) => self.engine.accounting.remove_average_flash(),
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 if let Home::Block {
@@ -332,16 +337,14 @@ impl Applier {
         else {
             return;
         };
-        self.account_replaced(&Replaced::Entry(entry));
+        let home = Home::Flash {
+            address: address.bytes(),
+        };
         self.set_slot(hash, address, record.record_bytes() as u64);
+        self.cache_at(&entry, record.key, &home);
+        self.account_replaced(&Replaced::Entry(entry));
         self.engine.accounting.add(HomeKind::Flash, length);
-        let entry = self.entry(
-            record,
-            Home::Flash {
-                address: address.bytes(),
-            },
-            length,
-        );
+        let entry = self.entry(record, home, length);
         self.index.insert(record.key, &entry, record.seq);
     }
 
@@ -358,8 +361,10 @@ impl Applier {
         if entry.home.kind() == HomeKind::Flash {
             self.remove_slot(hash);
         }
+        let home = block_home(extent);
+        self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
-        self.put_elsewhere(hash, record, block_home(extent), extent.length);
+        self.put_elsewhere(hash, record, home, extent.length);
     }
 
     fn drop_value(&mut self, hash: u64, record: &Record<'_>, version: u64) {
@@ -377,7 +382,9 @@ impl Applier {
             let presence = self.engine.presence();
             sweep::count(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
-        self.account_replaced(&Replaced::Entry(entry));
+        let replaced = Replaced::Entry(entry);
+        self.account_replaced(&replaced);
+        self.uncache(&replaced, record.key);
         self.index.remove(record.key, record.seq);
     }
 }

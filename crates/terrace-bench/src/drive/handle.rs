@@ -218,7 +218,6 @@ impl Drive {
         let device = system::attach(&self.file())?;
         let mut description = self.description()?;
         system::set_rotational(&device, matches!(description.profile.kind, Kind::Disk(_)));
-        system::read_ahead_like_a_disk(&device);
         description.loop_device = Some(device.clone());
         self.place.describe(&description)?;
         Ok(device)
@@ -271,6 +270,8 @@ impl Drive {
             let device = self.attach()?;
             let options = ["-t", "ext4"].map(OsStr::new);
             system::run("mount", options.into_iter().chain([device.as_ref(), point.as_ref()]))?;
+            // Not before: making the file system has the kernel work it out anew for a disk.
+            system::read_ahead_like_a_disk(&device);
         }
         Ok(point)
     }

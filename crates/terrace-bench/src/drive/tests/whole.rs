@@ -287,3 +287,22 @@ fn removing_leaves_nothing_and_creating_replaces_nothing() {
     assert!(!system::is_attached(&device, &guard.runtime().join("twice/fuse/drive")));
     guard.drive = Some(Drive::create_in(&guard.runtime(), spec).unwrap());
 }
+
+/// It was set where the loop device is made; making the file system then undid it on disks, and who reads by mapped memory read
+/// 2.5 MiB for each page.
+#[test]
+fn the_kernel_reads_no_more_ahead_than_on_a_disk() {
+    if !is_possible() {
+        return;
+    }
+    for profile in ["maxtor-7l250s0", "nvme"] {
+        let guard = Guard::new("ahead", profile);
+        let point = guard.drive().mount().unwrap();
+        write_synced(&point.join("file"), &pattern(64 << 10, 1));
+        let device = guard.drive().device().unwrap();
+        let setting = Path::new("/sys/block")
+            .join(device.file_name().unwrap())
+            .join("queue/read_ahead_kb");
+        assert_eq!(fs::read_to_string(setting).unwrap().trim(), "128", "{profile}");
+    }
+}

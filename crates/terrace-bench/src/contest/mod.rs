@@ -203,7 +203,7 @@ impl Contest {
     pub fn open(common: &Common) -> Outcome<Self> {
         let workload = WorkloadFile::read(common.workload.as_deref())?;
         let mut places = common.places.clone();
-        if !places.emulated.emulate && places.ssd.is_none() && places.hdd.is_none() {
+        if !places.are_given() {
             let directory = common.directory.join(WITHOUT_DRIVES);
             places.ssd = Some(directory.join("ssd"));
             places.hdd = Some(directory.join("hdd"));

@@ -17,6 +17,7 @@ use crate::{
         driver::LoopOutcome,
         fio::{self, RandomReads},
         latency::LatencySummary,
+        place::HASTE,
         progress::Progress,
         results::Plan,
         setup::{BothTraffic, Setup},
@@ -230,9 +231,9 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
 fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
     evaluation.places.fresh(NAME)?;
     // Nothing is measured here, and a disk needs hours for it.
-    evaluation.places.hurry(true)?;
+    evaluation.places.hurry(HASTE)?;
     let loaded = load_all(evaluation, contender);
-    evaluation.places.hurry(false)?;
+    evaluation.places.hurry(1.0)?;
     loaded
 }
 

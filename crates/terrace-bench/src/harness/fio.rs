@@ -78,6 +78,13 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     outcome
 }
 
+/// Whether there is one to call.
+#[cfg(test)]
+#[must_use]
+pub fn is_installed() -> bool {
+    fio(&["--version".to_owned()]).is_ok()
+}
+
 fn fio(arguments: &[String]) -> Outcome<String> {
     let output = Command::new("fio")
         .args(arguments)

@@ -2,6 +2,7 @@
 //!
 //! One module per subcommand; each has its arguments, and a `run` that says what went wrong in words.
 
+mod all;
 mod contest;
 mod drive;
 mod flashstore;
@@ -48,8 +49,8 @@ enum Command {
     Ycsb(contest::Common),
     /// Terrace beside its rivals: the evaluation of the FlashStore paper.
     Flashstore(contest::Common),
-    /// Terrace beside its rivals: all of that, and one report.
-    All(contest::Common),
+    /// All evaluations, and one report.
+    All(all::Arguments),
     /// What those start for each run.
     #[command(hide = true)]
     ContestWorker,
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         Command::Micro(common) => contest::micro::run(&common),
         Command::Ycsb(common) => contest::ycsb::run(&common),
         Command::Flashstore(common) => flashstore::run(&common),
-        Command::All(common) => contest::run_all(&common),
+        Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),

@@ -79,7 +79,6 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
 }
 
 /// Whether there is one to call.
-#[cfg(test)]
 #[must_use]
 pub fn is_installed() -> bool {
     fio(&["--version".to_owned()]).is_ok()

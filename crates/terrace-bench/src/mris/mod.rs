@@ -24,12 +24,14 @@ mod tests;
 use crate::{
     Outcome,
     harness::{
-        self,
+        self, fio,
         results::{Record, ResultArguments, Results},
+        setup::PlaceArguments,
     },
 };
 use evaluation::{Common, Evaluation};
 use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
@@ -113,6 +115,41 @@ fn measure(common: &Common) -> Outcome {
     read::run(&evaluation)?;
     heat::run(&evaluation)?;
     evaluation.finish().map(drop)
+}
+
+/// As a part of all evaluations: what can be made here. Returns what cannot, and why.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -> Outcome<Vec<String>> {
+    if !places.are_given() {
+        count_requests(results, None)?;
+        return Ok(vec![
+            "the MRIS paper's inserts and reads need two drives: --emulate as root, or --ssd and --hdd".to_owned(),
+        ]);
+    }
+    let mut left_out = Vec::new();
+    let mut has = |what: &str, is_there: bool| {
+        if !is_there {
+            left_out.push(what.to_owned());
+        }
+        is_there
+    };
+    let fio = has("the drives by themselves: fio is not installed", fio::is_installed());
+    let compiles = leveldb::compile(TempDir::new()?.path()).is_ok();
+    let leveldb = has(
+        "LevelDB in the MRIS paper's inserts and reads: its driver does not compile here",
+        compiles,
+    );
+    measure(&Common {
+        places: places.clone(),
+        results: results.clone(),
+        workload: None,
+        no_leveldb: !leveldb,
+        only: Vec::new(),
+        no_raw: !fio,
+    })?;
+    Ok(left_out)
 }
 
 /// What was aimed at with the runs of a directory, a line each.

@@ -14,9 +14,11 @@ use crate::{
         page::Section,
         results::{Record, ResultArguments},
         setup::PlaceArguments,
+        target::Target,
+        workload::Scale,
     },
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
@@ -76,6 +78,42 @@ pub fn run(arguments: &Arguments) -> Outcome {
     } else {
         counts::run(arguments)
     }
+}
+
+/// As a part of all evaluations: both. At small scale one share is enough to count. Returns what was left out, and why.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArguments) -> Outcome<Option<String>> {
+    let mut arguments = Arguments {
+        directory: directory.to_owned(),
+        places: places.clone(),
+        results: results.clone(),
+        part_bytes: 36_000,
+        shares: Vec::new(),
+        exponents: Vec::new(),
+        swap_every: 0,
+        seed: 1,
+        workload: None,
+    };
+    let is_timed = places.are_given();
+    if is_timed {
+        drives::run(&arguments)?;
+    }
+    if results.scale == Scale::Small {
+        arguments.shares = vec![0.2];
+    }
+    counts::run(&arguments)?;
+    let why = "video beside Flashcache, L2ARC and others needs two drives: --emulate as root, or --ssd and --hdd";
+    Ok((!is_timed).then(|| why.to_owned()))
+}
+
+/// What was aimed at on two drives.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
+    drives::targets::targets(records)
 }
 
 /// All sections of the report for which there are results.

@@ -71,6 +71,23 @@ pub struct Arguments {
     pub seed: u64,
 }
 
+impl Arguments {
+    /// As if nothing but these were given.
+    #[must_use]
+    pub fn plain(directory: PathBuf, results: ResultArguments) -> Self {
+        Self {
+            directory,
+            results,
+            value_bytes: 1024,
+            shares: SHARES.to_vec(),
+            exponent: 0.99,
+            threads: 8,
+            large_read_us: 1000,
+            seed: 1,
+        }
+    }
+}
+
 /// What was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Settings {

@@ -9,7 +9,7 @@
 mod audience;
 pub mod report;
 mod rivals;
-mod targets;
+pub mod targets;
 mod terrace;
 #[cfg(test)]
 mod tests;

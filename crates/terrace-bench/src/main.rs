@@ -10,6 +10,7 @@ mod harness;
 mod mris;
 mod power_cut;
 mod rivals;
+mod soak;
 mod video;
 mod zipf;
 
@@ -54,6 +55,8 @@ enum Command {
     /// What those start for each run.
     #[command(hide = true)]
     ContestWorker,
+    /// Full load on a small flash tier for hours, and whether anything grows that should not.
+    Soak(soak::Arguments),
     /// Results of earlier runs as one HTML page.
     Report(harness::report::Arguments),
     /// A workload from a TOML file.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Flashstore(common) => flashstore::run(&common),
         Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };

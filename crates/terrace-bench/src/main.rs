@@ -2,6 +2,7 @@
 //!
 //! One module per subcommand; each has its arguments, and a `run` that says what went wrong in words.
 
+mod all;
 mod contest;
 mod drive;
 mod flashstore;
@@ -9,6 +10,7 @@ mod harness;
 mod mris;
 mod power_cut;
 mod rivals;
+mod soak;
 mod video;
 mod zipf;
 
@@ -48,11 +50,13 @@ enum Command {
     Ycsb(contest::Common),
     /// Terrace beside its rivals: the evaluation of the FlashStore paper.
     Flashstore(contest::Common),
-    /// Terrace beside its rivals: all of that, and one report.
-    All(contest::Common),
+    /// All evaluations, and one report.
+    All(all::Arguments),
     /// What those start for each run.
     #[command(hide = true)]
     ContestWorker,
+    /// Full load on a small flash tier for hours, and whether anything grows that should not.
+    Soak(soak::Arguments),
     /// Results of earlier runs as one HTML page.
     Report(harness::report::Arguments),
     /// A workload from a TOML file.
@@ -71,8 +75,9 @@ fn main() -> ExitCode {
         Command::Micro(common) => contest::micro::run(&common),
         Command::Ycsb(common) => contest::ycsb::run(&common),
         Command::Flashstore(common) => flashstore::run(&common),
-        Command::All(common) => contest::run_all(&common),
+        Command::All(arguments) => all::run(&arguments),
         Command::ContestWorker => contest::worker::run(),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Report(arguments) => harness::report::run(arguments),
         Command::Run(arguments) => harness::run::run(arguments),
     };

@@ -203,7 +203,7 @@ impl Contest {
     pub fn open(common: &Common) -> Outcome<Self> {
         let workload = WorkloadFile::read(common.workload.as_deref())?;
         let mut places = common.places.clone();
-        if !places.emulated.emulate && places.ssd.is_none() && places.hdd.is_none() {
+        if !places.are_given() {
             let directory = common.directory.join(WITHOUT_DRIVES);
             places.ssd = Some(directory.join("ssd"));
             places.hdd = Some(directory.join("hdd"));
@@ -382,15 +382,23 @@ impl Contest {
     }
 }
 
-/// `terrace-bench all`: everything that compares Terrace with its rivals, and one report.
+/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the traces.
 ///
 /// # Errors
 /// The first run's that fails.
-pub fn run_all(common: &Common) -> Outcome {
+pub fn measure(common: &Common, is_wanted: impl Fn(crate::all::Part) -> bool) -> Outcome {
+    use crate::all::Part;
     let contest = Contest::open(common)?;
-    micro::measure_all(&contest)?;
-    recovery::measure_all(&contest)?;
-    ycsb::measure_all(&contest)?;
-    flashstore::measure_all(&contest)?;
-    contest.finish()
+    if is_wanted(Part::Micro) {
+        micro::measure_all(&contest)?;
+        recovery::measure_all(&contest)?;
+    }
+    if is_wanted(Part::Ycsb) {
+        ycsb::measure_all(&contest)?;
+    }
+    if is_wanted(Part::Flashstore) {
+        flashstore::measure_all(&contest)?;
+    }
+    contest.bench.progress.finish();
+    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{
         page::Section,
         results::Record,
         setup::Setup,
+        target,
     },
     rivals::Candidate,
 };
@@ -27,7 +28,7 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
     sections.extend(micro_section(records)?);
     sections.extend(ycsb_section(records)?);
     sections.extend(recovery_section(records)?);
-    sections.extend(target_section(records)?);
+    sections.extend(target::section("Targets against the rivals", &targets(records)?));
     Ok(sections)
 }
 
@@ -302,19 +303,4 @@ fn recovery_section(records: &[Record]) -> Outcome<Option<Section>> {
     ];
     section.table("Opening", &head, cells.collect());
     Ok((!rows.is_empty()).then_some(section))
-}
-
-fn target_section(records: &[Record]) -> Outcome<Option<Section>> {
-    let targets = targets(records)?;
-    let mut section = Section::new("Targets against the rivals");
-    let rows = targets.iter().map(|target| {
-        vec![
-            target.name.clone(),
-            target.wanted_in_words(),
-            format!("{:.2}", target.measured),
-            target.verdict().to_owned(),
-        ]
-    });
-    section.table("Targets", &["target", "wanted", "measured", ""], rows.collect());
-    Ok((!targets.is_empty()).then_some(section))
 }

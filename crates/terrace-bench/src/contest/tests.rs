@@ -5,7 +5,6 @@ use super::{
     Amount, Meeting, Paths, WorkloadFile,
     data::{Mixed, ValueSize},
     micro, recovery, report,
-    targets::Target,
     worker::{Errand, Task, Teller, perform},
     ycsb,
 };
@@ -15,6 +14,7 @@ use crate::{
         page,
         results::{Bench, Plan},
         setup::Setup,
+        target::Target,
     },
     rivals::Candidate,
 };

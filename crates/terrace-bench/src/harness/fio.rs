@@ -4,7 +4,7 @@
 //! it. It is written whole first, in haste where the drive is emulated: reads of an extent that was only reserved never reach the
 //! drive.
 
-use super::place::{Place, drop_caches};
+use super::place::{HASTE, Place, drop_caches};
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -66,9 +66,9 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
         "--time_based".to_owned(),
         format!("--runtime={}", reads.seconds),
     ];
-    place.hurry(true)?;
+    place.hurry(HASTE)?;
     let written = fio(&[&base[..], &write[..]].concat());
-    place.hurry(false)?;
+    place.hurry(1.0)?;
     // The stores begin with empty caches as well; under an emulated drive these are the cache of the file that it lies in.
     drop_caches(&[place])?;
     let outcome = written
@@ -76,6 +76,12 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
         .and_then(|text| parse(&text));
     let _ = std::fs::remove_file(file);
     outcome
+}
+
+/// Whether there is one to call.
+#[must_use]
+pub fn is_installed() -> bool {
+    fio(&["--version".to_owned()]).is_ok()
 }
 
 fn fio(arguments: &[String]) -> Outcome<String> {

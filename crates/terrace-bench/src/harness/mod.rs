@@ -3,7 +3,7 @@
 //! In the order of use: [`workload`] says what to do, [`setup`], [`place`] and
 //! [`emulated`] where; [`driver`] does it and [`latency`]
 //! keeps the times; [`results`] keeps each run as a file, with [`host`]; [`report`] makes a page of the files, with
-//! [`page`] and [`chart`]. A run that fails leaves no result.
+//! [`page`], [`chart`] and [`target`]. A run that fails leaves no result.
 
 pub mod chart;
 pub mod driver;
@@ -19,5 +19,6 @@ pub mod results;
 pub mod run;
 pub mod setup;
 pub mod statistics;
+pub mod target;
 pub mod values;
 pub mod workload;

@@ -66,6 +66,26 @@ impl Section {
     }
 }
 
+impl Section {
+    /// As Markdown, for a terminal: text and tables; charts are only on the page.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let row = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let mut markdown = format!("\n## {}\n", self.title);
+        for block in &self.blocks {
+            match block {
+                Block::Text(text) => markdown += &format!("\n{text}\n"),
+                Block::Table { caption, head, rows } => {
+                    markdown += &format!("\n{caption}\n\n{}|{}\n", row(head), "---|".repeat(head.len()));
+                    rows.iter().for_each(|cells| markdown += &row(cells));
+                }
+                Block::Chart(..) => {}
+            }
+        }
+        markdown
+    }
+}
+
 /// Text as HTML.
 #[must_use]
 pub fn escape(text: &str) -> String {
@@ -162,6 +182,15 @@ pub fn write_charts(directory: &Path, sections: &[Section]) -> Outcome {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_terminal_gets_text_and_tables() {
+        let mut section = Section::new("One");
+        section.text("said");
+        section.table("Numbers", &["", "n"], vec![vec!["a".to_owned(), "1".to_owned()]]);
+        let expected = "\n## One\n\nsaid\n\nNumbers\n\n|  | n |\n|---|---|\n| a | 1 |\n";
+        assert_eq!(section.markdown(), expected);
+    }
 
     #[test]
     fn text_from_results_cannot_become_markup() {

@@ -14,8 +14,8 @@ use std::{
     sync::Arc,
 };
 
-/// Share of its time that a hurried drive takes.
-const HURRIED: f64 = 0.1;
+/// What a drive in haste takes of its time, unless something else is asked for.
+pub const HASTE: f64 = 0.1;
 
 /// Requests and bytes since some moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -167,13 +167,12 @@ impl Place {
         })
     }
 
-    /// Has an emulated drive take a fraction of its time from now on, or its time again. Nothing is measured meanwhile. Real drives
+    /// Has an emulated drive take this fraction of its time from now on; with 1 its time again. Nothing is timed meanwhile. Real drives
     /// cannot be hurried.
     ///
     /// # Errors
     /// If the drive does not answer.
-    pub fn hurry(&self, is_hurried: bool) -> Outcome {
-        let factor = if is_hurried { HURRIED } else { 1.0 };
+    pub fn hurry(&self, factor: f64) -> Outcome {
         self.drive.as_ref().map_or(Ok(()), |drive| drive.take_time(factor))
     }
 

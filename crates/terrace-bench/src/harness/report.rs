@@ -51,6 +51,9 @@ pub fn write(results: &Path, output: &Path, charts: Option<&Path>) -> Outcome {
     let mut sections = crate::mris::report::sections(&records)?;
     sections.extend(crate::flashstore::report::sections(&records)?);
     sections.extend(crate::contest::report::sections(&records)?);
+    sections.extend(crate::video::sections(&records)?);
+    sections.extend(crate::zipf::sections(&records)?);
+    sections.extend(crate::soak::sections(&records)?);
     sections.extend(workloads(&records)?);
     sections.push(runs(&records));
     std::fs::write(output, page::html("Evaluation of Terrace", &sections)?)?;

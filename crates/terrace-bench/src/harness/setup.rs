@@ -23,6 +23,14 @@ pub struct PlaceArguments {
     pub emulated: EmulateArguments,
 }
 
+impl PlaceArguments {
+    /// Whether two drives were asked for.
+    #[must_use]
+    pub const fn are_given(&self) -> bool {
+        self.emulated.emulate || self.ssd.is_some() || self.hdd.is_some()
+    }
+}
+
 /// The two drives.
 #[derive(Debug)]
 pub struct Places {
@@ -111,9 +119,9 @@ impl Places {
     ///
     /// # Errors
     /// If a drive does not answer.
-    pub fn hurry(&self, is_hurried: bool) -> Outcome {
-        self.ssd.hurry(is_hurried)?;
-        self.hdd.hurry(is_hurried)
+    pub fn hurry(&self, factor: f64) -> Outcome {
+        self.ssd.hurry(factor)?;
+        self.hdd.hurry(factor)
     }
 
     /// Makes empty directories of this name for a store.

@@ -134,6 +134,23 @@ pub struct Terrace {
     sizes: Sizes,
 }
 
+/// What heat may have: nothing if it is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heat {
+    /// RAM for objects on their way to flash.
+    pub staging_bytes: u64,
+    /// Of the log and the copies beside it, if not as much as there is.
+    pub flash_capacity_bytes: Option<u64>,
+}
+
+impl Heat {
+    /// Size decides, as in the paper.
+    pub const OFF: Self = Self {
+        staging_bytes: 0,
+        flash_capacity_bytes: None,
+    };
+}
+
 /// Terrace's own sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tuning {
@@ -155,17 +172,19 @@ impl Terrace {
         places: &Places,
         name: &str,
         tuning: Tuning,
+        heat: Heat,
         values: &Arc<Values>,
         sizes: Sizes,
     ) -> Outcome<Self> {
+        let usual = setup.options(places, name);
         let store = Store::open(Options {
             cache_bytes: 0,
-            // Size decides, as in the paper: what heat adds is measured elsewhere.
-            staging_bytes: 0,
+            staging_bytes: heat.staging_bytes,
+            flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
             size_threshold_bytes: tuning.size_threshold_bytes,
             segment_bytes: tuning.segment_bytes,
             split_threshold_bytes: tuning.split_threshold_bytes,
-            ..setup.options(places, name)
+            ..usual
         })?;
         while store.stats().flash_index.refilling {
             std::thread::sleep(Duration::from_millis(2));

@@ -1,7 +1,7 @@
 //! What all parts of the evaluation share: its workload file, the contenders, the drives, where results go.
 
 use super::{
-    engine::{Engine, Sizes, Terrace, Tuning},
+    engine::{Engine, Heat, Sizes, Terrace, Tuning},
     leveldb::{self, LevelDb},
 };
 use crate::{
@@ -53,6 +53,10 @@ pub struct WorkloadFile {
     size_threshold_bytes: u64,
     segment_bytes: u64,
     split_threshold_bytes: u64,
+    /// Zipf's exponent of the images' popularity, for the reads with heat.
+    pub heat_exponent: f64,
+    /// Room on flash for copies then, as a share of the large images.
+    pub heat_flash_share: f64,
     small: Amount,
     full: Amount,
 }
@@ -75,6 +79,8 @@ pub struct Amount {
     pub ratios: Vec<u64>,
     /// How long fio reads.
     pub raw_seconds: u32,
+    /// Small reads from which heat learns.
+    pub heat_reads: u64,
 }
 
 impl WorkloadFile {
@@ -86,6 +92,9 @@ impl WorkloadFile {
         let workload: Self = read_toml(file, include_str!("../../workloads/mris.toml"))?;
         if workload.small_bytes < 8 || workload.large_bytes < 8 || workload.large_bytes > 256 << 20 {
             return Err("small_bytes and large_bytes must be from 8 to 268435456".into());
+        }
+        if !(0.01..=10.0).contains(&workload.heat_exponent) || !(0.01..=1.0).contains(&workload.heat_flash_share) {
+            return Err("heat_exponent must be from 0.01 to 10, heat_flash_share from 0.01 to 1".into());
         }
         for amount in [&workload.small, &workload.full] {
             let ratios = &amount.ratios;
@@ -168,7 +177,7 @@ impl Contender {
 }
 
 /// What every run on drives has among its settings.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Surroundings {
     /// Bytes of a small object.
     pub small_bytes: usize,
@@ -206,6 +215,8 @@ pub struct Evaluation {
     pub amount: Amount,
     /// Seed of everything random.
     pub seed: u64,
+    /// Zipf's exponent of the images' popularity, for the reads with heat, and the room for copies.
+    pub heat: (f64, f64),
     /// Sizes and drives.
     pub surroundings: Surroundings,
     /// Whether the drives are measured by fio.
@@ -250,6 +261,7 @@ impl Evaluation {
             bench: Bench::new(&common.results.results, common.results.resume)?,
             amount: file.amount(common.results.scale).clone(),
             seed: file.seed,
+            heat: (file.heat_exponent, file.heat_flash_share),
             surroundings: Surroundings {
                 small_bytes: file.small_bytes,
                 large_bytes: file.large_bytes,
@@ -289,8 +301,7 @@ impl Evaluation {
         match (contender.engine, &self.leveldb) {
             (EngineKind::Terrace, _) => {
                 let tuning = self.surroundings.tuning;
-                let store = Terrace::open(contender.setup, &self.places, name, tuning, &self.values, sizes)?;
-                Ok(Box::new(store))
+                self.terrace(contender.setup, name, tuning, Heat::OFF)
             }
             (EngineKind::LevelDb, Some(program)) => {
                 let directory = contender.setup.flash(&self.places).path.join(name).join("leveldb");
@@ -298,6 +309,16 @@ impl Evaluation {
             }
             (EngineKind::LevelDb, None) => Err("LevelDB takes no part".into()),
         }
+    }
+
+    /// Opens a store of Terrace's with sizes of its own.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn terrace(&self, setup: Setup, name: &str, tuning: Tuning, heat: Heat) -> Outcome<Box<dyn Engine>> {
+        let sizes = self.surroundings.sizes();
+        let store = Terrace::open(setup, &self.places, name, tuning, heat, &self.values, sizes)?;
+        Ok(Box::new(store))
     }
 
     /// Ends the progress bar and gives all results in the directory.

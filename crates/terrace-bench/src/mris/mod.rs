@@ -1,13 +1,14 @@
 //! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace and LevelDB.
 //!
 //! [`figure8`] counts image requests ([`pagecounts`], [`synthetic`]); [`insert`] makes figure 9; [`read`] makes figures 10
-//! to 14. [`engine`] and [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
+//! to 14, and [`heat`] reads again with popular images. [`engine`] and [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
 //! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the evaluation and leaves
 //! no result; `--resume` goes on from there.
 
 mod engine;
 mod evaluation;
 mod figure8;
+mod heat;
 mod insert;
 mod leveldb;
 mod model;
@@ -22,9 +23,15 @@ mod tests;
 
 use crate::{
     Outcome,
-    harness::{self, results::Record},
+    harness::{
+        self, fio,
+        results::{Record, ResultArguments, Results},
+        setup::PlaceArguments,
+    },
 };
 use evaluation::{Common, Evaluation};
+use std::path::PathBuf;
+use tempfile::TempDir;
 
 /// Arguments of the subcommand.
 #[derive(Debug, clap::Args)]
@@ -41,6 +48,8 @@ enum Part {
     Insert(Common),
     /// Figures 10 to 14, tables 2 to 4: reads.
     Read(Common),
+    /// The reads again with images of different popularity, heat off and on.
+    Heat(Common),
     /// Everything, with a report.
     All(Common),
 }
@@ -64,29 +73,94 @@ pub fn run(arguments: Arguments) -> Outcome {
             read::run(&evaluation)?;
             evaluation.finish()?
         }
+        Part::Heat(common) => {
+            let evaluation = Evaluation::open(&common)?;
+            evaluation.bench.progress.expect(heat::expected_seconds(&evaluation));
+            heat::run(&evaluation)?;
+            evaluation.finish()?
+        }
         Part::All(common) => all(&common)?,
     };
-    for target in targets::targets(&model::Model::of(&records)?, &paper::Paper::published()?) {
-        println!("{target}");
+    for line in verdicts(&records)? {
+        println!("{line}");
     }
     Ok(())
 }
 
 fn all(common: &Common) -> Outcome<Vec<Record>> {
-    figure8::run(&figure8::Arguments {
-        files: Vec::new(),
-        results: common.results.clone(),
-        workload: common.workload.clone(),
-    })?;
-    let evaluation = Evaluation::open(common)?;
-    let seconds = insert::expected_seconds(&evaluation) + read::expected_seconds(&evaluation);
-    evaluation.bench.progress.expect(seconds);
-    insert::run(&evaluation)?;
-    read::run(&evaluation)?;
-    let records = evaluation.finish()?;
+    measure(common)?;
     let results = &common.results.results;
     let page = results.join("report.html");
     harness::report::write(results, &page, Some(&results.join("charts")))?;
     println!("{}", page.display());
-    Ok(records)
+    Results::create(results)?.all()
+}
+
+fn count_requests(results: &ResultArguments, workload: Option<PathBuf>) -> Outcome {
+    figure8::run(&figure8::Arguments {
+        files: Vec::new(),
+        results: results.clone(),
+        workload,
+    })
+}
+
+fn measure(common: &Common) -> Outcome {
+    count_requests(&common.results, common.workload.clone())?;
+    let evaluation = Evaluation::open(common)?;
+    let seconds = insert::expected_seconds(&evaluation)
+        + read::expected_seconds(&evaluation)
+        + heat::expected_seconds(&evaluation);
+    evaluation.bench.progress.expect(seconds);
+    insert::run(&evaluation)?;
+    read::run(&evaluation)?;
+    heat::run(&evaluation)?;
+    evaluation.finish().map(drop)
+}
+
+/// As a part of all evaluations: what can be made here. Returns what cannot, and why.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -> Outcome<Vec<String>> {
+    if !places.are_given() {
+        count_requests(results, None)?;
+        return Ok(vec![
+            "the MRIS paper's inserts and reads need two drives: --emulate as root, or --ssd and --hdd".to_owned(),
+        ]);
+    }
+    let mut left_out = Vec::new();
+    let mut has = |what: &str, is_there: bool| {
+        if !is_there {
+            left_out.push(what.to_owned());
+        }
+        is_there
+    };
+    let fio = has("the drives by themselves: fio is not installed", fio::is_installed());
+    let compiles = leveldb::compile(TempDir::new()?.path()).is_ok();
+    let leveldb = has(
+        "LevelDB in the MRIS paper's inserts and reads: its driver does not compile here",
+        compiles,
+    );
+    measure(&Common {
+        places: places.clone(),
+        results: results.clone(),
+        workload: None,
+        no_leveldb: !leveldb,
+        only: Vec::new(),
+        no_raw: !fio,
+    })?;
+    Ok(left_out)
+}
+
+/// What was aimed at with the runs of a directory, a line each.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn verdicts(records: &[Record]) -> Outcome<Vec<String>> {
+    let mut lines: Vec<String> = targets::targets(&model::Model::of(records)?, &paper::Paper::published()?)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    lines.extend(heat::verdicts(records)?);
+    Ok(lines)
 }

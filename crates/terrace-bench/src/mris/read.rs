@@ -17,6 +17,7 @@ use crate::{
         driver::LoopOutcome,
         fio::{self, RandomReads},
         latency::LatencySummary,
+        place::HASTE,
         progress::Progress,
         results::Plan,
         setup::{BothTraffic, Setup},
@@ -87,13 +88,18 @@ pub struct RawSettings {
     pub run: u32,
 }
 
-/// The objects to read, in order.
+/// The objects to read, in order: every group as often as any other.
 #[must_use]
 pub fn objects(groups: u64, small_reads: u64, ratio: u64, seed: u64) -> Vec<u64> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
+    objects_of(small_reads, ratio, || random.random_range(0..groups))
+}
+
+/// The objects to read, in order, if the groups come so.
+pub fn objects_of(small_reads: u64, ratio: u64, mut group: impl FnMut() -> u64) -> Vec<u64> {
     let mut objects = Vec::new();
     for number in 1..=small_reads {
-        let group = random.random_range(0..groups);
+        let group = group();
         objects.push(2 * group);
         if number % ratio == 0 {
             objects.push(2 * group + 1);
@@ -229,19 +235,31 @@ pub fn run(evaluation: &Evaluation) -> Outcome {
 
 fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
     evaluation.places.fresh(NAME)?;
-    // Nothing is measured here, and a disk needs hours for it.
-    evaluation.places.hurry(true)?;
-    let loaded = load_all(evaluation, contender);
-    evaluation.places.hurry(false)?;
-    loaded
-}
-
-fn load_all(evaluation: &Evaluation, contender: Contender) -> Outcome {
-    let mut engine = evaluation.engine(contender, NAME)?;
     let order = match contender.engine {
         EngineKind::Terrace => Order::Random,
         EngineKind::LevelDb => Order::Sequential,
     };
+    in_haste(evaluation, || {
+        load_all(evaluation, evaluation.engine(contender, NAME)?, order)
+    })
+}
+
+/// Does something for which the drives need not take their time: nothing is measured, and a disk needs hours for it.
+///
+/// # Errors
+/// Its own, or the drives'.
+pub fn in_haste(evaluation: &Evaluation, work: impl FnOnce() -> Outcome) -> Outcome {
+    evaluation.places.hurry(HASTE)?;
+    let done = work();
+    evaluation.places.hurry(1.0)?;
+    done
+}
+
+/// Inserts the groups to be read, in this order, and closes when background work is done.
+///
+/// # Errors
+/// The engine's.
+pub fn load_all(evaluation: &Evaluation, mut engine: Box<dyn Engine>, order: Order) -> Outcome {
     let groups = order.groups(evaluation.amount.read_groups, evaluation.seed);
     insert_all(engine.as_mut(), &groups, &evaluation.bench.progress)?;
     engine.flush()?;
@@ -270,7 +288,11 @@ fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &P
     })
 }
 
-fn read_all(engine: &mut dyn Engine, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
+/// Reads objects one after the other.
+///
+/// # Errors
+/// The engine's.
+pub fn read_all(engine: &mut dyn Engine, objects: &[u64], progress: &Progress) -> Outcome<LoopOutcome> {
     let mut outcome = LoopOutcome::empty(2);
     for (done, chunk) in objects.chunks(CHUNK).enumerate() {
         outcome.add(&engine.read(chunk)?);

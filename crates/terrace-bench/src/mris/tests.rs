@@ -12,14 +12,14 @@ use super::{
 use crate::{
     Outcome,
     harness::{
-        report,
+        fio, report,
         results::{Record, Results},
         setup::Setup,
     },
 };
 use clap::Parser;
 use serde_json::{Value, json};
-use std::{fs, path::Path, process::Command};
+use std::{fs, path::Path};
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -35,6 +35,8 @@ large_bytes = 16384
 size_threshold_bytes = 16384
 segment_bytes = 1048576
 split_threshold_bytes = 1048576
+heat_exponent = 0.99
+heat_flash_share = 0.3
 [small]
 runs = 2
 figure8_requests = 20000
@@ -43,6 +45,7 @@ read_groups = 150
 small_reads = 32
 ratios = [1, 4]
 raw_seconds = 1
+heat_reads = 600
 [full]
 runs = 1
 figure8_requests = 1
@@ -51,18 +54,11 @@ read_groups = 1
 small_reads = 1
 ratios = [1]
 raw_seconds = 1
+heat_reads = 600
 ";
 
 fn mris(arguments: &[&str]) -> Outcome {
     super::run(Line::try_parse_from([&["mris"], arguments].concat())?.arguments)
-}
-
-/// Whether the program is there; a machine without it tests the rest.
-fn have_fio() -> bool {
-    Command::new("fio")
-        .arg("--version")
-        .output()
-        .is_ok_and(|output| output.status.success())
 }
 
 fn have_leveldb() -> bool {
@@ -89,7 +85,7 @@ fn all(directory: &Path, resume: bool) {
     let line = tiny_line(directory, "all");
     let mut line: Vec<&str> = line.iter().map(String::as_str).collect();
     line.extend(resume.then_some("--resume"));
-    line.extend((!have_fio()).then_some("--no-raw"));
+    line.extend((!fio::is_installed()).then_some("--no-raw"));
     mris(&line).unwrap();
 }
 
@@ -109,6 +105,7 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
         "figure-14",
         "Table 3",
         "Targets",
+        "Popular images, with heat",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
@@ -146,8 +143,9 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
     let starts = |records: Vec<Record>| records.into_iter().map(|record| record.started).collect::<Vec<_>>();
     let before = starts(Results::create(&results).unwrap().all().unwrap());
     let contenders = if have_leveldb() { 5 } else { 3 };
-    let raw = if have_fio() { 4 } else { 0 };
-    assert_eq!(before.len(), 1 + contenders * (2 * 2 + 2 * 2) + raw);
+    let raw = if fio::is_installed() { 4 } else { 0 };
+    // Heat: two runs of two ratios, off and on.
+    assert_eq!(before.len(), 1 + contenders * (2 * 2 + 2 * 2) + raw + 2 * 2 * 2);
     all(directory.path(), true);
     assert_eq!(starts(Results::create(&results).unwrap().all().unwrap()), before);
     assert_eq!(

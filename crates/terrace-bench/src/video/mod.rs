@@ -1,286 +1,127 @@
-//! `terrace-bench video`: how many reads of video segments flash answers, and what that costs in writes to flash.
+//! `terrace-bench video`: reads of video segments where flash holds a part of the catalogue.
 //!
-//! The catalogue is stored once per run, with its counts as published and its bytes scaled down; then sessions read, without
-//! pauses. Warm-up is not counted. A fixed choice of the titles that will be read most (which nobody can know) is the optimum that stands
-//! beside, and caches of whole objects by well-known rules, on the same reads.
+//! [`counts`] counts hits and flash writes on one directory, in the published numbers of titles and segments. [`drives`] makes the
+//! same on two drives, beside other ways to use flash, in time: throughput, starting, pauses. [`sessions`] is who reads what.
 
-mod rivals;
+mod counts;
+mod drives;
+mod rules;
 mod sessions;
 
 use crate::{
     Outcome,
     harness::{
-        results::{Bench, Plan, ResultArguments},
-        values::Values,
+        page::Section,
+        results::{Record, ResultArguments},
+        setup::PlaceArguments,
+        target::Target,
         workload::Scale,
     },
 };
-use rivals::{Cache, Rule};
-use serde::{Deserialize, Serialize};
-use sessions::{Choice, PARTS, Sessions, TITLES, key};
-use std::{path::PathBuf, time::Instant};
-use terrace::{Durability, Options, PutOptions, Store};
-
-const EXPERIMENT: &str = "video-hits";
-/// How far below the optimum is good enough, in points, and how many flash writes per 100 reads.
-const POINTS_BELOW_MAX: f64 = 1.5;
-const WRITES_MAX: f64 = 8.0;
-/// The issue's own figures for the optimum with exponent 0.271, by share of flash.
-const PUBLISHED: [(f64, f64); 6] = [
-    (0.05, 11.6),
-    (0.1, 19.6),
-    (0.2, 31.8),
-    (0.3, 42.4),
-    (0.4, 52.2),
-    (0.5, 61.0),
-];
+use std::path::{Path, PathBuf};
 
 /// Arguments of the subcommand.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Directory for the store; it needs room for one and a half catalogues.
+    /// Without two drives hits and writes are counted; this is the directory for it, with room for one and a half catalogues.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
+    /// With two drives Terrace and its rivals are timed on them.
+    #[command(flatten)]
+    pub places: PlaceArguments,
     #[command(flatten)]
     pub results: ResultArguments,
-    /// Bytes of a segment of video; 2,300,000 is the original.
+    /// Counting: bytes of a segment of video; 2,300,000 is the original.
     #[arg(long, value_name = "BYTES", default_value = "36000")]
     pub part_bytes: usize,
-    /// Flash as a share of the catalogue.
-    #[arg(long = "share", value_name = "SHARE", default_values = ["0.05", "0.1", "0.2", "0.3", "0.4", "0.5"])]
+    /// Flash as a share of the catalogue; without, several from 0.05 to 0.5.
+    #[arg(long = "share", value_name = "SHARE")]
     pub shares: Vec<f64>,
-    /// Zipf's exponents.
-    #[arg(long = "exponent", value_name = "EXPONENT", default_values = ["0.271", "0.729"])]
+    /// Zipf's exponents; without, 0.271 and 0.729.
+    #[arg(long = "exponent", value_name = "EXPONENT")]
     pub exponents: Vec<f64>,
-    /// Two titles change their places in the ranking each time so many sessions have begun.
+    /// Counting: two titles change their places in the ranking each time so many sessions have begun.
     #[arg(long, value_name = "SESSIONS", default_value = "0")]
     pub swap_every: u64,
     /// Of what is random.
     #[arg(long, default_value = "1")]
     pub seed: u64,
+    /// Two drives: sizes, times and counts, instead of those in the program.
+    #[arg(long, value_name = "FILE")]
+    pub workload: Option<PathBuf>,
 }
 
-/// What was chosen.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Settings {
-    choice: Choice,
-    share: f64,
-    part_bytes: usize,
-    warm_up_sessions: u64,
-    measured_sessions: u64,
-    seed: u64,
+impl Arguments {
+    fn shares_or<'a>(&'a self, usual: &'a [f64]) -> &'a [f64] {
+        if self.shares.is_empty() { usual } else { &self.shares }
+    }
+
+    fn exponents_or<'a>(&'a self, usual: &'a [f64]) -> &'a [f64] {
+        if self.exponents.is_empty() {
+            usual
+        } else {
+            &self.exponents
+        }
+    }
 }
 
-/// What was measured, in per cent of the reads.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Measured {
-    reads: u64,
-    reads_per_second: f64,
-    optimum: f64,
-    terrace: Line,
-    others: Vec<(String, Line)>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Line {
-    hits: f64,
-    flash_writes: f64,
-}
-
-/// Makes the runs and prints the table.
+/// Makes the runs and prints the tables: in time if two drives are given, else by counting.
 ///
 /// # Errors
-/// The store's, or if the directory cannot be used.
+/// The store's, or if the directories or drives cannot be used.
 pub fn run(arguments: &Arguments) -> Outcome {
-    if arguments.part_bytes < 33_000 || arguments.shares.iter().any(|share| !(0.01..=0.8).contains(share)) {
-        return Err(
-            "--part-bytes must be at least 33000 (shorter objects are not copied) and --share between 0.01 and 0.8"
-                .into(),
-        );
+    if arguments.shares.iter().any(|share| !(0.01..=0.8).contains(share)) {
+        return Err("--share must be between 0.01 and 0.8".into());
     }
-    let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
-    let (warm_up_sessions, measured_sessions) = match arguments.results.scale {
-        Scale::Small => (1_500, 500),
-        Scale::Full => (6_000, 3_000),
+    if arguments.places.are_given() {
+        drives::run(arguments)
+    } else {
+        counts::run(arguments)
+    }
+}
+
+/// As a part of all evaluations: both. At small scale one share is enough to count. Returns what was left out, and why.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArguments) -> Outcome<Option<String>> {
+    let mut arguments = Arguments {
+        directory: directory.to_owned(),
+        places: places.clone(),
+        results: results.clone(),
+        part_bytes: 36_000,
+        shares: Vec::new(),
+        exponents: Vec::new(),
+        swap_every: 0,
+        seed: 1,
+        workload: None,
     };
-    let mut plans = Vec::new();
-    for &exponent in &arguments.exponents {
-        for &share in &arguments.shares {
-            let choice = Choice {
-                exponent,
-                swap_every: arguments.swap_every,
-            };
-            plans.push(Plan {
-                experiment: EXPERIMENT,
-                name: format!("exponent {exponent}, flash {share}"),
-                seed: arguments.seed,
-                expected_seconds: 20.0 + (warm_up_sessions + measured_sessions) as f64 * PARTS as f64 / 15_000.0,
-                settings: Settings {
-                    choice,
-                    share,
-                    part_bytes: arguments.part_bytes,
-                    warm_up_sessions,
-                    measured_sessions,
-                    seed: arguments.seed,
-                },
-            });
-        }
+    let is_timed = places.are_given();
+    if is_timed {
+        drives::run(&arguments)?;
     }
-    bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
-        measure(directory, settings, |share| progress.share(share))
-    })?;
-    print(&bench)
+    if results.scale == Scale::Small {
+        arguments.shares = vec![0.2];
+    }
+    counts::run(&arguments)?;
+    let why = "video beside Flashcache, L2ARC and others needs two drives: --emulate as root, or --ssd and --hdd";
+    Ok((!is_timed).then(|| why.to_owned()))
 }
 
-fn options(directory: &std::path::Path, settings: &Settings) -> Options {
-    let catalogue_bytes = (TITLES * PARTS * settings.part_bytes) as f64;
-    // 28 of the original's segments of video fill a segment of 64 MiB; so they do here.
-    let segment_bytes = (28 * (settings.part_bytes as u64 + 8192)).next_multiple_of(64 << 10);
-    Options {
-        segment_bytes,
-        flash_capacity_bytes: ((catalogue_bytes * settings.share) as u64).max(16 * segment_bytes),
-        size_threshold_bytes: 16 << 10,
-        copies_share_percent: 80,
-        cache_bytes: 0,
-        ..Options::new(directory)
-    }
+/// What was aimed at on two drives.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
+    drives::targets::targets(records)
 }
 
-fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f64)) -> Outcome<Measured> {
-    let store = Store::open(options(directory, settings))?;
-    let values = Values::new(settings.seed, settings.part_bytes);
-    let buffered = PutOptions {
-        durability: Durability::Buffered,
-        ..PutOptions::default()
-    };
-    for object in 0..TITLES * PARTS {
-        store.put_with(key(object), values.value(object as u64, settings.part_bytes), &buffered)?;
-    }
-    store.flush()?;
-    let mut sessions = Sessions::new(settings.choice, settings.seed);
-    let objects_max = (settings.share * (TITLES * PARTS) as f64) as usize;
-    let mut caches = Rule::ALL.map(|rule| Cache::new(rule, objects_max, TITLES * PARTS));
-    let end = settings.warm_up_sessions + settings.measured_sessions;
-    let (mut before, mut reads, mut started) = (None, 0_u64, Instant::now());
-    let mut caches_before = [(0, 0); 3];
-    while sessions.begun < end {
-        if before.is_none() && sessions.begun >= settings.warm_up_sessions {
-            before = Some(store.stats());
-            caches_before = caches.each_ref().map(|cache| (cache.hits, cache.writes));
-            (reads, started) = (0, Instant::now());
-        }
-        let object = sessions.next_read();
-        let found = store
-            .get(key(object))?
-            .ok_or_else(|| format!("object {object} is gone"))?;
-        Values::check(object as u64, settings.part_bytes, &found.value)?;
-        caches.iter_mut().for_each(|cache| cache.read(object));
-        reads += 1;
-        if reads.is_multiple_of(1 << 14) {
-            progress(sessions.begun as f64 / end as f64);
-        }
-    }
-    let (before, after) = (before.unwrap_or_default(), store.stats());
-    let seconds = started.elapsed().as_secs_f64();
-    store.close()?;
-    let percent = |count: u64| count as f64 / reads as f64 * 100.0;
-    let written = after.written.copy_bytes - before.written.copy_bytes;
-    let others = Rule::ALL
-        .iter()
-        .zip(&caches)
-        .zip(caches_before)
-        .map(|((rule, cache), (hits, writes))| {
-            let line = Line {
-                hits: percent(cache.hits - hits),
-                flash_writes: percent(cache.writes - writes),
-            };
-            (rule.name().to_owned(), line)
-        });
-    Ok(Measured {
-        reads,
-        reads_per_second: reads as f64 / seconds,
-        optimum: settings.choice.optimum(settings.share) * 100.0,
-        terrace: Line {
-            hits: percent(after.reads.copy_hits - before.reads.copy_hits),
-            flash_writes: percent(written) / settings.part_bytes as f64,
-        },
-        others: others.collect(),
-    })
-}
-
-fn print(bench: &Bench) -> Outcome {
-    let mut rows = bench.rows::<Settings, Measured>(EXPERIMENT)?;
-    rows.sort_by(|(one, _), (other, _)| {
-        let order = |settings: &Settings| {
-            (
-                settings.choice.exponent,
-                settings.choice.swap_every as f64,
-                settings.share,
-            )
-        };
-        order(one)
-            .partial_cmp(&order(other))
-            .unwrap_or(std::cmp::Ordering::Equal)
-    });
-    println!("\nHits and flash writes, both per 100 reads\n");
-    println!(
-        "| exponent | swap every | flash | fixed optimum | Terrace | writes | LRU | writes | FIFO | writes | second chance | writes |"
-    );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    let mut missed = Vec::new();
-    for (settings, measured) in &rows {
-        let Choice { exponent, swap_every } = settings.choice;
-        let mut line = format!(
-            "| {exponent} | {} | {} | {:.1} | {:.1} | {:.1} |",
-            if swap_every == 0 {
-                "–".to_owned()
-            } else {
-                swap_every.to_string()
-            },
-            settings.share,
-            measured.optimum,
-            measured.terrace.hits,
-            measured.terrace.flash_writes,
-        );
-        for (_, other) in &measured.others {
-            line += &format!(" {:.1} | {:.1} |", other.hits, other.flash_writes);
-        }
-        println!("{line}");
-        missed.extend(misses(settings, measured));
-    }
-    println!();
-    if missed.is_empty() {
-        println!("All targets are met.");
-    }
-    missed.iter().for_each(|miss| println!("missed: {miss}"));
-    Ok(())
-}
-
-fn misses(settings: &Settings, measured: &Measured) -> Vec<String> {
-    let Choice { exponent, swap_every } = settings.choice;
-    let name = format!("exponent {exponent}, flash {}", settings.share);
-    let mut missed = Vec::new();
-    if swap_every == 0 && exponent == 0.271 {
-        let published = PUBLISHED.iter().find(|(share, _)| *share == settings.share);
-        if let Some((_, optimum)) = published.filter(|(_, optimum)| measured.terrace.hits < optimum - POINTS_BELOW_MAX)
-        {
-            missed.push(format!(
-                "{name}: {:.1} is more than 1.5 points below {optimum}",
-                measured.terrace.hits
-            ));
-        }
-    }
-    if swap_every > 0 && exponent == 0.271 && settings.share == 0.2 && measured.terrace.hits < 24.0 {
-        missed.push(format!(
-            "{name}: {:.1} is below 24 with changing ranks",
-            measured.terrace.hits
-        ));
-    }
-    if measured.terrace.flash_writes > WRITES_MAX {
-        missed.push(format!(
-            "{name}: {:.1} flash writes per 100 reads",
-            measured.terrace.flash_writes
-        ));
-    }
-    missed
+/// All sections of the report for which there are results.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
+    let mut sections = drives::report::sections(records)?;
+    sections.extend(counts::sections(records)?);
+    Ok(sections)
 }

@@ -3,14 +3,39 @@
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
 
-/// Titles in the catalogue.
-pub const TITLES: usize = 300;
-/// Segments of a title.
-pub const PARTS: usize = 466;
-/// Sessions at a time.
+/// Sessions at a time in the study.
 pub const SESSIONS: usize = 50;
 /// Share of the sessions that give up before the end.
 const ABANDONED: f64 = 0.1;
+
+/// What there is to see. Objects are numbered title by title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Catalogue {
+    /// How many titles.
+    pub titles: usize,
+    /// Segments of a title.
+    pub parts: usize,
+}
+
+impl Catalogue {
+    /// The study's.
+    pub const PUBLISHED: Self = Self {
+        titles: 300,
+        parts: 466,
+    };
+
+    /// Segments of all titles.
+    #[must_use]
+    pub const fn objects(self) -> usize {
+        self.titles * self.parts
+    }
+
+    /// The key of an object.
+    #[must_use]
+    pub fn key(self, object: usize) -> String {
+        format!("titles/{:03}/seg-{:04}.ts", object / self.parts, object % self.parts)
+    }
+}
 
 /// How titles are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -22,101 +47,115 @@ pub struct Choice {
 }
 
 impl Choice {
-    fn weights(self) -> Vec<f64> {
-        (1..=TITLES).map(|rank| (rank as f64).powf(-self.exponent)).collect()
+    fn weights(self, titles: usize) -> Vec<f64> {
+        (1..=titles).map(|rank| (rank as f64).powf(-self.exponent)).collect()
     }
 
     /// Share of the reads that the best fixed set of titles answers, with room for `share` of the catalogue.
     #[must_use]
-    pub fn optimum(self, share: f64) -> f64 {
-        let weights = self.weights();
-        let fitting = (share * TITLES as f64) as usize;
+    pub fn optimum(self, titles: usize, share: f64) -> f64 {
+        let weights = self.weights(titles);
+        let fitting = (share * titles as f64) as usize;
         weights[..fitting].iter().sum::<f64>() / weights.iter().sum::<f64>()
     }
 }
 
+/// Somebody sees a title from its beginning.
 #[derive(Debug, Clone, Copy)]
-struct Session {
-    title: usize,
-    part: usize,
-    end: usize,
+pub struct Session {
+    /// Which title.
+    pub title: usize,
+    /// How many of its segments he reads.
+    pub parts: usize,
 }
 
-/// Reads, one after the other.
+/// Who comes, and to see what.
 #[derive(Debug)]
-pub struct Sessions {
+pub struct Titles {
     choice: Choice,
+    catalogue: Catalogue,
     weights: Vec<f64>,
     total: f64,
-    titles: Vec<usize>,
-    running: Vec<Session>,
+    ranking: Vec<usize>,
     /// Sessions begun so far.
     pub begun: u64,
     rng: StdRng,
 }
 
-impl Sessions {
-    /// Sessions under way, each somewhere in its title.
+impl Titles {
+    /// Nobody has come yet.
     #[must_use]
-    pub fn new(choice: Choice, seed: u64) -> Self {
-        let weights = choice.weights();
-        let mut sessions = Self {
+    pub fn new(catalogue: Catalogue, choice: Choice, seed: u64) -> Self {
+        let weights = choice.weights(catalogue.titles);
+        Self {
             choice,
+            catalogue,
             total: weights.iter().sum(),
             weights,
-            titles: (0..TITLES).collect(),
-            running: Vec::new(),
+            ranking: (0..catalogue.titles).collect(),
             begun: 0,
             rng: StdRng::seed_from_u64(seed),
-        };
-        for _ in 0..SESSIONS {
-            let mut session = sessions.begin();
-            session.part = sessions.rng.random_range(0..session.end);
-            sessions.running.push(session);
         }
-        sessions
     }
 
-    fn begin(&mut self) -> Session {
+    /// The next one comes.
+    pub fn begin(&mut self) -> Session {
+        let Catalogue { titles, parts } = self.catalogue;
         self.begun += 1;
         if self.choice.swap_every > 0 && self.begun.is_multiple_of(self.choice.swap_every) {
-            let (one, other) = (self.rng.random_range(0..TITLES), self.rng.random_range(0..TITLES));
-            self.titles.swap(one, other);
+            let (one, other) = (self.rng.random_range(0..titles), self.rng.random_range(0..titles));
+            self.ranking.swap(one, other);
         }
         let mut at = self.rng.random::<f64>() * self.total;
         let rank = self.weights.iter().position(|weight| {
             at -= weight;
             at < 0.0
         });
-        let end = if self.rng.random_bool(ABANDONED) {
-            self.rng.random_range(1..PARTS)
+        let parts = if self.rng.random_bool(ABANDONED) {
+            self.rng.random_range(1..parts)
         } else {
-            PARTS
+            parts
         };
         Session {
-            title: self.titles[rank.unwrap_or(TITLES - 1)],
-            part: 0,
-            end,
+            title: self.ranking[rank.unwrap_or(titles - 1)],
+            parts,
         }
+    }
+}
+
+/// Reads of many sessions at once, one after the other.
+#[derive(Debug)]
+pub struct Sessions {
+    /// Who comes.
+    pub titles: Titles,
+    /// Each with the segment it reads next.
+    running: Vec<(Session, usize)>,
+}
+
+impl Sessions {
+    /// Sessions under way, each somewhere in its title.
+    #[must_use]
+    pub fn new(mut titles: Titles) -> Self {
+        let mut running = Vec::new();
+        for _ in 0..SESSIONS {
+            let session = titles.begin();
+            let part = titles.rng.random_range(0..session.parts);
+            running.push((session, part));
+        }
+        Self { titles, running }
     }
 
     /// The next object that is read: its number, from 0.
     pub fn next_read(&mut self) -> usize {
-        let at = self.rng.random_range(0..SESSIONS);
-        let Session { title, part, end } = self.running[at];
-        if part + 1 >= end {
-            self.running[at] = self.begin();
+        let at = self.titles.rng.random_range(0..SESSIONS);
+        let (session, part) = self.running[at];
+        if part + 1 >= session.parts {
+            self.running[at] = (self.titles.begin(), 0);
         } else {
-            self.running[at].part += 1;
+            self.running[at].1 += 1;
         }
-        title * PARTS + part
+        session.title * self.titles.catalogue.parts + part
     }
-}
-
-/// The key of an object.
-#[must_use]
-pub fn key(object: usize) -> String {
-    format!("titles/{:03}/seg-{:04}.ts", object / PARTS, object % PARTS)
 }
 
 #[cfg(test)]
@@ -129,16 +168,17 @@ mod tests {
             exponent: 0.729,
             swap_every: 0,
         };
-        let mut sessions = Sessions::new(choice, 3);
-        let mut reads = vec![0_u64; TITLES];
+        let Catalogue { titles, parts } = Catalogue::PUBLISHED;
+        let mut sessions = Sessions::new(Titles::new(Catalogue::PUBLISHED, choice, 3));
+        let mut reads = vec![0_u64; titles];
         let mut first_parts = 0_u64;
         for _ in 0..400_000 {
             let object = sessions.next_read();
-            reads[object / PARTS] += 1;
-            first_parts += u64::from(object.is_multiple_of(PARTS));
+            reads[object / parts] += 1;
+            first_parts += u64::from(object.is_multiple_of(parts));
         }
         let top: u64 = reads[..30].iter().sum();
-        let expected = choice.optimum(0.1);
+        let expected = choice.optimum(titles, 0.1);
         assert!(
             (top as f64 / 400_000.0 - expected).abs() < 0.06,
             "{top} of 400000, expected {expected}"
@@ -153,7 +193,7 @@ mod tests {
             exponent: 0.271,
             swap_every: 0,
         };
-        assert!((choice.optimum(0.2) - 0.304).abs() < 0.001);
-        assert!((choice.optimum(1.0) - 1.0).abs() < 1e-9);
+        assert!((choice.optimum(300, 0.2) - 0.304).abs() < 0.001);
+        assert!((choice.optimum(300, 1.0) - 1.0).abs() < 1e-9);
     }
 }

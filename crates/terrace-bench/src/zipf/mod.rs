@@ -14,7 +14,9 @@ mod slow;
 use crate::{
     Outcome,
     harness::{
-        results::{Bench, Plan, ResultArguments},
+        page::Section,
+        results::{Bench, Plan, Record, ResultArguments},
+        target::{self, Target},
         values::Values,
         workload::Scale,
     },
@@ -39,8 +41,10 @@ const OF_PERFECT_MIN: f64 = 0.8;
 const FLASH_SAMPLE: usize = 20_000;
 const BLOCK_SAMPLE: usize = 8_000;
 
+const SHARES: [f64; 5] = [0.1, 0.25, 0.5, 0.75, 0.9];
+
 /// Arguments of the subcommand.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Directory for the store; it needs room for two and a half times the data.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -51,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", default_value = "1024")]
     pub value_bytes: usize,
     /// Flash as a share of the values' bytes.
-    #[arg(long = "share", value_name = "SHARE", default_values = ["0.1", "0.25", "0.5", "0.75", "0.9"])]
+    #[arg(long = "share", value_name = "SHARE", default_values_t = SHARES)]
     pub shares: Vec<f64>,
     /// Zipf's exponent.
     #[arg(long, default_value = "0.99")]
@@ -65,6 +69,23 @@ pub struct Arguments {
     /// Of what is random.
     #[arg(long, default_value = "1")]
     pub seed: u64,
+}
+
+impl Arguments {
+    /// As if nothing but these were given.
+    #[must_use]
+    pub fn plain(directory: PathBuf, results: ResultArguments) -> Self {
+        Self {
+            directory,
+            results,
+            value_bytes: 1024,
+            shares: SHARES.to_vec(),
+            exponent: 0.99,
+            threads: 8,
+            large_read_us: 1000,
+            seed: 1,
+        }
+    }
 }
 
 /// What was chosen.
@@ -137,7 +158,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     bench.run_each_in(&arguments.directory, &plans, |directory, settings, progress| {
         measure(directory, settings, |share| progress.share(share))
     })?;
-    print(&bench)
+    if let Some(section) = sections(&bench.results().all()?)? {
+        println!("{}", section.markdown());
+    }
+    Ok(())
 }
 
 fn options(directory: &Path, settings: &Settings, large_read_us: &Arc<AtomicU64>) -> Outcome<Options> {
@@ -261,41 +285,61 @@ fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> 
     Ok(found)
 }
 
-fn print(bench: &Bench) -> Outcome {
-    let mut rows = bench.rows::<Settings, Measured>(EXPERIMENT)?;
+/// The table, if there are results.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
+    let mut rows = Vec::new();
+    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
+        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
+    }
     rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
-    println!("\nReads by Zipf's law; hits are per 100 reads, values moved as well\n");
-    println!(
-        "| flash | hits | perfect | reads/s | perfect | ratio | flash alone | blocks alone | moved back | reinserted | destaged |"
+    let mut section = Section::new("Small objects by Zipf's law");
+    section.text("Hits are per 100 reads, values moved back, reinserted and destaged as well.");
+    let ratio = |measured: &Measured| measured.reads_per_second / measured.perfect_reads_per_second;
+    let cells = rows.iter().map(|(settings, measured)| {
+        vec![
+            settings.share.to_string(),
+            format!("{:.1}", measured.hits * 100.0),
+            format!("{:.1}", measured.perfect_hits * 100.0),
+            format!("{:.0}", measured.reads_per_second),
+            format!("{:.0}", measured.perfect_reads_per_second),
+            format!("{:.2}", ratio(measured)),
+            format!("{:.0}", measured.flash_reads_per_second),
+            format!("{:.0}", measured.block_reads_per_second),
+            format!("{:.2}", measured.moved_per_100),
+            format!("{:.2}", measured.reinserted_per_100),
+            format!("{:.2}", measured.destaged_per_100),
+        ]
+    });
+    let head = [
+        "flash",
+        "hits",
+        "perfect",
+        "reads/s",
+        "perfect",
+        "ratio",
+        "flash alone",
+        "blocks alone",
+        "moved back",
+        "reinserted",
+        "destaged",
+    ];
+    section.table("Reads", &head, cells.collect());
+    let targets: Vec<Target> = rows
+        .iter()
+        .map(|(settings, measured)| Target {
+            name: format!("flash {}: rate over a perfect cache's", settings.share),
+            wanted: OF_PERFECT_MIN,
+            at_most: false,
+            measured: ratio(measured),
+        })
+        .collect();
+    section.blocks.extend(
+        target::section("", &targets)
+            .into_iter()
+            .flat_map(|section| section.blocks),
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
-    let mut missed = Vec::new();
-    for (settings, measured) in &rows {
-        let ratio = measured.reads_per_second / measured.perfect_reads_per_second;
-        println!(
-            "| {} | {:.1} | {:.1} | {:.0} | {:.0} | {ratio:.2} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} |",
-            settings.share,
-            measured.hits * 100.0,
-            measured.perfect_hits * 100.0,
-            measured.reads_per_second,
-            measured.perfect_reads_per_second,
-            measured.flash_reads_per_second,
-            measured.block_reads_per_second,
-            measured.moved_per_100,
-            measured.reinserted_per_100,
-            measured.destaged_per_100,
-        );
-        if ratio < OF_PERFECT_MIN {
-            missed.push(format!(
-                "flash {}: {ratio:.2} of a perfect cache's rate",
-                settings.share
-            ));
-        }
-    }
-    println!();
-    if missed.is_empty() {
-        println!("All targets are met.");
-    }
-    missed.iter().for_each(|miss| println!("missed: {miss}"));
-    Ok(())
+    Ok((!rows.is_empty()).then_some(section))
 }

@@ -10,7 +10,7 @@ mod traffic;
 
 use super::{
     evaluation::{Contender, EngineKind},
-    figure8,
+    figure8, heat,
     model::Model,
     paper::Paper,
     targets::targets,
@@ -50,6 +50,7 @@ pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
         sections.push(traffic::section(&model));
         sections.extend(aims(&model, &paper));
     }
+    sections.extend(heat::section(records)?);
     Ok(sections)
 }
 

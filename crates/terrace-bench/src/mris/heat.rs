@@ -1,0 +1,463 @@
+//! The reads of figures 10 to 14 again with images of different popularity: Hybrid, heat off and on, the same reads for both.
+//!
+//! Groups are popular by Zipf's law, in an order that has nothing to do with their keys. Flash has room for the small images and for a
+//! part of the large ones. With heat on, reads of the same law come first (emulated drives are in haste meanwhile), from which
+//! heat learns; they go on in the same opening. What heat adds stands beside the static model: equation 3 with what reads cost
+//! where size alone decides.
+
+use super::{
+    engine::{EngineFigures, Heat, Sizes},
+    evaluation::{Contender, EngineKind, Evaluation, Surroundings},
+    insert::Order,
+    model::Model,
+    read::{in_haste, load_all, objects_of, read_all},
+};
+use crate::{
+    Outcome,
+    harness::{
+        latency::LatencySummary,
+        page::Section,
+        progress::Progress,
+        results::{Plan, Record},
+        setup::{BothTraffic, Setup},
+        statistics::regress,
+    },
+};
+use rand::{SeedableRng, seq::SliceRandom};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
+
+/// What kind of run this is, in the results.
+pub const EXPERIMENT: &str = "mris-heat";
+const NAME: &str = "mris-heat";
+/// Of the log and the copies: a store of little flash has little segments.
+const SEGMENT_BYTES: u64 = 4 << 20;
+/// RAM for objects on their way to flash: the engine's own figure.
+const STAGING_BYTES: u64 = 64 << 20;
+/// Room for a small image with what belongs to it, over its length, and for free segments.
+const SMALL_ROOM: f64 = 1.3;
+
+/// What was chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Whether heat is on.
+    pub heat: bool,
+    /// Zipf's exponent.
+    pub exponent: f64,
+    /// Room on flash for copies, as a share of the large images.
+    pub flash_share: f64,
+    /// Small reads per large one.
+    pub ratio: u64,
+    /// Groups stored.
+    pub groups: u64,
+    /// Small reads.
+    pub small_reads: u64,
+    /// Small reads before, with heat on.
+    pub reads_before: u64,
+    /// Sizes and drives.
+    pub surroundings: Surroundings,
+    /// Which run, from 1.
+    pub run: u32,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// From the first read's start to the last's end.
+    pub seconds: f64,
+    /// Reads of small objects.
+    pub small: LatencySummary,
+    /// Reads of large objects.
+    pub large: LatencySummary,
+    /// What went to the drives meanwhile.
+    pub traffic: BothTraffic,
+    /// What the engine tells, since it was opened.
+    pub engine: EngineFigures,
+    /// Whether the kernel's caches were cold at the opening.
+    pub caches_dropped: bool,
+}
+
+impl Measured {
+    fn reads_per_second(&self) -> f64 {
+        (self.small.count + self.large.count) as f64 / self.seconds
+    }
+}
+
+fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
+    let amount = &evaluation.amount;
+    let (exponent, flash_share) = evaluation.heat;
+    let mut plans = Vec::new();
+    let is_wanted = evaluation
+        .contenders()
+        .any(|contender| contender == Contender::terrace(Setup::Hybrid));
+    for run in 1..=if is_wanted { amount.runs } else { 0 } {
+        for heat in [false, true] {
+            for &ratio in &amount.ratios {
+                let (reads, before) = (amount.small_reads as f64, if heat { amount.heat_reads } else { 0 });
+                plans.push(Plan {
+                    experiment: EXPERIMENT,
+                    name: format!("popular images, heat {}, ratio {ratio:>2}, run {run}", on(heat)),
+                    seed: evaluation.seed + u64::from(run),
+                    expected_seconds: (reads + before as f64 / 10.0) * (500.0 + 14_000.0 / ratio as f64) / 1e6 + 1.0,
+                    settings: Settings {
+                        heat,
+                        exponent,
+                        flash_share,
+                        ratio,
+                        groups: amount.read_groups,
+                        small_reads: amount.small_reads,
+                        reads_before: before,
+                        surroundings: evaluation.surroundings.clone(),
+                        run,
+                    },
+                });
+            }
+        }
+    }
+    plans
+}
+
+const fn on(heat: bool) -> &'static str {
+    if heat { "on" } else { "off" }
+}
+
+/// How long everything may take.
+#[must_use]
+pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
+    let plans = plans(evaluation);
+    let loads = f64::from(u8::from(!plans.is_empty()));
+    let loading = evaluation.insert_seconds(Contender::terrace(Setup::Hybrid), evaluation.amount.read_groups);
+    plans.iter().map(|plan| plan.expected_seconds).sum::<f64>() + loads * loading
+}
+
+/// Makes all runs. Their time must have been announced. Runs with heat come last, since their copies stay in the store.
+///
+/// # Errors
+/// The first run's that fails.
+pub fn run(evaluation: &Evaluation) -> Outcome {
+    let bench = &evaluation.bench;
+    let mut plans = plans(evaluation);
+    plans.sort_by_key(|plan| plan.settings.heat);
+    let Some(first) = plans.first() else { return Ok(()) };
+    let loading = evaluation.insert_seconds(Contender::terrace(Setup::Hybrid), first.settings.groups);
+    let name = "popular images, storing them";
+    let mut all_done = true;
+    for plan in &plans {
+        all_done &= bench.is_done(plan)?;
+    }
+    if all_done {
+        bench.progress.skipped(name, loading);
+    } else {
+        bench.progress.start(name, loading);
+        evaluation.places.fresh(NAME)?;
+        in_haste(evaluation, || {
+            load_all(evaluation, open(evaluation, &first.settings)?, Order::Random)
+        })
+        .map_err(|error| format!("{name}: {error}"))?;
+        bench.progress.end();
+    }
+    for plan in &plans {
+        bench.run(plan, |progress| {
+            measure(evaluation, &plan.settings, plan.seed, progress)
+        })?;
+    }
+    evaluation.places.remove(NAME)
+}
+
+fn open(evaluation: &Evaluation, settings: &Settings) -> Outcome<Box<dyn super::engine::Engine>> {
+    let Sizes {
+        small_bytes,
+        large_bytes,
+    } = settings.surroundings.sizes();
+    let bytes = small_bytes as f64 * SMALL_ROOM + large_bytes as f64 * settings.flash_share;
+    let tuning = super::engine::Tuning {
+        segment_bytes: SEGMENT_BYTES.min(settings.surroundings.tuning.segment_bytes),
+        ..settings.surroundings.tuning
+    };
+    let heat = Heat {
+        staging_bytes: if settings.heat { STAGING_BYTES } else { 0 },
+        flash_capacity_bytes: Some(((settings.groups as f64 * bytes) as u64).max(16 * tuning.segment_bytes)),
+    };
+    evaluation.terrace(Setup::Hybrid, NAME, tuning, heat)
+}
+
+/// Draws groups by their popularity.
+struct Popular {
+    zipf: Zipf<f64>,
+    /// Group of each rank.
+    groups: Vec<u64>,
+    random: ChaCha8Rng,
+}
+
+impl Popular {
+    /// The order of popularity is the same whatever the seed of the draws.
+    fn new(settings: &Settings, seed: u64) -> Outcome<Self> {
+        let mut groups: Vec<u64> = (0..settings.groups).collect();
+        groups.shuffle(&mut ChaCha8Rng::seed_from_u64(settings.groups));
+        Ok(Self {
+            zipf: Zipf::new(settings.groups as f64, settings.exponent)?,
+            groups,
+            random: ChaCha8Rng::seed_from_u64(seed),
+        })
+    }
+
+    fn next(&mut self) -> u64 {
+        let rank = self.zipf.sample(&mut self.random) as usize;
+        self.groups[rank.clamp(1, self.groups.len()) - 1]
+    }
+}
+
+fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Measured> {
+    let ratio = settings.ratio;
+    let mut before = Popular::new(settings, seed ^ 0x5eed)?;
+    let before = objects_of(settings.reads_before, ratio, || before.next());
+    let mut popular = Popular::new(settings, seed)?;
+    let objects = objects_of(settings.small_reads, ratio, || popular.next());
+    let caches_dropped = evaluation.places.drop_caches()?;
+    let mut engine = open(evaluation, settings)?;
+    in_haste(evaluation, || read_all(engine.as_mut(), &before, progress).map(drop))?;
+    let earlier = evaluation.places.traffic()?;
+    let measured = read_all(engine.as_mut(), &objects, progress)?;
+    let traffic = evaluation.places.traffic()?.since(&earlier);
+    Ok(Measured {
+        seconds: measured.seconds,
+        small: measured.kinds[0].summary(),
+        large: measured.kinds[1].summary(),
+        traffic,
+        engine: engine.close()?,
+        caches_dropped,
+    })
+}
+
+/// Rates at a ratio, means over the runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rates {
+    ratio: u64,
+    off: f64,
+    on: f64,
+    /// By equation 3.
+    model: f64,
+    /// Share of the reads of large images that the disk answered.
+    from_disk: Option<f64>,
+}
+
+/// The runs of the largest set that has both.
+fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
+    let mut rows: Vec<(Settings, Measured)> = Vec::new();
+    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
+        rows.push((record.settings()?, record.outcome()?));
+    }
+    let set = |settings: &Settings| -> Outcome<(u64, u64, String)> {
+        let rest = (&settings.surroundings, settings.exponent, settings.flash_share);
+        Ok((settings.groups, settings.small_reads, serde_json::to_string(&rest)?))
+    };
+    let mut keyed = Vec::new();
+    for row in rows {
+        keyed.push((set(&row.0)?, row));
+    }
+    let largest = keyed.iter().map(|pair| pair.0.clone()).max();
+    let rows: Vec<(Settings, Measured)> = keyed
+        .into_iter()
+        .filter(|pair| Some(&pair.0) == largest.as_ref())
+        .map(|pair| pair.1)
+        .collect();
+    let mut ratios: Vec<u64> = rows.iter().map(|row| row.0.ratio).collect();
+    ratios.sort_unstable();
+    ratios.dedup();
+    let of = |ratio: u64, heat: bool| {
+        rows.iter()
+            .filter(move |row| row.0.ratio == ratio && row.0.heat == heat)
+            .map(|row| &row.1)
+    };
+    let rate = |ratio, heat| mean(of(ratio, heat).map(Measured::reads_per_second));
+    let model = Model::of(records)?;
+    let static_rates = static_model(&model, &rows);
+    let found = ratios.into_iter().filter_map(|ratio| {
+        let reads_of_disk = of(ratio, true).map(|run| {
+            Some(run.traffic.hdd.drive.or(run.traffic.hdd.device)?.reads as f64 / run.large.count.max(1) as f64)
+        });
+        Some(Rates {
+            ratio,
+            off: rate(ratio, false)?,
+            on: rate(ratio, true)?,
+            model: static_rates(ratio)?,
+            from_disk: reads_of_disk
+                .collect::<Option<Vec<f64>>>()
+                .and_then(|shares| mean(shares.into_iter())),
+        })
+    });
+    Ok(found.collect())
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Equation 3 with what reads cost where size alone decides: by the uniform reads of all setups, as the paper has it, or where these were not
+/// made by the popular ones with heat off.
+fn static_model(model: &Model, rows: &[(Settings, Measured)]) -> impl Fn(u64) -> Option<f64> {
+    let costs = model.costs(EngineKind::Terrace);
+    let cycles = rows
+        .iter()
+        .filter(|row| !row.0.heat && row.1.large.count > 0)
+        .map(|(_, run)| {
+            let cycles = run.large.count as f64;
+            (run.small.count as f64 / cycles, run.seconds * 1e6 / cycles)
+        });
+    let line = regress(&cycles.collect::<Vec<_>>());
+    move |ratio| match (&costs, line) {
+        (Some(costs), _) => Some(costs.reads_per_second(Setup::Hybrid, ratio as f64)),
+        (None, Some(line)) => Some(1e6 * (ratio as f64 + 1.0) / (ratio as f64 * line.slope + line.intercept)),
+        (None, None) => None,
+    }
+}
+
+/// How far above the static model heat is, a line for each ratio.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn verdicts(records: &[Record]) -> Outcome<Vec<String>> {
+    let line = |rates: Rates| {
+        format!(
+            "ratio {:>2}: popular images with heat: {:.1} reads/s, {:.2} times the static model, {:.2} times the same reads without heat",
+            rates.ratio,
+            rates.on,
+            rates.on / rates.model,
+            rates.on / rates.off
+        )
+    };
+    Ok(rates(records)?.into_iter().map(line).collect())
+}
+
+/// The table, if there are results.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn section(records: &[Record]) -> Outcome<Option<Section>> {
+    let rates = rates(records)?;
+    let mut section = Section::new("Popular images, with heat");
+    if let Some(record) = records.iter().find(|record| record.experiment == EXPERIMENT) {
+        let settings: Settings = record.settings()?;
+        section.text(format!(
+            "Hybrid; groups popular by Zipf's law with exponent {}, flash with room for the small images and {:.0} % of the large ones. \
+             The static model is equation 3 with what reads cost where size alone decides.",
+            settings.exponent,
+            settings.flash_share * 100.0
+        ));
+    }
+    let rows = rates.iter().map(|rates| {
+        vec![
+            rates.ratio.to_string(),
+            format!("{:.1}", rates.model),
+            format!("{:.1}", rates.off),
+            format!("{:.1}", rates.on),
+            format!("{:.2}", rates.on / rates.model),
+            format!("{:.2}", rates.on / rates.off),
+            rates
+                .from_disk
+                .map_or_else(|| "–".to_owned(), |share| format!("{share:.2}")),
+        ]
+    });
+    let head = [
+        "ratio",
+        "static model, reads/s",
+        "heat off, reads/s",
+        "heat on, reads/s",
+        "over the model",
+        "over heat off",
+        "reads of the disk per large image",
+    ];
+    section.table("Reads per second", &head, rows.collect());
+    Ok((!rates.is_empty()).then_some(section))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn settings(heat: bool, ratio: u64) -> Settings {
+        serde_json::from_value(json!({
+            "heat": heat, "exponent": 0.99, "flash_share": 0.2, "ratio": ratio, "groups": 1000, "small_reads": 1600,
+            "reads_before": 0, "run": 1,
+            "surroundings": {
+                "small_bytes": 8192, "large_bytes": 131_072, "ssd": "s", "hdd": "h", "one_device": false,
+                "tuning": {"size_threshold_bytes": 131_072, "segment_bytes": 1 << 26, "split_threshold_bytes": 1 << 26},
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn popular_groups_are_drawn_by_zipf_in_one_order() {
+        let settings = settings(true, 4);
+        let count = |seed| {
+            let mut popular = Popular::new(&settings, seed).unwrap();
+            let mut counts = vec![0_u32; 1000];
+            (0..100_000).for_each(|_| counts[popular.next() as usize] += 1);
+            counts
+        };
+        let (one, other) = (count(1), count(2));
+        let first = |counts: &[u32]| (0..1000).max_by_key(|&group| counts[group]).unwrap();
+        assert_eq!(first(&one), first(&other), "the draws differ, not the popularity");
+        assert_ne!(one, other);
+        // 1 over the sum of k^-0.99 up to 1000 is 0.130.
+        let most = f64::from(one[first(&one)]) / 1e5;
+        assert!((0.12..0.14).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn heat_stands_beside_the_model_of_the_same_costs() {
+        // Heat off: 400 and 15,000 µs. On: half of the large ones cost as a small one.
+        let mut records = Vec::new();
+        for ratio in [1_u64, 4, 16] {
+            for (heat, large_us) in [(false, 15_000.0), (true, 7_700.0)] {
+                let large = 1600 / ratio;
+                let latency =
+                    |count: u64| json!({"count": count, "mean_us": 0.0, "deviation_us": 0.0, "percentiles_us": []});
+                let disk =
+                    json!({"reads": large / 2, "writes": 0, "read_bytes": 0, "written_bytes": 0, "busy_seconds": 0.0});
+                let outcome = json!({
+                    "seconds": (1600.0 * 400.0 + large as f64 * large_us) / 1e6, "small": latency(1600), "large": latency(large),
+                    "traffic": {"ssd": {"device": null, "drive": null}, "hdd": {"device": disk, "drive": null}},
+                    "engine": {}, "caches_dropped": true,
+                });
+                let record: Record = serde_json::from_value(json!({
+                    "format": 1, "experiment": EXPERIMENT, "name": "", "settings_hash": "", "settings": settings(heat, ratio), "seed": 1,
+                    "started": "", "seconds": 1.0, "commit": "", "outcome": outcome,
+                    "host": {"name": "h", "kernel": "k", "cpu": "c", "cpus": 1, "memory_bytes": 1},
+                }))
+                .unwrap();
+                records.push(record);
+            }
+        }
+        let found = rates(&records).unwrap();
+        assert_eq!(found.len(), 3);
+        for rates in found {
+            let ratio = rates.ratio as f64;
+            let rate = |large_us: f64| 1e6 * (ratio + 1.0) / (ratio * 400.0 + large_us);
+            for (found, expected) in [
+                (rates.model, rate(15_000.0)),
+                (rates.off, rate(15_000.0)),
+                (rates.on, rate(7_700.0)),
+            ] {
+                assert!((found / expected - 1.0).abs() < 1e-6, "{rates:?}");
+            }
+            assert_eq!(
+                rates.from_disk,
+                Some((1600 / rates.ratio / 2) as f64 / (1600 / rates.ratio) as f64)
+            );
+        }
+        assert!(verdicts(&records).unwrap()[0].contains("1.90 times the static model"));
+        records.retain(|record| record.settings["heat"] == true);
+        assert_eq!(
+            rates(&records).unwrap(),
+            [],
+            "without runs of both there is nothing to say"
+        );
+        assert!(section(&records).unwrap().is_none());
+    }
+}

@@ -1,0 +1,205 @@
+//! What a soaking store is asked to do: puts over old values, deletions, reads, scans, all the time, from several threads.
+//!
+//! Each thread has keys of its own and knows what is stored under them, so every answer is checked.
+
+use crate::{
+    Outcome,
+    harness::{latency::Latencies, values::Values},
+};
+use parking_lot::Mutex;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace::{Durability, PutOptions, ScanRange, Store};
+
+/// Small values have up to so many bytes.
+const SMALL_BYTES_MAX: usize = 16 << 10;
+/// Large ones have from the threshold to so many.
+const LARGE_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=512 << 10;
+/// One value in so many is large.
+const LARGE_EVERY: u64 = 10;
+/// Pairs of a scan.
+const SCANNED: usize = 20;
+
+/// Longest value.
+pub const VALUE_BYTES_MAX: usize = *LARGE_BYTES.end();
+
+/// Mean length of a value, for sizing.
+pub const VALUE_BYTES_MEAN: u64 = ((SMALL_BYTES_MAX as u64 / 2) * (LARGE_EVERY - 1)
+    + ((*LARGE_BYTES.start() + *LARGE_BYTES.end()) / 2) as u64)
+    / LARGE_EVERY;
+
+/// What was done since it was last asked for.
+#[derive(Debug, Default)]
+pub struct Done {
+    /// Times of reads.
+    pub reads: Latencies,
+    /// Times of writes.
+    pub writes: Latencies,
+    /// Scans, deletions, puts and gets.
+    pub operations: u64,
+    /// Values put.
+    pub written_bytes: u64,
+}
+
+/// The load on a store.
+#[derive(Debug)]
+pub struct Load<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// Values.
+    pub values: &'a Values,
+    /// Keys of a thread.
+    pub keys: u64,
+    /// What was done.
+    pub done: &'a Mutex<Done>,
+    /// Says when it is over.
+    pub end: &'a AtomicBool,
+}
+
+/// What a thread knows of a key: the number of the value under it, if there is one.
+type Known = Vec<Option<u64>>;
+
+fn key(thread: u64, key: u64) -> String {
+    format!("soak/{thread:02}/{key:08}")
+}
+
+/// Length of a value, by its number.
+fn length(number: u64) -> usize {
+    let mut rng = StdRng::seed_from_u64(number);
+    if rng.random_range(0..LARGE_EVERY) == 0 {
+        rng.random_range(LARGE_BYTES)
+    } else {
+        rng.random_range(8..=SMALL_BYTES_MAX)
+    }
+}
+
+impl Load<'_> {
+    /// One thread's part, until it is over.
+    ///
+    /// # Errors
+    /// The store's, or if it answers wrong.
+    pub fn run(&self, thread: u64) -> Outcome {
+        let mut rng = StdRng::seed_from_u64(thread);
+        let mut known: Known = vec![None; self.keys as usize];
+        let mut number = thread << 48;
+        for at in 0..self.keys {
+            if self.end.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            number += 1;
+            self.put(thread, at, number, &mut known)?;
+        }
+        while !self.end.load(Ordering::Relaxed) {
+            let at = rng.random_range(0..self.keys);
+            match rng.random_range(0..100) {
+                0..50 => self.get(thread, at, &known)?,
+                50..90 => {
+                    number += 1;
+                    self.put(thread, at, number, &mut known)?;
+                }
+                90..95 => self.delete(thread, at, &mut known)?,
+                _ => self.scan(thread, at, &known)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&self, thread: u64, at: u64, number: u64, known: &mut Known) -> Outcome {
+        let options = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        let length = length(number);
+        let value = self.values.value(number, length);
+        let started = std::time::Instant::now();
+        self.store.put_with(key(thread, at), value, &options)?;
+        let time = started.elapsed();
+        known[at as usize] = Some(number);
+        let mut done = self.done.lock();
+        done.writes.record(time);
+        done.operations += 1;
+        done.written_bytes += length as u64;
+        Ok(())
+    }
+
+    fn get(&self, thread: u64, at: u64, known: &Known) -> Outcome {
+        let started = std::time::Instant::now();
+        let found = self.store.get(key(thread, at))?;
+        let time = started.elapsed();
+        check(known[at as usize], found.as_ref().map(|object| &object.value[..]))?;
+        let mut done = self.done.lock();
+        done.reads.record(time);
+        done.operations += 1;
+        Ok(())
+    }
+
+    fn delete(&self, thread: u64, at: u64, known: &mut Known) -> Outcome {
+        self.store
+            .delete_with(key(thread, at), terrace::Condition::None, Durability::Buffered)?;
+        known[at as usize] = None;
+        self.done.lock().operations += 1;
+        Ok(())
+    }
+
+    /// The next pairs from a key on, without their values but the first one's.
+    fn scan(&self, thread: u64, from: u64, known: &Known) -> Outcome {
+        let mut expected = (from..self.keys).filter_map(|at| Some((at, known[at as usize]?)));
+        let range = ScanRange::range(key(thread, from)..key(thread, self.keys));
+        let mut shown = 0;
+        for (position, item) in self.store.scan(range)?.take(SCANNED).enumerate() {
+            let item = item?;
+            let (at, number) = expected.next().ok_or("a scan shows a key that was deleted")?;
+            if item.key[..] != *key(thread, at).as_bytes() || item.info.length != length(number) as u64 {
+                return Err(format!(
+                    "a scan shows {} where {} is due",
+                    String::from_utf8_lossy(&item.key),
+                    key(thread, at)
+                )
+                .into());
+            }
+            if position == 0 {
+                check(Some(number), Some(&item.value()?[..]))?;
+            }
+            shown += 1;
+        }
+        if let Some((at, _)) = expected.next().filter(|_| shown < SCANNED) {
+            return Err(format!("a scan ends before {}", key(thread, at)).into());
+        }
+        self.done.lock().operations += 1;
+        Ok(())
+    }
+}
+
+fn check(known: Option<u64>, found: Option<&[u8]>) -> Outcome {
+    match (known, found) {
+        (None, None) => Ok(()),
+        (Some(number), Some(value)) => Values::check(number, length(number), value),
+        (Some(number), None) => Err(format!("value {number} is gone").into()),
+        (None, Some(_)) => Err("a deleted value is there".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_what_the_mean_says() {
+        let sum: usize = (0..20_000).map(length).sum();
+        let ratio = sum as f64 / 20_000.0 / VALUE_BYTES_MEAN as f64;
+        assert!((0.95..1.05).contains(&ratio), "{ratio}");
+        assert!((0..20_000).all(|number| length(number) <= VALUE_BYTES_MAX));
+    }
+
+    #[test]
+    fn wrong_answers_are_noticed() {
+        let values = Values::new(1, VALUE_BYTES_MAX);
+        let value = values.value(7, length(7));
+        assert!(check(Some(7), Some(&value)).is_ok() && check(None, None).is_ok());
+        assert!(
+            check(Some(8), Some(&value)).is_err()
+                && check(Some(7), None).is_err()
+                && check(None, Some(&value)).is_err()
+        );
+    }
+}

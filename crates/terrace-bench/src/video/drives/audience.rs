@@ -1,0 +1,319 @@
+//! Who sees: sessions that each read a title in order, one thread each, on any server.
+//!
+//! A player starts when its first segment is there, keeps some segments ahead of what it shows, and pauses when the next one is not
+//! there in time: the pause counts from the moment at which it should have been shown.
+
+use super::{Server, Settings, System};
+use crate::{
+    Outcome,
+    harness::{
+        latency::{Latencies, LatencySummary},
+        values::Values,
+    },
+    video::sessions::{Session, Titles},
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+/// What went where in a while.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    /// To players.
+    pub delivered_bytes: u64,
+    /// Of these and others, from the disk.
+    pub disk_read_bytes: u64,
+    /// To flash.
+    pub flash_written_bytes: u64,
+}
+
+impl Window {
+    /// What was added since an earlier picture.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            delivered_bytes: self.delivered_bytes - earlier.delivered_bytes,
+            disk_read_bytes: self.disk_read_bytes - earlier.disk_read_bytes,
+            flash_written_bytes: self.flash_written_bytes - earlier.flash_written_bytes,
+        }
+    }
+
+    /// Adds another while.
+    pub const fn add(&mut self, other: &Self) {
+        self.delivered_bytes += other.delivered_bytes;
+        self.disk_read_bytes += other.disk_read_bytes;
+        self.flash_written_bytes += other.flash_written_bytes;
+    }
+
+    /// Share of what was delivered that did not come from the disk. Below 0 if more was read than delivered.
+    #[must_use]
+    pub fn hits(&self) -> f64 {
+        1.0 - self.disk_read_bytes as f64 / self.delivered_bytes.max(1) as f64
+    }
+}
+
+/// Everybody as fast as he can.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Rush {
+    /// So long.
+    pub seconds: f64,
+    /// Segments.
+    pub reads: u64,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Times of the reads.
+    pub latency: LatencySummary,
+}
+
+/// Everybody at the bit rate. Only sessions count that began when all were there.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Played {
+    /// How many sessions.
+    pub sessions: u64,
+    /// Of these, with a pause.
+    pub paused_sessions: u64,
+    /// Pauses.
+    pub pauses: u64,
+    /// How long, in all.
+    pub paused_seconds: f64,
+    /// How long was shown, in all.
+    pub shown_seconds: f64,
+    /// From the wish to see a title to its first segment.
+    pub start: LatencySummary,
+}
+
+impl Played {
+    fn add(&mut self, seen: &Seen) {
+        self.sessions += 1;
+        self.paused_sessions += u64::from(seen.pauses > 0);
+        self.pauses += seen.pauses;
+        self.paused_seconds += seen.paused.as_secs_f64();
+        self.shown_seconds += seen.shown.as_secs_f64();
+    }
+}
+
+/// One session.
+#[derive(Debug, Default)]
+struct Seen {
+    started_after: Duration,
+    pauses: u64,
+    paused: Duration,
+    shown: Duration,
+}
+
+/// Sessions on a server.
+pub struct Audience<'a> {
+    server: &'a dyn Server,
+    titles: Mutex<Titles>,
+    values: &'a Values,
+    settings: &'a Settings,
+    delivered_bytes: AtomicU64,
+}
+
+impl<'a> Audience<'a> {
+    /// Nobody has come yet.
+    #[must_use]
+    pub fn new(server: &'a dyn Server, titles: Titles, values: &'a Values, settings: &'a Settings) -> Self {
+        Self {
+            server,
+            titles: Mutex::new(titles),
+            values,
+            settings,
+            delivered_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// What went where so far.
+    #[must_use]
+    pub fn so_far(&self) -> Window {
+        Window {
+            delivered_bytes: self.delivered_bytes.load(Ordering::Relaxed),
+            disk_read_bytes: self.server.disk_read_bytes(),
+            flash_written_bytes: self.server.flash_written_bytes(),
+        }
+    }
+
+    /// Reads one segment after the other until so many sessions have begun, and says what went where in equal parts of them. For the
+    /// server the time passes meanwhile in which the sessions would be played.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn warm_up(&self, windows: u64, progress: impl Fn(f64) + Sync) -> Outcome<Vec<Window>> {
+        let scene = &self.settings.scene;
+        let each = Duration::from_secs_f64(scene.segment_seconds / self.settings.sessions as f64);
+        // Without flash nothing warms up but a little RAM.
+        let wanted = if self.settings.system == System::DiskOnly {
+            windows * 5
+        } else {
+            scene.warm_up_sessions
+        };
+        let (end, per_window) = (AtomicBool::new(false), (wanted / windows).max(1));
+        let pictures = Mutex::new(vec![self.so_far()]);
+        self.in_threads(|_| {
+            while !end.load(Ordering::Relaxed) {
+                let session = {
+                    let mut titles = self.titles.lock();
+                    if titles.begun > 0 && titles.begun.is_multiple_of(per_window) {
+                        let mut pictures = pictures.lock();
+                        pictures.push(self.so_far());
+                        progress(pictures.len() as f64 / windows as f64);
+                        end.fetch_or(pictures.len() as u64 > windows, Ordering::Relaxed);
+                    }
+                    titles.begin()
+                };
+                for object in self.objects(session) {
+                    self.read(object)?;
+                    self.server.warm_up_passed(Some(each))?;
+                    if end.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        self.server.warm_up_passed(None)?;
+        let pictures = pictures.into_inner();
+        let mut parts: Vec<Window> = pictures.windows(2).map(|pair| pair[1].since(&pair[0])).collect();
+        parts.truncate(windows as usize);
+        Ok(parts)
+    }
+
+    /// Everybody reads as fast as he can.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn rush(&self) -> Outcome<Rush> {
+        let time = Duration::from_secs_f64(self.settings.scene.rush_seconds);
+        let (started, before) = (Instant::now(), self.so_far());
+        let latencies = Mutex::new(Latencies::default());
+        let reads = AtomicU64::new(0);
+        self.in_threads(|_| {
+            let mut own = Latencies::default();
+            'time: loop {
+                let session = self.titles.lock().begin();
+                for object in self.objects(session) {
+                    let asked = Instant::now();
+                    if asked - started >= time {
+                        break 'time;
+                    }
+                    self.read(object)?;
+                    own.record(asked.elapsed());
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            latencies.lock().add(&own);
+            Ok(())
+        })?;
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(Rush {
+            seconds,
+            reads: reads.into_inner(),
+            bytes_per_second: self.so_far().since(&before).delivered_bytes as f64 / seconds,
+            latency: latencies.into_inner().summary(),
+        })
+    }
+
+    /// Everybody plays. They come one after the other within the length of a title; who came before all were there does not count.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn play(&self) -> Outcome<Played> {
+        let scene = &self.settings.scene;
+        let title = Duration::from_secs_f64(scene.segment_seconds * scene.catalogue.parts as f64);
+        let (started, time) = (Instant::now(), Duration::from_secs_f64(scene.play_seconds));
+        let played = Mutex::new((Played::default(), Latencies::default()));
+        self.in_threads(|thread| {
+            std::thread::sleep(title.mul_f64(thread as f64 / self.settings.sessions as f64));
+            while started.elapsed() < time {
+                let counts = started.elapsed() >= title;
+                let session = self.titles.lock().begin();
+                let seen = self.see(session, started + time)?;
+                if counts {
+                    let mut played = played.lock();
+                    played.0.add(&seen);
+                    played.1.record(seen.started_after);
+                }
+            }
+            Ok(())
+        })?;
+        let (mut played, starts) = played.into_inner();
+        played.start = starts.summary();
+        Ok(played)
+    }
+
+    /// One session, until its end or that of all.
+    fn see(&self, session: Session, end: Instant) -> Outcome<Seen> {
+        let scene = &self.settings.scene;
+        let segment = Duration::from_secs_f64(scene.segment_seconds);
+        let wished = Instant::now();
+        let mut seen = Seen::default();
+        // When what is there so far will have been shown.
+        let mut shown_until = wished;
+        for (number, object) in self.objects(session).enumerate() {
+            // With as many ahead as it keeps, a player waits until one of them is being shown.
+            let room_at = shown_until.checked_sub(segment * scene.ahead as u32);
+            if let Some(wait) = room_at.and_then(|at| at.checked_duration_since(Instant::now())) {
+                std::thread::sleep(wait);
+            }
+            if number > 0 && Instant::now() >= end {
+                break;
+            }
+            self.read(object)?;
+            let now = Instant::now();
+            if number == 0 {
+                seen.started_after = now - wished;
+                shown_until = now;
+            } else if let Some(late) = now.checked_duration_since(shown_until).filter(|late| !late.is_zero()) {
+                seen.pauses += 1;
+                seen.paused += late;
+                shown_until = now;
+            }
+            shown_until += segment;
+            seen.shown += segment;
+        }
+        Ok(seen)
+    }
+
+    fn objects(&self, session: Session) -> std::ops::Range<usize> {
+        let first = session.title * self.settings.scene.catalogue.parts;
+        first..first + session.parts
+    }
+
+    /// Reads a segment and holds every byte of it against what was stored.
+    fn read(&self, object: usize) -> Outcome {
+        let found = self.server.read(object)?;
+        let length = self.settings.scene.segment_bytes;
+        if **found != *self.values.piece(object as u64, length) {
+            return Err(format!(
+                "object {object}: {} bytes that are not the {length} bytes stored",
+                found.len()
+            )
+            .into());
+        }
+        self.delivered_bytes.fetch_add(length as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A thread for each session. The first error ends all of them, each after its session at the latest.
+    fn in_threads(&self, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.settings.sessions)
+                .map(|thread| {
+                    let work = &work;
+                    scope.spawn(move || work(thread))
+                })
+                .collect();
+            let mut outcome = Ok(());
+            for worker in workers {
+                let ended = worker
+                    .join()
+                    .unwrap_or_else(|_| Err("a session's thread panicked".into()));
+                outcome = outcome.and(ended);
+            }
+            outcome
+        })
+    }
+}

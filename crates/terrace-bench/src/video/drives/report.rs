@@ -1,0 +1,202 @@
+//! Tables and charts of video on two drives.
+
+use super::{
+    Scene, Settings, System,
+    targets::{Row, disk_holds_half, rows, targets},
+};
+use crate::{
+    Outcome,
+    harness::{
+        chart::{Chart, Mark, Point, Series},
+        page::Section,
+        results::Record,
+        target,
+    },
+};
+
+const SYSTEMS: [System; 5] = [
+    System::Terrace,
+    System::ObjectLru,
+    System::Flashcache,
+    System::L2Arc,
+    System::DiskOnly,
+];
+
+/// A section for each scene, and the targets.
+///
+/// # Errors
+/// If a result has not its form.
+pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
+    let rows = rows(records)?;
+    let mut scenes: Vec<&Scene> = Vec::new();
+    for (settings, _) in &rows {
+        if !scenes.contains(&&settings.scene) {
+            scenes.push(&settings.scene);
+        }
+    }
+    scenes.sort_by(|one, other| one.choice.exponent.total_cmp(&other.choice.exponent));
+    let mut sections: Vec<Section> = scenes
+        .into_iter()
+        .enumerate()
+        .map(|(number, scene)| section(&rows, scene, number))
+        .collect();
+    sections.extend(target::section("Targets of video on two drives", &targets(records)?));
+    Ok(sections)
+}
+
+fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
+    let mut rows: Vec<&Row> = all.iter().filter(|row| row.0.scene == *scene).collect();
+    rows.sort_by(|one, other| {
+        let order = |settings: &Settings| (settings.share.unwrap_or_default(), settings.system, settings.sessions);
+        order(&one.0)
+            .partial_cmp(&order(&other.0))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    });
+    let exponent = scene.choice.exponent;
+    let mut section = Section::new(&format!("Video on two drives, exponent {exponent}"));
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    section.text(format!(
+        "{} titles of {} segments of {} bytes, {:.0} MiB in all; RAM of {:.0} MiB for what was read. {} sessions; a segment plays for {} s. \
+         SSD: {}. HDD: {}.",
+        scene.catalogue.titles,
+        scene.catalogue.parts,
+        scene.segment_bytes,
+        mib(scene.bytes()),
+        mib(scene.ram_bytes),
+        scene.sessions_max,
+        scene.segment_seconds,
+        scene.ssd,
+        scene.hdd,
+    ));
+    section.text(
+        "Hits: share of the bytes delivered that were not read from the disk, once caches were warm. Throughput: everybody as fast as he can. \
+         Starting and pauses: everybody at the bit rate; only sessions that began when all were there. Flash written: bytes per byte delivered.",
+    );
+    section.table("Measured", &HEAD, rows.iter().map(|row| cells(row)).collect());
+    if let Some((settings, _)) = rows.iter().find(|row| row.0.system == System::Terrace) {
+        section.text(match disk_holds_half(all, settings) {
+            Some(true) => "The disk alone held half of the sessions without a pause.",
+            Some(false) => "The disk alone did not hold half of the sessions, so nothing is asked of pauses.",
+            None => "Whether the disk alone holds half of the sessions was not measured.",
+        });
+    }
+    charts(&mut section, &rows, number);
+    section
+}
+
+const HEAD: [&str; 10] = [
+    "flash",
+    "",
+    "sessions",
+    "hits, %",
+    "fixed optimum, %",
+    "MB/s",
+    "start, 99 %, ms",
+    "sessions with pauses",
+    "time paused, %",
+    "flash written",
+];
+
+fn cells((settings, measured): &Row) -> Vec<String> {
+    let scene = &settings.scene;
+    let share = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| share.to_string());
+    let optimum = settings
+        .share
+        .map(|share| scene.choice.optimum(scene.catalogue.titles, share) * 100.0);
+    let played = &measured.played;
+    let start_us = played.start.percentile_us(99.0).filter(|_| played.sessions > 0);
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.1}"));
+    vec![
+        share(settings.share),
+        settings.system.name().to_owned(),
+        settings.sessions.to_string(),
+        format!("{:.1}", measured.hits() * 100.0),
+        number(optimum),
+        format!("{:.1}", measured.rush.bytes_per_second / 1e6),
+        number(start_us.map(|us| us / 1e3)),
+        format!("{} of {}", played.paused_sessions, played.sessions),
+        format!(
+            "{:.2}",
+            played.paused_seconds / (played.shown_seconds + played.paused_seconds).max(1e-9) * 100.0
+        ),
+        format!("{:.3}", measured.flash_written()),
+    ]
+}
+
+/// The same colour for the same system everywhere.
+const fn colour(system: System) -> usize {
+    match system {
+        System::Terrace => 0,
+        System::ObjectLru => 1,
+        System::Flashcache => 2,
+        System::L2Arc => 3,
+        System::DiskOnly => 6,
+    }
+}
+
+fn charts(section: &mut Section, rows: &[&Row], number: usize) {
+    let mut shares: Vec<f64> = rows.iter().filter_map(|row| row.0.share).collect();
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    let of = |system: System, share: f64| {
+        let fits = |settings: &Settings| {
+            let same_flash = settings.share.is_none() || settings.share == Some(share);
+            settings.system == system && same_flash && settings.sessions == settings.scene.sessions_max
+        };
+        rows.iter().find(|row| fits(&row.0))
+    };
+    let point = |position, value| Point {
+        position,
+        value,
+        deviation: 0.0,
+    };
+    let series = |system: System, points: Vec<Point>| Series {
+        name: system.name().to_owned(),
+        colour: colour(system),
+        mark: Mark::Line,
+        points,
+    };
+    let by_share = |title: &str, y_label: &str, figure: &dyn Fn(&Row) -> f64| Chart {
+        title: title.to_owned(),
+        x_label: "flash, share of the catalogue".to_owned(),
+        y_label: y_label.to_owned(),
+        positions: shares.iter().map(f64::to_string).collect(),
+        series: SYSTEMS
+            .into_iter()
+            .map(|system| {
+                let found = shares.iter().enumerate().filter_map(|(at, &share)| {
+                    let row = of(system, share)?;
+                    Some(point(at, figure(row)))
+                });
+                series(system, found.collect())
+            })
+            .collect(),
+    };
+    let rate = by_share("As fast as possible", "MB/s", &|row| row.1.rush.bytes_per_second / 1e6);
+    section.chart(&format!("video-{number}-throughput"), rate);
+    let Some(&share) = shares.get(shares.len() / 2) else {
+        return;
+    };
+    // The share in the middle, from cold to warm; more may be read than is delivered, which is no hit.
+    let in_time = |system: System| {
+        let windows = of(system, share).map_or(&[][..], |row| &row.1.windows);
+        let hits = windows.iter().map(|window| window.hits().max(0.0) * 100.0);
+        series(system, hits.enumerate().map(|(at, value)| point(at, value)).collect())
+    };
+    let windows = of(System::Terrace, share).map_or(0, |row| row.1.windows.len());
+    let sessions = rows.first().map_or(0, |row| row.0.scene.warm_up_sessions) as usize;
+    let chart = Chart {
+        title: format!("Hits from cold to warm, flash {share} of the catalogue"),
+        x_label: "sessions begun".to_owned(),
+        y_label: "hits, %".to_owned(),
+        positions: (1..=windows)
+            .map(|at| (at * sessions / windows.max(1)).to_string())
+            .collect(),
+        series: SYSTEMS
+            .into_iter()
+            .filter(|system| *system != System::DiskOnly)
+            .map(in_time)
+            .collect(),
+    };
+    section.chart(&format!("video-{number}-hits"), chart);
+}

@@ -1,0 +1,266 @@
+//! The others: what was read lately in RAM, by records; below it a way to use flash; below that the catalogue in one file on the disk.
+//!
+//! [`ram`] is the same for all. [`flashcache`], [`l2arc`] and [`object_lru`] are what lies on flash: each a file there, really read and
+//! written past the kernel's cache. Of neighbouring blocks one request is made, which is kinder than what the real ones do.
+
+mod flashcache;
+mod l2arc;
+mod object_lru;
+pub mod ram;
+
+use super::{Scene, Segment, Server, Settings};
+use crate::{Outcome, harness::values::Values};
+use flashcache::Flashcache;
+use l2arc::L2Arc;
+use object_lru::ObjectLru;
+use ram::{Ram, Record};
+use std::{ops::Range, path::Path, sync::Arc, time::Duration};
+use terrace::io::{AlignedBuffer, Disk, DiskFile, FileDisk, OpenMode};
+
+/// Records of a segment: the original's 2.3 MB are 18 of ZFS's 128 KiB.
+pub const RECORDS: usize = 18;
+/// Lengths of segments are multiples of this: whole 4 KiB blocks in every record.
+pub const UNIT_BYTES: usize = RECORDS * BLOCK_BYTES;
+/// Of Flashcache, and what direct I/O asks for.
+pub const BLOCK_BYTES: usize = 4096;
+
+/// Which of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No flash.
+    None,
+    /// Whole segments.
+    ObjectLru,
+    /// Blocks, in sets.
+    Flashcache,
+    /// Records, in a ring.
+    L2Arc,
+}
+
+/// The catalogue in one file on the disk, title by title.
+#[derive(Debug)]
+pub struct Shelf {
+    disk: FileDisk,
+    file: Arc<dyn DiskFile>,
+    segment_bytes: usize,
+}
+
+impl Shelf {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn fill(directory: &Path, scene: &Scene, values: &Values) -> Outcome<Self> {
+        let disk = FileDisk::new(directory)?;
+        let file = disk.open(Path::new("catalogue"), OpenMode::CREATE.with_direct(true))?;
+        file.allocate(scene.bytes())?;
+        let mut buffer = AlignedBuffer::new();
+        for object in 0..scene.catalogue.objects() {
+            buffer.clear();
+            buffer.extend_from_slice(values.piece(object as u64, scene.segment_bytes));
+            file.write_all_at(&buffer, (object * scene.segment_bytes) as u64)?;
+        }
+        file.sync_data()?;
+        let segment_bytes = scene.segment_bytes;
+        Ok(Self {
+            disk,
+            file,
+            segment_bytes,
+        })
+    }
+
+    /// Reads a part of a segment.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn read(&self, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome {
+        Ok(self
+            .file
+            .read_exact_at(into, self.position(object) + part.start as u64)?)
+    }
+
+    /// Where a segment begins on the disk.
+    #[must_use]
+    pub fn position(&self, object: usize) -> u64 {
+        (object * self.segment_bytes) as u64
+    }
+}
+
+/// A file on flash.
+#[derive(Debug)]
+pub struct CacheFile {
+    disk: FileDisk,
+    file: Arc<dyn DiskFile>,
+}
+
+impl CacheFile {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The drive's.
+    pub fn create(directory: &Path, bytes: u64) -> Outcome<Self> {
+        let disk = FileDisk::new(directory)?;
+        let file = disk.open(Path::new("cache"), OpenMode::CREATE.with_direct(true))?;
+        file.allocate(bytes)?;
+        Ok(Self { disk, file })
+    }
+
+    /// Fills a buffer.
+    ///
+    /// # Errors
+    /// The drive's.
+    pub fn read(&self, into: &mut [u8], position: u64) -> Outcome {
+        Ok(self.file.read_exact_at(into, position)?)
+    }
+
+    /// Writes page-aligned memory.
+    ///
+    /// # Errors
+    /// The drive's.
+    pub fn write(&self, data: &[u8], position: u64) -> Outcome {
+        Ok(self.file.write_all_at(data, position)?)
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.disk.counters().bytes_written
+    }
+}
+
+/// A way to use flash.
+pub trait Flash: Send + Sync {
+    /// Reads a part of a segment, whole records of it, from flash or from the disk.
+    ///
+    /// # Errors
+    /// The drives'.
+    fn read(&self, shelf: &Shelf, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome;
+
+    /// A segment was read whole; the buffer is page-aligned.
+    ///
+    /// # Errors
+    /// The drives'.
+    fn was_read(&self, _object: usize, _segment: &AlignedBuffer) -> Outcome {
+        Ok(())
+    }
+
+    /// See [`Server::warm_up_passed`].
+    ///
+    /// # Errors
+    /// The drives'.
+    fn warm_up_passed(&self, _time: Option<Duration>) -> Outcome {
+        Ok(())
+    }
+
+    /// To flash so far.
+    fn written_bytes(&self) -> u64;
+
+    /// Ends what goes on in the background.
+    ///
+    /// # Errors
+    /// Its errors.
+    fn close(&self) -> Outcome {
+        Ok(())
+    }
+}
+
+/// No flash.
+struct NoFlash;
+
+impl Flash for NoFlash {
+    fn read(&self, shelf: &Shelf, object: usize, part: Range<usize>, into: &mut [u8]) -> Outcome {
+        shelf.read(object, part, into)
+    }
+
+    fn written_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// One of them at work.
+pub struct Rival {
+    ram: Arc<Ram>,
+    flash: Box<dyn Flash>,
+    shelf: Arc<Shelf>,
+    /// What the disk had been read before.
+    disk_read_before: u64,
+    segment_bytes: usize,
+    asked_records: usize,
+}
+
+impl Rival {
+    /// With a directory on flash, empty.
+    ///
+    /// # Errors
+    /// The drives'.
+    pub fn new(kind: Kind, shelf: Arc<Shelf>, directory: &Path, settings: &Settings) -> Outcome<Self> {
+        let scene = &settings.scene;
+        let record_bytes = scene.segment_bytes / RECORDS;
+        let ram = Arc::new(Ram::new((scene.ram_bytes / record_bytes as u64) as usize));
+        let bytes = (scene.bytes() as f64 * settings.share.unwrap_or_default()) as u64;
+        let flash: Box<dyn Flash> = match kind {
+            Kind::None => Box::new(NoFlash),
+            Kind::ObjectLru => Box::new(ObjectLru::new(directory, bytes, scene.segment_bytes)?),
+            Kind::Flashcache => Box::new(Flashcache::new(directory, bytes)?),
+            Kind::L2Arc => Box::new(L2Arc::new(directory, bytes, scene, &ram)?),
+        };
+        Ok(Self {
+            ram,
+            flash,
+            disk_read_before: shelf.disk.counters().bytes_read,
+            shelf,
+            segment_bytes: scene.segment_bytes,
+            asked_records: scene.asked_records,
+        })
+    }
+
+    fn bytes_of(&self, records: &Range<usize>) -> Range<usize> {
+        let record_bytes = self.segment_bytes / RECORDS;
+        records.start * record_bytes..records.end * record_bytes
+    }
+}
+
+impl Server for Rival {
+    fn read(&self, object: usize) -> Outcome<Segment> {
+        let mut buffer = AlignedBuffer::zeroed(self.segment_bytes);
+        let record = |number| Record { object, number };
+        // What is not in RAM, by runs of neighbours.
+        let mut missing: Vec<Range<usize>> = Vec::new();
+        for number in 0..RECORDS {
+            let bytes = self.bytes_of(&(number..number + 1));
+            if self.ram.get(record(number), &mut buffer[bytes]) {
+                continue;
+            }
+            match missing.last_mut().filter(|run| run.end == number) {
+                Some(run) => run.end += 1,
+                None => missing.push(number..number + 1),
+            }
+        }
+        for run in &missing {
+            let bytes = self.bytes_of(run);
+            self.flash
+                .read(&self.shelf, object, bytes.clone(), &mut buffer[bytes])?;
+        }
+        for number in missing.into_iter().flatten() {
+            let bytes = self.bytes_of(&(number..number + 1));
+            self.ram
+                .put(record(number), &buffer[bytes], number >= self.asked_records);
+        }
+        self.flash.was_read(object, &buffer)?;
+        Ok(Box::new(buffer))
+    }
+
+    fn disk_read_bytes(&self) -> u64 {
+        self.shelf.disk.counters().bytes_read - self.disk_read_before
+    }
+
+    fn flash_written_bytes(&self) -> u64 {
+        self.flash.written_bytes()
+    }
+
+    fn warm_up_passed(&self, time: Option<Duration>) -> Outcome {
+        self.flash.warm_up_passed(time)
+    }
+
+    fn close(self: Box<Self>) -> Outcome {
+        self.flash.close()
+    }
+}

@@ -1,0 +1,86 @@
+//! Terrace on the two drives: segments are objects below their titles, large ones from the first byte on.
+
+use super::{Segment, Server, Settings};
+use crate::{
+    Outcome,
+    harness::{
+        setup::{Places, Setup},
+        values::Values,
+    },
+};
+use std::sync::Arc;
+use terrace::{
+    Durability, Options, PutOptions, Store,
+    io::{Disk, FileDisk},
+};
+
+/// The store.
+#[derive(Debug)]
+pub struct Terrace {
+    store: Store,
+    disk: Arc<FileDisk>,
+    settings: Settings,
+}
+
+impl Terrace {
+    /// A store with the catalogue in it, title by title. Its copies on flash may take four fifths of it beside the log; what the log
+    /// does not need they take as well.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn open(places: &Places, name: &str, settings: &Settings, values: &Values) -> Outcome<Self> {
+        let scene = &settings.scene;
+        let capacity = (scene.bytes() as f64 * settings.share.unwrap_or_default()) as u64;
+        let placed = Setup::Hybrid.options(places, name);
+        let disk = Arc::new(FileDisk::new(&placed.large_dir)?);
+        // The log keeps some segments free whatever their length. The study's flash would be hundreds of 64 MiB, 28 of its segments of
+        // video in each; so here they are short, but so that little is left over at their ends.
+        let of_video = scene.segment_bytes as u64 + 8192;
+        let videos = (capacity / of_video / 100).clamp(3, 28);
+        let segment_bytes = (videos * of_video).next_multiple_of(64 << 10);
+        let store = Store::open(Options {
+            segment_bytes,
+            flash_capacity_bytes: capacity.max(8 * segment_bytes),
+            size_threshold_bytes: 16 << 10,
+            copies_share_percent: 80,
+            cache_bytes: 0,
+            staging_bytes: scene.ram_bytes,
+            large_disk: Some(Arc::clone(&disk) as Arc<dyn Disk>),
+            ..placed
+        })?;
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        for object in 0..scene.catalogue.objects() {
+            let value = values.piece(object as u64, scene.segment_bytes);
+            store.put_with(scene.catalogue.key(object), value, &buffered)?;
+        }
+        store.flush()?;
+        Ok(Self {
+            store,
+            disk,
+            settings: settings.clone(),
+        })
+    }
+}
+
+impl Server for Terrace {
+    fn read(&self, object: usize) -> Outcome<Segment> {
+        let key = self.settings.scene.catalogue.key(object);
+        let found = self.store.get(key)?.ok_or_else(|| format!("object {object} is gone"))?;
+        Ok(Box::new(found))
+    }
+
+    fn disk_read_bytes(&self) -> u64 {
+        self.disk.counters().bytes_read
+    }
+
+    fn flash_written_bytes(&self) -> u64 {
+        self.store.stats().written.flash_bytes()
+    }
+
+    fn close(self: Box<Self>) -> Outcome {
+        Ok(self.store.close()?)
+    }
+}

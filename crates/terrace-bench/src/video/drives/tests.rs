@@ -1,0 +1,324 @@
+//! The whole in miniature, on two directories; and what follows from made-up results.
+
+#![allow(clippy::unwrap_used)]
+
+use super::{
+    EXPERIMENT, Measured, Played, Rush, Scene, Server, Settings, System, Window,
+    rivals::{Kind, RECORDS, Rival, Shelf, UNIT_BYTES},
+    targets::targets,
+};
+use crate::{
+    harness::{
+        results::{Record, Results},
+        setup::BothTraffic,
+        values::Values,
+    },
+    video::sessions::{Catalogue, Choice},
+};
+use clap::Parser;
+use serde_json::json;
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+fn scene() -> Scene {
+    Scene {
+        choice: Choice {
+            exponent: 0.7,
+            swap_every: 0,
+        },
+        catalogue: Catalogue { titles: 10, parts: 4 },
+        segment_bytes: UNIT_BYTES,
+        ram_bytes: UNIT_BYTES as u64,
+        segment_seconds: 0.01,
+        sessions_max: 4,
+        ahead: 2,
+        asked_records: 2,
+        l2arc_bytes_per_second: 8 << 20,
+        haste: 0.1,
+        warm_up_sessions: 20,
+        rush_seconds: 0.1,
+        play_seconds: 0.2,
+        ssd: "fast".to_owned(),
+        hdd: "slow".to_owned(),
+        seed: 5,
+    }
+}
+
+fn settings(system: System, share: Option<f64>) -> Settings {
+    Settings {
+        system,
+        sessions: 4,
+        share,
+        scene: scene(),
+    }
+}
+
+/// A rival with flash for a share of 40 segments, and what they are.
+fn rival(directory: &Path, kind: Kind, share: f64) -> (Box<Rival>, Values) {
+    let settings = settings(System::DiskOnly, Some(share));
+    let values = Values::new(1, UNIT_BYTES);
+    let shelf = Shelf::fill(&directory.join("disk"), &settings.scene, &values).unwrap();
+    let rival = Rival::new(kind, Arc::new(shelf), &directory.join("flash"), &settings).unwrap();
+    (Box::new(rival), values)
+}
+
+/// Reads a segment; returns how many of its bytes came from the disk.
+fn read(rival: &Rival, values: &Values, object: usize) -> u64 {
+    let before = rival.disk_read_bytes();
+    let found = rival.read(object).unwrap();
+    assert!(**found == *values.piece(object as u64, UNIT_BYTES), "{object}");
+    rival.disk_read_bytes() - before
+}
+
+#[test]
+fn without_flash_only_ram_helps() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rival, values) = rival(directory.path(), Kind::None, 0.0);
+    // RAM holds one segment.
+    let from_disk: Vec<u64> = [3, 3, 4, 3].map(|object| read(&rival, &values, object)).to_vec();
+    let whole = UNIT_BYTES as u64;
+    assert_eq!(
+        (from_disk, rival.flash_written_bytes()),
+        (vec![whole, 0, whole, whole], 0)
+    );
+    rival.close().unwrap();
+}
+
+#[test]
+fn flashcache_writes_every_miss_before_the_reader_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    // 40 segments are 720 blocks; 0.8 of them are one set of 512.
+    let (rival, values) = rival(directory.path(), Kind::Flashcache, 0.8);
+    let whole = UNIT_BYTES as u64;
+    for object in 0..28 {
+        assert_eq!(read(&rival, &values, object), whole);
+        assert_eq!(rival.flash_written_bytes(), (object as u64 + 1) * whole);
+    }
+    // 28 segments are 504 blocks. The next takes the last 8 slots and the first 10: so much of the first segment is gone.
+    assert_eq!(read(&rival, &values, 0), 0);
+    assert_eq!(read(&rival, &values, 28), whole);
+    assert_eq!(read(&rival, &values, 0), 10 * 4096);
+    assert_eq!(read(&rival, &values, 20), 0);
+    rival.close().unwrap();
+}
+
+#[test]
+fn whole_objects_leave_by_their_last_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rival, values) = rival(directory.path(), Kind::ObjectLru, 0.05);
+    // Room for two; writing is for a thread of its own.
+    let settled = |written: u64| {
+        while rival.flash_written_bytes() < written * UNIT_BYTES as u64 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    for (object, written) in [(1, 1), (2, 2)] {
+        assert_eq!(read(&rival, &values, object), UNIT_BYTES as u64);
+        settled(written);
+    }
+    assert_eq!(read(&rival, &values, 1), 0);
+    assert_eq!(read(&rival, &values, 3), UNIT_BYTES as u64);
+    settled(3);
+    assert_eq!(read(&rival, &values, 1), 0);
+    assert_eq!(read(&rival, &values, 2), UNIT_BYTES as u64);
+    rival.close().unwrap();
+}
+
+#[test]
+fn l2arc_keeps_what_was_asked_for_and_not_what_was_prefetched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (rival, values) = rival(directory.path(), Kind::L2Arc, 0.5);
+    let whole = UNIT_BYTES as u64;
+    assert_eq!(read(&rival, &values, 0), whole);
+    // Most of the segment is still in RAM when the feeder looks at the end of the list, which the two records are at.
+    rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(rival.flash_written_bytes(), 2 * whole / RECORDS as u64);
+    rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(
+        rival.flash_written_bytes(),
+        2 * whole / RECORDS as u64,
+        "they are there already"
+    );
+    assert_eq!(read(&rival, &values, 1), whole);
+    assert_eq!(read(&rival, &values, 0), 16 * whole / RECORDS as u64);
+    rival.close().unwrap();
+}
+
+#[test]
+fn many_readers_get_what_was_stored_while_everything_moves() {
+    for kind in [Kind::Flashcache, Kind::L2Arc, Kind::ObjectLru] {
+        let directory = tempfile::tempdir().unwrap();
+        let (rival, values) = rival(directory.path(), kind, 0.1);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (rival, values) = (&rival, &values);
+                scope.spawn(move || {
+                    for step in 0..400 {
+                        let object = (step * 7 + thread * 13) % 40;
+                        let found = rival.read(object).unwrap();
+                        assert!(**found == *values.piece(object as u64, UNIT_BYTES), "{kind:?} {object}");
+                        rival.warm_up_passed(Some(Duration::from_millis(20))).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(rival.flash_written_bytes() > 0, "{kind:?}");
+        rival.close().unwrap();
+    }
+}
+
+const TINY: &str = "
+seed = 5
+titles = 12
+sessions = 6
+ahead = 2
+asked_records = 2
+l2arc_bytes_per_second = 8388608
+haste = 0.1
+[small]
+parts = 4
+segment_bytes = 73728
+ram_bytes = 1048576
+segment_seconds = 0.02
+warm_up_sessions = 60
+rush_seconds = 0.3
+play_seconds = 0.5
+exponents = [0.7]
+shares = [0.5]
+[full]
+parts = 4
+segment_bytes = 73728
+ram_bytes = 1048576
+segment_seconds = 0.02
+warm_up_sessions = 60
+rush_seconds = 0.3
+play_seconds = 0.5
+exponents = [0.7]
+shares = [0.5]
+";
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    arguments: crate::video::Arguments,
+}
+
+#[test]
+fn everybody_is_measured_in_miniature() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("tiny.toml"), TINY).unwrap();
+    let (ssd, hdd, results, file) = (path("ssd"), path("hdd"), path("results"), path("tiny.toml"));
+    let line = [
+        "video",
+        "--ssd",
+        &ssd,
+        "--hdd",
+        &hdd,
+        "--results",
+        &results,
+        "--workload",
+        &file,
+    ];
+    super::super::run(&Line::try_parse_from(line).unwrap().arguments).unwrap();
+    let records = Results::create(Path::new(&results)).unwrap().all().unwrap();
+    assert_eq!(records.len(), 6);
+    for record in &records {
+        let (settings, measured): (Settings, Measured) = (record.settings().unwrap(), record.outcome().unwrap());
+        assert_eq!(measured.windows.len(), 20, "{}", record.name);
+        assert!(
+            measured.rush.reads > 0 && measured.rush.bytes_per_second > 0.0,
+            "{}",
+            record.name
+        );
+        assert!(measured.played.sessions > 0 && measured.played.start.count == measured.played.sessions);
+        let wrote = measured.flash_written() > 0.0 || measured.flash_written_before > 0;
+        assert_eq!(wrote, settings.system != System::DiskOnly, "{}", record.name);
+        assert!(
+            (-1.0..=1.0).contains(&measured.hits()),
+            "{}: {}",
+            record.name,
+            measured.hits()
+        );
+    }
+    let page = super::report::sections(&records).unwrap();
+    let text: String = page.iter().map(crate::harness::page::Section::markdown).collect();
+    for part in [
+        "Flashcache model",
+        "L2ARC model",
+        "disk only",
+        "3 |",
+        "Targets of video",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    for place in [ssd, hdd] {
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "something stayed on a drive");
+    }
+}
+
+fn made_up(system: System, sessions: usize, from_disk: u64, rate: f64, written: u64, paused: u64) -> Record {
+    let window = Window {
+        delivered_bytes: 100,
+        disk_read_bytes: from_disk,
+        flash_written_bytes: written,
+    };
+    let measured = Measured {
+        windows: vec![window; 4],
+        flash_written_before: 0,
+        rush: Rush {
+            seconds: 1.0,
+            reads: 1,
+            bytes_per_second: rate,
+            latency: Default::default(),
+        },
+        played: Played {
+            sessions: 9,
+            paused_sessions: paused,
+            ..Played::default()
+        },
+        warm: window,
+        traffic: BothTraffic::default(),
+    };
+    let settings = Settings {
+        sessions,
+        ..settings(system, (system != System::DiskOnly).then_some(0.2))
+    };
+    let record = json!({
+        "format": 1, "experiment": EXPERIMENT, "name": "", "settings_hash": "", "seed": 1, "started": "", "seconds": 1.0,
+        "host": crate::harness::host::Host::here(), "commit": "",
+        "settings": settings, "outcome": measured,
+    });
+    serde_json::from_value(record).unwrap()
+}
+
+#[test]
+fn targets_are_against_the_best_of_the_same_scene() {
+    let mut records = vec![
+        made_up(System::Terrace, 4, 60, 200.0, 5, 2),
+        made_up(System::Flashcache, 4, 80, 90.0, 80, 9),
+        made_up(System::ObjectLru, 4, 75, 160.0, 70, 9),
+        made_up(System::DiskOnly, 4, 100, 100.0, 0, 9),
+        made_up(System::DiskOnly, 2, 100, 1000.0, 0, 0),
+    ];
+    let found = |records: &[Record]| {
+        let targets = targets(records).unwrap();
+        targets
+            .iter()
+            .map(|target| ((target.measured * 1000.0).round() / 1000.0, target.is_met()))
+            .collect::<Vec<_>>()
+    };
+    // Hits 40 over 25, rate over the LRU's, 5 of 80 bytes; pauses, since the disk held half.
+    assert_eq!(
+        found(&records),
+        [(1.6, true), (1.25, true), (0.063, true), (2.0, false)]
+    );
+    records[4] = made_up(System::DiskOnly, 2, 100, 1000.0, 0, 1);
+    assert_eq!(
+        found(&records).len(),
+        3,
+        "nothing is asked of pauses where the disk does not hold half"
+    );
+    records.truncate(1);
+    assert_eq!(found(&records), []);
+}

@@ -7,10 +7,7 @@
 use super::{KeyValue, Opening};
 use crate::Outcome;
 use ::terrace::Durability;
-use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Direction, IteratorMode, Options, WriteBatch,
-    WriteOptions, properties,
-};
+use rocksdb::{BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, Options, WriteBatch, WriteOptions, properties};
 
 /// Values from here on go to blob files.
 const BLOB_BYTES_MIN: u64 = 1 << 10;
@@ -113,15 +110,17 @@ impl KeyValue for RocksDb {
     }
 
     fn scan(&self, from: &[u8], count: usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> Outcome {
-        for pair in self
-            .database
-            .iterator(IteratorMode::From(from, Direction::Forward))
-            .take(count)
-        {
-            let (key, value) = pair?;
-            visit(&key, &value);
+        // The other iterator copies each key and value.
+        let mut pairs = self.database.raw_iterator();
+        pairs.seek(from);
+        for _ in 0..count {
+            let Some((key, value)) = pairs.item() else {
+                break;
+            };
+            visit(key, value);
+            pairs.next();
         }
-        Ok(())
+        Ok(pairs.status()?)
     }
 
     fn sync(&self) -> Outcome {

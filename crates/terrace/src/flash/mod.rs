@@ -2,8 +2,9 @@
 //! the same time, where small values live; so a small value is written once (FlashStore section 4.5).
 //!
 //! In reading order: [`format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit in memory),
-//! [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole segment), [`recover`] (the end of the log),
-//! [`index`] (which record is a key's: the flash index in RAM), [`free_list`] (what the index's mark says of the ring).
+//! [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole segment), [`side_by_side`] (the same, soon),
+//! [`recover`] (the end of the log), [`index`] (which record is a key's: the flash index in RAM), [`free_list`] (what the index's
+//! mark says of the ring).
 
 pub mod address;
 pub mod format;
@@ -16,6 +17,7 @@ pub mod reader;
 pub mod recover;
 pub mod scan;
 pub mod segments;
+pub mod side_by_side;
 pub mod writer;
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::{
     frame::{Frame, FramePool},
     scan::{FoundFrame, SegmentImage},
     segments::{Segment, SegmentState, Segments},
+    side_by_side,
 };
 use crate::{
     Error, Result,
@@ -145,7 +146,7 @@ impl<'a> Recovery<'a> {
         let mut memory = AlignedBuffer::new();
         for at in 0..self.walked.len() {
             let segment = self.walked[at];
-            let image = SegmentImage::read_into(memory, segment, self.segments.segment_bytes())?;
+            let image = side_by_side::read(memory, segment, self.segments.segment_bytes())?;
             if ended {
                 self.drop_rest(segment, &image, PAGE_BYTES)?;
             } else {

@@ -41,7 +41,7 @@ impl FoundFrame<'_> {
 }
 
 /// Bytes per read request.
-const READ_BYTES: usize = 1 << 20;
+pub const READ_BYTES: usize = 1 << 20;
 
 impl SegmentImage {
     /// Reads a segment.
@@ -49,15 +49,17 @@ impl SegmentImage {
     /// # Errors
     /// The device's.
     pub fn read(segment: &Segment, segment_bytes: u64) -> Result<Self> {
-        Self::read_into(AlignedBuffer::new(), segment, segment_bytes)
+        Self::read_in_steps(segment, segment_bytes, |_, read| read())
     }
 
-    /// The same, with the memory of another image: to get that anew costs as much as the reading.
-    ///
-    /// # Errors
-    /// The device's.
-    pub fn read_into(memory: AlignedBuffer, segment: &Segment, segment_bytes: u64) -> Result<Self> {
-        Self::fill(memory, segment, segment_bytes, |_, read| read())
+    /// Of bytes that were read.
+    pub fn of(segment: &Segment, bytes: AlignedBuffer) -> Self {
+        Self {
+            number: segment.number,
+            generation: segment.generation(),
+            bytes,
+            sound: OnceLock::new(),
+        }
     }
 
     /// Its memory.
@@ -74,15 +76,7 @@ impl SegmentImage {
         segment_bytes: u64,
         step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
     ) -> Result<Self> {
-        Self::fill(AlignedBuffer::new(), segment, segment_bytes, step)
-    }
-
-    fn fill(
-        mut bytes: AlignedBuffer,
-        segment: &Segment,
-        segment_bytes: u64,
-        step: impl Fn(usize, &mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
-    ) -> Result<Self> {
+        let mut bytes = AlignedBuffer::new();
         #[allow(clippy::cast_possible_truncation)] // at most 1 GiB
         bytes.set_len(segment_bytes as usize);
         let mut at = 0;
@@ -91,12 +85,7 @@ impl SegmentImage {
                 .map_err(|error| Error::io(format!("read segment {:08x} at {at}", segment.number), &error))?;
             at += part.len() as u64;
         }
-        Ok(Self {
-            number: segment.number,
-            generation: segment.generation(),
-            bytes,
-            sound: OnceLock::new(),
-        })
+        Ok(Self::of(segment, bytes))
     }
 
     /// Length of the segment.

@@ -7,6 +7,7 @@ mod free_list;
 mod recover;
 mod scan;
 mod segments;
+mod side_by_side;
 mod writer;
 
 use super::{

@@ -3,8 +3,7 @@
 //! A scan holds the tables and memtables it started with, so it sees one state however long it takes, and
 //! neither flush nor compaction waits for it.
 //!
-//! Invariants: the mark is never shown, because every scan ends before its key. Keys come in order from both
-//! ends, each once.
+//! Invariants: the mark is never shown. Keys come in order from both ends, each once.
 //!
 //! On failure: the error is returned once and the scan is over.
 
@@ -34,13 +33,16 @@ impl IndexScan {
         Self { inner: Some(inner) }
     }
 
-    fn step(&mut self, advance: impl FnOnce(&mut Inner) -> Option<IterGuardImpl>) -> Option<Result<(Bytes, Entry)>> {
+    fn step(&mut self, advance: impl Fn(&mut Inner) -> Option<IterGuardImpl>) -> Option<Result<(Bytes, Entry)>> {
         let inner = self.inner.as_mut()?;
         let item = errors::guarded_read("scanning the index", || {
-            let Some(guard) = advance(inner) else {
-                return Ok(None);
-            };
-            guard.into_inner().map(Some)
+            while let Some(guard) = advance(inner) {
+                let pair = guard.into_inner()?;
+                if !is_mark(&pair.0) {
+                    return Ok(Some(pair));
+                }
+            }
+            Ok(None)
         });
         let result = match item {
             Ok(Some((key, value))) => match Entry::decode(&value) {
@@ -59,13 +61,13 @@ impl Iterator for IndexScan {
     type Item = Result<(Bytes, Entry)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(|inner| inner.next())
+        self.step(Iterator::next)
     }
 }
 
 impl DoubleEndedIterator for IndexScan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(|inner| inner.next_back())
+        self.step(DoubleEndedIterator::next_back)
     }
 }
 
@@ -85,12 +87,17 @@ pub(super) fn undecodable(key: &[u8]) -> Error {
     )
 }
 
-/// The same bounds, ending before the mark. `None` if nothing can be between them.
+fn is_mark(key: &[u8]) -> bool {
+    key.len() == MARK_KEY.len() && key == MARK_KEY.as_slice()
+}
+
+/// The same bounds, none of them behind the mark. `None` if nothing can be between them. Without an upper one the library need
+/// not look for it in each block it reads; so the mark is passed over instead of ending before it.
 pub(super) fn clamp((lower, upper): KeyBounds) -> Option<KeyBounds> {
     let upper = match upper {
         Bound::Included(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Included(key),
         Bound::Excluded(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Excluded(key),
-        _ => Bound::Excluded(MARK_KEY.to_vec()),
+        _ => Bound::Unbounded,
     };
     let empty = match (&lower, &upper) {
         (Bound::Included(low), Bound::Included(high)) => low > high,

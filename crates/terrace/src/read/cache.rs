@@ -4,6 +4,7 @@
 //! goes stale and nothing would have to be invalidated when a key is overwritten: the indexes lead to another place. The
 //! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on flash, by the key.
 
+use crate::flash::format::Record;
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 
@@ -26,14 +27,48 @@ impl Place {
 /// A cached record.
 #[derive(Debug, Clone)]
 pub struct CachedValue {
-    /// Its key.
-    pub key: Bytes,
     /// The version of the object.
     pub version: u64,
-    /// Encoded attributes.
-    pub attributes: Bytes,
     /// The value.
     pub value: Bytes,
+    /// The key and behind it the encoded attributes.
+    head: Bytes,
+    key_bytes: usize,
+}
+
+impl CachedValue {
+    /// A copy of a record of the log, in one piece of memory: a lookup does little else than wait for memory, once for each piece.
+    pub fn of_record(record: &Record<'_>) -> Self {
+        let parts = [record.key, record.attributes, record.body.value()];
+        let mut whole = Bytes::from(parts.concat());
+        let head = whole.split_to(record.key.len() + record.attributes.len());
+        Self {
+            version: record.version(),
+            value: whole,
+            head,
+            key_bytes: record.key.len(),
+        }
+    }
+
+    /// Of a value that is in memory.
+    pub fn new(key: &[u8], version: u64, attributes: &[u8], value: Bytes) -> Self {
+        Self {
+            version,
+            value,
+            head: Bytes::from([key, attributes].concat()),
+            key_bytes: key.len(),
+        }
+    }
+
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        &self.head[..self.key_bytes]
+    }
+
+    /// Encoded attributes.
+    pub fn attributes(&self) -> Bytes {
+        self.head.slice(self.key_bytes..)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -44,7 +79,7 @@ const ITEM_OVERHEAD_BYTES: u64 = 160;
 
 impl Weighter<Place, CachedValue> for ByBytes {
     fn weight(&self, _: &Place, item: &CachedValue) -> u64 {
-        ITEM_OVERHEAD_BYTES + (item.key.len() + item.attributes.len() + item.value.len()) as u64
+        ITEM_OVERHEAD_BYTES + (item.head.len() + item.value.len()) as u64
     }
 }
 
@@ -83,7 +118,7 @@ impl ValueCache {
     pub fn take(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
         let cache = self.cache.as_ref()?;
         cache
-            .remove_if(&place, |cached| cached.key == key)
+            .remove_if(&place, |cached| cached.key() == key)
             .map(|(_, cached)| cached)
     }
 

@@ -83,6 +83,16 @@ impl Hit {
     }
 }
 
+impl From<CachedValue> for Hit {
+    fn from(cached: CachedValue) -> Self {
+        Self {
+            version: Version(cached.version),
+            attributes: cached.attributes(),
+            value: cached.value,
+        }
+    }
+}
+
 /// Reads stored attributes.
 ///
 /// # Errors
@@ -262,15 +272,11 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         .place(address.bytes())
         .map(|(generation, offset)| Place::flash(generation, offset));
     if let Some(cached) = place.and_then(|place| engine.cache.get(place))
-        && cached.key == key
+        && cached.key() == key
         && version.is_none_or(|version| version.0 == cached.version)
     {
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
-        return InRam::Read(Some(Hit {
-            version: Version(cached.version),
-            attributes: cached.attributes,
-            value: cached.value,
-        }));
+        return InRam::Read(Some(Hit::from(cached)));
     }
     InRam::Absent(place)
 }
@@ -289,33 +295,29 @@ fn read_flash(
     };
     let read = engine.paces.flash.read();
     let outcome = read_record(&engine.log.segments, address, expected_bytes, |record| {
-        is_wanted(record, key, version).then(|| hit(record))
+        is_wanted(record, key, version).then(|| CachedValue::of_record(record))
     });
     drop(read);
     let (found, device_reads) = outcome?;
     engine.metrics.flash_reads.fetch_add(device_reads, Ordering::Relaxed);
-    let Found::Record(Some(hit)) = found else {
+    let Found::Record(Some(read)) = found else {
         engine
             .metrics
             .false_flash_reads
             .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
-    engine.metrics.answered(AnsweredBy::Log, hit.bytes());
-    keep(engine, place, key, &hit);
-    Ok(Some(hit))
+    Ok(Some(take_read(engine, place, read)))
 }
 
-fn keep(engine: &Engine, place: Option<Place>, key: &[u8], hit: &Hit) {
+/// What was read of the log at a place, for the caller and for the cache.
+fn take_read(engine: &Engine, place: Option<Place>, read: CachedValue) -> Hit {
+    let bytes = read.value.len() as u64;
+    engine.metrics.answered(AnsweredBy::Log, bytes);
     if let Some(place) = place {
-        let cached = || CachedValue {
-            key: Bytes::copy_from_slice(key),
-            version: hit.version.0,
-            attributes: hit.attributes.clone(),
-            value: hit.value.clone(),
-        };
-        engine.cache.insert(place, cached, hit.value.len() as u64);
+        engine.cache.insert(place, || read.clone(), bytes);
     }
+    Hit::from(read)
 }
 
 /// Looks a key up in the ordered index and reads its home, again if that has moved meanwhile.
@@ -483,7 +485,7 @@ fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, block: u64, offset: 
     if let Some(cached) = engine
         .cache
         .get(Place::block(block, offset))
-        .filter(|cached| cached.key == key)
+        .filter(|cached| cached.key() == key)
     {
         engine.metrics.answered(AnsweredBy::Cache, entry.length);
         return Some(Hit::of(entry, cached.value));
@@ -507,7 +509,10 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
     let value = reader.read_all(key)?;
     count_large_hit(engine, &reader, entry.length);
     let hit = Hit::of(entry, value);
-    keep(engine, Some(Place::block(extent.block, extent.offset)), key, &hit);
+    let cached = || CachedValue::new(key, entry.version.0, &entry.attributes, hit.value.clone());
+    engine
+        .cache
+        .insert(Place::block(extent.block, extent.offset), cached, entry.length);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
 }
 

@@ -9,6 +9,9 @@ use crate::{
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
 
+/// For so many objects of one call memory is got beforehand; most scans that are asked for more end sooner.
+const PRESIZED_MAX: usize = 256;
+
 /// Which keys a scan covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRange {
@@ -138,7 +141,12 @@ impl Scan {
     /// # Errors
     /// The first error of the scan; a value's error is in its place.
     pub fn next_values(&mut self, count: usize) -> Result<Vec<(ScanItem, Result<Bytes>)>> {
-        let items: Vec<ScanItem> = self.by_ref().take(count).collect::<Result<_>>()?;
+        let mut items = Vec::with_capacity(count.min(PRESIZED_MAX));
+        while items.len() < count
+            && let Some(item) = self.next()
+        {
+            items.push(item?);
+        }
         Ok(together::values(items))
     }
 }

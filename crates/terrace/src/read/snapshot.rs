@@ -12,9 +12,12 @@ use std::sync::Arc;
 /// open, how old the oldest is and what they hold back shows in the statistics.
 /// Its clock does not stand still: what expires meanwhile is absent from it, too.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub struct Snapshot(Arc<Taken>);
+
+#[derive(Debug)]
+struct Taken {
     engine: Arc<Engine>,
-    seq: Arc<SnapshotSeq>,
+    seq: SnapshotSeq,
     /// Range deletions that may hide something from it.
     ranges: Option<Arc<RangeSet>>,
 }
@@ -25,26 +28,23 @@ impl Snapshot {
         engine.log.wait_applied()?;
         let register = || engine.snapshots.register(|| engine.log.applied_seq());
         let (ranges, seq) = engine.log.ranges.current_with(register);
-        Ok(Self {
-            engine: Arc::clone(engine),
-            seq: Arc::new(seq),
-            ranges,
-        })
+        let engine = Arc::clone(engine);
+        Ok(Self(Arc::new(Taken { engine, seq, ranges })))
     }
 
     /// What decides which objects are dead for it.
     pub(super) fn presence(&self) -> Presence<'_> {
-        Presence::at(self.ranges.clone(), self.seq.seq, &self.engine.options.clock)
+        Presence::at(self.0.ranges.clone(), self.0.seq.seq, &self.0.engine.options.clock)
     }
 
     fn entry(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
-        Ok(self.presence().living(key, self.engine.index.get_at(key, seq)?))
+        Ok(self.presence().living(key, self.engine().index.get_at(key, seq)?))
     }
 
     /// The version of the last commit it sees.
     #[must_use]
     pub fn version(&self) -> Version {
-        Version(self.seq.seq)
+        Version(self.0.seq.seq)
     }
 
     /// Reads an object whole.
@@ -54,9 +54,7 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let key = key.as_ref();
         check_key(key)?;
-        let hit = self
-            .seq
-            .read(|seq| get_by_ordered_index(&self.engine, key, |key| self.entry(key, seq)))?;
+        let hit = self.read(|seq| get_by_ordered_index(self.engine(), key, |key| self.entry(key, seq)))?;
         hit.map(Hit::into_object).transpose()
     }
 
@@ -66,7 +64,7 @@ impl Snapshot {
     /// As [`crate::Store::head`].
     pub fn head(&self, key: impl AsRef<[u8]>) -> Result<Option<ObjectInfo>> {
         check_key(key.as_ref())?;
-        let entry = self.seq.read(|seq| self.entry(key.as_ref(), seq))?;
+        let entry = self.read(|seq| self.entry(key.as_ref(), seq))?;
         entry.as_ref().map(object_info).transpose()
     }
 
@@ -77,8 +75,7 @@ impl Snapshot {
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
         // What it reads from is pinned once it is open, so it may outlive the snapshot.
-        self.seq
-            .read(|seq| Reader::open(&self.engine, key.as_ref(), |key| self.entry(key, seq), None))
+        self.read(|seq| Reader::open(self.engine(), key.as_ref(), |key| self.entry(key, seq), None))
     }
 
     /// Objects in a range, in key order.
@@ -91,15 +88,15 @@ impl Snapshot {
 
     /// Whether it can still be read.
     pub(super) fn check(&self) -> Result<()> {
-        self.seq.check()
+        self.0.seq.check()
     }
 
     /// Reads by it.
     pub(super) fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
-        self.seq.read(read)
+        self.0.seq.read(read)
     }
 
-    pub(super) const fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
     }
 }

@@ -4,7 +4,13 @@
 //! asked, several times side by side ([`super::helpers`]), and once for records of the log that lie together, as those of one
 //! commit do.
 
-use super::{Hit, cache::Place, find_in_ram, get, get_from_ram, hit, keep, scan::ScanItem};
+use super::{
+    Hit,
+    cache::{CachedValue, Place},
+    find_in_ram, get, get_from_ram,
+    scan::ScanItem,
+    take_read,
+};
 use crate::{
     Object, Result,
     engine::Engine,
@@ -14,7 +20,6 @@ use crate::{
         reader::read_stretch,
     },
     index::Home,
-    metrics::AnsweredBy,
 };
 use bytes::Bytes;
 use std::{
@@ -47,11 +52,16 @@ pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result
 
 /// Reads the values of objects that one scan has shown, in their order.
 pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
-    let in_ram = |item: &ScanItem| item.by_snapshot(find_in_ram).transpose();
-    let mut values: Vec<_> = items
-        .iter()
-        .map(|item| in_ram(item).map(|hit| hit.map(|hit| hit.value)))
-        .collect();
+    let in_ram = |item: &ScanItem| find_in_ram(item.engine(), &item.key, item.entry()).transpose();
+    let found = |item| in_ram(item).map(|hit| hit.map(|hit| hit.value));
+    let mut values: Vec<_> = items.iter().map(found).collect();
+    if items
+        .first()
+        .is_some_and(|item| item.by_snapshot(|_, _, _| Ok(())).is_err())
+    {
+        // What was found may be another commit's. Reading alone says so for each.
+        values.fill_with(|| None);
+    }
     let missing: Vec<usize> = (0..items.len()).filter(|&at| values[at].is_none()).collect();
     if let Some(&first) = missing.first() {
         let helpers = &items[first].engine().helpers;
@@ -139,12 +149,9 @@ impl Stretch {
             if record.key != item.key || record.version() != item.entry().version.0 {
                 return;
             }
-            let hit = hit(record);
-            engine.metrics.answered(AnsweredBy::Log, hit.bytes());
             let place = engine.log.segments.place(places[at].bytes());
             let place = place.map(|(generation, offset)| Place::flash(generation, offset));
-            keep(engine, place, &item.key, &hit);
-            values[at] = Some(hit.value);
+            values[at] = Some(take_read(engine, place, CachedValue::of_record(record)).value);
         };
         // What fails here fails for the single values too, with the error that belongs to each.
         let _ = first.by_snapshot(|engine, _, _| {

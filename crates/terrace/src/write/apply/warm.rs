@@ -12,22 +12,17 @@ use crate::{
     index::{Entry, Home},
     read::cache::{CachedValue, Place},
 };
-use bytes::Bytes;
 
 impl Applier {
     /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was there.
     pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address, record: &Record<'_>) {
-        let value = record.body.value();
         if self.uncache(replaced, record.key).is_some()
             && let Some(place) = self.place_in_log(address)
         {
-            let cached = || CachedValue {
-                key: Bytes::copy_from_slice(record.key),
-                version: record.version(),
-                attributes: Bytes::copy_from_slice(record.attributes),
-                value: Bytes::copy_from_slice(value),
-            };
-            self.engine.cache.insert(place, cached, value.len() as u64);
+            let bytes = record.body.value().len() as u64;
+            self.engine
+                .cache
+                .insert(place, || CachedValue::of_record(record), bytes);
         }
     }
 

@@ -8,7 +8,6 @@ use hyper::{
     header::{self, HeaderValue},
 };
 use s3s::{S3Error, S3ErrorCode, s3_error};
-use std::io;
 use terrace::Error;
 
 /// The S3 error for an engine error met while working on `key`.
@@ -57,17 +56,6 @@ pub fn slow_down(message: &'static str) -> S3Error {
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(headers);
     error
-}
-
-/// The same for errors that came through `std::io`.
-pub fn of_io(error: &io::Error, key: &[u8]) -> S3Error {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(inner) => of_engine(inner, key),
-        None => {
-            tracing::error!(%error, key = key_text::escape(key), "reading a value");
-            S3ErrorCode::InternalError.into()
-        }
-    }
 }
 
 /// The S3 error for a call that gave no result.

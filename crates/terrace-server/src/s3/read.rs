@@ -1,8 +1,8 @@
 //! Objects on their way out.
 //!
 //! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
-//! and values of their own are held ([`Hold`]). A body is read in pieces, one engine call each,
-//! into a short channel that the connection drains; a client that goes away or takes nothing for a while closes it, and
+//! and values of their own are held ([`Hold`]). A body is read in long reads, one engine call each, and sent in pieces
+//! through a short channel that the connection drains; a client that goes away or takes nothing for a while closes it, and
 //! with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
 //! object for a whole one.
 
@@ -19,17 +19,14 @@ use super::{
 use crate::http::body::PieceBody;
 use bytes::Bytes;
 use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
-use std::{
-    io::{self, Read as _},
-    ops::Range,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, ops::Range, sync::Arc, time::Duration};
 use terrace::{Error, HomeKind, ObjectInfo, Reader, Store};
 use tokio::sync::mpsc;
 
-/// Pieces read ahead of the client.
-const PIECES_AHEAD: usize = 2;
+/// Bytes read at a time, once an object is read on. A piece that waits for its client keeps all that was read with it.
+const READ_BYTES_MAX: usize = 1 << 20;
+/// Pieces that wait between the engine and the client.
+const PIECES_AHEAD: usize = 1;
 /// Longest a client may leave a piece waiting.
 const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often opening starts again because the object was replaced meanwhile.
@@ -47,6 +44,10 @@ pub struct Opened {
     source: Source,
     /// Where it is read on, and up to where.
     range: Range<u64>,
+    /// What was read and is not handed out.
+    at_hand: Bytes,
+    /// How much to read next.
+    read_bytes: usize,
 }
 
 enum Source {
@@ -79,6 +80,8 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
                 key: key.to_vec(),
                 source: Source::Record(reader),
                 range,
+                at_hand: Bytes::new(),
+                read_bytes: PIECE_BYTES,
             }));
         };
         let hold = collector.hold(id);
@@ -99,6 +102,8 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
                 _hold: hold,
             },
             range,
+            at_hand: Bytes::new(),
+            read_bytes: PIECE_BYTES,
         }));
     }
     Err(s3_error!(
@@ -197,6 +202,7 @@ impl Opened {
             // Opened again where the range begins.
             Source::Values { current, .. } => *current = None,
         }
+        self.at_hand = Bytes::new();
         self.range = range;
         Ok(())
     }
@@ -206,49 +212,53 @@ impl Opened {
     /// # Errors
     /// The store's.
     pub fn next_piece(&mut self, store: &Store) -> S3Result<Bytes> {
-        let wanted = (self.range.end - self.range.start).min(PIECE_BYTES as u64);
-        if wanted == 0 {
+        if let Some(piece) = self.piece_at_hand() {
+            return Ok(piece);
+        }
+        let left = self.range.end - self.range.start;
+        if left == 0 {
             return Ok(Bytes::new());
         }
-        let (key, reader, wanted) = match &mut self.source {
-            Source::Record(reader) => (&self.key, reader, wanted),
+        let (reader, in_part) = match &mut self.source {
+            Source::Record(reader) => (reader, left),
             Source::Values { id, current, .. } => {
                 let parts = self.parts.as_deref().unwrap_or_default();
-                let left = open_part(store, &self.key, *id, parts, current, self.range.start)?;
-                let Some((_, reader)) = current else {
-                    return Err(errors::of_engine(
-                        &Error::corruption("parts", "none is left"),
-                        &self.key,
-                    ));
-                };
-                (&self.key, reader, wanted.min(left))
+                open_part(store, &self.key, *id, parts, current, self.range.start)?
             }
         };
-        #[allow(clippy::cast_possible_truncation)] // at most PIECE_BYTES
-        let mut piece = Vec::with_capacity(wanted as usize);
-        reader
-            .by_ref()
-            .take(wanted)
-            .read_to_end(&mut piece)
-            .map_err(|error| errors::of_io(&error, key))?;
-        if piece.len() as u64 != wanted {
+        let left = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
+        let mut read = reader
+            .read_piece(left.min(self.read_bytes))
+            .map_err(|error| errors::of_engine(&error, &self.key))?;
+        // Whoever wants the beginning only gets it soon; whoever goes on has the device read longer.
+        self.read_bytes = READ_BYTES_MAX;
+        if read.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");
-            return Err(errors::of_engine(&error, key));
+            return Err(errors::of_engine(&error, &self.key));
         }
-        self.range.start += wanted;
-        Ok(piece.into())
+        read.truncate(left);
+        self.at_hand = read;
+        Ok(self.piece_at_hand().unwrap_or_default())
+    }
+
+    /// The next piece, if it has been read already.
+    fn piece_at_hand(&mut self) -> Option<Bytes> {
+        let piece = self.at_hand.split_to(self.at_hand.len().min(PIECE_BYTES));
+        self.range.start += piece.len() as u64;
+        (!piece.is_empty()).then_some(piece)
     }
 }
 
-/// Opens the part that has the byte at `position`, if it is not open, and goes there. How many bytes it has from there on.
-fn open_part(
+/// Opens the part that has the byte at `position`, if it is not open, and goes there. Its reader, and how many bytes it has from there
+/// on.
+fn open_part<'a>(
     store: &Store,
     key: &[u8],
     id: Id,
     parts: &[Part],
-    current: &mut Option<(usize, Reader)>,
+    current: &'a mut Option<(usize, Reader)>,
     position: u64,
-) -> S3Result<u64> {
+) -> S3Result<(&'a mut Reader, u64)> {
     let damaged = |reason| errors::of_engine(&Error::corruption("a part", reason), key);
     let mut start = 0;
     let found = parts.iter().enumerate().find(|(_, part)| {
@@ -273,7 +283,8 @@ fn open_part(
         reader.seek_to(inside).map_err(fail)?;
         *current = Some((at, reader));
     }
-    Ok(part.length - inside)
+    let (_, reader) = current.as_mut().ok_or_else(|| damaged("none is left"))?;
+    Ok((reader, part.length - inside))
 }
 
 /// A body for what is left of `opened`, of which `first` has been read already.
@@ -347,6 +358,11 @@ async fn read_on(
     sender: &Pieces,
     range: Option<Range<u64>>,
 ) -> Option<(Opened, Bytes)> {
+    if range.is_none()
+        && let Some(piece) = opened.piece_at_hand()
+    {
+        return Some((opened, piece));
+    }
     let read = gateway
         .run(move |_, store| {
             if let Some(range) = range {

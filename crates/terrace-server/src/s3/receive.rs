@@ -17,7 +17,7 @@ use super::{
     keyspace::{self, Id},
     manifest::Part,
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
 use std::{future::poll_fn, pin::Pin, sync::Arc};
@@ -27,6 +27,8 @@ use terrace::{Condition, Durability, PutOptions, Store, VALUE_BYTES_MAX, ValueWr
 pub const PIECE_BYTES: usize = 256 << 10;
 /// Longest body that becomes the value of its object itself.
 pub const WHOLE_BYTES_MAX: usize = PIECE_BYTES;
+/// Shorter frames are copied: each one kept costs memory of its own.
+const FRAME_BYTES_MIN: usize = 4 << 10;
 /// Up to here hashing takes less than handing it to another thread.
 const HASH_HERE_BYTES_MAX: usize = 16 << 10;
 
@@ -165,11 +167,13 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     let algorithms = incoming.all_algorithms();
     let mut pieces = Pieces::of(incoming.body.take());
     let mut first = pieces.next().await?;
-    let mut second = Bytes::new();
-    if !first.is_empty() && first.len() <= WHOLE_BYTES_MAX && matches!(target, Target::Object) {
+    let mut second = Piece::default();
+    let may_be_whole = matches!(target, Target::Object) && first.bytes <= WHOLE_BYTES_MAX;
+    if may_be_whole && !first.is_empty() {
         second = pieces.next().await?;
     }
-    if matches!(target, Target::Object) && first.len() <= WHOLE_BYTES_MAX && second.is_empty() {
+    if may_be_whole && second.is_empty() {
+        let first = first.joined();
         let computed = compute(gateway, &first, &algorithms).await?;
         incoming.expected()?.verify(&computed)?;
         return Ok(Received::Whole(first, computed));
@@ -179,7 +183,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length, digests);
     let mut writing = gateway.run(begin).await?;
     while !first.is_empty() {
-        writing = gateway.run(move |_, _| writing.take(&first)).await?;
+        writing = gateway.run(move |_, _| writing.take(&first.frames)).await?;
         first = if second.is_empty() {
             pieces.next().await?
         } else {
@@ -281,19 +285,25 @@ impl Writing {
     ///
     /// # Errors
     /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
-    pub fn take(mut self, piece: &[u8]) -> S3Result<Self> {
-        self.written += piece.len() as u64;
+    pub fn take(mut self, frames: &[Bytes]) -> S3Result<Self> {
+        for frame in frames {
+            self.append(frame)?;
+        }
+        Ok(self)
+    }
+
+    fn append(&mut self, frame: &[u8]) -> S3Result {
+        self.written += frame.len() as u64;
         if self.length.is_some_and(|length| self.written > length) {
             return Err(incomplete());
         }
         if self.written > VALUE_BYTES_MAX {
             return Err(too_large());
         }
-        self.digests.update(piece);
+        self.digests.update(frame);
         self.writer
-            .append(piece)
-            .map_err(|error| errors::of_engine(&error, &self.key))?;
-        Ok(self)
+            .append(frame)
+            .map_err(|error| errors::of_engine(&error, &self.key))
     }
 
     fn finish(self, expected: &Expected) -> S3Result<Stored> {
@@ -334,6 +344,44 @@ fn stored(id: Id, number: u16, nonce: u32, computed: Computed, unfinished: Unfin
     }
 }
 
+/// A part of a body, in the buffers it came in; short ones are gathered.
+#[derive(Default)]
+struct Piece {
+    frames: Vec<Bytes>,
+    gathered: BytesMut,
+    bytes: usize,
+}
+
+impl Piece {
+    const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        self.bytes += frame.len();
+        if frame.len() < FRAME_BYTES_MIN {
+            self.gathered.extend_from_slice(&frame);
+        } else {
+            self.end_gathering();
+            self.frames.push(frame);
+        }
+    }
+
+    fn end_gathering(&mut self) {
+        if !self.gathered.is_empty() {
+            self.frames.push(self.gathered.split().freeze());
+        }
+    }
+
+    /// All of it in one buffer.
+    fn joined(self) -> Bytes {
+        match <[Bytes; 1]>::try_from(self.frames) {
+            Ok([only]) => only,
+            Err(frames) => frames.concat().into(),
+        }
+    }
+}
+
 /// A body in pieces.
 struct Pieces {
     body: Body,
@@ -349,19 +397,17 @@ impl Pieces {
     }
 
     /// The next piece; empty at the end. All but the last are at least [`PIECE_BYTES`] long.
-    async fn next(&mut self) -> S3Result<Bytes> {
-        let mut piece = Vec::new();
-        while !self.ended && piece.len() < PIECE_BYTES {
+    async fn next(&mut self) -> S3Result<Piece> {
+        let mut piece = Piece::default();
+        while !self.ended && piece.bytes < PIECE_BYTES {
             let Some(data) = self.frame().await? else {
                 self.ended = true;
                 break;
             };
-            if piece.is_empty() && data.len() >= PIECE_BYTES {
-                return Ok(data);
-            }
-            piece.extend_from_slice(&data);
+            piece.push(data);
         }
-        Ok(piece.into())
+        piece.end_gathering();
+        Ok(piece)
     }
 
     async fn frame(&mut self) -> S3Result<Option<Bytes>> {

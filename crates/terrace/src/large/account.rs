@@ -128,7 +128,7 @@ pub struct LargeTotals {
     pub allocated_bytes: u64,
     /// Of that, blocks that nobody writes any more.
     pub rest_bytes: u64,
-    /// Blocks that are full and not at rest yet.
+    /// Blocks that are full, that nobody writes any more, and that are not at rest yet.
     pub full_bytes: u64,
     /// Live extents.
     pub live_bytes: u64,
@@ -225,15 +225,14 @@ impl LargeSpace {
         }
     }
 
-    /// Bytes of blocks that nobody writes any more and that have no footer yet.
+    /// Bytes of blocks that nobody writes any more and that have no footer yet. A block can be full while the values in it are on their
+    /// way, and for long if its writer is slow: there is nothing to reclaim in it, so it must not look as if there were.
     fn full_bytes(&self) -> u64 {
         let full = self.space.full.lock();
         let bytes = full.iter().map(|block| {
-            block
-                .writing
-                .lock()
-                .as_ref()
-                .map_or(0, |writing| writing.allocated_bytes)
+            let writing = block.writing.lock();
+            let written = writing.as_ref().filter(|writing| writing.pending == 0);
+            written.map_or(0, |writing| writing.allocated_bytes)
         });
         bytes.sum()
     }

@@ -265,6 +265,22 @@ impl ValueReader {
         Ok(count)
     }
 
+    /// The next bytes of the stream in a buffer of their own: so many, or those up to the end of the chunk that has the last of them.
+    /// Never more than one device read brings. Empty only at the end.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
+        let start = self.position.min(self.length);
+        let last_chunk = start.saturating_add(bytes as u64).div_ceil(CHUNK_DATA);
+        let end = last_chunk.min(start / CHUNK_DATA + CHUNKS_PER_READ) * CHUNK_DATA;
+        let end = end.min(self.length);
+        let mut piece = Vec::with_capacity(self.usize(end - start)?);
+        self.read_range(start..end, &mut piece)?;
+        self.position = end;
+        Ok(piece.into())
+    }
+
     /// Moves the stream. Past the end, reads give nothing.
     pub fn seek(&mut self, position: u64) {
         if position != self.position {

@@ -179,6 +179,22 @@ impl Reader {
         }
     }
 
+    /// Reads on, into a buffer of its own: `bytes` of the value, or what of it is best read with them (64 KiB more at most), or fewer if
+    /// the end comes before or if `bytes` is more than 1 MiB. Empty only at the end. Copies once less than [`Reader::read_some`].
+    ///
+    /// # Errors
+    /// [`Error::Corruption`], the device's.
+    pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
+        match &mut self.source {
+            Source::Memory { value, position } => {
+                let start = *position;
+                *position = value.len().min(start.saturating_add(bytes));
+                Ok(value.slice(start..*position))
+            }
+            Source::Block(reader) => timed(self.clock.as_ref(), || reader.read_piece(bytes)),
+        }
+    }
+
     /// Reads a range, cut to the value's length, wherever the stream is.
     ///
     /// # Errors

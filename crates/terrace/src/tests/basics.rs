@@ -215,6 +215,27 @@ fn conditions_on_versions() {
     assert!(store.delete_with("k", Condition::Present, Durability::Sync).is_err());
 }
 
+/// From somewhere in the middle, in pieces.
+fn reads_on_in_pieces(store: &Store, value: &[u8], wanted: usize) {
+    let mut reader = store.reader("stream").unwrap().unwrap();
+    let start = value.len() / 5;
+    reader.seek_to(start as u64).unwrap();
+    let mut read = Vec::new();
+    // A byte at a time would take long where that is what one gets.
+    while read.len() < 200_000 {
+        let piece = reader.read_piece(wanted).unwrap();
+        if piece.is_empty() {
+            break;
+        }
+        let is_last = start + read.len() + piece.len() == value.len();
+        assert!(is_last || piece.len() >= wanted.min(1 << 20), "{} of {wanted}", piece.len());
+        assert!(piece.len() <= wanted.saturating_add(65_532), "{} of {wanted}", piece.len());
+        read.extend_from_slice(&piece);
+    }
+    assert_eq!(read, value[start..][..read.len()]);
+    assert!(read.len() >= 200_000 || start + read.len() == value.len());
+}
+
 #[test]
 fn streams_of_known_and_unknown_length() {
     let dir = tempfile::tempdir().unwrap();
@@ -243,6 +264,9 @@ fn streams_of_known_and_unknown_length() {
             let range = (size as u64 / 3)..(size as u64 / 3 + 70_000);
             let expected = &value[size / 3..(size / 3 + 70_000).min(size)];
             assert_eq!(store.get_range("stream", range).unwrap().unwrap(), expected);
+            for wanted in [1, 65_532, 65_533, 300_000, usize::MAX] {
+                reads_on_in_pieces(&store, &value, wanted);
+            }
         }
     }
     let mut writer = store

@@ -1,7 +1,7 @@
 //! Cleaning of blocks, and what the figures say of space.
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
-use crate::{Durability, Expiry, HomeKind, Options, PutOptions, Stats, Store, Tier};
+use crate::{Durability, Expiry, HomeKind, Options, PutOptions, Stats, Store, Tier, WriterOptions};
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 fn buffered() -> PutOptions {
@@ -113,6 +113,32 @@ fn a_huge_value_alone_in_its_block_stays_there() {
     }
     let stats = tidied(&store, 256 << 10);
     assert!(stats.written.large_cleaned_bytes < 10 << 20, "{stats:#?}");
+    assert_holds(&store, &values);
+}
+
+#[test]
+fn nobody_waits_for_what_others_are_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    // Each longer than a block, so its block is full from the beginning, and long before it holds anything.
+    let begin = |n: u64| {
+        let value = bytes(n, 1 << 20);
+        let options = WriterOptions {
+            length: Some(1 << 20),
+            put: buffered(),
+        };
+        let mut writer = store.writer(format!("{n}"), options).unwrap();
+        writer.append(&value[..500_000]).unwrap();
+        (n, value, writer)
+    };
+    let mut values = BTreeMap::new();
+    for (n, value, mut writer) in (0..12).map(begin).collect::<Vec<_>>() {
+        writer.append(&value[500_000..]).unwrap();
+        writer.finish().unwrap();
+        values.insert(format!("{n}"), value);
+    }
+    let large = store.stats().large;
+    assert_eq!((large.writers_held, large.writers_let_go), (0, 0), "{large:#?}");
     assert_holds(&store, &values);
 }
 

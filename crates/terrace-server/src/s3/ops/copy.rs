@@ -120,7 +120,7 @@ pub async fn into_value(
             let piece = opened.next_piece(store)?;
             let is_end = piece.is_empty();
             if !is_end {
-                writing = writing.take(&piece)?;
+                writing = writing.take(&[piece])?;
             }
             Ok(((writing, opened), is_end))
         });

@@ -228,8 +228,16 @@ fn reads_on_in_pieces(store: &Store, value: &[u8], wanted: usize) {
             break;
         }
         let is_last = start + read.len() + piece.len() == value.len();
-        assert!(is_last || piece.len() >= wanted.min(1 << 20), "{} of {wanted}", piece.len());
-        assert!(piece.len() <= wanted.saturating_add(65_532), "{} of {wanted}", piece.len());
+        assert!(
+            is_last || piece.len() >= wanted.min(1 << 20),
+            "{} of {wanted}",
+            piece.len()
+        );
+        assert!(
+            piece.len() <= wanted.saturating_add(65_532),
+            "{} of {wanted}",
+            piece.len()
+        );
         read.extend_from_slice(&piece);
     }
     assert_eq!(read, value[start..][..read.len()]);

@@ -11,7 +11,9 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Durability, PutOptions, ScanRange, Store};
 
-/// Small values have up to so many bytes.
+/// Small values have at least so many bytes: the marks by which they are known again are at both ends and may not overlap.
+const SMALL_BYTES_MIN: usize = 16;
+/// And up to so many.
 const SMALL_BYTES_MAX: usize = 16 << 10;
 /// Large ones have from the threshold to so many.
 const LARGE_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=512 << 10;
@@ -69,7 +71,7 @@ fn length(number: u64) -> usize {
     if rng.random_range(0..LARGE_EVERY) == 0 {
         rng.random_range(LARGE_BYTES)
     } else {
-        rng.random_range(8..=SMALL_BYTES_MAX)
+        rng.random_range(SMALL_BYTES_MIN..=SMALL_BYTES_MAX)
     }
 }
 
@@ -188,7 +190,7 @@ mod tests {
         let sum: usize = (0..20_000).map(length).sum();
         let ratio = sum as f64 / 20_000.0 / VALUE_BYTES_MEAN as f64;
         assert!((0.95..1.05).contains(&ratio), "{ratio}");
-        assert!((0..20_000).all(|number| length(number) <= VALUE_BYTES_MAX));
+        assert!((0..20_000).all(|number| (SMALL_BYTES_MIN..=VALUE_BYTES_MAX).contains(&length(number))));
     }
 
     #[test]
@@ -196,6 +198,9 @@ mod tests {
         let values = Values::new(1, VALUE_BYTES_MAX);
         let value = values.value(7, length(7));
         assert!(check(Some(7), Some(&value)).is_ok() && check(None, None).is_ok());
+        // The shortest there are, too.
+        let shortest = values.value(9, SMALL_BYTES_MIN);
+        assert!(Values::check(9, SMALL_BYTES_MIN, &shortest).is_ok());
         assert!(
             check(Some(8), Some(&value)).is_err()
                 && check(Some(7), None).is_err()

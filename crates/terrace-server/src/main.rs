@@ -19,6 +19,11 @@ use clap::FromArgMatches as _;
 use failure::{Code, Outcome};
 use std::process::ExitCode;
 
+/// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C library's allocator keeps several times
+/// what is in use then, in a heap for each thread (docs/s3.md, Tests); this one gives back what is not used for some seconds.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     // clap prints its own errors and ends with code 2, or 0 after --help and --version.
     let matches = cli::command().get_matches();

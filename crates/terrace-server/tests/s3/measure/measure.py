@@ -6,7 +6,8 @@ TERRACE and FILL_BUCKET are the program and the example of that name, both built
 what is made there is removed. RESULTS gets a line of JSON for each figure. Needs boto3, wrk, curl, nginx.
 
 TERRACE_MANY      objects of the large bucket     (default: 10000000)
-MEASURE_UPLOADS   of 200 transfers at a time, how many are uploads; each takes 100 MiB of disk (default: 100)
+MEASURE_UPLOADS   of 200 transfers at a time, how many are uploads (default: 100)
+MEASURE_TRANSFER  MiB of each of them, of disk for each upload (default: 100)
 MEASURE_SECONDS   time of each run of wrk          (default: 5)
 
 Client and server share the machine, so figures are of both together; what compares servers is the ratio within one run.
@@ -32,6 +33,7 @@ PARTS = sys.argv[5:] or ["memory", "nginx", "puts", "many"]
 MANY = int(os.environ.get("TERRACE_MANY", 10_000_000))
 SECONDS = int(os.environ.get("MEASURE_SECONDS", 5))
 UPLOADS = int(os.environ.get("MEASURE_UPLOADS", 100))
+TRANSFER = int(os.environ.get("MEASURE_TRANSFER", 100)) << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
 KIB, MIB = 1 << 10, 1 << 20
 POLICY = """{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
@@ -108,14 +110,14 @@ def wrk(url, paths, connections, *more):
 
 
 def memory():
-    """200 uploads and downloads of 100 MiB at a time."""
+    """200 uploads and downloads at a time."""
     caches = 64 * MIB
     work = place("memory")
     server = Server(os.path.join(work, "store"), cache=caches, staging=caches)
     server.s3.create_bucket(Bucket="memory")
     file = os.path.join(work, "file")
     with open(file, "wb") as out:
-        out.write(random.Random(1).randbytes(100 * MIB))
+        out.write(random.Random(1).randbytes(TRANSFER))
     sources = [f"source-{number}" for number in range(5)]
     for key in sources:
         server.s3.upload_file(file, "memory", key)
@@ -132,7 +134,7 @@ def memory():
     subprocess.run(["curl", "--no-progress-meter", "--parallel", "--parallel-immediate", "--parallel-max", "200", "--config", config], check=True)
     seconds = time.monotonic() - started
     peak = server.memory("VmHWM")
-    note("memory", transfers=200, uploads=UPLOADS, transfer_bytes=100 * MIB, seconds=round(seconds, 1), before_bytes=before, peak_bytes=peak,
+    note("memory", transfers=200, uploads=UPLOADS, transfer_bytes=TRANSFER, seconds=round(seconds, 1), before_bytes=before, peak_bytes=peak,
          value_caches_bytes=2 * caches, index_cache_bytes=64 * MIB)
     server.stop()
     shutil.rmtree(work)

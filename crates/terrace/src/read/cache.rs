@@ -2,9 +2,10 @@
 //!
 //! A place is written once: a segment's generation or a block's number makes it unique for ever. So a cached value never
 //! goes stale and nothing would have to be invalidated when a key is overwritten: the indexes lead to another place. The
-//! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on flash, by the key.
+//! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on
+//! flash, by the key.
 
-use crate::flash::format::Record;
+use crate::flash::{address::Address, format::Record, segments::Segments};
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 
@@ -13,9 +14,10 @@ use quick_cache::{Weighter, sync::Cache};
 pub struct Place(u64, u64);
 
 impl Place {
-    /// A record's place in the flash log.
-    pub const fn flash(generation: u64, offset: u64) -> Self {
-        Self(generation, offset << 1)
+    /// The place in the flash log that is at this address now. `None` if there is no such segment.
+    pub fn in_log(segments: &Segments, address: Address) -> Option<Self> {
+        let (generation, offset) = segments.place(address.bytes())?;
+        Some(Self(generation, offset << 1))
     }
 
     /// An extent's place in a block.

@@ -268,9 +268,7 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         engine.metrics.answered(AnsweredBy::Overlay, bytes);
         return InRam::Read(found);
     }
-    let place = segments
-        .place(address.bytes())
-        .map(|(generation, offset)| Place::flash(generation, offset));
+    let place = Place::in_log(segments, address);
     if let Some(cached) = place.and_then(|place| engine.cache.get(place))
         && cached.key() == key
         && version.is_none_or(|version| version.0 == cached.version)

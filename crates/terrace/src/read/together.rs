@@ -149,8 +149,7 @@ impl Stretch {
             if record.key != item.key || record.version() != item.entry().version.0 {
                 return;
             }
-            let place = engine.log.segments.place(places[at].bytes());
-            let place = place.map(|(generation, offset)| Place::flash(generation, offset));
+            let place = Place::in_log(&engine.log.segments, places[at]);
             values[at] = Some(take_read(engine, place, CachedValue::of_record(record)).value);
         };
         // What fails here fails for the single values too, with the error that belongs to each.

@@ -56,7 +56,6 @@ impl Applier {
     }
 
     fn place_in_log(&self, address: Address) -> Option<Place> {
-        let place = self.engine.log.segments.place(address.bytes());
-        place.map(|(generation, offset)| Place::flash(generation, offset))
+        Place::in_log(&self.engine.log.segments, address)
     }
 }

@@ -10,7 +10,11 @@ use super::{
 };
 use crate::{
     Outcome, flashstore,
-    harness::{results::Record, setup::Setup, target::Target},
+    harness::{
+        results::{self, Record},
+        setup::Setup,
+        target::Target,
+    },
     rivals::Candidate,
 };
 
@@ -33,10 +37,7 @@ pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
     records: &[Record],
     experiment: &str,
 ) -> Outcome<Vec<(S, Bounded<T>)>> {
-    let of_kind = records.iter().filter(|record| record.experiment == experiment);
-    of_kind
-        .map(|record| Ok((record.settings()?, record.outcome()?)))
-        .collect()
+    results::rows(records, experiment)
 }
 
 /// Whether two ran under the same conditions: the RAM of the whole process is one, how much of it is an engine's cache is tuning.

@@ -10,8 +10,9 @@ pub mod trace;
 use crate::{
     Outcome,
     contest::{
-        Bounded, Common, Contest, Meeting,
+        Common, Contest, Meeting,
         step::{self, Bench, Done, Step},
+        targets::rows,
         worker::{Task, Teller},
     },
     harness::{driver::timed_loop, setup::Setup, values::Values},
@@ -237,7 +238,7 @@ fn print(contest: &Contest) -> Outcome {
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
-    for (settings, measured) in contest.bench.rows::<Settings, Bounded<Measured>>(EXPERIMENT)? {
+    for (settings, measured) in rows::<Settings, Measured>(&contest.bench.results().all()?, EXPERIMENT)? {
         let step = &measured.measured.step;
         println!(
             "| {} | {} | {} | {} | {} | {:.0} | {} | {} | {} |",

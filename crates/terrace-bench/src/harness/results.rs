@@ -291,18 +291,17 @@ impl Bench {
         self.progress.finish();
         Ok(())
     }
+}
 
-    /// Settings and outcomes of all runs of a kind.
-    ///
-    /// # Errors
-    /// If one cannot be read.
-    pub fn rows<S: DeserializeOwned, T: DeserializeOwned>(&self, experiment: &str) -> Outcome<Vec<(S, T)>> {
-        let records = self.results.all()?;
-        let of_kind = records.iter().filter(|record| record.experiment == experiment);
-        of_kind
-            .map(|record| Ok((record.settings()?, record.outcome()?)))
-            .collect()
-    }
+/// Settings and outcomes of all runs of a kind.
+///
+/// # Errors
+/// If one has not its form.
+pub fn rows<S: DeserializeOwned, T: DeserializeOwned>(records: &[Record], experiment: &str) -> Outcome<Vec<(S, T)>> {
+    let of_kind = records.iter().filter(|record| record.experiment == experiment);
+    of_kind
+        .map(|record| Ok((record.settings()?, record.outcome()?)))
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::{
         latency::LatencySummary,
         page::Section,
         progress::Progress,
-        results::{Plan, Record},
+        results::{Plan, Record, rows},
         setup::{BothTraffic, Setup},
         statistics::regress,
     },
@@ -244,10 +244,7 @@ struct Rates {
 
 /// The runs of the largest set that has both.
 fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
-    let mut rows: Vec<(Settings, Measured)> = Vec::new();
-    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
-        rows.push((record.settings()?, record.outcome()?));
-    }
+    let rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     let set = |settings: &Settings| -> Outcome<(u64, u64, String)> {
         let rest = (&settings.surroundings, settings.exponent, settings.flash_share);
         Ok((settings.groups, settings.small_reads, serde_json::to_string(&rest)?))

@@ -13,7 +13,7 @@ use crate::{
     Outcome,
     harness::{
         page::Section,
-        results::{Bench, Plan, Record},
+        results::{Bench, Plan, Record, rows},
         values::Values,
         workload::Scale,
     },
@@ -197,10 +197,7 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
 /// # Errors
 /// If a result has not its form.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
-    let mut rows = Vec::new();
-    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
-        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
-    }
+    let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| {
         let order = |settings: &Settings| {
             (

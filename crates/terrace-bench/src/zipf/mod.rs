@@ -15,7 +15,7 @@ use crate::{
     Outcome,
     harness::{
         page::Section,
-        results::{Bench, Plan, Record, ResultArguments},
+        results::{Bench, Plan, Record, ResultArguments, rows},
         target::{self, Target},
         values::Values,
         workload::Scale,
@@ -290,10 +290,7 @@ fn sample(store: &Store, objects: Objects, home: HomeKind) -> Outcome<Vec<u64>> 
 /// # Errors
 /// If a result has not its form.
 pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
-    let mut rows = Vec::new();
-    for record in records.iter().filter(|record| record.experiment == EXPERIMENT) {
-        rows.push((record.settings::<Settings>()?, record.outcome::<Measured>()?));
-    }
+    let mut rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
     rows.sort_by(|(one, _), (other, _)| one.share.total_cmp(&other.share));
     let mut section = Section::new("Small objects by Zipf's law");
     section.text("Hits are per 100 reads, values moved back, reinserted and destaged as well.");

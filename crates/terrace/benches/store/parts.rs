@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device, steady};
+use crate::{Bench, device, disk, steady};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use terrace::{Durability, FilledFrom, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 9] = [
+pub const ALL: [(&str, Part); 10] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
@@ -20,6 +20,7 @@ pub const ALL: [(&str, Part); 9] = [
     ("overwrite", overwrite),
     ("reads-first", steady::reads_first),
     ("churn", steady::churn),
+    ("disk", disk::reads_of_a_disk),
 ];
 
 pub const BUFFERED: PutOptions = PutOptions {

@@ -50,7 +50,10 @@ pub fn reads_first(bench: &mut Bench) {
     store.flush().unwrap();
     let seconds = Duration::from_secs_f64(10.0 * bench.scale.min(1.0));
     // Twice, so that what the machine does is seen.
-    let idle = [latencies(&store, hot, seconds), latencies(&store, hot, seconds)];
+    let idle = [
+        latencies(&store, hot, key, seconds),
+        latencies(&store, hot, key, seconds),
+    ];
     let before = store.stats();
     let is_over = AtomicBool::new(false);
     let busy = std::thread::scope(|scope| {
@@ -79,9 +82,12 @@ pub fn reads_first(bench: &mut Bench) {
         let until = Instant::now() + Duration::from_secs(120);
         while store.stats().log.segments_recycled < before.log.segments_recycled + 4 && Instant::now() < until {
             // The hot values are read meanwhile, as they would be.
-            latencies(&store, hot, Duration::from_millis(500));
+            latencies(&store, hot, key, Duration::from_millis(500));
         }
-        let busy = [latencies(&store, hot, seconds), latencies(&store, hot, seconds)];
+        let busy = [
+            latencies(&store, hot, key, seconds),
+            latencies(&store, hot, key, seconds),
+        ];
         is_over.store(true, Ordering::Relaxed);
         busy
     });
@@ -112,12 +118,12 @@ fn report_reads(bench: &mut Bench, idle: &[Vec<u32>; 2], busy: &[Vec<u32>; 2], b
     }
 }
 
-fn large_key(number: u64) -> String {
+pub fn large_key(number: u64) -> String {
     format!("large/{:03}/{number:06}", number / 50)
 }
 
 /// Calls `work` so many times a second, as far as it keeps up.
-fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
+pub fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
     let start = Instant::now();
     let mut done = 0_u64;
     while !is_over.load(Ordering::Relaxed) {
@@ -132,8 +138,13 @@ fn at_rate(is_over: &AtomicBool, rate: f64, mut work: impl FnMut()) {
     }
 }
 
-/// Latencies in microseconds of reads that were answered by flash, sorted.
-fn latencies(store: &Store, keys: u64, duration: Duration) -> Vec<u32> {
+/// Latencies in microseconds of reads of random keys by several threads, sorted.
+pub fn latencies<K: AsRef<[u8]>>(
+    store: &Store,
+    keys: u64,
+    key: impl Fn(u64) -> K + Copy + Send,
+    duration: Duration,
+) -> Vec<u32> {
     let start = Instant::now();
     let mut all: Vec<u32> = std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS)

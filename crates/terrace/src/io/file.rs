@@ -19,7 +19,7 @@ use super::{
     AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
-    neighbours::{Neighbours, SHORT_BYTES, SLICE_BYTES},
+    neighbours::{Neighbours, SHORT_BYTES},
 };
 use crate::mutation::{Mutation, unless};
 use std::{
@@ -377,10 +377,10 @@ impl OpenFile {
     /// How many of `wanted` bytes to transfer at a time, for the sake of who else reads the device. Through the page cache the
     /// kernel chooses.
     fn slice_of(&self, wanted: usize) -> usize {
-        if wanted <= SLICE_BYTES || !self.is_direct() {
+        if !self.is_direct() {
             return wanted;
         }
-        wanted.min(self.neighbours.bytes_max(Instant::now()))
+        self.neighbours.slice_of(wanted, Instant::now())
     }
 
     /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer by buffer.

@@ -1,15 +1,15 @@
 //! Tables and charts of video on two drives.
 
 use super::{
-    Scene, Settings, System,
-    targets::{Row, disk_holds_half, rows, targets},
+    EXPERIMENT, Scene, Settings, System,
+    targets::{Row, disk_holds_half, targets},
 };
 use crate::{
     Outcome,
     harness::{
         chart::{Chart, Mark, Point, Series},
         page::Section,
-        results::Record,
+        results::{Record, rows},
         target,
     },
 };
@@ -27,7 +27,7 @@ const SYSTEMS: [System; 5] = [
 /// # Errors
 /// If a result has not its form.
 pub fn sections(records: &[Record]) -> Outcome<Vec<Section>> {
-    let rows = rows(records)?;
+    let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let mut scenes: Vec<&Scene> = Vec::new();
     for (settings, _) in &rows {
         if !scenes.contains(&&settings.scene) {

@@ -4,7 +4,10 @@
 use super::{EXPERIMENT, Measured, Settings, System};
 use crate::{
     Outcome,
-    harness::{results::Record, target::Target},
+    harness::{
+        results::{Record, rows},
+        target::Target,
+    },
 };
 
 const WRITES_OF_FLASHCACHE: f64 = 0.1;
@@ -12,23 +15,12 @@ const WRITES_OF_FLASHCACHE: f64 = 0.1;
 /// A run.
 pub type Row = (Settings, Measured);
 
-/// All runs.
-///
-/// # Errors
-/// If a result has not its form.
-pub fn rows(records: &[Record]) -> Outcome<Vec<Row>> {
-    let of_kind = records.iter().filter(|record| record.experiment == EXPERIMENT);
-    of_kind
-        .map(|record| Ok((record.settings()?, record.outcome()?)))
-        .collect()
-}
-
 /// The aims for which there are figures.
 ///
 /// # Errors
 /// If a result has not its form.
 pub fn targets(records: &[Record]) -> Outcome<Vec<Target>> {
-    let rows = rows(records)?;
+    let rows: Vec<Row> = rows(records, EXPERIMENT)?;
     let ours = rows.iter().filter(|row| row.0.system == System::Terrace);
     Ok(ours.flat_map(|row| of_run(&rows, row)).collect())
 }

@@ -6,20 +6,19 @@
 //! where size alone decides.
 
 use super::{
-    engine::{EngineFigures, Heat, Sizes},
+    engine::{Heat, Sizes},
     evaluation::{Contender, EngineKind, Evaluation, Surroundings},
     insert::Order,
     model::Model,
-    read::{in_haste, load_all, objects_of, read_all},
+    read::{Read, in_haste, load_all, measure_reads, objects_of},
 };
 use crate::{
     Outcome,
     harness::{
-        latency::LatencySummary,
         page::Section,
         progress::Progress,
         results::{Plan, Record, rows},
-        setup::{BothTraffic, Setup},
+        setup::Setup,
         statistics::regress,
     },
 };
@@ -59,29 +58,6 @@ pub struct Settings {
     pub surroundings: Surroundings,
     /// Which run, from 1.
     pub run: u32,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Measured {
-    /// From the first read's start to the last's end.
-    pub seconds: f64,
-    /// Reads of small objects.
-    pub small: LatencySummary,
-    /// Reads of large objects.
-    pub large: LatencySummary,
-    /// What went to the drives meanwhile.
-    pub traffic: BothTraffic,
-    /// What the engine tells, since it was opened.
-    pub engine: EngineFigures,
-    /// Whether the kernel's caches were cold at the opening.
-    pub caches_dropped: bool,
-}
-
-impl Measured {
-    fn reads_per_second(&self) -> f64 {
-        (self.small.count + self.large.count) as f64 / self.seconds
-    }
 }
 
 fn plans(evaluation: &Evaluation) -> Vec<Plan<'static, Settings>> {
@@ -208,26 +184,13 @@ impl Popular {
     }
 }
 
-fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Measured> {
+fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Read> {
     let ratio = settings.ratio;
     let mut before = Popular::new(settings, seed ^ 0x5eed)?;
     let before = objects_of(settings.reads_before, ratio, || before.next());
     let mut popular = Popular::new(settings, seed)?;
     let objects = objects_of(settings.small_reads, ratio, || popular.next());
-    let caches_dropped = evaluation.places.drop_caches()?;
-    let mut engine = open(evaluation, settings)?;
-    in_haste(evaluation, || read_all(engine.as_mut(), &before, progress).map(drop))?;
-    let earlier = evaluation.places.traffic()?;
-    let measured = read_all(engine.as_mut(), &objects, progress)?;
-    let traffic = evaluation.places.traffic()?.since(&earlier);
-    Ok(Measured {
-        seconds: measured.seconds,
-        small: measured.kinds[0].summary(),
-        large: measured.kinds[1].summary(),
-        traffic,
-        engine: engine.close()?,
-        caches_dropped,
-    })
+    measure_reads(evaluation, || open(evaluation, settings), &before, &objects, progress)
 }
 
 /// Rates at a ratio, means over the runs.
@@ -244,7 +207,7 @@ struct Rates {
 
 /// The runs of the largest set that has both.
 fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
-    let rows: Vec<(Settings, Measured)> = rows(records, EXPERIMENT)?;
+    let rows: Vec<(Settings, Read)> = rows(records, EXPERIMENT)?;
     let set = |settings: &Settings| -> Outcome<(u64, u64, String)> {
         let rest = (&settings.surroundings, settings.exponent, settings.flash_share);
         Ok((settings.groups, settings.small_reads, serde_json::to_string(&rest)?))
@@ -254,7 +217,7 @@ fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
         keyed.push((set(&row.0)?, row));
     }
     let largest = keyed.iter().map(|pair| pair.0.clone()).max();
-    let rows: Vec<(Settings, Measured)> = keyed
+    let rows: Vec<(Settings, Read)> = keyed
         .into_iter()
         .filter(|pair| Some(&pair.0) == largest.as_ref())
         .map(|pair| pair.1)
@@ -267,7 +230,7 @@ fn rates(records: &[Record]) -> Outcome<Vec<Rates>> {
             .filter(move |row| row.0.ratio == ratio && row.0.heat == heat)
             .map(|row| &row.1)
     };
-    let rate = |ratio, heat| mean(of(ratio, heat).map(Measured::reads_per_second));
+    let rate = |ratio, heat| mean(of(ratio, heat).map(Read::per_second));
     let model = Model::of(records)?;
     let static_rates = static_model(&model, &rows);
     let found = ratios.into_iter().filter_map(|ratio| {
@@ -294,7 +257,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 
 /// Equation 3 with what reads cost where size alone decides: by the uniform reads of all setups, as the paper has it, or where these were not
 /// made by the popular ones with heat off.
-fn static_model(model: &Model, rows: &[(Settings, Measured)]) -> impl Fn(u64) -> Option<f64> {
+fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Option<f64> {
     let costs = model.costs(EngineKind::Terrace);
     let cycles = rows
         .iter()

@@ -170,9 +170,7 @@ impl Model {
     /// Reads per second (figure 10).
     #[must_use]
     pub fn reads_per_second(&self, contender: Contender, ratio: u64) -> Option<Summary> {
-        self.of_reads(contender, ratio, |read| {
-            (read.small.count + read.large.count) as f64 / read.seconds
-        })
+        self.of_reads(contender, ratio, Read::per_second)
     }
 
     /// MB of values per second (figure 12); a MB has 10^6 bytes.

@@ -75,6 +75,14 @@ pub struct Read {
     pub open_seconds: f64,
 }
 
+impl Read {
+    /// Reads of both kinds.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        (self.small.count + self.large.count) as f64 / self.seconds
+    }
+}
+
 /// A drive measured by itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RawSettings {
@@ -269,13 +277,31 @@ pub fn load_all(evaluation: &Evaluation, mut engine: Box<dyn Engine>, order: Ord
 
 fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &Progress) -> Outcome<Read> {
     let objects = objects(settings.groups, settings.small_reads, settings.ratio, seed);
+    let open = || evaluation.engine(settings.contender, NAME);
+    measure_reads(evaluation, open, &[], &objects, progress)
+}
+
+/// Opens an engine with cold caches and times reads of `objects`, after those `before` them, in haste.
+///
+/// # Errors
+/// The engine's.
+pub fn measure_reads(
+    evaluation: &Evaluation,
+    open: impl FnOnce() -> Outcome<Box<dyn Engine>>,
+    before: &[u64],
+    objects: &[u64],
+    progress: &Progress,
+) -> Outcome<Read> {
     let caches_dropped = evaluation.places.drop_caches()?;
     let opening = Instant::now();
-    let mut engine = evaluation.engine(settings.contender, NAME)?;
+    let mut engine = open()?;
     let open_seconds = opening.elapsed().as_secs_f64();
-    let before = evaluation.places.traffic()?;
-    let measured = read_all(engine.as_mut(), &objects, progress)?;
-    let traffic = evaluation.places.traffic()?.since(&before);
+    if !before.is_empty() {
+        in_haste(evaluation, || read_all(engine.as_mut(), before, progress).map(drop))?;
+    }
+    let earlier = evaluation.places.traffic()?;
+    let measured = read_all(engine.as_mut(), objects, progress)?;
+    let traffic = evaluation.places.traffic()?.since(&earlier);
     let figures = engine.close()?;
     Ok(Read {
         seconds: measured.seconds,

@@ -192,11 +192,24 @@ impl<'a> Caller<'a> {
     fn put(&mut self) -> Step {
         let (key, length, durability) = (self.some_key(), self.mood.length(&mut self.rng), self.durability());
         let (condition, holds) = self.condition(&key);
+        self.put_if("put", key, length, durability, condition, Some(holds))
+    }
+
+    /// A put on a condition; `holds` says whether it must succeed, where that is known.
+    fn put_if(
+        &mut self,
+        kind: &'static str,
+        key: String,
+        length: u64,
+        durability: Durability,
+        condition: Condition,
+        holds: Option<bool>,
+    ) -> Step {
         let changes = [Change {
             key: key.clone(),
             put: Some(length),
         }];
-        let op = self.announce("put", durability, &changes);
+        let op = self.announce(kind, durability, &changes);
         let options = PutOptions {
             attributes: attributes(op, &key),
             durability,
@@ -204,7 +217,7 @@ impl<'a> Caller<'a> {
             ..PutOptions::default()
         };
         let result = self.store.put_with(&key, value(op, &key, length), &options);
-        self.settle(op, result, Some(holds), &changes)
+        self.settle(op, result, holds, &changes)
     }
 
     fn delete(&mut self) -> Step {
@@ -283,19 +296,7 @@ impl<'a> Caller<'a> {
             Ok(None) => Condition::Absent,
             Err(error) => return failed("head", &error),
         };
-        let changes = [Change {
-            key: key.clone(),
-            put: Some(length),
-        }];
-        let op = self.announce("swap", durability, &changes);
-        let options = PutOptions {
-            attributes: attributes(op, &key),
-            durability,
-            condition,
-            ..PutOptions::default()
-        };
-        let result = self.store.put_with(&key, value(op, &key, length), &options);
-        self.settle(op, result, None, &changes)
+        self.put_if("swap", key, length, durability, condition, None)
     }
 
     fn read(&mut self) -> Step {

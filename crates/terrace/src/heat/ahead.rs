@@ -2,12 +2,13 @@
 //!
 //! A reader who has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
 //! thread reads that from the disk meanwhile, as an image like those that readers fill (`images`): who comes while it is being read is
-//! served as it grows. An image that is worth a copy goes on to flash; any other is kept until its reader has had it.
+//! served as it grows. It is kept until its reader has had it, and goes on to flash only then, if it is worth a copy: the reader it was
+//! read for is no reason to copy it, and what he finds in RAM he need not read from flash.
 //!
 //! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of the room for images, and one
 //! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
 
-use super::{Heat, SLICE_BYTES, count, images::Image};
+use super::{Heat, SLICE_BYTES, count, images::Image, popularity::Worth};
 use crate::{Result, engine::Engine, index::Home};
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -92,12 +93,22 @@ impl Ahead {
 }
 
 impl Heat {
-    /// Keeps a complete image that goes nowhere else until its reader comes, unless he has had it.
+    /// Keeps a complete image until its reader comes, unless he has had it.
     pub(super) fn keep_ahead(&self, image: Arc<Image>) {
         if image.was_read() {
-            self.images.drop_image(&image);
+            let worth = self.popularity.worth(&image.key, image.slice_bytes as u64);
+            self.pass_on(image, worth);
         } else {
             self.ahead.keep(image);
+        }
+    }
+
+    /// Has a complete image that was read written to flash, if that is worth it; else lets go of it.
+    pub(super) fn pass_on(&self, image: Arc<Image>, worth: Worth) {
+        if worth != Worth::None && !self.copies.has(image.slice) {
+            self.images.enqueue(image);
+        } else {
+            self.images.drop_image(&image);
         }
     }
 }

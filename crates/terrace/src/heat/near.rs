@@ -187,10 +187,10 @@ impl NearReader {
         if image.is_ahead {
             self.came_from(Source::Ahead);
             count(&self.heat.counters.ahead_reads, 1);
-            if from + out.len() == image.slice_bytes {
+            if from + out.len() == image.slice_bytes && !self.is_ahead {
                 image.set_read();
                 if self.heat.ahead.release(image) {
-                    self.heat.images.drop_image(image);
+                    self.heat.pass_on(Arc::clone(image), self.worth);
                 }
             }
         } else {
@@ -255,12 +255,12 @@ impl NearReader {
             return;
         }
         let Some(image) = filling.take() else { return };
-        if is_in_order && self.worth != Worth::None && !self.heat.copies.has(slice) {
-            self.heat.images.enqueue(image);
-        } else if is_in_order && self.is_ahead {
+        if !is_in_order {
+            self.heat.images.drop_image(&image);
+        } else if self.is_ahead {
             self.heat.keep_ahead(image);
         } else {
-            self.heat.images.drop_image(&image);
+            self.heat.pass_on(image, self.worth);
         }
     }
 

@@ -83,16 +83,11 @@ impl Promoter {
                 continue;
             };
             self.budget.earn();
-            let has_copy = self.promote(&image).unwrap_or_else(|error| {
+            if let Err(error) = self.promote(&image) {
                 tracing::warn!(%error, "a copy could not be written");
                 count(&self.heat.counters.dropped_no_room, 1);
-                false
-            });
-            if image.is_ahead && !has_copy {
-                self.heat.keep_ahead(image);
-            } else {
-                self.heat.images.drop_image(&image);
             }
+            self.heat.images.drop_image(&image);
         }
         self.seal_open();
     }
@@ -217,20 +212,20 @@ impl Promoter {
         self.heat.popularity.measured(&group, objects, bytes);
     }
 
-    /// Returns whether there is a copy now.
-    fn promote(&mut self, image: &Image) -> Result<bool> {
+    /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
+    fn promote(&mut self, image: &Image) -> Result<()> {
         if self.heat.copies.has(image.slice) {
-            return Ok(true);
+            return Ok(());
         }
         // It may have been promoted, or lost its worth, while it was queued.
         let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= self.segment_data_bytes();
         if worth == Worth::None || !fits {
-            return Ok(false);
+            return Ok(());
         }
         if !self.budget.spend(image.slice_bytes as u64) {
             count(&self.heat.counters.dropped_budget, 1);
-            return Ok(false);
+            return Ok(());
         }
         let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
         if written {
@@ -239,7 +234,7 @@ impl Promoter {
         } else {
             count(&self.heat.counters.dropped_no_room, 1);
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Writes a copy. `false` if there is no room and none can be made.

@@ -225,6 +225,29 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
     assert_eq!(store.stats().reads.ahead_hits, hits + 1);
 }
 
+/// What was read ahead was copied to flash for the reader it was read for, who then read it from there: one flash write for most
+/// reads, and a hit that the disk had answered. 35 writes for 100 reads in the benchmark of videos instead of 7.
+#[test]
+fn nothing_is_copied_for_the_reader_it_was_read_ahead_for() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(18));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    for part in 0..PARTS {
+        store.get(key(part)).unwrap();
+        let ahead = part.saturating_sub(1).min(PARTS - 3);
+        let until = Instant::now() + Duration::from_secs(20);
+        while store.stats().heat.ahead_objects < ahead {
+            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().heat);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Time for a copy to be written.
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    let stats = store.stats();
+    assert_eq!((stats.heat.promoted, stats.reads.copy_hits), (0, 0), "{stats:?}");
+    assert_eq!(stats.reads.ahead_hits, PARTS - 3, "{stats:?}");
+}
+
 #[test]
 fn who_does_not_read_in_order_has_nothing_read_ahead() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(9));

@@ -52,38 +52,45 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     wait_for_rest(&store);
     let seconds = Duration::from_secs_f64(60.0 * bench.scale.min(1.0));
     let alone = latencies(&store, large, large_key, seconds);
-    let is_over = AtomicBool::new(false);
-    let (before, busy, after) = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut number = small;
-            at_rate(&is_over, 1_500.0, || {
-                store.put_with(key(number), &small_bytes, &BUFFERED).unwrap();
-                number += 1;
-            });
-        });
-        scope.spawn(|| {
-            let mut numbers = Numbers(78);
-            at_rate(&is_over, 30.0, || {
-                let name = large_key(numbers.below(large));
-                store.put_with(name, &large_bytes, &BUFFERED).unwrap();
-            });
-        });
-        latencies(&store, large, large_key, seconds / 2);
-        let before = store.stats();
-        let busy = latencies(&store, large, large_key, seconds);
-        is_over.store(true, Ordering::Relaxed);
-        (before, busy, store.stats())
-    });
-    report(
-        bench,
-        seconds.as_secs_f64(),
-        sequential,
-        [&alone, &busy],
-        [&before, &after],
-    );
+    rate(bench, "reads alone", &alone, seconds, None, "");
+    let mut next = small;
+    let mut destage = || {
+        store.put_with(key(next), &small_bytes, &BUFFERED).unwrap();
+        next += 1;
+    };
+    let found = beside(&store, large, seconds, 1_500.0, &mut destage);
+    report(bench, "destaging", seconds, sequential, &alone, &found);
+    // A quarter dies, so that cleaning begins, and goes on for as long as callers overwrite.
+    let mut numbers = Numbers(78);
+    let mut overwrite = || {
+        let name = large_key(numbers.below(large));
+        store.put_with(name, &large_bytes, &BUFFERED).unwrap();
+    };
+    (0..large / 3).for_each(|_| overwrite());
+    let found = beside(&store, large, seconds, 30.0, &mut overwrite);
+    report(bench, "overwriting and cleaning", seconds, sequential, &alone, &found);
     drop(store);
     let _ = std::fs::remove_dir_all(dir);
     let _ = std::fs::remove_dir_all(large_dir);
+}
+
+/// Latencies of reads, and what was done meanwhile, while `write` is called so many times a second.
+fn beside(
+    store: &Store,
+    large: u64,
+    seconds: Duration,
+    per_second: f64,
+    write: &mut (dyn FnMut() + Send),
+) -> (Stats, Vec<u32>, Stats) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| at_rate(&is_over, per_second, write));
+        latencies(store, large, large_key, seconds / 4);
+        let before = store.stats();
+        let busy = latencies(store, large, large_key, seconds);
+        is_over.store(true, Ordering::Relaxed);
+        (before, busy, store.stats())
+    })
 }
 
 /// Until the background has done what the loading left to it.
@@ -101,40 +108,60 @@ fn wait_for_rest(store: &Store) {
     }
 }
 
-fn report(bench: &mut Bench, seconds: f64, sequential: Option<f64>, runs: [&Vec<u32>; 2], stats: [&Stats; 2]) {
-    let [alone, busy] = runs;
-    let rates = [alone.len() as f64 / seconds, busy.len() as f64 / seconds];
+fn rate(bench: &mut Bench, what: &str, run: &[u32], seconds: Duration, other: Option<f64>, notes: &str) -> f64 {
+    let rate = run.len() as f64 / seconds.as_secs_f64();
+    bench.report.figure(what, rate, "per s", other, notes);
+    rate
+}
+
+fn report(
+    bench: &mut Bench,
+    what: &str,
+    seconds: Duration,
+    sequential: Option<f64>,
+    alone: &[u32],
+    (before, busy, after): &(Stats, Vec<u32>, Stats),
+) {
     let grown = |figure: fn(&WrittenStats) -> u64| {
-        (figure(&stats[1].written) - figure(&stats[0].written)) as f64 / seconds / MIB
+        (figure(&after.written) - figure(&before.written)) as f64 / seconds.as_secs_f64() / MIB
     };
     let written = grown(|written| written.large_user_bytes);
     let destaged = grown(|written| written.large_destaged_bytes);
     let cleaned = grown(|written| written.large_cleaned_bytes);
     let did = format!(
-        "{written:.1} MiB/s written by callers, {destaged:.1} destaged, {cleaned:.1} cleaned; {} blocks cleaned, share {} per mille",
-        stats[1].large.blocks_cleaned - stats[0].large.blocks_cleaned,
-        stats[1].large_pace.share_per_mille,
+        "MiB/s: {written:.1} written by callers, {destaged:.1} destaged, {cleaned:.1} cleaned; {} blocks cleaned, share {} per mille",
+        after.large.blocks_cleaned - before.large.blocks_cleaned,
+        after.large_pace.share_per_mille,
     );
-    // What is cleaned is read and written. All of it in one long run would leave this much of the disk's time to readers.
-    let left = sequential.map(|rate| rates[0] * (1.0 - (written + destaged + 2.0 * cleaned) * MIB / rate).max(0.0));
-    bench.report.figure("reads alone", rates[0], "per s", None, "");
-    bench.report.figure(
-        "reads beside, over reads alone",
-        rates[1],
-        "per s",
-        Some(rates[0]),
+    let of_alone = alone.len() as f64 / seconds.as_secs_f64();
+    rate(
+        bench,
+        &format!("{what}: over reads alone"),
+        busy,
+        seconds,
+        Some(of_alone),
         &did,
     );
+    // What is cleaned is read and written. All of it in one long run would leave this much of the disk's time to readers.
+    let moved = (written + destaged + 2.0 * cleaned) * MIB;
+    let left = sequential.map(|rate| of_alone * (1.0 - moved / rate).max(0.0));
     let notes = sequential.map_or_else(String::new, |rate| format!("sequential writes {:.0} MiB/s", rate / MIB));
-    bench.report.figure(
-        "reads beside, over what long runs would leave",
-        rates[1],
-        "per s",
+    rate(
+        bench,
+        &format!("{what}: over what one long run would leave"),
+        busy,
+        seconds,
         left,
         &notes,
     );
-    for (share, name) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
-        let at = |run: &Vec<u32>| f64::from(run[((run.len() - 1) as f64 * share) as usize]) / 1e3;
-        bench.report.figure(name, at(busy), "ms", Some(at(alone)), "over alone");
+    for (share, name) in [(0.5, "median"), (0.99, "p99")] {
+        let at = |run: &[u32]| f64::from(run[((run.len() - 1) as f64 * share) as usize]) / 1e3;
+        bench.report.figure(
+            &format!("{what}: {name}"),
+            at(busy),
+            "ms",
+            Some(at(alone)),
+            "over alone",
+        );
     }
 }

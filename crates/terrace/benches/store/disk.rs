@@ -60,13 +60,13 @@ pub fn reads_of_a_disk(bench: &mut Bench) {
     };
     let found = beside(&store, large, seconds, 1_500.0, &mut destage);
     report(bench, "destaging", seconds, sequential, &alone, &found);
-    // A quarter dies, so that cleaning begins, and goes on for as long as callers overwrite.
+    // So much dies that cleaning has begun, and goes on for as long as callers overwrite.
     let mut numbers = Numbers(78);
     let mut overwrite = || {
         let name = large_key(numbers.below(large));
         store.put_with(name, &large_bytes, &BUFFERED).unwrap();
     };
-    (0..large / 3).for_each(|_| overwrite());
+    (0..large).for_each(|_| overwrite());
     let found = beside(&store, large, seconds, 30.0, &mut overwrite);
     report(bench, "overwriting and cleaning", seconds, sequential, &alone, &found);
     drop(store);

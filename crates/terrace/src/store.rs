@@ -212,6 +212,21 @@ impl Store {
         Ok(reader.map(|reader| reader.timed_by(clock)))
     }
 
+    /// A stream over a value, if all of it is in RAM and can be had without asking a device or waiting for anybody: for threads that must
+    /// not be held up. `None` says nothing about the key.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn reader_in_ram(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
+        let engine = self.engine();
+        let clock = StreamClock::reading(&engine.metrics.reader);
+        let Some(reader) = clock.time(|| Reader::in_ram(engine, key.as_ref()))? else {
+            clock.cancel();
+            return Ok(None);
+        };
+        Ok(Some(reader.timed_by(clock)))
+    }
+
     /// Notes that somebody begins to read what he calls `name`, which need not be a key of the store. Returns the name that he
     /// will ask for next, if he has asked for three or more in order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that
     /// keep values under other keys than those they are asked for; where the keys themselves are in order the store does this itself.

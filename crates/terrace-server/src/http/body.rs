@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::{
+    collections::VecDeque,
     io,
     pin::Pin,
     task::{Context, Poll},
@@ -13,14 +14,30 @@ use tokio::sync::mpsc;
 
 /// A body of known length, in pieces.
 pub struct PieceBody {
-    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    /// Those that are there already.
+    ready: VecDeque<Bytes>,
+    /// The others.
+    pieces: Option<mpsc::Receiver<io::Result<Bytes>>>,
     left: u64,
 }
 
 impl PieceBody {
     /// A body of so many bytes, which come as `pieces`.
     pub const fn new(pieces: mpsc::Receiver<io::Result<Bytes>>, bytes: u64) -> Self {
-        Self { pieces, left: bytes }
+        Self {
+            ready: VecDeque::new(),
+            pieces: Some(pieces),
+            left: bytes,
+        }
+    }
+
+    /// A body that is there.
+    pub fn ready(ready: VecDeque<Bytes>) -> Self {
+        Self {
+            left: ready.iter().map(|piece| piece.len() as u64).sum(),
+            ready,
+            pieces: None,
+        }
     }
 }
 
@@ -29,7 +46,12 @@ impl Body for PieceBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.pieces.poll_recv(context) {
+        let next = match (self.ready.pop_front(), &mut self.pieces) {
+            (Some(piece), _) => Poll::Ready(Some(Ok(piece))),
+            (None, Some(pieces)) => pieces.poll_recv(context),
+            (None, None) => Poll::Ready(None),
+        };
+        match next {
             Poll::Ready(Some(Ok(piece))) => {
                 self.left = self.left.saturating_sub(piece.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(piece))))

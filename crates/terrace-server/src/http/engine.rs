@@ -30,6 +30,11 @@ impl Engine {
         }
     }
 
+    /// The store, for calls that neither ask a device nor wait for anybody. They cost less than to hand them to another thread.
+    pub const fn now(&self) -> &Store {
+        &self.store
+    }
+
     /// Runs `work` where it may block.
     ///
     /// # Errors

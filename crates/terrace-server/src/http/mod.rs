@@ -14,6 +14,7 @@ mod connections;
 pub mod engine;
 mod guard;
 mod metrics;
+mod outgoing;
 mod page;
 pub mod ranges;
 mod refusal;

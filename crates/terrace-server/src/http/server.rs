@@ -6,6 +6,7 @@
 use super::{
     App,
     connections::{Connections, Limits},
+    outgoing::Outgoing,
     router,
     tls::Tls,
 };
@@ -31,6 +32,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Time for a request's head, and for a connection to stay idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest a client may take nothing of what it is sent.
+const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// What a sender gets who has as many connections as he may.
@@ -95,6 +98,7 @@ pub async fn serve<S, B>(
         }
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
+        let stream = Outgoing::new(stream, CLIENT_TIME_MAX);
         let (http, service, watcher) = (http.clone(), service_for(peer), graceful.watcher());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {

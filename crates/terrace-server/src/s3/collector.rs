@@ -41,9 +41,17 @@ enum Discarded {
 /// Deletes what is not needed.
 #[derive(Debug, Default)]
 pub struct Collector {
-    held: Mutex<HashMap<Id, usize>>,
+    held: Mutex<HashMap<Id, Holds>>,
     discarded: Mutex<Vec<Discarded>>,
     wake: Notify,
+}
+
+/// Who holds an ID.
+#[derive(Debug, Default)]
+struct Holds {
+    count: usize,
+    /// The collector would have deleted what is held.
+    is_awaited: bool,
 }
 
 /// Keeps the values of an ID from being deleted.
@@ -56,12 +64,10 @@ pub struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut held = self.collector.held.lock();
-        if let Some(count) = held.get_mut(&self.id) {
-            *count -= 1;
-            if *count == 0 {
-                held.remove(&self.id);
-                self.collector.wake.notify_one();
-            }
+        let Some(holds) = held.get_mut(&self.id) else { return };
+        holds.count -= 1;
+        if holds.count == 0 && held.remove(&self.id).is_some_and(|holds| holds.is_awaited) {
+            self.collector.wake.notify_one();
         }
     }
 }
@@ -92,7 +98,7 @@ impl Drop for Unfinished {
 impl Collector {
     /// Keeps the values of `id` for as long as the hold lives.
     pub fn hold(self: &Arc<Self>, id: Id) -> Hold {
-        *self.held.lock().entry(id).or_insert(0) += 1;
+        self.held.lock().entry(id).or_default().count += 1;
         Hold {
             id,
             collector: Arc::clone(self),
@@ -121,9 +127,14 @@ impl Collector {
         self.wake.notify_one();
     }
 
-    /// Whether anything is being written or waits to be discarded; for the end of the server.
+    /// Whether anybody holds an ID that is not needed any more. Its last holder wakes the collector then.
     fn is_held(&self, id: Id) -> bool {
-        self.held.lock().contains_key(&id)
+        let mut held = self.held.lock();
+        let holds = held.get_mut(&id);
+        holds.is_some_and(|holds| {
+            holds.is_awaited = true;
+            true
+        })
     }
 
     /// Before anything is written: whatever is pending is a former process's and never will be finished.

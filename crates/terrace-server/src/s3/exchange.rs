@@ -3,7 +3,11 @@
 use super::{Gateway, access_log::Entry};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::{Response, header, http::request::Parts};
+use hyper::{
+    Method, Response, Uri,
+    header::{self, HeaderValue},
+    http::request::Parts,
+};
 use s3s::Body;
 use std::{
     cell::RefCell,
@@ -48,10 +52,9 @@ pub struct Exchange {
     number: String,
     peer: Option<IpAddr>,
     noted: Noted,
-    method: String,
-    path: String,
-    query: String,
-    agent: Option<String>,
+    method: Method,
+    uri: Uri,
+    agent: Option<HeaderValue>,
     time: SystemTime,
     began: Instant,
     received: Arc<AtomicU64>,
@@ -66,16 +69,14 @@ impl Exchange {
     /// Begins one.
     pub fn begin(gateway: &Arc<Gateway>, parts: &Parts, number: String, peer: Option<IpAddr>) -> Self {
         gateway.figures.in_flight.inc();
-        let agent = parts.headers.get(header::USER_AGENT);
         Self {
             gateway: Arc::clone(gateway),
             number,
             peer,
             noted: Noted::default(),
-            method: parts.method.as_str().to_owned(),
-            path: parts.uri.path().to_owned(),
-            query: parts.uri.query().unwrap_or("").to_owned(),
-            agent: agent.and_then(|agent| agent.to_str().ok()).map(str::to_owned),
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            agent: parts.headers.get(header::USER_AGENT).cloned(),
             time: SystemTime::now(),
             began: Instant::now(),
             received: Arc::default(),
@@ -123,8 +124,8 @@ impl Drop for Exchange {
         tracing::info!(
             target: "terrace::access",
             number = self.number,
-            method = self.method,
-            path = self.path,
+            method = self.method.as_str(),
+            path = self.uri.path(),
             status = self.status,
             milliseconds = u64::try_from(until_end.as_millis()).unwrap_or(u64::MAX),
             "request"
@@ -137,10 +138,10 @@ impl Drop for Exchange {
             peer: &peer,
             key: self.noted.key.as_deref(),
             operation,
-            method: &self.method,
-            path: &self.path,
-            query: &self.query,
-            agent: self.agent.as_deref(),
+            method: self.method.as_str(),
+            path: self.uri.path(),
+            query: self.uri.query().unwrap_or(""),
+            agent: self.agent.as_ref().and_then(|agent| agent.to_str().ok()),
             status: self.status,
             received,
             sent: self.sent,

@@ -107,7 +107,10 @@ impl Inner {
         let (mut parts, body) = request.into_parts();
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
-        let (method, uri, headers) = (parts.method.clone(), parts.uri.clone(), parts.headers.clone());
+        let (method, uri) = (parts.method.clone(), parts.uri.clone());
+        let waits_for_continue = parts.headers.contains_key(header::EXPECT);
+        // Only a page that asks from elsewhere is answered by what else it said.
+        let headers = parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone());
         let mut exchange = Exchange::begin(&self.gateway, &parts, number.clone(), peer);
         let was_read = Arc::new(AtomicBool::new(false));
         let admitted = refuse(&parts).and_then(|()| self.admit(&parts, peer));
@@ -132,12 +135,14 @@ impl Inner {
         }
         // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
         // botocore then takes the second answer's status line for a header.
-        if headers.contains_key(header::EXPECT) && !was_read.load(Ordering::Relaxed) {
+        if waits_for_continue && !was_read.load(Ordering::Relaxed) {
             response
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.add_cors(&method, uri.path(), &headers, response.headers_mut());
+        if let Some(headers) = &headers {
+            self.add_cors(&method, uri.path(), headers, response.headers_mut());
+        }
         if response.status().is_client_error() || response.status().is_server_error() {
             complete_error(response.body_mut(), uri.path(), &number);
         }

@@ -1,9 +1,9 @@
 //! Objects on their way out.
 //!
 //! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
-//! and values of their own are held ([`Hold`]). A body is read in long reads, one engine call each, and sent in pieces
-//! through a short channel that the connection drains; a client that goes away or takes nothing for a while closes it, and
-//! with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
+//! and values of their own are held ([`Hold`]). What RAM has of a body is sent as it is. The rest is read in long reads, one engine
+//! call each, while what was read before is sent in pieces through a short channel that the connection drains; a client that goes
+//! away or takes nothing for a while closes it, and with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
 //! object for a whole one.
 
 use super::{
@@ -19,14 +19,20 @@ use super::{
 use crate::http::body::PieceBody;
 use bytes::Bytes;
 use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
-use std::{io, ops::Range, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc, time::Duration};
 use terrace::{Error, HomeKind, ObjectInfo, Reader, Store};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 
-/// Bytes read at a time, once an object is read on. A piece that waits for its client keeps all that was read with it.
+/// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Pieces that wait between the engine and the client.
 const PIECES_AHEAD: usize = 1;
+/// Pieces at hand, at most.
+const PIECES_AT_HAND: usize = READ_BYTES_MAX / PIECE_BYTES;
+/// With so many pieces at hand, or fewer, the next are read.
+const PIECES_LOW: usize = 1;
+/// Most pieces of a body that is in RAM and is handed to the connection at once.
+const PIECES_AT_ONCE: usize = 2 * PIECES_AT_HAND + 1;
 /// Longest a client may leave a piece waiting.
 const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often opening starts again because the object was replaced meanwhile.
@@ -44,8 +50,6 @@ pub struct Opened {
     source: Source,
     /// Where it is read on, and up to where.
     range: Range<u64>,
-    /// What was read and is not handed out.
-    at_hand: Bytes,
     /// How much to read next.
     read_bytes: usize,
 }
@@ -72,28 +76,15 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
         };
         let facts = Facts::of(reader.info());
         let Some(id) = facts.values else {
-            let range = 0..facts.length;
-            return Ok(Some(Opened {
-                facts,
-                parts: None,
-                info: reader.info().clone(),
-                key: key.to_vec(),
-                source: Source::Record(reader),
-                range,
-                at_hand: Bytes::new(),
-                read_bytes: PIECE_BYTES,
-            }));
+            return Ok(Some(Opened::of_record(reader, facts, key)));
         };
         let hold = collector.hold(id);
         let unchanged = store.head(key).map_err(fail)?.map(|info| info.version) == Some(facts.version);
         if !unchanged {
             continue;
         }
-        let parts = read_parts(&reader, key, facts.length)?;
-        let range = 0..facts.length;
         return Ok(Some(Opened {
-            facts,
-            parts: Some(parts),
+            parts: Some(read_parts(&reader, key, facts.length)?),
             info: reader.info().clone(),
             key: key.to_vec(),
             source: Source::Values {
@@ -101,8 +92,8 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
                 current: None,
                 _hold: hold,
             },
-            range,
-            at_hand: Bytes::new(),
+            range: 0..facts.length,
+            facts,
             read_bytes: PIECE_BYTES,
         }));
     }
@@ -110,6 +101,14 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
         SlowDown,
         "The object is being replaced all the time. Try again."
     ))
+}
+
+/// Opens the object at a key of the store if RAM has all of it, without waiting for anything. `None` says nothing about the key.
+pub fn open_in_ram(store: &Store, key: &[u8]) -> Option<Opened> {
+    // What is wrong with it is found out again by who may wait.
+    let reader = store.reader_in_ram(key).ok()??;
+    let facts = Facts::of(reader.info());
+    facts.values.is_none().then(|| Opened::of_record(reader, facts, key))
 }
 
 fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
@@ -150,6 +149,19 @@ pub fn note(store: &Store, opened: &Opened) {
 }
 
 impl Opened {
+    /// An object whose bytes are its record's value.
+    fn of_record(reader: Reader, facts: Facts, key: &[u8]) -> Self {
+        Self {
+            parts: None,
+            info: reader.info().clone(),
+            key: key.to_vec(),
+            source: Source::Record(reader),
+            range: 0..facts.length,
+            facts,
+            read_bytes: PIECE_BYTES,
+        }
+    }
+
     /// The key of its record in the store.
     pub fn place(&self) -> &[u8] {
         &self.key
@@ -202,7 +214,6 @@ impl Opened {
             // Opened again where the range begins.
             Source::Values { current, .. } => *current = None,
         }
-        self.at_hand = Bytes::new();
         self.range = range;
         Ok(())
     }
@@ -212,7 +223,7 @@ impl Opened {
     /// # Errors
     /// The store's.
     pub fn next_piece(&mut self, store: &Store) -> S3Result<Bytes> {
-        if let Some(piece) = self.piece_at_hand() {
+        if let Some(piece) = self.piece_in_ram() {
             return Ok(piece);
         }
         let left = self.range.end - self.range.start;
@@ -226,26 +237,47 @@ impl Opened {
                 open_part(store, &self.key, *id, parts, current, self.range.start)?
             }
         };
-        let left = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
-        let mut read = reader
-            .read_piece(left.min(self.read_bytes))
+        let wanted = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
+        let piece = reader
+            .read_piece(wanted.min(self.read_bytes))
             .map_err(|error| errors::of_engine(&error, &self.key))?;
         // Whoever wants the beginning only gets it soon; whoever goes on has the device read longer.
         self.read_bytes = READ_BYTES_MAX;
-        if read.is_empty() {
+        if piece.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");
             return Err(errors::of_engine(&error, &self.key));
         }
-        read.truncate(left);
-        self.at_hand = read;
-        Ok(self.piece_at_hand().unwrap_or_default())
+        Ok(self.of_range(piece))
     }
 
-    /// The next piece, if it has been read already.
-    fn piece_at_hand(&mut self) -> Option<Bytes> {
-        let piece = self.at_hand.split_to(self.at_hand.len().min(PIECE_BYTES));
+    /// The next piece if it is in RAM and nothing must be opened for it.
+    fn piece_in_ram(&mut self) -> Option<Bytes> {
+        if self.range.is_empty() {
+            return None;
+        }
+        let reader = match &mut self.source {
+            Source::Record(reader) => reader,
+            Source::Values { current, .. } => &mut current.as_mut()?.1,
+        };
+        let piece = reader.piece_in_ram()?;
+        Some(self.of_range(piece))
+    }
+
+    /// What of the next piece belongs to the range.
+    fn of_range(&mut self, mut piece: Bytes) -> Bytes {
+        let left = self.range.end - self.range.start;
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         self.range.start += piece.len() as u64;
-        (!piece.is_empty()).then_some(piece)
+        piece
+    }
+
+    /// Adds what RAM has to the pieces at hand, up to so many.
+    fn take_from_ram(&mut self, at_hand: &mut VecDeque<Bytes>, pieces_max: usize) {
+        while at_hand.len() < pieces_max
+            && let Some(piece) = self.piece_in_ram()
+        {
+            at_hand.push_back(piece);
+        }
     }
 }
 
@@ -288,15 +320,21 @@ fn open_part<'a>(
 }
 
 /// A body for what is left of `opened`, of which `first` has been read already.
-pub fn stream(gateway: &Arc<Gateway>, opened: Opened, first: Bytes) -> StreamingBlob {
-    let left = opened.range.end - opened.range.start;
-    if left == 0 {
-        return StreamingBlob::from(Body::from(first));
+pub fn stream(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes) -> StreamingBlob {
+    let bytes = opened.range.end - opened.range.start + first.len() as u64;
+    let mut at_hand = VecDeque::from([first]);
+    opened.take_from_ram(&mut at_hand, PIECES_AT_ONCE);
+    if opened.range.is_empty() {
+        return match (at_hand.len(), at_hand.pop_front()) {
+            (1, Some(all)) => StreamingBlob::from(Body::from(all)),
+            (_, first) => StreamingBlob::from(Body::http_body(PieceBody::ready(
+                first.into_iter().chain(at_hand).collect(),
+            ))),
+        };
     }
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
-    let bytes = left + first.len() as u64;
     let gateway = Arc::clone(gateway);
-    tokio::spawn(async move { feed(&gateway, opened, first, &sender).await });
+    tokio::spawn(async move { feed(&gateway, opened, at_hand, &sender).await });
     StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
 }
 
@@ -317,17 +355,31 @@ async fn send(sender: &Pieces, piece: io::Result<Bytes>) -> bool {
     matches!(sent, Ok(Ok(())))
 }
 
-/// Sends piece by piece until the range is through. `None` if it could not be read, or nobody takes it.
-async fn feed(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes, sender: &Pieces) -> Option<Opened> {
-    let mut next = first;
+/// Sends what is at hand and the rest of the range. What RAM does not have is read while what was read before is on its way. `None` if it
+/// could not be read, or nobody takes it.
+async fn feed(gateway: &Arc<Gateway>, opened: Opened, mut at_hand: VecDeque<Bytes>, sender: &Pieces) -> Option<Opened> {
+    let mut opened = Some(opened);
+    let mut reading = None;
     loop {
-        if !send(sender, Ok(next)).await {
-            return None;
+        if let Some(mut now) = opened.take() {
+            now.take_from_ram(&mut at_hand, PIECES_AT_HAND);
+            if at_hand.len() <= PIECES_LOW && !now.range.is_empty() {
+                reading = Some(begin_reading(gateway, now, None));
+            } else {
+                opened = Some(now);
+            }
         }
-        if opened.range.is_empty() {
-            return Some(opened);
+        if let Some(piece) = at_hand.pop_front() {
+            if !send(sender, Ok(piece)).await {
+                return None;
+            }
+        } else if let Some(begun) = reading.take() {
+            let (now, piece) = read_to_end(begun, sender).await?;
+            at_hand.push_back(piece);
+            opened = Some(now);
+        } else {
+            return opened;
         }
-        (opened, next) = read_on(gateway, opened, sender, None).await?;
     }
 }
 
@@ -341,38 +393,39 @@ async fn feed_several(
     let (ranges, end) = several.into_ranges();
     for (number, (head, range)) in ranges.into_iter().enumerate() {
         if number > 0 {
-            (opened, first) = read_on(gateway, opened, sender, Some(range)).await?;
+            let reading = begin_reading(gateway, opened, Some(range));
+            (opened, first) = read_to_end(reading, sender).await?;
         }
         if !send(sender, Ok(head)).await {
             return None;
         }
-        opened = feed(gateway, opened, std::mem::take(&mut first), sender).await?;
+        let at_hand = VecDeque::from([std::mem::take(&mut first)]);
+        opened = feed(gateway, opened, at_hand, sender).await?;
     }
     send(sender, Ok(end)).await.then_some(())
 }
 
-/// Reads the next piece, or the first of another range. If that fails the client is cut off.
-async fn read_on(
-    gateway: &Arc<Gateway>,
-    mut opened: Opened,
-    sender: &Pieces,
-    range: Option<Range<u64>>,
-) -> Option<(Opened, Bytes)> {
-    if range.is_none()
-        && let Some(piece) = opened.piece_at_hand()
-    {
-        return Some((opened, piece));
-    }
-    let read = gateway
-        .run(move |_, store| {
+type Reading = JoinHandle<S3Result<(Opened, Bytes)>>;
+
+/// Begins to read the next piece, or the first of another range, and what is read with it.
+fn begin_reading(gateway: &Arc<Gateway>, mut opened: Opened, range: Option<Range<u64>>) -> Reading {
+    let gateway = Arc::clone(gateway);
+    tokio::spawn(async move {
+        let read = gateway.run(move |_, store| {
             if let Some(range) = range {
                 opened.seek(range)?;
             }
             opened.next_piece(store).map(|piece| (opened, piece))
-        })
-        .await;
-    if read.is_err() {
+        });
+        read.await
+    })
+}
+
+/// Waits for what was begun. If it failed the client is cut off.
+async fn read_to_end(reading: Reading, sender: &Pieces) -> Option<(Opened, Bytes)> {
+    let read = reading.await.ok().and_then(Result::ok);
+    if read.is_none() {
         send(sender, Err(io::Error::other("the object could not be read to its end"))).await;
     }
-    read.ok()
+    read
 }

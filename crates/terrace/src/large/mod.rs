@@ -36,7 +36,7 @@ mod writer;
 pub use account::{BlockShare, LargeTotals, decode_accounting, encode_accounting};
 pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;
-pub use reader::ValueReader;
+pub use reader::{PIECE_BYTES, PIECES_PER_READ, ValueReader};
 pub use room::Origin;
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::LargeWriter;

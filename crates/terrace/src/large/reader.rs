@@ -36,6 +36,10 @@ const CHUNKS_PER_READ: u64 = 18;
 /// Chunks per device read of a stream, once it is under way.
 const CHUNKS_AHEAD_MAX: u64 = 16;
 const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
+/// Bytes of a piece: a quarter of what one device read brings. A value's pieces lie on a grid, its last one is shorter.
+pub const PIECE_BYTES: u64 = 4 * CHUNK_DATA;
+/// Most pieces of one device read.
+pub const PIECES_PER_READ: u64 = 4;
 
 impl LargeSpace {
     /// Opens a value for reading and pins its block. The arguments come from the value's entry; nothing is
@@ -227,7 +231,7 @@ impl ValueReader {
             let verified = out.len();
             result = self.again_without_copy(|| {
                 out.truncate(verified);
-                self.read_chunks(start..end, &mut buffer, out)
+                self.read_chunks(start..end, &mut buffer, |data| out.extend_from_slice(data))
             });
             start = end;
         }
@@ -281,6 +285,49 @@ impl ValueReader {
         Ok(piece.into())
     }
 
+    /// Reads the pieces with these numbers, of which there must be some and at most [`PIECES_PER_READ`], into a buffer each.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read_pieces(&self, numbers: Range<u64>) -> Result<Vec<Bytes>> {
+        let range = numbers.start * PIECE_BYTES..self.length.min(numbers.end * PIECE_BYTES);
+        let mut buffer = self.space.buffers.take();
+        let pieces = self.again_without_copy(|| {
+            let mut pieces: Vec<Vec<u8>> = Vec::new();
+            let mut left = self.usize(range.end - range.start)?;
+            self.read_chunks(range.clone(), &mut buffer, |data| {
+                // Pieces end with chunks.
+                if pieces.last().is_none_or(|piece| piece.len() as u64 == PIECE_BYTES) {
+                    pieces.push(Vec::with_capacity(left.min(PIECE_BYTES as usize)));
+                }
+                if let Some(piece) = pieces.last_mut() {
+                    piece.extend_from_slice(data);
+                }
+                left -= data.len();
+            })?;
+            Ok(pieces)
+        });
+        self.space.buffers.give_back(buffer);
+        Ok(pieces?.into_iter().map(Bytes::from).collect())
+    }
+
+    /// The name of a piece in a cache of places: that of the value if there is no other piece.
+    #[must_use]
+    pub const fn place_of_piece(&self, number: u64) -> (u64, u64) {
+        let within = if self.length <= PIECE_BYTES {
+            0
+        } else {
+            self.head_bytes + number * (PIECE_BYTES / CHUNK_DATA) * CHUNK_BYTES
+        };
+        (self.place.block, self.place.offset + within)
+    }
+
+    /// Where the stream is.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
     /// Moves the stream. Past the end, reads give nothing.
     pub fn seek(&mut self, position: u64) {
         if position != self.position {
@@ -321,8 +368,8 @@ impl ValueReader {
         Ok(value)
     }
 
-    /// Appends a range within [`CHUNKS_PER_READ`] chunks, with one device read.
-    fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, out: &mut Vec<u8>) -> Result<()> {
+    /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device read.
+    fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, mut take: impl FnMut(&[u8])) -> Result<()> {
         let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
         let stored_end = stored_bytes(self.length);
         let stored = chunks.start * CHUNK_BYTES..stored_end.min(chunks.end * CHUNK_BYTES);
@@ -333,7 +380,7 @@ impl ValueReader {
             let data = decode_chunk(chunk, seed, index).ok_or_else(|| self.bad_chunk(index))?;
             let start = range.start.saturating_sub(index * CHUNK_DATA);
             let end = (data.len() as u64).min(range.end - index * CHUNK_DATA);
-            out.extend_from_slice(&data[self.usize(start)?..self.usize(end)?]);
+            take(&data[self.usize(start)?..self.usize(end)?]);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@
 use crate::flash::{address::Address, format::Record, segments::Segments};
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
 
 /// A place in the flash log or in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,10 +86,10 @@ impl Weighter<Place, CachedValue> for ByBytes {
     }
 }
 
-/// The cache. With no capacity it holds nothing and costs nothing.
-#[derive(Debug)]
+/// The cache. With no capacity it holds nothing and costs nothing. Clones are the same.
+#[derive(Debug, Clone)]
 pub struct ValueCache {
-    cache: Option<Cache<Place, CachedValue, ByBytes>>,
+    cache: Option<Arc<Cache<Place, CachedValue, ByBytes>>>,
     capacity_bytes: u64,
 }
 
@@ -97,7 +98,7 @@ impl ValueCache {
     pub fn new(capacity_bytes: u64) -> Self {
         let items = usize::try_from(capacity_bytes / 4096).unwrap_or(usize::MAX).max(64);
         Self {
-            cache: (capacity_bytes > 0).then(|| Cache::with_weighter(items, capacity_bytes, ByBytes)),
+            cache: (capacity_bytes > 0).then(|| Arc::new(Cache::with_weighter(items, capacity_bytes, ByBytes))),
             capacity_bytes,
         }
     }
@@ -126,7 +127,7 @@ impl ValueCache {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, Cache::weight)
+        self.cache.as_ref().map_or(0, |cache| cache.weight())
     }
 
     /// Bytes it may hold.

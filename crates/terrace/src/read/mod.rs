@@ -12,6 +12,7 @@
 
 pub mod cache;
 pub mod helpers;
+mod pieces;
 pub mod reader;
 pub mod scan;
 pub mod snapshot;

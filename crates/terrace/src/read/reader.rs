@@ -1,14 +1,13 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
-use super::{find_entry, object_info, read_for_caller, small_value};
+use super::{Hit, find_entry, get_from_ram, object_info, pieces::Pieces, read_for_caller, small_value};
 use crate::{
     Error, HomeKind, ObjectInfo, Result,
     engine::Engine,
     expiry,
     heat::COPY_BYTES_MIN,
     index::{Entry, Home},
-    large::ValueReader,
-    metrics::StreamClock,
+    metrics::{AnsweredBy, StreamClock},
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};
@@ -30,7 +29,7 @@ enum Source {
         value: Bytes,
         position: usize,
     },
-    Block(Box<ValueReader>),
+    Block(Box<Pieces>),
 }
 
 impl Reader {
@@ -61,33 +60,44 @@ impl Reader {
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts as use.
     pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
         if let Some(hit) = small_value(engine, key)? {
-            let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
-            let hit = hit.into_object()?;
-            let checksum = crc32c::crc32c(&hit.value);
-            let home = if hit.value.len() as u64 <= engine.options.inline_bytes_max {
-                HomeKind::Inline
-            } else {
-                HomeKind::Flash
-            };
-            let info = ObjectInfo {
-                version: hit.version,
-                length: hit.value.len() as u64,
-                checksum,
-                home,
-                expires_at,
-                attributes: hit.attributes,
-            };
-            let source = Source::Memory {
-                value: hit.value,
-                position: 0,
-            };
-            return Ok(Some(Self {
-                info,
-                source,
-                clock: None,
-            }));
+            return Self::of_hit(engine, hit).map(Some);
         }
         Self::open(engine, key, |key| find_entry(engine, key), patience)
+    }
+
+    /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says nothing about the key.
+    pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
+        let hit = get_from_ram(engine, key)?.flatten();
+        hit.map(|hit| Self::of_hit(engine, hit)).transpose()
+    }
+
+    /// Over a small value.
+    fn of_hit(engine: &Engine, hit: Hit) -> Result<Self> {
+        let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
+        let hit = hit.into_object()?;
+        let checksum = crc32c::crc32c(&hit.value);
+        let home = if hit.value.len() as u64 <= engine.options.inline_bytes_max {
+            HomeKind::Inline
+        } else {
+            HomeKind::Flash
+        };
+        let info = ObjectInfo {
+            version: hit.version,
+            length: hit.value.len() as u64,
+            checksum,
+            home,
+            expires_at,
+            attributes: hit.attributes,
+        };
+        let source = Source::Memory {
+            value: hit.value,
+            position: 0,
+        };
+        Ok(Self {
+            info,
+            source,
+            clock: None,
+        })
     }
 
     fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry, patience: Option<Duration>) -> Result<Self> {
@@ -103,17 +113,22 @@ impl Reader {
                 let reader = engine
                     .large
                     .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
-                if !reader.is_near() {
-                    refuse()?;
+                let pieces = Pieces::new(reader, &engine.cache, key, entry);
+                if pieces.is_begun_in_ram() {
+                    engine.metrics.answered(AnsweredBy::Cache, entry.length);
+                } else {
+                    if !pieces.reader().is_near() {
+                        refuse()?;
+                    }
+                    if pieces.reader().header()?.key != key {
+                        return Err(Error::corruption(
+                            format!("block {block:x} at {offset}"),
+                            "the value there is another key's",
+                        ));
+                    }
+                    super::count_large_hit(engine, pieces.reader(), entry.length);
                 }
-                if reader.header()?.key != key {
-                    return Err(Error::corruption(
-                        format!("block {block:x} at {offset}"),
-                        "the value there is another key's",
-                    ));
-                }
-                super::count_large_hit(engine, &reader, entry.length);
-                Source::Block(Box::new(reader))
+                Source::Block(Box::new(pieces))
             }
             home => {
                 if matches!(home, Home::Block { .. }) {
@@ -158,7 +173,7 @@ impl Reader {
         match &mut self.source {
             #[allow(clippy::cast_possible_truncation)] // within a value in memory
             Source::Memory { position, .. } => *position = offset as usize,
-            Source::Block(reader) => reader.seek(offset),
+            Source::Block(pieces) => pieces.reader_mut().seek(offset),
         }
         Ok(())
     }
@@ -175,23 +190,28 @@ impl Reader {
                 *position += count;
                 Ok(count)
             }
-            Source::Block(reader) => timed(self.clock.as_ref(), || reader.read(out)),
+            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.reader_mut().read(out)),
         }
     }
 
-    /// Reads on, into a buffer of its own: `bytes` of the value, or what of it is best read with them (64 KiB more at most), or fewer if
-    /// the end comes before or if `bytes` is more than 1 MiB. Empty only at the end. Copies once less than [`Reader::read_some`].
+    /// Reads on, without a copy: the next piece of the value, which is at most 256 KiB of a long value and all of a small one. If it is not in
+    /// RAM, up to 1 MiB of the `bytes` that the caller will want are read for it and for the pieces after it. If less than the piece is
+    /// wanted it may be shorter, but has that unless the end comes before. Empty only at the end.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.
     pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
         match &mut self.source {
-            Source::Memory { value, position } => {
-                let start = *position;
-                *position = value.len().min(start.saturating_add(bytes));
-                Ok(value.slice(start..*position))
-            }
-            Source::Block(reader) => timed(self.clock.as_ref(), || reader.read_piece(bytes)),
+            Source::Memory { value, position } => Ok(rest_of(value, position)),
+            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.next(bytes)),
+        }
+    }
+
+    /// What [`Reader::read_piece`] gives if that is in RAM and can be had without waiting; `None` at the end, too.
+    pub fn piece_in_ram(&mut self) -> Option<Bytes> {
+        match &mut self.source {
+            Source::Memory { value, position } => Some(rest_of(value, position)).filter(|rest| !rest.is_empty()),
+            Source::Block(pieces) => pieces.next_in_ram(),
         }
     }
 
@@ -205,13 +225,19 @@ impl Reader {
         match &self.source {
             #[allow(clippy::cast_possible_truncation)] // within a value in memory
             Source::Memory { value, .. } => Ok(value.slice(start as usize..end as usize)),
-            Source::Block(reader) => {
+            Source::Block(pieces) => {
                 let mut out = Vec::new();
-                timed(self.clock.as_ref(), || reader.read_range(start..end, &mut out))?;
+                timed(self.clock.as_ref(), || pieces.reader().read_range(start..end, &mut out))?;
                 Ok(out.into())
             }
         }
     }
+}
+
+fn rest_of(value: &Bytes, position: &mut usize) -> Bytes {
+    let rest = value.slice(*position..);
+    *position = value.len();
+    rest
 }
 
 fn timed<T>(clock: Option<&StreamClock>, call: impl FnOnce() -> Result<T>) -> Result<T> {

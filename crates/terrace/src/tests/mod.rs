@@ -8,6 +8,7 @@ mod close;
 mod expiry;
 mod figures;
 mod heat;
+mod pieces;
 mod placement;
 mod range_delete;
 mod reopen;

@@ -1,6 +1,9 @@
 //! Objects: put, get, head, delete.
 
-use super::{acl, check_key, signed, wanted::Wanted};
+use super::{
+    Conditions, acl, check_key, signed,
+    wanted::{Answer, Wanted},
+};
 use crate::{
     conditions, declared_fields, description,
     s3::{
@@ -10,13 +13,15 @@ use crate::{
         digest::{self, Algorithm},
         keyspace,
         lifecycle::Subject,
-        manifest, read,
+        manifest,
+        read::{self, Opened},
         receive::{self, Incoming, Received, Target},
         record::{self, Description, Facts},
         versions::{self, Name},
     },
     set_checksums,
 };
+use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode, header::HeaderValue};
 use s3s::{
     S3ErrorCode, S3Request, S3Response, S3Result,
@@ -29,7 +34,7 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
-use terrace::{Attributes, Durability, HomeKind};
+use terrace::{Attributes, Durability, HomeKind, Store};
 
 /// Most keys of one DeleteObjects.
 const DELETE_KEYS_MAX: usize = 1000;
@@ -220,30 +225,76 @@ macro_rules! said {
     }};
 }
 
+/// What a GET asks for.
+struct Question {
+    bucket: Arc<Bucket>,
+    key: String,
+    name: Option<Name>,
+    conditions: Conditions,
+    wanted: Wanted,
+}
+
+/// An answer to it that has begun.
+struct Begun {
+    opened: Opened,
+    answer: Answer,
+    first: Bytes,
+}
+
+impl Question {
+    /// Opens the object: at once if RAM has all of it, else where one may wait.
+    async fn ask(self, gateway: &Arc<Gateway>) -> S3Result<(Self, Begun)> {
+        let store = gateway.engine.now();
+        let in_ram = || read::open_in_ram(store, &keyspace::object(&self.bucket.name, &self.key));
+        if let Some(opened) = self.name.is_none().then(in_ram).flatten() {
+            let begun = self.begin(store, opened)?;
+            return Ok((self, begun));
+        }
+        gateway
+            .run(move |gateway, store| {
+                let store = &gateway.shared.guarded(store);
+                let opened = versions::open(store, &gateway.collector, &self.bucket, &self.key, self.name)?;
+                let begun = self.begin(store, opened)?;
+                if begun.answer.range.start == 0 {
+                    read::note(store, &begun.opened);
+                }
+                Ok((self, begun))
+            })
+            .await
+    }
+
+    /// Goes to what is wanted of the object, and reads the first piece.
+    fn begin(&self, store: &Store, mut opened: Opened) -> S3Result<Begun> {
+        self.conditions.check(&opened.facts)?;
+        let answer = self.wanted.answer(&opened)?;
+        opened.seek(answer.range.clone())?;
+        let first = opened.next_piece(store)?;
+        Ok(Begun { opened, answer, first })
+    }
+}
+
 /// GetObject
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
     let level = gateway.level(request.credentials.as_ref(), &input.bucket);
     let name = Name::asked(input.version_id.as_deref(), level)?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
-    let conditions = conditions!(input);
-    let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
-    let key = input.key;
-    let ((bucket, key), mut answer, opened, first) = gateway
-        .run(move |gateway, store| {
-            let store = &gateway.shared.guarded(store);
-            let mut opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
-            conditions.check(&opened.facts)?;
-            let answer = wanted.answer(&opened)?;
-            opened.seek(answer.range.clone())?;
-            let first = opened.next_piece(store)?;
-            if answer.range.start == 0 {
-                read::note(store, &opened);
-            }
-            Ok(((bucket, current(key, name)), answer, opened, first))
-        })
+    let question = Question {
+        bucket: gateway.buckets.get(&input.bucket)?,
+        key: input.key,
+        name,
+        conditions: conditions!(input),
+        wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers),
+    };
+    let (Question { bucket, key, .. }, begun) = question
+        .ask(gateway)
         .await
         .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
+    let Begun {
+        opened,
+        mut answer,
+        first,
+    } = begun;
+    let key = current(key, name);
     let several = answer.several.take();
     let mut output = said!(
         GetObjectOutput,

@@ -17,6 +17,7 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -31,6 +32,7 @@ from botocore.config import Config
 TERRACE, FILL, DIRECTORY, RESULTS = map(os.path.abspath, sys.argv[1:5])
 PARTS = sys.argv[5:] or ["memory", "nginx", "puts", "many"]
 MANY = int(os.environ.get("TERRACE_MANY", 10_000_000))
+LISTED = 1_000_000
 SECONDS = int(os.environ.get("MEASURE_SECONDS", 5))
 UPLOADS = int(os.environ.get("MEASURE_UPLOADS", 100))
 TRANSFER = int(os.environ.get("MEASURE_TRANSFER", 100)) << 20
@@ -236,6 +238,25 @@ def page_ms(server, bucket, after):
     return elapsed * 1000
 
 
+def list_seconds(server, bucket, keys):
+    """Time of listing so many keys from the first on, page by page; of the requests alone, without signing them and reading XML."""
+    seconds, listed, token = 0, 0, {}
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.url).netloc)
+    while listed < keys:
+        url = server.s3.generate_presigned_url("list_objects_v2", Params={"Bucket": bucket, **token})
+        parts = urllib.parse.urlsplit(url)
+        started = time.monotonic()
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        answer = connection.getresponse()
+        body = answer.read()
+        seconds += time.monotonic() - started
+        assert answer.status == 200, body[:300]
+        listed += body.count(b"<Key>")
+        token = {"ContinuationToken": re.search(b"<NextContinuationToken>(.*)</NextContinuationToken>", body)[1].decode()}
+    connection.close()
+    return seconds
+
+
 def many():
     """The same with few objects and with very many."""
     rates = {}
@@ -258,6 +279,8 @@ def many():
         note("many", objects=objects, fill=filled.stdout.strip(), opened_seconds=round(server.opened_seconds, 2),
              page_ms_p50=round(pages[100], 1), page_ms_p99=round(pages[198], 1), get=gets, put=written,
              rss_bytes=server.memory("VmRSS"))
+        if objects > LISTED:
+            note("list", keys=LISTED, of_objects=objects, seconds=round(list_seconds(server, "many", LISTED), 2))
         server.stop()
         shutil.rmtree(work)
     ratios = [after / before for before, after in zip(rates[10_000], rates[MANY])]

@@ -1,0 +1,158 @@
+//! Long values in pieces, from the device and from RAM; and what can be had without waiting.
+
+use super::{bytes, small_options};
+use crate::{Options, Reader, Store};
+use std::path::Path;
+
+/// Bytes of a piece.
+const PIECE_BYTES: usize = 4 * 65_532;
+/// Two pieces more than one read of the device brings, and a bit.
+const LONG: usize = 6 * PIECE_BYTES + 1000;
+
+fn open_with_cache(dir: &Path, cache_bytes: u64) -> Store {
+    let options = Options {
+        cache_bytes,
+        // No images, so that only the cache is in question.
+        staging_bytes: 0,
+        ..small_options(dir)
+    };
+    Store::open(options).unwrap()
+}
+
+fn reader(store: &Store, key: &str) -> Reader {
+    store.reader(key).unwrap().unwrap()
+}
+
+/// All of a value, as a download reads it.
+fn read_all(mut reader: Reader) -> Vec<u8> {
+    let mut read = Vec::new();
+    loop {
+        let piece = reader.read_piece(1 << 20).unwrap();
+        if piece.is_empty() {
+            return read;
+        }
+        read.extend_from_slice(&piece);
+    }
+}
+
+/// What RAM has of a value from `start` on.
+fn read_in_ram(mut reader: Reader, start: usize) -> Vec<u8> {
+    reader.seek_to(start as u64).unwrap();
+    std::iter::from_fn(|| reader.piece_in_ram()).flatten().collect()
+}
+
+fn device_reads(store: &Store) -> u64 {
+    store.stats().reads.block_reads
+}
+
+#[test]
+fn pieces_that_were_read_are_in_ram_for_the_next_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let value = bytes(1, LONG);
+    store.put("long", &value).unwrap();
+    store.flush().unwrap();
+    assert!(read_in_ram(reader(&store, "long"), 0).is_empty(), "nobody has read it");
+    let before = device_reads(&store);
+    assert!(read_all(reader(&store, "long")) == value);
+    assert_eq!(device_reads(&store) - before, 3, "its head and twice pieces");
+    let before = device_reads(&store);
+    for start in [0, 1, PIECE_BYTES - 1, PIECE_BYTES, 2 * PIECE_BYTES + 77, LONG - 1, LONG] {
+        assert!(read_in_ram(reader(&store, "long"), start) == value[start..], "{start}");
+    }
+    assert!(read_all(reader(&store, "long")) == value);
+    assert_eq!(device_reads(&store), before);
+    // Another value of the same key is another value.
+    let other = bytes(2, LONG);
+    store.put("long", &other).unwrap();
+    assert!(read_in_ram(reader(&store, "long"), 0).is_empty());
+    assert!(read_all(reader(&store, "long")) == other);
+}
+
+#[test]
+fn a_reader_reads_what_ram_does_not_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let value = bytes(3, LONG);
+    store.put("long", &value).unwrap();
+    // The third piece only.
+    let mut first = reader(&store, "long");
+    first.seek_to(2 * PIECE_BYTES as u64).unwrap();
+    assert_eq!(
+        first.read_piece(PIECE_BYTES).unwrap(),
+        value[2 * PIECE_BYTES..3 * PIECE_BYTES]
+    );
+    let before = device_reads(&store);
+    assert!(read_all(reader(&store, "long")) == value);
+    assert_eq!(
+        device_reads(&store) - before,
+        3,
+        "its head, what is before it and what is behind"
+    );
+}
+
+#[test]
+fn parts_of_pieces_are_read_as_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let value = bytes(7, LONG);
+    store.put("long", &value).unwrap();
+    let mut parts = reader(&store, "long");
+    parts.seek_to(100).unwrap();
+    assert_eq!(parts.read_piece(50).unwrap(), value[100..65_532]);
+    parts.seek_to(PIECE_BYTES as u64 - 10).unwrap();
+    assert_eq!(parts.read_piece(1 << 20).unwrap(), value[PIECE_BYTES - 10..PIECE_BYTES]);
+    assert!(read_in_ram(parts, 0).is_empty());
+}
+
+#[test]
+fn a_value_of_one_piece_is_the_same_for_gets_and_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let value = bytes(4, 200_000);
+    store.put("one", &value).unwrap();
+    store.flush().unwrap();
+    assert!(read_all(reader(&store, "one")) == value);
+    let before = (device_reads(&store), store.stats().reads.cache_hits);
+    assert!(store.get("one").unwrap().unwrap().value == value);
+    assert!(read_in_ram(reader(&store, "one"), 7) == value[7..]);
+    assert_eq!(
+        (device_reads(&store), store.stats().reads.cache_hits),
+        (before.0, before.1 + 2)
+    );
+    store.delete("one").unwrap();
+    store.flush().unwrap();
+    assert_eq!(store.engine().cache.bytes(), 0, "it leaves with its object");
+}
+
+#[test]
+fn without_a_cache_pieces_come_from_the_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 0);
+    let value = bytes(5, LONG);
+    store.put("long", &value).unwrap();
+    for _ in 0..2 {
+        let before = device_reads(&store);
+        assert!(read_all(reader(&store, "long")) == value);
+        assert_eq!(device_reads(&store) - before, 3);
+    }
+}
+
+#[test]
+fn small_values_are_had_without_waiting_if_they_are_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 1 << 20);
+    let value = bytes(6, 5000);
+    assert!(store.reader_in_ram("small").unwrap().is_none());
+    store.put("small", &value).unwrap();
+    store.flush().unwrap();
+    assert!(store.reader_in_ram("small").unwrap().is_none(), "it is on flash only");
+    assert!(store.get("small").unwrap().unwrap().value == value);
+    let before = store.stats().reads.flash_reads;
+    let found = store.reader_in_ram("small").unwrap().unwrap();
+    assert_eq!(*found.info(), *reader(&store, "small").info());
+    assert!(read_in_ram(found, 0) == value);
+    assert_eq!(store.stats().reads.flash_reads, before);
+    store.delete("small").unwrap();
+    assert!(store.reader_in_ram("small").unwrap().is_none());
+}

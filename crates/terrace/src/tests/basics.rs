@@ -232,7 +232,7 @@ fn reads_on_in_pieces(store: &Store, value: &[u8], wanted: usize) {
         }
         // As much as is wanted, or up to where a piece ends; and a small value whole.
         let end = start + read.len() + piece.len();
-        let is_enough = piece.len() >= wanted || end % PIECE_BYTES == 0 || end == value.len();
+        let is_enough = piece.len() >= wanted || end.is_multiple_of(PIECE_BYTES) || end == value.len();
         assert!(is_enough, "{} of {wanted}", piece.len());
         let at_most = wanted.saturating_add(65_532).max(PIECE_BYTES);
         assert!(piece.len() <= at_most, "{} of {wanted}", piece.len());

@@ -136,7 +136,7 @@ impl Engine {
             paces,
             placement,
             settling: Settling::default(),
-            cache: ValueCache::new(parts.options.cache_bytes),
+            cache: ValueCache::new(parts.options.cache_bytes - parts.log.recent.capacity_bytes()),
             helpers: Helpers::default(),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,

@@ -147,7 +147,7 @@ impl Drop for StreamClock {
 pub enum AnsweredBy {
     /// The overlay.
     Overlay,
-    /// The RAM cache.
+    /// The RAM cache, or frames written lately.
     Cache,
     /// What was read ahead.
     Ahead,
@@ -166,7 +166,7 @@ pub enum AnsweredBy {
 pub struct Metrics {
     /// Answered by the overlay.
     pub overlay_hits: AtomicU64,
-    /// Answered by the RAM cache.
+    /// Answered by the RAM cache or frames written lately.
     pub cache_hits: AtomicU64,
     /// Answered by the ordered index itself.
     pub inline_hits: AtomicU64,
@@ -310,8 +310,8 @@ pub fn stats(engine: &Engine) -> Stats {
             checkpoint,
         },
         cache: CacheStats {
-            bytes: engine.cache.bytes(),
-            capacity_bytes: engine.cache.capacity_bytes(),
+            bytes: engine.cache.bytes() + engine.log.recent.bytes(),
+            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.capacity_bytes(),
         },
         reads: read_stats(engine, large.reads),
         written: WrittenStats {

@@ -20,32 +20,47 @@ use std::sync::{
 /// Keeps the memory of finished frames for the next ones.
 #[derive(Debug, Default)]
 pub struct FramePool {
-    spare: Mutex<Vec<(AlignedBuffer, Table)>>,
+    buffers: Mutex<Vec<AlignedBuffer>>,
+    tables: Mutex<Vec<Table>>,
 }
 
 /// From a key's hash to the offset of its newest record in the buffer.
 type Table = HashTable<(u64, u32)>;
 
-/// Buffers kept in the pool at most; more are freed. As many as a full overlay has, or every frame would be
+/// Buffers and tables kept in the pool at most, each; more are freed. As many as a full overlay has, or every frame would be
 /// written to memory the kernel has to map and clear first.
-const POOLED_BUFFERS_MAX: usize = 64;
-/// Larger buffers are not pooled.
+const POOLED_PARTS_MAX: usize = 64;
+/// Larger ones are not pooled.
 const POOLED_BYTES_MAX: usize = 2 << 20;
 
 impl FramePool {
-    fn take(&self) -> (AlignedBuffer, Table) {
-        self.spare.lock().pop().unwrap_or_default()
+    fn take_buffer(&self) -> AlignedBuffer {
+        self.buffers.lock().pop().unwrap_or_default()
     }
 
-    fn put(&self, mut buffer: AlignedBuffer, mut table: Table) {
-        if buffer.capacity() <= POOLED_BYTES_MAX {
+    fn take_table(&self) -> Table {
+        self.tables.lock().pop().unwrap_or_default()
+    }
+
+    fn put_buffer(&self, mut buffer: AlignedBuffer) {
+        if (1..=POOLED_BYTES_MAX).contains(&buffer.capacity()) {
             buffer.clear();
-            table.clear();
-            let mut spare = self.spare.lock();
-            if spare.len() < POOLED_BUFFERS_MAX {
-                spare.push((buffer, table));
-            }
+            keep(&self.buffers, buffer);
         }
+    }
+
+    fn put_table(&self, mut table: Table) {
+        if (1..=POOLED_BYTES_MAX).contains(&table.allocation_size()) {
+            table.clear();
+            keep(&self.tables, table);
+        }
+    }
+}
+
+fn keep<T>(spare: &Mutex<Vec<T>>, part: T) {
+    let mut spare = spare.lock();
+    if spare.len() < POOLED_PARTS_MAX {
+        spare.push(part);
     }
 }
 
@@ -85,7 +100,8 @@ pub struct FrameView<'a> {
 impl Frame {
     /// Opens an empty frame at a place.
     pub fn open(segment: u32, generation: u64, segment_bytes: u64, offset: u64, pool: Arc<FramePool>) -> Self {
-        let (mut buffer, table) = pool.take();
+        let mut buffer = pool.take_buffer();
+        let table = pool.take_table();
         buffer.set_len(FRAME_HEADER_BYTES);
         buffer.fill(0);
         Self {
@@ -227,6 +243,12 @@ impl Frame {
         self.large_turn.load(Ordering::Acquire)
     }
 
+    /// Nobody looks for a key in it any more, only for records by their places: another frame gets its table.
+    pub fn forget_keys(&self) {
+        let table = std::mem::take(&mut self.contents.write().table);
+        self.pool.put_table(table);
+    }
+
     /// Its bytes are in the segment file.
     pub fn set_written(&self) {
         self.written.store(true, Ordering::Release);
@@ -251,10 +273,8 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let contents = self.contents.get_mut();
-        self.pool.put(
-            std::mem::take(&mut contents.buffer),
-            std::mem::take(&mut contents.table),
-        );
+        self.pool.put_buffer(std::mem::take(&mut contents.buffer));
+        self.pool.put_table(std::mem::take(&mut contents.table));
     }
 }
 
@@ -301,6 +321,17 @@ impl FrameView<'_> {
     /// The frame's bytes as they go to the device, once sealed.
     pub fn bytes(&self) -> &[u8] {
         &self.contents.buffer
+    }
+
+    /// Its length without the padding.
+    pub fn used_bytes(&self) -> usize {
+        let padding_bytes = self.contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
+        self.contents.buffer.len() - padding_bytes
+    }
+
+    /// Length of the memory its bytes are in.
+    pub fn memory_bytes(&self) -> usize {
+        self.contents.buffer.capacity()
     }
 
     /// Seq of the first commit in it (0 if it is empty).

@@ -16,8 +16,12 @@ pub struct Place(u64, u64);
 impl Place {
     /// The place in the flash log that is at this address now. `None` if there is no such segment.
     pub fn in_log(segments: &Segments, address: Address) -> Option<Self> {
-        let (generation, offset) = segments.place(address.bytes())?;
-        Some(Self(generation, offset << 1))
+        segments.place(address.bytes()).map(Self::log)
+    }
+
+    /// A place in the flash log, as [`Segments::place`] names it.
+    pub const fn log((generation, offset): (u64, u64)) -> Self {
+        Self(generation, offset << 1)
     }
 
     /// An extent's place in a block.

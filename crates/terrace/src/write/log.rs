@@ -14,6 +14,7 @@ use crate::{
     flash::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
+        recent::RecentFrames,
         recover::RecoveredLog,
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
@@ -78,6 +79,8 @@ pub struct CommitLog {
     pub writer: FrameWriter,
     /// Commits the index does not know yet.
     pub overlay: Overlay,
+    /// Those it was last told of.
+    pub recent: RecentFrames,
     /// Range deletions that are not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
@@ -121,6 +124,7 @@ impl CommitLog {
         segments: Segments,
         pool: Arc<FramePool>,
         overlay_bytes_max: u64,
+        recent: RecentFrames,
         recovered: RecoveredLog,
         persisted_seq: u64,
         large_sync: LargeSync,
@@ -156,6 +160,7 @@ impl CommitLog {
             segments,
             writer: FrameWriter::starting_at(last_seq, large_sync),
             overlay,
+            recent,
             ranges: Ranges::default(),
             pool,
             overlay_bytes_max,
@@ -379,7 +384,7 @@ impl CommitLog {
         let wrote = self.writer.make_durable(&self.segments, seq, || self.seal())?;
         // Of a round's many commits only the one that wrote looks.
         if wrote {
-            self.overlay.release_finished();
+            self.overlay.release_finished(&self.recent);
         }
         Ok(())
     }
@@ -422,7 +427,7 @@ impl CommitLog {
             }
         };
         self.writer.write_sealed(&self.segments)?;
-        self.overlay.release_finished();
+        self.overlay.release_finished(&self.recent);
         self.prepare_spare();
         if let Some(wait) = wait {
             let mut needed = self.flush_needed.lock();
@@ -480,7 +485,7 @@ impl CommitLog {
     pub fn applied(&self, frame: &Frame, seq: u64) {
         self.applied_seq.store(seq, Ordering::Release);
         frame.set_applied();
-        self.overlay.release_finished();
+        self.overlay.release_finished(&self.recent);
         self.notify_progress();
     }
 

@@ -3,7 +3,7 @@
 //! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when it is both written
 //! and applied, so at every moment a committed record can be found here or through the indexes.
 
-use crate::flash::{format::Record, frame::Frame};
+use crate::flash::{format::Record, frame::Frame, recent::RecentFrames};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::{
     collections::VecDeque,
@@ -45,10 +45,10 @@ impl Overlay {
         self.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 
-    /// Lets go of the frames at the front that are written and applied.
-    pub fn release_finished(&self) {
+    /// Lets go of the frames at the front that are written and applied: they are `recent` then.
+    pub fn release_finished(&self, recent: &RecentFrames) {
         let mut frames = self.frames.write();
-        let mut released = 0;
+        let mut released = Vec::new();
         while let Some(frame) = frames.front().filter(|frame| frame.is_finished()) {
             let (last_seq, bytes) = {
                 let view = frame.view();
@@ -56,11 +56,11 @@ impl Overlay {
             };
             self.released_seq.fetch_max(last_seq, Ordering::AcqRel);
             self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-            frames.pop_front();
-            released += 1;
+            released.extend(frames.pop_front());
         }
         drop(frames);
-        if released > 0 {
+        if !released.is_empty() {
+            released.into_iter().for_each(|frame| recent.keep(frame));
             let _guard = self.room_lock.lock();
             self.room.notify_all();
         }

@@ -5,9 +5,10 @@
 //! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on
 //! flash, by the key.
 
-use crate::flash::{address::Address, format::Record, segments::Segments};
+use crate::flash::{address::Address, format::Record, recent::Leaving, segments::Segments};
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
+use std::sync::Arc;
 
 /// A place in the flash log or in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,4 +138,13 @@ impl ValueCache {
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
+}
+
+/// What recent frames do with what was read there, when they leave: the cache takes it.
+pub fn taking_over(cache: &Arc<ValueCache>) -> Leaving {
+    let cache = Arc::clone(cache);
+    Box::new(move |place, record| {
+        let bytes = record.body.value().len() as u64;
+        cache.insert(Place::log(place), || CachedValue::of_record(record), bytes);
+    })
 }

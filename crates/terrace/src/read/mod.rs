@@ -26,7 +26,6 @@ use crate::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
-        recent::Leaves,
     },
     heat::{self, Source},
     index::{Entry, Home},
@@ -280,15 +279,12 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
         return InRam::Read(Some(Hit::from(cached)));
     }
-    let recent = engine.log.recent.find(written, |record, leaves| {
-        is_wanted(record, key, version).then(|| match leaves {
-            // From now on in the cache; sooner it would be in RAM twice.
-            Leaves::Soon => take_read(engine, AnsweredBy::Cache, Some(place), CachedValue::of_record(record)),
-            Leaves::Later => {
-                let found = hit(record);
-                engine.metrics.answered(AnsweredBy::Cache, found.bytes());
-                found
-            }
+    // Not into the cache: it gets what was read there when it leaves.
+    let recent = engine.log.recent.find(written, |record| {
+        is_wanted(record, key, version).then(|| {
+            let found = hit(record);
+            engine.metrics.answered(AnsweredBy::Cache, found.bytes());
+            found
         })
     });
     recent.map_or(InRam::Absent(Some(place)), InRam::Read)
@@ -320,13 +316,13 @@ fn read_flash(
             .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
-    Ok(Some(take_read(engine, AnsweredBy::Log, place, read)))
+    Ok(Some(take_read(engine, place, read)))
 }
 
 /// What was read of the log at a place, for the caller and for the cache.
-fn take_read(engine: &Engine, by: AnsweredBy, place: Option<Place>, read: CachedValue) -> Hit {
+fn take_read(engine: &Engine, place: Option<Place>, read: CachedValue) -> Hit {
     let bytes = read.value.len() as u64;
-    engine.metrics.answered(by, bytes);
+    engine.metrics.answered(AnsweredBy::Log, bytes);
     if let Some(place) = place {
         engine.cache.insert(place, || read.clone(), bytes);
     }

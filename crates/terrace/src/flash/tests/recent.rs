@@ -1,12 +1,10 @@
 //! Frames that were written lately: what is found in them, and how long.
 
 use super::{
-    super::{
-        format::FRAME_HEADER_BYTES,
-        recent::{Leaves, RecentFrames},
-    },
+    super::{format::FRAME_HEADER_BYTES, recent::RecentFrames},
     *,
 };
+use parking_lot::Mutex;
 
 /// A sealed frame in segment 3 with one value of so many bytes.
 fn frame_of(generation: u64, offset: u64, seq: u64, value_bytes: usize) -> Arc<Frame> {
@@ -23,7 +21,7 @@ fn records(frame: &Frame) -> Vec<(u64, u64, Vec<u8>)> {
 }
 
 fn value_at(recent: &RecentFrames, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
-    recent.find(place, |record, _| (record.seq, record.body.value().to_vec()))
+    recent.find(place, |record| (record.seq, record.body.value().to_vec()))
 }
 
 #[test]
@@ -78,9 +76,6 @@ fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     let first = kept[0];
     assert_eq!(kept, (first..=30).collect::<Vec<_>>());
     assert!((10..14).contains(&first), "{first}: 19 frames of 5.2 kB fit");
-    let leaves = |number| recent.find(place(number), |_, leaves| leaves);
-    assert_eq!(leaves(first), Some(Leaves::Soon));
-    assert_eq!(leaves(30), Some(Leaves::Later));
     // Longer than all of it: neither kept, nor a reason for others to leave.
     recent.keep(frame_of(8, 4096, 31, 150_000));
     assert_eq!(value_at(&recent, place(first)), Some((first, noise(first, 5_000))));
@@ -122,4 +117,45 @@ fn without_memory_nothing_is_kept() {
     let recent = RecentFrames::new(0);
     recent.keep(frame_of(7, 4096, 1, 100));
     assert_eq!((recent.bytes(), value_at(&recent, (7, 4160))), (0, None));
+}
+
+#[test]
+fn what_was_read_is_handed_on_when_it_leaves() {
+    let recent = RecentFrames::new(500_000);
+    let left: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let taker = Arc::clone(&left);
+    recent.hand_on_to(Box::new(move |place, record| {
+        assert_eq!(place.0, 7);
+        taker.lock().push((place.1, record.seq));
+    }));
+    // Short ones and long ones.
+    let values = [
+        noise(1, 300),
+        noise(2, 0),
+        noise(3, 5_000),
+        noise(4, 60_000),
+        noise(5, 90_000),
+    ];
+    let frames = [sealed(3, 7, 4096, 10, &values[..3]), sealed(3, 7, 16_384, 20, &values)];
+    let mut places: Vec<(u64, u64)> = Vec::new();
+    for frame in &frames {
+        recent.keep(Arc::clone(frame));
+        places.extend(records(frame).iter().map(|(offset, seq, _)| (*offset, *seq)));
+    }
+    let read = [0, 2, 3, 6, 7];
+    for &at in &read {
+        for _ in 0..2 {
+            assert!(value_at(&recent, (7, places[at].0)).is_some());
+        }
+    }
+    // Overwritten.
+    assert!(recent.forget_read((7, places[2].0)) && recent.forget_read((7, places[6].0)));
+    assert!(!recent.forget_read((7, places[2].0)), "not again");
+    assert!(!recent.forget_read((7, places[1].0)), "nobody read it");
+    assert!(!recent.forget_read((7, 1 << 40)) && !recent.forget_read((9, places[0].0)));
+    assert!(left.lock().is_empty());
+    for number in 0..4 {
+        recent.keep(frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+    }
+    assert_eq!(*left.lock(), [places[0], places[3], places[7]]);
 }

@@ -15,7 +15,7 @@ use crate::{
     io::Disk,
     large::LargeSpace,
     manifest::Manifest,
-    metrics::Metrics,
+    metrics::{AnsweredBy, Metrics},
     pace::Paces,
     placement::Placement,
     read::{
@@ -279,8 +279,8 @@ impl Engine {
 
     /// Reads of small values so far, by those who count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        load(&self.metrics.flash_hits) + load(&self.metrics.cache_hits) + self.heat.small.reads()
+        let hits = |by| self.metrics.hits(by);
+        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.heat.small.reads()
     }
 
     /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.

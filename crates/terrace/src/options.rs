@@ -69,7 +69,7 @@ pub struct Options {
     /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
     /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
     pub flash_index_bytes_max: Option<u64>,
-    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
+    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts as 256 bytes at least.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
     /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it

@@ -116,10 +116,8 @@ pub fn open(mut options: Options) -> Result<Engine> {
             .flat_map(|frame| replayed_ranges(frame, persisted_seq)),
     );
     let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
-    let large_sync = {
-        let unsynced = Arc::clone(&unsynced);
-        Box::new(move |turn| unsynced.sync(turn))
-    };
+    let syncing = Arc::clone(&unsynced);
+    let large_sync = Box::new(move |turn| syncing.sync(turn));
     let mut log = CommitLog::new(
         segments,
         pool,

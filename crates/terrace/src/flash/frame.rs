@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 /// Keeps the memory of finished frames for the next ones.
@@ -78,8 +78,12 @@ pub struct Frame {
     written: AtomicBool,
     applied: AtomicBool,
     large_turn: AtomicU64,
+    filter_bit: AtomicU32,
     pool: Arc<FramePool>,
 }
+
+/// Of a frame that no filter knows.
+const NO_BIT: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Contents {
@@ -120,6 +124,7 @@ impl Frame {
             written: AtomicBool::new(false),
             applied: AtomicBool::new(false),
             large_turn: AtomicU64::new(0),
+            filter_bit: AtomicU32::new(NO_BIT),
             pool,
         }
     }
@@ -243,6 +248,16 @@ impl Frame {
         self.large_turn.load(Ordering::Acquire)
     }
 
+    /// The overlay's filter knows it by this bit.
+    pub fn set_filter_bit(&self, bit: u32) {
+        self.filter_bit.store(bit, Ordering::Release);
+    }
+
+    /// By which bit the overlay's filter knows it.
+    pub fn filter_bit(&self) -> Option<u32> {
+        Some(self.filter_bit.load(Ordering::Acquire)).filter(|bit| *bit != NO_BIT)
+    }
+
     /// Nobody looks for a key in it any more, only for records by their places: another frame gets its table.
     pub fn forget_keys(&self) {
         let table = std::mem::take(&mut self.contents.write().table);
@@ -300,6 +315,11 @@ impl FrameView<'_> {
             slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
         })?;
         record_at(found.1)
+    }
+
+    /// Hashes of the keys that it answers for.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.contents.table.iter().map(|slot| slot.0)
     }
 
     /// The record at an offset in the frame.

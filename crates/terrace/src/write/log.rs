@@ -85,7 +85,6 @@ pub struct CommitLog {
     pub ranges: Ranges,
     tail: Mutex<Tail>,
     pool: Arc<FramePool>,
-    overlay_bytes_max: u64,
     committed_seq: AtomicU64,
     applied_seq: AtomicU64,
     /// No commit any more; what there is goes its way.
@@ -143,9 +142,9 @@ impl CommitLog {
                 (number, segment.generation())
             })
         });
-        let overlay = Overlay::starting_at(persisted_seq);
+        let overlay = Overlay::starting_at(persisted_seq, overlay_bytes_max);
         for frame in &recovered {
-            overlay.sealed(frame.view().bytes().len());
+            overlay.sealed(frame);
             overlay.push(Arc::clone(frame));
         }
         Self {
@@ -163,7 +162,6 @@ impl CommitLog {
             recent,
             ranges: Ranges::default(),
             pool,
-            overlay_bytes_max,
             committed_seq: AtomicU64::new(last_seq),
             applied_seq: AtomicU64::new(persisted_seq),
             closing: AtomicBool::new(false),
@@ -232,7 +230,7 @@ impl CommitLog {
         if large_turn > 0 {
             frame.needs_large_sync(large_turn);
         }
-        frame.append(seq, records);
+        self.overlay.append(&frame, seq, records);
         self.publish_ranges(seq, records);
         tail.next_seq += 1;
         self.committed_seq.store(seq, Ordering::Release);
@@ -264,7 +262,7 @@ impl CommitLog {
 
     /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
     pub fn is_behind(&self) -> bool {
-        self.overlay.bytes() > self.overlay_bytes_max || self.index_full.refuses_commits().is_some()
+        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
     }
 
     /// Back-pressure: waits until not too much is unapplied.
@@ -273,9 +271,8 @@ impl CommitLog {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
-        self.overlay.wait_for_room(self.overlay_bytes_max, || {
-            stopped() || self.index_full.refuses_commits().is_some()
-        });
+        self.overlay
+            .wait_for_room(|| stopped() || self.index_full.refuses_commits().is_some());
         let tier = Tier::Flash;
         let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
         self.index_full.refuses_commits().map_or(Ok(()), refuse)
@@ -362,7 +359,7 @@ impl CommitLog {
     fn seal_open(&self, tail: &mut MutexGuard<'_, Tail>) {
         let Some((frame, _)) = tail.open.take() else { return };
         tail.offset = frame.seal(self.writer.durable_seq());
-        self.overlay.sealed(frame.len_bytes());
+        self.overlay.sealed(&frame);
         self.writer.push(Arc::clone(&frame));
         self.to_apply.lock().push_back(frame);
         self.apply_signal.notify_one();

@@ -15,10 +15,14 @@ use crate::{
     io::Disk,
     large::LargeSpace,
     manifest::Manifest,
-    metrics::Metrics,
+    metrics::{AnsweredBy, Metrics},
     pace::Paces,
     placement::Placement,
-    read::{cache::ValueCache, helpers::Helpers, snapshots::Snapshots},
+    read::{
+        cache::{self, ValueCache},
+        helpers::Helpers,
+        snapshots::Snapshots,
+    },
     settle::Settling,
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
@@ -58,7 +62,7 @@ pub struct Engine {
     /// Values of buffered commits in the large space that are not durable yet.
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
-    pub cache: ValueCache,
+    pub cache: Arc<ValueCache>,
     /// Threads that help who reads many values.
     pub helpers: Helpers,
     /// What is hot in the large space.
@@ -131,12 +135,15 @@ impl Engine {
         let placement = Arc::new(Placement::new(&parts.options));
         let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
         parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
+        let recent = &parts.log.recent;
+        let values = Arc::new(ValueCache::new(parts.options.cache_bytes - recent.capacity_bytes()));
+        recent.hand_on_to(cache::taking_over(&values));
         Ok(Self {
             heat,
             paces,
             placement,
             settling: Settling::default(),
-            cache: ValueCache::new(parts.options.cache_bytes),
+            cache: values,
             helpers: Helpers::default(),
             flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
@@ -272,8 +279,8 @@ impl Engine {
 
     /// Reads of small values so far, by those who count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        load(&self.metrics.flash_hits) + load(&self.metrics.cache_hits) + self.heat.small.reads()
+        let hits = |by| self.metrics.hits(by);
+        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.heat.small.reads()
     }
 
     /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.

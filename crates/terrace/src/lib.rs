@@ -40,6 +40,7 @@ mod backup;
 mod checkpoint;
 mod clean;
 mod key_filter;
+mod lanes;
 mod manifest;
 mod mean;
 mod metrics;

@@ -3,7 +3,7 @@
 use crate::{
     CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, SnapshotStats,
     Stats, SweepStats, Version, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
-    read::snapshots::SnapshotFigures,
+    lanes::Lanes, read::snapshots::SnapshotFigures,
 };
 use parking_lot::Mutex;
 use std::{
@@ -20,7 +20,10 @@ const FIRST_BUCKET_NS: u64 = 1_000;
 
 /// Count and latencies of one operation.
 #[derive(Debug, Default)]
-pub struct Operation {
+pub struct Operation(Lanes<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
     errors: AtomicU64,
     total_ns: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
@@ -44,37 +47,35 @@ impl Operation {
     }
 
     fn record(&self, elapsed_ns: u64, failed: bool) {
+        let calls = self.0.own();
         if failed {
-            self.errors.fetch_add(1, Ordering::Relaxed);
+            calls.errors.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let bucket = (elapsed_ns / FIRST_BUCKET_NS)
             .checked_ilog2()
             .map_or(0, |log| log as usize + 1)
             .min(BUCKETS - 1);
-        self.total_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        calls.total_ns.fetch_add(elapsed_ns, Ordering::Relaxed);
+        calls.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
     fn stats(&self, name: &'static str) -> OperationStats {
-        let buckets: Vec<_> = self
-            .buckets
-            .iter()
-            .enumerate()
-            .map(|(at, count)| {
+        let buckets: Vec<_> = (0..BUCKETS)
+            .map(|at| {
                 let bound = if at == BUCKETS - 1 {
                     u64::MAX
                 } else {
                     FIRST_BUCKET_NS << at
                 };
-                (bound, count.load(Ordering::Relaxed))
+                (bound, self.0.sum(|calls| &calls.buckets[at]))
             })
             .collect();
         OperationStats {
             name,
             count: buckets.iter().map(|(_, count)| count).sum(),
-            errors: self.errors.load(Ordering::Relaxed),
-            total_ns: self.total_ns.load(Ordering::Relaxed),
+            errors: self.0.sum(|calls| &calls.errors),
+            total_ns: self.0.sum(|calls| &calls.total_ns),
             buckets,
         }
     }
@@ -152,7 +153,7 @@ impl Drop for StreamClock {
 pub enum AnsweredBy {
     /// The overlay.
     Overlay,
-    /// The RAM cache.
+    /// The RAM cache, or frames written lately.
     Cache,
     /// What was read ahead.
     Ahead,
@@ -166,29 +167,26 @@ pub enum AnsweredBy {
     Block,
 }
 
-/// All counters of a store since it was opened.
+impl AnsweredBy {
+    const COUNT: usize = Self::Block as usize + 1;
+}
+
+/// Reads answered.
 #[derive(Debug, Default)]
-pub struct Metrics {
-    /// Answered by the overlay.
-    pub overlay_hits: AtomicU64,
-    /// Answered by the RAM cache.
-    pub cache_hits: AtomicU64,
-    /// Answered by the ordered index itself.
-    pub inline_hits: AtomicU64,
-    /// Answered by the flash log.
-    pub flash_hits: AtomicU64,
-    /// Answered by a copy on flash, or by what somebody else was reading.
-    pub copy_hits: AtomicU64,
-    /// Answered by what was read ahead.
-    pub ahead_hits: AtomicU64,
-    /// Answered by the large space.
-    pub block_hits: AtomicU64,
-    /// No such object.
-    pub misses: AtomicU64,
+struct Answers {
+    /// By [`AnsweredBy`].
+    hits: [AtomicU64; AnsweredBy::COUNT],
+    misses: AtomicU64,
     /// Bytes of values by the tier that answered.
     ram_bytes: AtomicU64,
     flash_bytes: AtomicU64,
     large_bytes: AtomicU64,
+}
+
+/// All counters of a store since it was opened.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    answers: Lanes<Answers>,
     /// Age of the segment that values last left for the large tier.
     pub log_eviction_age: Mutex<Option<Duration>>,
     /// Reads of the flash log.
@@ -242,22 +240,24 @@ pub struct Metrics {
 impl Metrics {
     /// Counts a read that was answered with a value of so many bytes.
     pub fn answered(&self, by: AnsweredBy, bytes: u64) {
-        let (hits, tier_bytes) = match by {
-            AnsweredBy::Overlay => (&self.overlay_hits, &self.ram_bytes),
-            AnsweredBy::Cache => (&self.cache_hits, &self.ram_bytes),
-            AnsweredBy::Ahead => (&self.ahead_hits, &self.ram_bytes),
-            AnsweredBy::Inline => (&self.inline_hits, &self.flash_bytes),
-            AnsweredBy::Log => (&self.flash_hits, &self.flash_bytes),
-            AnsweredBy::Copy => (&self.copy_hits, &self.flash_bytes),
-            AnsweredBy::Block => (&self.block_hits, &self.large_bytes),
+        let answers = self.answers.own();
+        let tier_bytes = match by {
+            AnsweredBy::Overlay | AnsweredBy::Cache | AnsweredBy::Ahead => &answers.ram_bytes,
+            AnsweredBy::Inline | AnsweredBy::Log | AnsweredBy::Copy => &answers.flash_bytes,
+            AnsweredBy::Block => &answers.large_bytes,
         };
-        hits.fetch_add(1, Ordering::Relaxed);
+        answers.hits[by as usize].fetch_add(1, Ordering::Relaxed);
         tier_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reads that were answered so.
+    pub fn hits(&self, by: AnsweredBy) -> u64 {
+        self.answers.sum(|answers| &answers.hits[by as usize])
     }
 
     /// Counts a read that found no object.
     pub fn missed(&self) {
-        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.answers.own().misses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes of dead blocks that cannot be deleted though the index has persisted that they are dead.
@@ -315,8 +315,8 @@ pub fn stats(engine: &Engine) -> Stats {
             checkpoint,
         },
         cache: CacheStats {
-            bytes: engine.cache.bytes(),
-            capacity_bytes: engine.cache.capacity_bytes(),
+            bytes: engine.cache.bytes() + engine.log.recent.bytes(),
+            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.capacity_bytes(),
         },
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
@@ -354,17 +354,17 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
     let metrics = &engine.metrics;
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ReadStats {
-        overlay_hits: load(&metrics.overlay_hits),
-        cache_hits: load(&metrics.cache_hits),
-        inline_hits: load(&metrics.inline_hits),
-        copy_hits: load(&metrics.copy_hits),
-        ahead_hits: load(&metrics.ahead_hits),
-        flash_hits: load(&metrics.flash_hits),
-        block_hits: load(&metrics.block_hits),
-        misses: load(&metrics.misses),
-        ram_bytes: load(&metrics.ram_bytes),
-        flash_bytes: load(&metrics.flash_bytes),
-        large_bytes: load(&metrics.large_bytes),
+        overlay_hits: metrics.hits(AnsweredBy::Overlay),
+        cache_hits: metrics.hits(AnsweredBy::Cache),
+        inline_hits: metrics.hits(AnsweredBy::Inline),
+        copy_hits: metrics.hits(AnsweredBy::Copy),
+        ahead_hits: metrics.hits(AnsweredBy::Ahead),
+        flash_hits: metrics.hits(AnsweredBy::Log),
+        block_hits: metrics.hits(AnsweredBy::Block),
+        misses: metrics.answers.sum(|answers| &answers.misses),
+        ram_bytes: metrics.answers.sum(|answers| &answers.ram_bytes),
+        flash_bytes: metrics.answers.sum(|answers| &answers.flash_bytes),
+        large_bytes: metrics.answers.sum(|answers| &answers.large_bytes),
         flash_device_reads: engine.flash_disk.counters().reads,
         flash_reads: load(&metrics.flash_reads),
         false_flash_reads: load(&metrics.false_flash_reads),

@@ -58,7 +58,7 @@ pub struct Options {
     pub space_amplification_percent: u32,
     /// Above this many per cent those who write large values wait for cleaning, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
-    /// RAM for cached values. 256 MiB; 0 turns the cache off.
+    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it is for what was written lately, read or not.
     pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,
@@ -69,7 +69,7 @@ pub struct Options {
     /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
     /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
     pub flash_index_bytes_max: Option<u64>,
-    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB.
+    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts as 256 bytes at least.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
     /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it

@@ -14,6 +14,7 @@ use crate::{
         format::Body,
         frame::{Frame, FramePool},
         free_list::{OverUse, decode_free_list},
+        recent::RecentFrames,
         segments::Segments,
     },
     index::{IndexMark, IndexOptions, OrderedIndex},
@@ -115,14 +116,13 @@ pub fn open(mut options: Options) -> Result<Engine> {
             .flat_map(|frame| replayed_ranges(frame, persisted_seq)),
     );
     let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
-    let large_sync = {
-        let unsynced = Arc::clone(&unsynced);
-        Box::new(move |turn| unsynced.sync(turn))
-    };
+    let syncing = Arc::clone(&unsynced);
+    let large_sync = Box::new(move |turn| syncing.sync(turn));
     let mut log = CommitLog::new(
         segments,
         pool,
         options.overlay_bytes,
+        RecentFrames::new(RecentFrames::share_of(options.cache_bytes)),
         recovered,
         persisted_seq,
         large_sync,

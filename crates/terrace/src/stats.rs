@@ -236,7 +236,7 @@ pub struct CheckpointStats {
     pub file_bytes: u64,
 }
 
-/// The RAM cache.
+/// The RAM cache, with what was written lately and is still in RAM.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheStats {
     /// Bytes held.
@@ -331,7 +331,7 @@ pub struct PlacementStats {
 pub struct ReadStats {
     /// From commits not yet applied.
     pub overlay_hits: u64,
-    /// From the RAM cache.
+    /// From the RAM cache, or what was written lately and is still in RAM.
     pub cache_hits: u64,
     /// From the ordered index (tiny values).
     pub inline_hits: u64,

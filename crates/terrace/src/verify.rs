@@ -12,7 +12,7 @@ use crate::{
     index::{Entry, Home},
     key_hash,
     presence::Presence,
-    read::read_home,
+    read::{decode_attributes, not_there, stored_value},
 };
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -123,16 +123,22 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
             reader.verify().map_err(|error| error.to_string())?
         }
         _ => {
-            let hit = read_home(engine, key, entry).map_err(|error| error.to_string())?;
-            let object = hit.into_object().map_err(|error| error.to_string())?;
-            if object.value.len() as u64 != entry.length {
+            decode_attributes(&entry.attributes).map_err(|error| error.to_string())?;
+            // What the device has is wanted, not what RAM still knows.
+            let value = stored_value(engine, key, entry).map_err(|error| error.to_string())?;
+            let value = match (value, &entry.home) {
+                (Some(value), _) => value,
+                (None, Home::Flash { address }) => return Err(not_there(engine, key, *address).to_string()),
+                (None, _) => return Err("it is not there".to_owned()),
+            };
+            if value.len() as u64 != entry.length {
                 return Err(format!(
                     "its value has {} bytes, its entry says {}",
-                    object.value.len(),
+                    value.len(),
                     entry.length
                 ));
             }
-            crc32c::crc32c(&object.value)
+            crc32c::crc32c(&value)
         }
     };
     if checksum == entry.checksum {

@@ -14,38 +14,53 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 /// Keeps the memory of finished frames for the next ones.
 #[derive(Debug, Default)]
 pub struct FramePool {
-    spare: Mutex<Vec<(AlignedBuffer, Table)>>,
+    buffers: Mutex<Vec<AlignedBuffer>>,
+    tables: Mutex<Vec<Table>>,
 }
 
 /// From a key's hash to the offset of its newest record in the buffer.
 type Table = HashTable<(u64, u32)>;
 
-/// Buffers kept in the pool at most; more are freed. As many as a full overlay has, or every frame would be
+/// Buffers and tables kept in the pool at most, each; more are freed. As many as a full overlay has, or every frame would be
 /// written to memory the kernel has to map and clear first.
-const POOLED_BUFFERS_MAX: usize = 64;
-/// Larger buffers are not pooled.
+const POOLED_PARTS_MAX: usize = 64;
+/// Larger ones are not pooled.
 const POOLED_BYTES_MAX: usize = 2 << 20;
 
 impl FramePool {
-    fn take(&self) -> (AlignedBuffer, Table) {
-        self.spare.lock().pop().unwrap_or_default()
+    fn take_buffer(&self) -> AlignedBuffer {
+        self.buffers.lock().pop().unwrap_or_default()
     }
 
-    fn put(&self, mut buffer: AlignedBuffer, mut table: Table) {
-        if buffer.capacity() <= POOLED_BYTES_MAX {
+    fn take_table(&self) -> Table {
+        self.tables.lock().pop().unwrap_or_default()
+    }
+
+    fn put_buffer(&self, mut buffer: AlignedBuffer) {
+        if (1..=POOLED_BYTES_MAX).contains(&buffer.capacity()) {
             buffer.clear();
-            table.clear();
-            let mut spare = self.spare.lock();
-            if spare.len() < POOLED_BUFFERS_MAX {
-                spare.push((buffer, table));
-            }
+            keep(&self.buffers, buffer);
         }
+    }
+
+    fn put_table(&self, mut table: Table) {
+        if (1..=POOLED_BYTES_MAX).contains(&table.allocation_size()) {
+            table.clear();
+            keep(&self.tables, table);
+        }
+    }
+}
+
+fn keep<T>(spare: &Mutex<Vec<T>>, part: T) {
+    let mut spare = spare.lock();
+    if spare.len() < POOLED_PARTS_MAX {
+        spare.push(part);
     }
 }
 
@@ -63,8 +78,12 @@ pub struct Frame {
     written: AtomicBool,
     applied: AtomicBool,
     large_turn: AtomicU64,
+    filter_bit: AtomicU32,
     pool: Arc<FramePool>,
 }
+
+/// Of a frame that no filter knows.
+const NO_BIT: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Contents {
@@ -85,7 +104,8 @@ pub struct FrameView<'a> {
 impl Frame {
     /// Opens an empty frame at a place.
     pub fn open(segment: u32, generation: u64, segment_bytes: u64, offset: u64, pool: Arc<FramePool>) -> Self {
-        let (mut buffer, table) = pool.take();
+        let mut buffer = pool.take_buffer();
+        let table = pool.take_table();
         buffer.set_len(FRAME_HEADER_BYTES);
         buffer.fill(0);
         Self {
@@ -104,6 +124,7 @@ impl Frame {
             written: AtomicBool::new(false),
             applied: AtomicBool::new(false),
             large_turn: AtomicU64::new(0),
+            filter_bit: AtomicU32::new(NO_BIT),
             pool,
         }
     }
@@ -227,6 +248,22 @@ impl Frame {
         self.large_turn.load(Ordering::Acquire)
     }
 
+    /// The overlay's filter knows it by this bit.
+    pub fn set_filter_bit(&self, bit: u32) {
+        self.filter_bit.store(bit, Ordering::Release);
+    }
+
+    /// By which bit the overlay's filter knows it.
+    pub fn filter_bit(&self) -> Option<u32> {
+        Some(self.filter_bit.load(Ordering::Acquire)).filter(|bit| *bit != NO_BIT)
+    }
+
+    /// Nobody looks for a key in it any more, only for records by their places: another frame gets its table.
+    pub fn forget_keys(&self) {
+        let table = std::mem::take(&mut self.contents.write().table);
+        self.pool.put_table(table);
+    }
+
     /// Its bytes are in the segment file.
     pub fn set_written(&self) {
         self.written.store(true, Ordering::Release);
@@ -251,10 +288,8 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let contents = self.contents.get_mut();
-        self.pool.put(
-            std::mem::take(&mut contents.buffer),
-            std::mem::take(&mut contents.table),
-        );
+        self.pool.put_buffer(std::mem::take(&mut contents.buffer));
+        self.pool.put_table(std::mem::take(&mut contents.table));
     }
 }
 
@@ -282,6 +317,11 @@ impl FrameView<'_> {
         record_at(found.1)
     }
 
+    /// Hashes of the keys that it answers for.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.contents.table.iter().map(|slot| slot.0)
+    }
+
     /// The record at an offset in the frame.
     pub fn record_at(&self, offset: u64) -> Option<Record<'_>> {
         let at = usize::try_from(offset).ok().filter(|at| *at >= FRAME_HEADER_BYTES)?;
@@ -301,6 +341,17 @@ impl FrameView<'_> {
     /// The frame's bytes as they go to the device, once sealed.
     pub fn bytes(&self) -> &[u8] {
         &self.contents.buffer
+    }
+
+    /// Its length without the padding.
+    pub fn used_bytes(&self) -> usize {
+        let padding_bytes = self.contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
+        self.contents.buffer.len() - padding_bytes
+    }
+
+    /// Length of the memory its bytes are in.
+    pub fn memory_bytes(&self) -> usize {
+        self.contents.buffer.capacity()
     }
 
     /// Seq of the first commit in it (0 if it is empty).

@@ -2,7 +2,7 @@
 //! the same time, where small values live; so a small value is written once (FlashStore section 4.5).
 //!
 //! In reading order: [`format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit in memory),
-//! [`writer`] (group commit), [`reader`] (one record), [`scan`] (a whole segment), [`side_by_side`] (the same, soon),
+//! [`writer`] (group commit), [`recent`] (what was just written, in RAM), [`reader`] (one record), [`scan`] (a whole segment), [`side_by_side`] (the same, soon),
 //! [`recover`] (the end of the log), [`index`] (which record is a key's: the flash index in RAM), [`free_list`] (what the index's
 //! mark says of the ring).
 
@@ -14,6 +14,7 @@ mod gate;
 mod identify;
 pub mod index;
 pub mod reader;
+pub mod recent;
 pub mod recover;
 pub mod scan;
 pub mod segments;

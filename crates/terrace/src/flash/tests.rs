@@ -4,6 +4,7 @@
 mod format;
 mod frame;
 mod free_list;
+mod recent;
 mod recover;
 mod scan;
 mod segments;

@@ -5,7 +5,7 @@
 //! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on
 //! flash, by the key.
 
-use crate::flash::{address::Address, format::Record, segments::Segments};
+use crate::flash::{address::Address, format::Record, recent::Leaving, segments::Segments};
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 use std::sync::Arc;
@@ -17,8 +17,12 @@ pub struct Place(u64, u64);
 impl Place {
     /// The place in the flash log that is at this address now. `None` if there is no such segment.
     pub fn in_log(segments: &Segments, address: Address) -> Option<Self> {
-        let (generation, offset) = segments.place(address.bytes())?;
-        Some(Self(generation, offset << 1))
+        segments.place(address.bytes()).map(Self::log)
+    }
+
+    /// A place in the flash log, as [`Segments::place`] names it.
+    pub const fn log((generation, offset): (u64, u64)) -> Self {
+        Self(generation, offset << 1)
     }
 
     /// An extent's place in a block.
@@ -134,4 +138,13 @@ impl ValueCache {
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
+}
+
+/// What recent frames do with what was read there, when they leave: the cache takes it.
+pub fn taking_over(cache: &Arc<ValueCache>) -> Leaving {
+    let cache = Arc::clone(cache);
+    Box::new(move |place, record| {
+        let bytes = record.body.value().len() as u64;
+        cache.insert(Place::log(place), || CachedValue::of_record(record), bytes);
+    })
 }

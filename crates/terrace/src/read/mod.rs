@@ -254,7 +254,7 @@ fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool 
     record.key == key && version.is_none_or(|version| version.0 == record.version())
 }
 
-/// The record at an address, from overlay or cache.
+/// The record at an address, from overlay, cache or recent frames.
 fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
     let segments = &engine.log.segments;
     let segment_bytes = segments.segment_bytes();
@@ -269,15 +269,26 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         engine.metrics.answered(AnsweredBy::Overlay, bytes);
         return InRam::Read(found);
     }
-    let place = Place::in_log(segments, address);
-    if let Some(cached) = place.and_then(|place| engine.cache.get(place))
+    let Some(written) = segments.place(address.bytes()) else {
+        return InRam::Absent(None);
+    };
+    let place = Place::log(written);
+    if let Some(cached) = engine.cache.get(place)
         && cached.key() == key
         && version.is_none_or(|version| version.0 == cached.version)
     {
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
         return InRam::Read(Some(Hit::from(cached)));
     }
-    InRam::Absent(place)
+    // Not into the cache: it gets what was read there when it leaves.
+    let recent = engine.log.recent.find(written, |record| {
+        is_wanted(record, key, version).then(|| {
+            let found = hit(record);
+            engine.metrics.answered(AnsweredBy::Cache, found.bytes());
+            found
+        })
+    });
+    recent.map_or(InRam::Absent(Some(place)), InRam::Read)
 }
 
 /// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
@@ -406,18 +417,7 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
                 Some(address) => read_flash(engine, key, address, expected, Some(entry.version))?,
                 None => None,
             };
-            let hit = hit.ok_or_else(|| {
-                let segment = engine.log.segments.segment_bytes();
-                Error::corruption(
-                    format!(
-                        "segment {:08x} at {} (key {:?})",
-                        address / segment,
-                        address % segment,
-                        String::from_utf8_lossy(key)
-                    ),
-                    "the record there is damaged or another's",
-                )
-            })?;
+            let hit = hit.ok_or_else(|| not_there(engine, key, *address))?;
             Ok((hit, None))
         }
         Home::Block {
@@ -437,8 +437,22 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
     }
 }
 
-/// A value where its entry says that it is, for those who move it: counts as no read, and stays out of the cache. `None` if it is
-/// not there.
+/// The error of a value in the log that is not where its entry says.
+pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
+    let segment_bytes = engine.log.segments.segment_bytes();
+    Error::corruption(
+        format!(
+            "segment {:08x} at {} (key {:?})",
+            address / segment_bytes,
+            address % segment_bytes,
+            String::from_utf8_lossy(key)
+        ),
+        "the record there is damaged or another's",
+    )
+}
+
+/// A value where its entry says that it is, for those who move or verify it: counts as no read, and is neither taken from
+/// the cache nor put there. `None` if it is not there.
 ///
 /// # Errors
 /// [`Error::Corruption`], the devices'.

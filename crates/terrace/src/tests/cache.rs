@@ -1,7 +1,8 @@
 //! What the cache in RAM has, while values are overwritten and moved.
 
-use super::{bytes, open};
+use super::{bytes, open, small_options};
 use crate::{Durability, PutOptions, Store, index::Home};
+use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
 const VALUE_BYTES: usize = 6_000;
 const COUNT: u64 = 20;
@@ -17,6 +18,16 @@ fn put_all(store: &Store, round: u64) {
             .unwrap();
     }
     // Out of the overlay.
+    store.flush().unwrap();
+}
+
+/// Writes as much else as is kept of what was written lately.
+fn put_others(store: &Store, round: u64) {
+    let others = store.engine().log.recent.capacity_bytes() as usize / VALUE_BYTES + 2;
+    for number in 0..others as u64 {
+        let value = bytes(1_000 * round + number, VALUE_BYTES);
+        store.put(format!("other {round} {number}"), value).unwrap();
+    }
     store.flush().unwrap();
 }
 
@@ -40,10 +51,12 @@ fn what_is_read_stays_in_ram_when_it_is_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     put_all(&store, 0);
+    put_others(&store, 0);
     assert_eq!(read_all(&store, 0), 0, "nobody has read them yet");
     let bytes_before = store.engine().cache.bytes();
     for round in 1..5 {
         put_all(&store, round);
+        put_others(&store, round);
         assert_eq!(read_all(&store, round), COUNT);
     }
     assert_eq!(
@@ -51,6 +64,52 @@ fn what_is_read_stays_in_ram_when_it_is_overwritten() {
         bytes_before,
         "what was overwritten is out"
     );
+}
+
+#[test]
+fn what_was_just_written_is_read_from_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for round in 0..3 {
+        put_all(&store, round);
+        assert_eq!(read_all(&store, round), COUNT);
+    }
+    let snapshot = store.snapshot().unwrap();
+    for number in 0..COUNT {
+        let found = snapshot.get(key(number)).unwrap().unwrap();
+        assert!(found.value == bytes(2 * COUNT + number, VALUE_BYTES), "{number}");
+    }
+    assert_eq!(store.stats().reads.flash_reads, 0);
+    let held = store.stats().cache;
+    assert!(held.bytes > COUNT * VALUE_BYTES as u64 && held.bytes <= held.capacity_bytes);
+    assert_eq!(held.capacity_bytes, small_options(dir.path()).cache_bytes);
+}
+
+#[test]
+fn what_was_read_while_it_was_new_stays_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    put_all(&store, 0);
+    for number in 0..COUNT / 2 {
+        store.get(key(number)).unwrap().unwrap();
+    }
+    assert_eq!(store.engine().cache.bytes(), 0, "not twice");
+    put_others(&store, 0);
+    assert_eq!(read_all(&store, 0), COUNT / 2, "and the others are read from flash");
+}
+
+#[test]
+fn what_is_deleted_while_it_is_new_does_not_go_to_the_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    put_all(&store, 0);
+    read_all(&store, 0);
+    for number in 0..COUNT {
+        store.delete(key(number)).unwrap();
+    }
+    store.flush().unwrap();
+    put_others(&store, 0);
+    assert_eq!(store.engine().cache.bytes(), 0);
 }
 
 #[test]
@@ -68,6 +127,7 @@ fn what_is_deleted_or_put_elsewhere_leaves_ram() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     put_all(&store, 0);
+    put_others(&store, 0);
     read_all(&store, 0);
     for number in 0..COUNT / 2 {
         store.delete(key(number)).unwrap();
@@ -84,6 +144,7 @@ fn what_is_read_stays_in_ram_when_it_is_moved() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     put_all(&store, 0);
+    put_others(&store, 0);
     for _ in 0..2 {
         read_all(&store, 0);
     }
@@ -104,4 +165,31 @@ fn what_is_read_stays_in_ram_when_it_is_moved() {
         "{after:?}"
     );
     assert_eq!(read_all(&store, 0), COUNT, "{after:?}");
+}
+
+#[test]
+fn verifying_asks_the_device_and_not_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    put_all(&store, 0);
+    read_all(&store, 0);
+    let report = store.verify().unwrap();
+    assert_eq!((report.objects, report.errors.len()), (COUNT, 0), "{:?}", report.errors);
+    let Home::Flash { address } = homes(&store)[3] else {
+        panic!("{:?}", homes(&store)[3]);
+    };
+    let segment_bytes = small_options(dir.path()).segment_bytes;
+    let path = dir
+        .path()
+        .join(format!("flash/segments/{:08x}.seg", address / segment_bytes));
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(b"damage", address % segment_bytes + 1_000).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(read_all(&store, 0), COUNT, "RAM has them");
+    let report = store.verify().unwrap();
+    assert!(
+        report.errors.iter().any(|error| error.contains("k03")),
+        "{:?}",
+        report.errors
+    );
 }

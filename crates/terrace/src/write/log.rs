@@ -14,6 +14,7 @@ use crate::{
     flash::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
+        recent::RecentFrames,
         recover::RecoveredLog,
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
@@ -78,11 +79,12 @@ pub struct CommitLog {
     pub writer: FrameWriter,
     /// Commits the index does not know yet.
     pub overlay: Overlay,
+    /// Those it was last told of.
+    pub recent: RecentFrames,
     /// Range deletions that are not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
     pool: Arc<FramePool>,
-    overlay_bytes_max: u64,
     committed_seq: AtomicU64,
     applied_seq: AtomicU64,
     /// No commit any more; what there is goes its way.
@@ -121,6 +123,7 @@ impl CommitLog {
         segments: Segments,
         pool: Arc<FramePool>,
         overlay_bytes_max: u64,
+        recent: RecentFrames,
         recovered: RecoveredLog,
         persisted_seq: u64,
         large_sync: LargeSync,
@@ -139,9 +142,9 @@ impl CommitLog {
                 (number, segment.generation())
             })
         });
-        let overlay = Overlay::starting_at(persisted_seq);
+        let overlay = Overlay::starting_at(persisted_seq, overlay_bytes_max);
         for frame in &recovered {
-            overlay.sealed(frame.view().bytes().len());
+            overlay.sealed(frame);
             overlay.push(Arc::clone(frame));
         }
         Self {
@@ -156,9 +159,9 @@ impl CommitLog {
             segments,
             writer: FrameWriter::starting_at(last_seq, large_sync),
             overlay,
+            recent,
             ranges: Ranges::default(),
             pool,
-            overlay_bytes_max,
             committed_seq: AtomicU64::new(last_seq),
             applied_seq: AtomicU64::new(persisted_seq),
             closing: AtomicBool::new(false),
@@ -227,7 +230,7 @@ impl CommitLog {
         if large_turn > 0 {
             frame.needs_large_sync(large_turn);
         }
-        frame.append(seq, records);
+        self.overlay.append(&frame, seq, records);
         self.publish_ranges(seq, records);
         tail.next_seq += 1;
         self.committed_seq.store(seq, Ordering::Release);
@@ -259,7 +262,7 @@ impl CommitLog {
 
     /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
     pub fn is_behind(&self) -> bool {
-        self.overlay.bytes() > self.overlay_bytes_max || self.index_full.refuses_commits().is_some()
+        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
     }
 
     /// Back-pressure: waits until not too much is unapplied.
@@ -268,9 +271,8 @@ impl CommitLog {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
-        self.overlay.wait_for_room(self.overlay_bytes_max, || {
-            stopped() || self.index_full.refuses_commits().is_some()
-        });
+        self.overlay
+            .wait_for_room(|| stopped() || self.index_full.refuses_commits().is_some());
         let tier = Tier::Flash;
         let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
         self.index_full.refuses_commits().map_or(Ok(()), refuse)
@@ -357,7 +359,7 @@ impl CommitLog {
     fn seal_open(&self, tail: &mut MutexGuard<'_, Tail>) {
         let Some((frame, _)) = tail.open.take() else { return };
         tail.offset = frame.seal(self.writer.durable_seq());
-        self.overlay.sealed(frame.len_bytes());
+        self.overlay.sealed(&frame);
         self.writer.push(Arc::clone(&frame));
         self.to_apply.lock().push_back(frame);
         self.apply_signal.notify_one();
@@ -379,7 +381,7 @@ impl CommitLog {
         let wrote = self.writer.make_durable(&self.segments, seq, || self.seal())?;
         // Of a round's many commits only the one that wrote looks.
         if wrote {
-            self.overlay.release_finished();
+            self.overlay.release_finished(&self.recent);
         }
         Ok(())
     }
@@ -422,7 +424,7 @@ impl CommitLog {
             }
         };
         self.writer.write_sealed(&self.segments)?;
-        self.overlay.release_finished();
+        self.overlay.release_finished(&self.recent);
         self.prepare_spare();
         if let Some(wait) = wait {
             let mut needed = self.flush_needed.lock();
@@ -480,7 +482,7 @@ impl CommitLog {
     pub fn applied(&self, frame: &Frame, seq: u64) {
         self.applied_seq.store(seq, Ordering::Release);
         frame.set_applied();
-        self.overlay.release_finished();
+        self.overlay.release_finished(&self.recent);
         self.notify_progress();
     }
 

@@ -56,7 +56,8 @@ impl Machine {
             split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
             memtable_bytes: 64 << 10,
             overlay_bytes: 1 << 20,
-            cache_bytes: [0, 256 << 10][rng.random_range(0..2)],
+            // The last keeps all of the log among what was written lately.
+            cache_bytes: [0, 256 << 10, 64 << 20][rng.random_range(0..3)],
             checkpoint_log_bytes: [1, 100 << 10, 1 << 30][rng.random_range(0..3)],
             flash_disk: Some(Arc::new(flash.clone())),
             large_disk: Some(Arc::new(large.clone())),

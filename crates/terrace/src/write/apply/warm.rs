@@ -14,9 +14,10 @@ use crate::{
 };
 
 impl Applier {
-    /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was there.
+    /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was there, or was read while it was
+    /// recent.
     pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address, record: &Record<'_>) {
-        if self.uncache(replaced, record.key).is_some()
+        if self.uncache(replaced, record.key)
             && let Some(place) = self.place_in_log(address)
         {
             let bytes = record.body.value().len() as u64;
@@ -28,6 +29,7 @@ impl Applier {
 
     /// The cache finds at `home` what it had at the home that `entry` says.
     pub(super) fn cache_at(&self, entry: &Entry, key: &[u8], home: &Home) {
+        self.forget_recent(&entry.home);
         if let Some(old) = self.place(&entry.home)
             && let Some(cached) = self.engine.cache.take(old, key)
             && let Some(place) = self.place(home)
@@ -37,14 +39,27 @@ impl Applier {
         }
     }
 
-    /// Takes what is replaced out of the cache. `None` if it was not there.
-    pub(super) fn uncache(&self, replaced: &Replaced, key: &[u8]) -> Option<CachedValue> {
-        let place = match replaced {
-            Replaced::Nothing => None,
-            Replaced::Flash(address) => self.place_in_log(*address),
-            Replaced::Entry(entry) => self.place(&entry.home),
+    /// Takes what is replaced out of the cache, and says whether it was there, or would have gone there.
+    pub(super) fn uncache(&self, replaced: &Replaced, key: &[u8]) -> bool {
+        let home = match replaced {
+            Replaced::Nothing => return false,
+            Replaced::Flash(address) => &Home::Flash {
+                address: address.bytes(),
+            },
+            Replaced::Entry(entry) => &entry.home,
         };
-        self.engine.cache.take(place?, key)
+        let was_cached = self
+            .place(home)
+            .is_some_and(|place| self.engine.cache.take(place, key).is_some());
+        was_cached || self.forget_recent(home)
+    }
+
+    /// What was at `home` goes to the cache no more when its frame leaves. Says whether it would have.
+    fn forget_recent(&self, home: &Home) -> bool {
+        let log = &self.engine.log;
+        let Home::Flash { address } = *home else { return false };
+        let place = log.segments.place(address);
+        place.is_some_and(|place| log.recent.forget_read(place))
     }
 
     fn place(&self, home: &Home) -> Option<Place> {

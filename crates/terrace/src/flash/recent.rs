@@ -1,0 +1,228 @@
+//! Frames that were written lately, to be read by place: what was just written is often read soon, and then no device need be asked.
+//!
+//! A frame comes here when the overlay lets go of it: written, applied, and never changed again. A long one is kept as it is; of a
+//! short one a copy is kept without its padding, so that its memory, which may be much longer, goes to the next frame. What was read
+//! here is marked, and handed on when its frame leaves: to the cache, which so has nothing that is here.
+//!
+//! Invariants:
+//! - A frame is found by generation and offset, which together name a place for ever: a segment that is used anew has another
+//!   generation. So what is found is what was written at the place that was asked for, or nothing.
+//! - Together they take no more than the given bytes; the oldest leaves first.
+//!
+//! Nothing of this outlives the process, and nothing depends on it: what is not here is on the device.
+
+use super::{
+    format::{FRAME_HEADER_BYTES, RECORD_UNIT_BYTES, Record},
+    frame::Frame,
+};
+use parking_lot::RwLock;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Of the RAM for values one part in so many is for recent frames.
+const PART: u64 = 8;
+/// Of frames that take up to so much memory, and of those that fill less than half of theirs, a copy is kept.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+/// What a frame costs besides its bytes.
+const FRAME_OVERHEAD_BYTES: usize = 128;
+const MARKS_OF_WORD: usize = u64::BITS as usize;
+
+/// A place in the log: the generation of a segment, and an offset in it.
+type PlaceInLog = (u64, u64);
+
+/// Takes what was read here and leaves.
+pub type Leaving = Box<dyn Fn(PlaceInLog, &Record<'_>) + Send + Sync>;
+
+/// See the module.
+#[derive(Default)]
+pub struct RecentFrames {
+    kept: RwLock<Kept>,
+    capacity_bytes: u64,
+    leaving: OnceLock<Leaving>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// In the order of the log, each with the place where it starts.
+    frames: VecDeque<(PlaceInLog, Arc<RecentFrame>)>,
+    bytes: u64,
+}
+
+struct RecentFrame {
+    records: Records,
+    /// A bit for each place where a record may begin: it was read.
+    read: Box<[AtomicU64]>,
+    /// RAM it takes.
+    bytes: u64,
+}
+
+/// A frame's bytes, from its header to its last record at least.
+enum Records {
+    Whole(Arc<Frame>),
+    Copy(Box<[u8]>),
+}
+
+impl std::fmt::Debug for RecentFrames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecentFrames")
+            .field("bytes", &self.bytes())
+            .field("capacity_bytes", &self.capacity_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RecentFrames {
+    /// Their share of the RAM for values, in bytes.
+    pub const fn share_of(cache_bytes: u64) -> u64 {
+        cache_bytes / PART
+    }
+
+    /// Keeps frames of up to so many bytes; with 0 none.
+    pub fn new(capacity_bytes: u64) -> Self {
+        Self {
+            capacity_bytes,
+            ..Self::default()
+        }
+    }
+
+    /// Says who takes what was read here and leaves.
+    pub fn hand_on_to(&self, leaving: Leaving) {
+        let _ = self.leaving.set(leaving);
+    }
+
+    /// Keeps a frame that is written and applied, and lets go of older ones for it.
+    pub fn keep(&self, frame: Arc<Frame>) {
+        if self.capacity_bytes == 0 {
+            return;
+        }
+        let place = (frame.generation, frame.offset);
+        let recent = RecentFrame::of(frame);
+        if recent.bytes > self.capacity_bytes {
+            return;
+        }
+        let mut left = Vec::new();
+        let mut kept = self.kept.write();
+        kept.bytes += recent.bytes;
+        // Two threads may bring theirs in the other order.
+        let at = kept.frames.partition_point(|(other, _)| *other < place);
+        kept.frames.insert(at, (place, Arc::new(recent)));
+        while kept.bytes > self.capacity_bytes
+            && let Some(oldest) = kept.frames.pop_front()
+        {
+            kept.bytes -= oldest.1.bytes;
+            left.push(oldest);
+        }
+        drop(kept);
+        if let Some(leaving) = self.leaving.get() {
+            left.iter().for_each(|(place, frame)| frame.hand_on(*place, leaving));
+        }
+    }
+
+    /// Hands the record at a place to `use_record`, if its frame is here, and marks it as read.
+    pub fn find<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        let (frame, at) = self.frame_with(place)?;
+        frame.with_record(at, place.0, |record| {
+            let (word, bit) = frame.mark(at)?;
+            word.fetch_or(bit, Ordering::Relaxed);
+            Some(use_record(record))
+        })?
+    }
+
+    /// What is at a place is of no use any more. Says whether it was here and was read.
+    pub fn forget_read(&self, place: PlaceInLog) -> bool {
+        self.frame_with(place).is_some_and(|(frame, at)| {
+            let mark = frame.mark(at);
+            mark.is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
+        })
+    }
+
+    /// The frame that a place is in, or just behind, and where in it that is.
+    fn frame_with(&self, place: PlaceInLog) -> Option<(Arc<RecentFrame>, usize)> {
+        if self.capacity_bytes == 0 {
+            return None;
+        }
+        let kept = self.kept.read();
+        let at = kept
+            .frames
+            .partition_point(|(start, _)| *start <= place)
+            .checked_sub(1)?;
+        let (start, frame) = kept.frames.get(at).filter(|(start, _)| start.0 == place.0)?;
+        Some((Arc::clone(frame), usize::try_from(place.1 - start.1).ok()?))
+    }
+
+    /// Most RAM they may take, in bytes.
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// RAM they take, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.kept.read().bytes
+    }
+}
+
+/// The record at an offset in a frame. Who asks may have the address from an earlier use of the segment, when another record
+/// began there, or none: so it is believed only if its checksum matches.
+fn record_at(frame: &[u8], at: usize, generation: u64) -> Option<Record<'_>> {
+    let bytes = frame.get(at..).filter(|_| at >= FRAME_HEADER_BYTES)?;
+    #[allow(clippy::cast_possible_truncation)] // the low half, by definition
+    let generation = generation as u32;
+    Record::decode(bytes).filter(|record| record.generation == generation)
+}
+
+impl RecentFrame {
+    fn of(frame: Arc<Frame>) -> Self {
+        let (used, copy) = {
+            let view = frame.view();
+            let (used, memory) = (view.used_bytes(), view.memory_bytes());
+            let is_short = memory <= COPIED_BYTES_MAX || used < memory / 2;
+            (used, is_short.then(|| Box::from(&view.bytes()[..used])))
+        };
+        let (records, bytes) = match copy {
+            Some(copy) => (Records::Copy(copy), used),
+            None => {
+                frame.forget_keys();
+                let bytes = frame.view().memory_bytes();
+                (Records::Whole(frame), bytes)
+            }
+        };
+        let marks = used.div_ceil(RECORD_UNIT_BYTES * MARKS_OF_WORD);
+        Self {
+            records,
+            read: (0..marks).map(|_| AtomicU64::new(0)).collect(),
+            bytes: (bytes + marks * size_of::<AtomicU64>() + FRAME_OVERHEAD_BYTES) as u64,
+        }
+    }
+
+    /// Where it is marked that the record at an offset was read.
+    fn mark(&self, at: usize) -> Option<(&AtomicU64, u64)> {
+        let unit = at / RECORD_UNIT_BYTES;
+        Some((self.read.get(unit / MARKS_OF_WORD)?, 1 << (unit % MARKS_OF_WORD)))
+    }
+
+    fn with_record<R>(&self, at: usize, generation: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        match &self.records {
+            Records::Whole(frame) => record_at(frame.view().bytes(), at, generation).map(|record| use_record(&record)),
+            Records::Copy(bytes) => record_at(bytes, at, generation).map(|record| use_record(&record)),
+        }
+    }
+
+    /// Gives what was read of it to who keeps it from now on.
+    fn hand_on(&self, (generation, start): PlaceInLog, leaving: &Leaving) {
+        for (number, word) in self.read.iter().enumerate() {
+            let mut marks = word.load(Ordering::Relaxed);
+            while marks != 0 {
+                let at = (number * MARKS_OF_WORD + marks.trailing_zeros() as usize) * RECORD_UNIT_BYTES;
+                self.with_record(at, generation, |record| {
+                    leaving((generation, start + at as u64), record)
+                });
+                marks &= marks - 1;
+            }
+        }
+    }
+}

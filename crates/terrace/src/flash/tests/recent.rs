@@ -1,0 +1,161 @@
+//! Frames that were written lately: what is found in them, and how long.
+
+use super::{
+    super::{format::FRAME_HEADER_BYTES, recent::RecentFrames},
+    *,
+};
+use parking_lot::Mutex;
+
+/// A sealed frame in segment 3 with one value of so many bytes.
+fn frame_of(generation: u64, offset: u64, seq: u64, value_bytes: usize) -> Arc<Frame> {
+    sealed(3, generation, offset, seq, &[noise(seq, value_bytes)])
+}
+
+/// Where the frame's records are in the segment, and what they say.
+fn records(frame: &Frame) -> Vec<(u64, u64, Vec<u8>)> {
+    let view = frame.view();
+    let base = u64::from(frame.segment) * SEGMENT_BYTES;
+    let all = view.records();
+    all.map(|(address, record)| (address.bytes() - base, record.seq, record.body.value().to_vec()))
+        .collect()
+}
+
+fn value_at(recent: &RecentFrames, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
+    recent.find(place, |record| (record.seq, record.body.value().to_vec()))
+}
+
+#[test]
+fn a_record_is_found_by_its_place_and_by_no_other() {
+    let recent = RecentFrames::new(16 << 20);
+    // One that is copied and one that is kept as it is.
+    let values = [noise(1, 700), noise(2, 5_000), vec![]];
+    let frames = [
+        sealed(3, 7, 4096, 10, &values),
+        sealed(3, 7, 65_536, 20, &[noise(3, 90_000), noise(4, 20_000)]),
+    ];
+    for frame in &frames {
+        recent.keep(Arc::clone(frame));
+    }
+    for frame in &frames {
+        for (offset, seq, value) in records(frame) {
+            assert_eq!(value_at(&recent, (7, offset)), Some((seq, value)));
+            for other in [offset + 16, offset - 16, frame.offset, frame.end(), 0] {
+                let other_is_one = records(frame).iter().any(|(offset, ..)| *offset == other);
+                assert_eq!(value_at(&recent, (7, other)).is_some(), other_is_one, "{other}");
+            }
+            assert_eq!(value_at(&recent, (6, offset)), None);
+            assert_eq!(value_at(&recent, (8, offset)), None);
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
+    let recent = RecentFrames::new(1 << 20);
+    let (old, new) = (frame_of(7, 4096, 10, 500), frame_of(12, 4096, 90, 600));
+    recent.keep(Arc::clone(&old));
+    let place = |generation| (generation, 4096 + FRAME_HEADER_BYTES as u64);
+    assert_eq!(value_at(&recent, place(12)), None, "the old use's is not the new one's");
+    recent.keep(Arc::clone(&new));
+    assert_eq!(value_at(&recent, place(7)), Some((10, noise(10, 500))));
+    assert_eq!(value_at(&recent, place(12)), Some((90, noise(90, 600))));
+}
+
+#[test]
+fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
+    const CAPACITY_BYTES: u64 = 100_000;
+    let recent = RecentFrames::new(CAPACITY_BYTES);
+    let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
+    for number in 1..=30 {
+        recent.keep(frame_of(7, number * 8192, number, 5_000));
+        assert!(recent.bytes() <= CAPACITY_BYTES);
+    }
+    let kept: Vec<u64> = (1..=30)
+        .filter(|&number| value_at(&recent, place(number)).is_some())
+        .collect();
+    let first = kept[0];
+    assert_eq!(kept, (first..=30).collect::<Vec<_>>());
+    assert!((10..14).contains(&first), "{first}: 19 frames of 5.2 kB fit");
+    // Longer than all of it: neither kept, nor a reason for others to leave.
+    recent.keep(frame_of(8, 4096, 31, 150_000));
+    assert_eq!(value_at(&recent, place(first)), Some((first, noise(first, 5_000))));
+    assert_eq!(value_at(&recent, (8, 4096 + FRAME_HEADER_BYTES as u64)), None);
+}
+
+#[test]
+fn frames_may_come_in_another_order() {
+    let recent = RecentFrames::new(1 << 20);
+    let numbers = [3, 1, 2, 5, 4];
+    for number in numbers {
+        recent.keep(frame_of(number, 4096, number, 100));
+    }
+    for number in numbers {
+        let place = (number, 4096 + FRAME_HEADER_BYTES as u64);
+        assert_eq!(value_at(&recent, place), Some((number, noise(number, 100))));
+    }
+}
+
+#[test]
+fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
+    let pool = Arc::new(FramePool::default());
+    let open = |generation| Frame::open(3, generation, SEGMENT_BYTES, 4096, Arc::clone(&pool));
+    let recent = RecentFrames::new(1 << 20);
+    let long = open(6);
+    long.append(1, &[put(b"long", &noise(1, 200_000))]);
+    drop(long);
+    let short = open(7);
+    assert!(short.view().memory_bytes() > 200_000, "it has the long one's");
+    short.append(2, &[put(b"short", &noise(2, 100))]);
+    short.seal(1);
+    recent.keep(Arc::new(short));
+    assert!(recent.bytes() < 400, "{}", recent.bytes());
+    assert!(open(8).view().memory_bytes() > 200_000, "and the next one has it again");
+}
+
+#[test]
+fn without_memory_nothing_is_kept() {
+    let recent = RecentFrames::new(0);
+    recent.keep(frame_of(7, 4096, 1, 100));
+    assert_eq!((recent.bytes(), value_at(&recent, (7, 4160))), (0, None));
+}
+
+#[test]
+fn what_was_read_is_handed_on_when_it_leaves() {
+    let recent = RecentFrames::new(500_000);
+    let left: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let taker = Arc::clone(&left);
+    recent.hand_on_to(Box::new(move |place, record| {
+        assert_eq!(place.0, 7);
+        taker.lock().push((place.1, record.seq));
+    }));
+    // Short ones and long ones.
+    let values = [
+        noise(1, 300),
+        noise(2, 0),
+        noise(3, 5_000),
+        noise(4, 60_000),
+        noise(5, 90_000),
+    ];
+    let frames = [sealed(3, 7, 4096, 10, &values[..3]), sealed(3, 7, 16_384, 20, &values)];
+    let mut places: Vec<(u64, u64)> = Vec::new();
+    for frame in &frames {
+        recent.keep(Arc::clone(frame));
+        places.extend(records(frame).iter().map(|(offset, seq, _)| (*offset, *seq)));
+    }
+    let read = [0, 2, 3, 6, 7];
+    for &at in &read {
+        for _ in 0..2 {
+            assert!(value_at(&recent, (7, places[at].0)).is_some());
+        }
+    }
+    // Overwritten.
+    assert!(recent.forget_read((7, places[2].0)) && recent.forget_read((7, places[6].0)));
+    assert!(!recent.forget_read((7, places[2].0)), "not again");
+    assert!(!recent.forget_read((7, places[1].0)), "nobody read it");
+    assert!(!recent.forget_read((7, 1 << 40)) && !recent.forget_read((9, places[0].0)));
+    assert!(left.lock().is_empty());
+    for number in 0..4 {
+        recent.keep(frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+    }
+    assert_eq!(*left.lock(), [places[0], places[3], places[7]]);
+}

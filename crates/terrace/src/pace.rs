@@ -51,6 +51,8 @@ const REST_SLICE: Duration = Duration::from_millis(5);
 const MEAN_PARTS: u64 = 8;
 /// What the mean says is forgotten when nobody has read for so long.
 const MEAN_LASTS: Duration = Duration::from_secs(10);
+/// A device whose reads take longer than this on average, in nanoseconds, seeks.
+const SEEKS_NS: u64 = 3_000_000;
 /// What a device is taken to need for bytes that somebody else writes later.
 const BYTES_PER_SECOND: u64 = 256 << 20;
 
@@ -176,6 +178,14 @@ impl Pace {
         let since_us = ended_us.max(self.reads_began_us.load(Ordering::Relaxed));
         let stuck_us = micros(self.born.elapsed()).saturating_sub(since_us);
         Duration::from_nanos(self.mean_ns.get()).max(Duration::from_micros(stuck_us)) > wait_max
+    }
+
+    /// Whether callers read it, and that takes so long that it must be a disk, or as busy as one.
+    #[must_use]
+    pub fn seeks(&self) -> bool {
+        let ended_us = self.read_ended_us.load(Ordering::Relaxed);
+        let since_us = micros(self.born.elapsed()).saturating_sub(ended_us);
+        ended_us > 0 && since_us <= micros(MEAN_LASTS) && self.mean_ns.get() > SEEKS_NS
     }
 
     /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that there is no time for that.
@@ -442,6 +452,21 @@ mod tests {
         assert_eq!(calm(), 1);
         drop(pace.read());
         assert_eq!(calm(), 2);
+    }
+
+    #[test]
+    fn a_device_seeks_if_reads_that_take_long_have_ended_lately() {
+        let pace = Pace::default();
+        assert!(!pace.seeks(), "nobody has read it");
+        for _ in 0..30 {
+            pace.record(10 * MILLI, false);
+        }
+        pace.read_ended_us.store(1, Ordering::Relaxed);
+        assert!(pace.seeks());
+        for _ in 0..60 {
+            pace.record(MILLI, false);
+        }
+        assert!(!pace.seeks());
     }
 
     #[test]

@@ -569,7 +569,7 @@ impl Recycler {
 
     /// Looks at the index before a block is deleted: a miscount must cost space, never data.
     fn nothing_points_to(&self, block: u64) -> Result<bool> {
-        for extent in self.engine.large.scan_block(block)? {
+        for extent in self.engine.large.scan_headers(block)? {
             // What is damaged was read by nobody, or `verify` has told of it.
             let Ok(extent) = extent else { continue };
             let entry = self.engine.index.get(&extent.header.key)?;

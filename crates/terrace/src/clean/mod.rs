@@ -206,7 +206,7 @@ impl Cleaner {
     /// Finds out what the live extents of a block would take elsewhere.
     fn weigh(&self, number: u64) -> std::result::Result<(), Trouble> {
         let mut live = Vec::new();
-        for found in self.engine.large.scan_block(number).map_err(Trouble::Block)? {
+        for found in self.engine.large.scan_headers(number).map_err(Trouble::Block)? {
             match found {
                 Ok(found) if self.home_of(number, &found)?.is_some() => live.push(found.extent_bytes),
                 Err(error @ Error::Io { .. }) => return Err(Trouble::Block(error)),

@@ -1,8 +1,11 @@
 //! Cleaning of blocks, and what the figures say of space.
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
-use crate::{Durability, Expiry, HomeKind, Options, PutOptions, Stats, Store, Tier, WriterOptions};
-use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, time::Duration};
+use crate::{
+    Durability, Expiry, HomeKind, Options, PutOptions, Stats, Store, Tier, WriterOptions,
+    io::{Disk as _, SimDisk},
+};
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
 
 fn buffered() -> PutOptions {
     PutOptions {
@@ -259,4 +262,38 @@ fn the_figures_say_what_du_says() {
     );
     assert!(large.amplification() > 1.0 && large.amplification() < 1.6, "{large:?}");
     assert_holds(&store, &values);
+}
+
+/// To delete a dead block its headers are looked at once more, and to look for each of them on a disk that callers read from took
+/// twenty seconds a block: writers that waited for cleaning waited for minutes.
+#[test]
+fn on_a_disk_that_seeks_a_block_is_walked_in_bursts() {
+    let (dir, large) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let split_bytes = 16 << 20;
+    let store = Store::open(Options {
+        large_disk: Some(Arc::new(large.clone())),
+        split_threshold_bytes: split_bytes,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    for n in 0..2 * split_bytes / 100_000 {
+        store.put_with(format!("{n}"), &bytes(n, 100_000), &buffered()).unwrap();
+    }
+    store.flush().unwrap();
+    let space = &store.engine().large;
+    let block = space.blocks()[0].number;
+    let walk = || {
+        let before = large.counters().reads;
+        let found = space.scan_headers(block).unwrap().filter_map(Result::ok).count() as u64;
+        (found, large.counters().reads - before)
+    };
+    let (found, reads) = walk();
+    assert!(found > 100 && reads > found, "{found} by {reads} reads");
+    for _ in 0..40 {
+        let read = store.engine().paces.large.read();
+        std::thread::sleep(Duration::from_millis(5));
+        drop(read);
+    }
+    let (again, reads) = walk();
+    assert!(again == found && reads < 12, "{again} by {reads} reads");
 }

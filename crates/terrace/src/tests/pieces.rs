@@ -1,6 +1,6 @@
 //! Long values in pieces, from the device and from RAM; and what can be had without waiting.
 
-use super::{bytes, small_options};
+use super::{bytes, eventually, small_options};
 use crate::{Options, Reader, Store};
 use std::path::Path;
 
@@ -145,9 +145,16 @@ fn small_values_are_had_without_waiting_if_they_are_in_ram() {
     let value = bytes(6, 5000);
     assert!(store.reader_in_ram("small").unwrap().is_none());
     store.put("small", &value).unwrap();
-    store.flush().unwrap();
+    assert!(store.reader_in_ram("small").unwrap().is_some(), "it was just written");
+    store.close().unwrap();
+    drop(store);
+    let store = open_with_cache(dir.path(), 1 << 20);
     assert!(store.reader_in_ram("small").unwrap().is_none(), "it is on flash only");
-    assert!(store.get("small").unwrap().unwrap().value == value);
+    // The index is loaded after an open.
+    eventually("keeping what is read", || {
+        assert!(store.get("small").unwrap().unwrap().value == value);
+        store.reader_in_ram("small").unwrap().is_some()
+    });
     let before = store.stats().reads.flash_reads;
     let found = store.reader_in_ram("small").unwrap().unwrap();
     assert_eq!(*found.info(), *reader(&store, "small").info());

@@ -383,7 +383,7 @@ mod tests {
                 let outcome = json!({
                     "seconds": (1600.0 * 400.0 + large as f64 * large_us) / 1e6, "small": latency(1600), "large": latency(large),
                     "traffic": {"ssd": {"device": null, "drive": null}, "hdd": {"device": disk, "drive": null}},
-                    "engine": {}, "caches_dropped": true,
+                    "engine": {}, "caches_dropped": true, "open_seconds": 0.0,
                 });
                 let record: Record = serde_json::from_value(json!({
                     "format": 1, "experiment": EXPERIMENT, "name": "", "settings_hash": "", "settings": settings(heat, ratio), "seed": 1,

@@ -277,7 +277,7 @@ fn on_a_disk_that_seeks_a_block_is_walked_in_bursts() {
     })
     .unwrap();
     for n in 0..2 * split_bytes / 100_000 {
-        store.put_with(format!("{n}"), &bytes(n, 100_000), &buffered()).unwrap();
+        store.put_with(format!("{n}"), bytes(n, 100_000), &buffered()).unwrap();
     }
     store.flush().unwrap();
     let space = &store.engine().large;

@@ -62,7 +62,7 @@ pub struct Engine {
     /// Values of buffered commits in the large space that are not durable yet.
     pub unsynced: Arc<UnsyncedLarge>,
     /// Values in RAM.
-    pub cache: Arc<ValueCache>,
+    pub cache: ValueCache,
     /// Threads that help who reads many values.
     pub helpers: Helpers,
     /// What is hot in the large space.
@@ -136,7 +136,7 @@ impl Engine {
         let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
         parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
         let recent = &parts.log.recent;
-        let values = Arc::new(ValueCache::new(parts.options.cache_bytes - recent.capacity_bytes()));
+        let values = ValueCache::new(parts.options.cache_bytes - recent.capacity_bytes());
         recent.hand_on_to(cache::taking_over(&values));
         Ok(Self {
             heat,

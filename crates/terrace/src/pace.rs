@@ -10,7 +10,7 @@
 //!
 //! Invariants: nothing here decides about correctness; a step is never refused, only put off, by [`REST_MAX`] at most.
 
-use crate::{PaceStats, mean::RunningMean};
+use crate::{PaceStats, io::SEEKS_NS, mean::RunningMean};
 use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -51,8 +51,6 @@ const REST_SLICE: Duration = Duration::from_millis(5);
 const MEAN_PARTS: u64 = 8;
 /// What the mean says is forgotten when nobody has read for so long.
 const MEAN_LASTS: Duration = Duration::from_secs(10);
-/// A device whose reads take longer than this on average, in nanoseconds, seeks.
-const SEEKS_NS: u64 = 3_000_000;
 /// What a device is taken to need for bytes that somebody else writes later.
 const BYTES_PER_SECOND: u64 = 256 << 20;
 

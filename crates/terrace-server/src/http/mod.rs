@@ -29,7 +29,7 @@ use terrace::Store;
 use terrace_server::import::Progress;
 
 pub use connections::{CONNECTIONS_DEFAULT, Limits, sender_of};
-pub use server::{LISTEN_DEFAULT, Listener, bind, run, serve};
+pub use server::{CLIENT_TIME_MAX, LISTEN_DEFAULT, Listener, bind, run, serve};
 
 /// What handlers share.
 #[derive(Debug)]

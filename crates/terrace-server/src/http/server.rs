@@ -32,8 +32,8 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 /// Time for a request's head, and for a connection to stay idle.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest a client may take nothing of what it is sent.
-const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest a client may take nothing of what it is sent, and leave a piece of a body waiting.
+pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// What a sender gets who has as many connections as he may.

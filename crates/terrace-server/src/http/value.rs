@@ -6,7 +6,7 @@
 //! value for a whole one.
 
 use super::{
-    App,
+    App, CLIENT_TIME_MAX,
     body::PieceBody,
     conditional::{self, Answer, Requested, Validators},
     engine::Engine,
@@ -26,7 +26,7 @@ use axum::{
 use std::{
     io::{self, Read},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 use terrace::{ObjectInfo, Reader};
 use tokio::sync::mpsc;
@@ -35,8 +35,6 @@ use tokio::sync::mpsc;
 const PIECE_BYTES: u64 = 256 << 10;
 /// Pieces read ahead of the client.
 const PIECES_AHEAD: usize = 2;
-/// Longest a client may leave a piece waiting.
-const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// `?v=VERSION`: names one version of the value, so that the answer may be cached for good.
 #[derive(Debug, Default, serde::Deserialize)]

@@ -16,10 +16,10 @@ use super::{
     receive::PIECE_BYTES,
     record::Facts,
 };
-use crate::http::body::PieceBody;
+use crate::http::{CLIENT_TIME_MAX, body::PieceBody};
 use bytes::Bytes;
 use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
-use std::{collections::VecDeque, io, ops::Range, sync::Arc, time::Duration};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 use terrace::{Error, HomeKind, ObjectInfo, Reader, Store};
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -33,8 +33,6 @@ const PIECES_AT_HAND: usize = READ_BYTES_MAX / PIECE_BYTES;
 const PIECES_LOW: usize = 1;
 /// Most pieces of a body that is in RAM and is handed to the connection at once.
 const PIECES_AT_ONCE: usize = 2 * PIECES_AT_HAND + 1;
-/// Longest a client may leave a piece waiting.
-const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often opening starts again because the object was replaced meanwhile.
 const ATTEMPTS: usize = 64;
 

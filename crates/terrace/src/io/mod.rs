@@ -19,6 +19,7 @@ mod tests;
 
 pub use buffer::AlignedBuffer;
 pub use file::FileDisk;
+pub use neighbours::SEEKS_NS;
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 
 use std::{

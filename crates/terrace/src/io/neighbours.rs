@@ -27,8 +27,8 @@ pub(super) const SHORT_BYTES: usize = 32 << 10;
 const SLICE_BYTES: usize = 128 << 10;
 /// Short reads are under way if one ended so lately.
 const LATELY: Duration = Duration::from_millis(20);
-/// A device whose short reads take longer than this on average seeks.
-const SEEKS: Duration = Duration::from_millis(3);
+/// A device whose short reads take longer than this on average, in nanoseconds, seeks.
+pub const SEEKS_NS: u64 = 3_000_000;
 /// Of the mean the latest read is one part in so many.
 const MEAN_PARTS: u64 = 16;
 
@@ -90,7 +90,7 @@ impl Neighbours {
     fn are_short_reads_under_way(&self, now: Instant) -> bool {
         let ended_us = self.ended_us.load(Ordering::Relaxed);
         let since_us = self.micros(now).saturating_sub(ended_us);
-        let seeks = u128::from(self.mean_ns.get()) > SEEKS.as_nanos();
+        let seeks = self.mean_ns.get() > SEEKS_NS;
         ended_us != 0 && !seeks && u128::from(since_us) <= LATELY.as_micros()
     }
 

@@ -141,8 +141,8 @@ impl ValueCache {
 }
 
 /// What recent frames do with what was read there, when they leave: the cache takes it.
-pub fn taking_over(cache: &Arc<ValueCache>) -> Leaving {
-    let cache = Arc::clone(cache);
+pub fn taking_over(cache: &ValueCache) -> Leaving {
+    let cache = cache.clone();
     Box::new(move |place, record| {
         let bytes = record.body.value().len() as u64;
         cache.insert(Place::log(place), || CachedValue::of_record(record), bytes);

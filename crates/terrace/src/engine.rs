@@ -18,11 +18,7 @@ use crate::{
     metrics::{AnsweredBy, Metrics},
     pace::Paces,
     placement::Placement,
-    read::{
-        cache::{self, ValueCache},
-        helpers::Helpers,
-        snapshots::Snapshots,
-    },
+    read::{cache::ValueCache, helpers::Helpers, snapshots::Snapshots},
     settle::Settling,
     write::{log::CommitLog, stream::UnsyncedLarge},
 };
@@ -136,8 +132,7 @@ impl Engine {
         let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
         parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
         let recent = &parts.log.recent;
-        let values = ValueCache::new(parts.options.cache_bytes - recent.capacity_bytes());
-        recent.hand_on_to(cache::taking_over(&values));
+        let values = ValueCache::new(parts.options.cache_bytes - recent.share_bytes(), recent);
         Ok(Self {
             heat,
             paces,

@@ -316,7 +316,7 @@ pub fn stats(engine: &Engine) -> Stats {
         },
         cache: CacheStats {
             bytes: engine.cache.bytes() + engine.log.recent.bytes(),
-            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.capacity_bytes(),
+            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.share_bytes(),
         },
         reads: read_stats(engine, large.reads),
         written: WrittenStats {

@@ -122,7 +122,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         segments,
         pool,
         options.overlay_bytes,
-        RecentFrames::new(RecentFrames::share_of(options.cache_bytes)),
+        Arc::new(RecentFrames::new(RecentFrames::share_of(options.cache_bytes))),
         recovered,
         persisted_seq,
         large_sync,

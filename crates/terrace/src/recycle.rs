@@ -263,7 +263,9 @@ impl Recycler {
             .iter()
             .filter(|segment| segment.state() == SegmentState::Drained)
         {
+            let generation = segment.generation();
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
+                self.engine.log.recent.forget_use(generation);
                 self.engine.metrics.segments_recycled.fetch_add(1, Ordering::Relaxed);
                 freed = true;
             }

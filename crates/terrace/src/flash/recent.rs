@@ -2,12 +2,13 @@
 //!
 //! A frame comes here when the overlay lets go of it: written, applied, and never changed again. A long one is kept as it is; of a
 //! short one a copy is kept without its padding, so that its memory, which may be much longer, goes to the next frame. What was read
-//! here is marked, and handed on when its frame leaves: to the cache, which so has nothing that is here.
+//! here is marked, and handed on when its frame leaves, to an heir: the cache, which so has nothing that is here. RAM that the heir
+//! may have and does not use is lent to frames, so what a store was filled with is read from RAM as long as there is room.
 //!
 //! Invariants:
 //! - A frame is found by generation and offset, which together name a place for ever: a segment that is used anew has another
 //!   generation. So what is found is what was written at the place that was asked for, or nothing.
-//! - Together they take no more than the given bytes; the oldest leaves first.
+//! - Together they take no more than their share and what the heir lends; the oldest leaves first.
 //!
 //! Nothing of this outlives the process, and nothing depends on it: what is not here is on the device.
 
@@ -33,17 +34,22 @@ const FRAME_OVERHEAD_BYTES: usize = 128;
 const MARKS_OF_WORD: usize = u64::BITS as usize;
 
 /// A place in the log: the generation of a segment, and an offset in it.
-type PlaceInLog = (u64, u64);
+pub type PlaceInLog = (u64, u64);
 
-/// Takes what was read here and leaves.
-pub type Leaving = Box<dyn Fn(PlaceInLog, &Record<'_>) + Send + Sync>;
+/// Who has what was read here from when it leaves.
+pub trait Heir: Send + Sync {
+    /// Takes a record that leaves.
+    fn inherit(&self, place: PlaceInLog, record: &Record<'_>);
+    /// Bytes of RAM that it may use and does not.
+    fn unused_bytes(&self) -> u64;
+}
 
 /// See the module.
 #[derive(Default)]
 pub struct RecentFrames {
     kept: RwLock<Kept>,
-    capacity_bytes: u64,
-    leaving: OnceLock<Leaving>,
+    share_bytes: u64,
+    heir: OnceLock<Box<dyn Heir>>,
 }
 
 #[derive(Default)]
@@ -71,7 +77,7 @@ impl std::fmt::Debug for RecentFrames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RecentFrames")
             .field("bytes", &self.bytes())
-            .field("capacity_bytes", &self.capacity_bytes)
+            .field("share_bytes", &self.share_bytes)
             .finish_non_exhaustive()
     }
 }
@@ -82,45 +88,65 @@ impl RecentFrames {
         cache_bytes / PART
     }
 
-    /// Keeps frames of up to so many bytes; with 0 none.
-    pub fn new(capacity_bytes: u64) -> Self {
+    /// Keeps frames of up to so many bytes, and more while they are lent; with 0 none.
+    pub fn new(share_bytes: u64) -> Self {
         Self {
-            capacity_bytes,
+            share_bytes,
             ..Self::default()
         }
     }
 
-    /// Says who takes what was read here and leaves.
-    pub fn hand_on_to(&self, leaving: Leaving) {
-        let _ = self.leaving.set(leaving);
+    /// Says who takes what was read here and leaves, and lends.
+    pub fn hand_on_to(&self, heir: Box<dyn Heir>) {
+        let _ = self.heir.set(heir);
     }
 
     /// Keeps a frame that is written and applied, and lets go of older ones for it.
     pub fn keep(&self, frame: Arc<Frame>) {
-        if self.capacity_bytes == 0 {
+        if self.share_bytes == 0 {
             return;
         }
         let place = (frame.generation, frame.offset);
         let recent = RecentFrame::of(frame);
-        if recent.bytes > self.capacity_bytes {
+        if recent.bytes > self.share_bytes {
             return;
         }
-        let mut left = Vec::new();
         let mut kept = self.kept.write();
         kept.bytes += recent.bytes;
         // Two threads may bring theirs in the other order.
         let at = kept.frames.partition_point(|(other, _)| *other < place);
         kept.frames.insert(at, (place, Arc::new(recent)));
-        while kept.bytes > self.capacity_bytes
-            && let Some(oldest) = kept.frames.pop_front()
-        {
-            kept.bytes -= oldest.1.bytes;
-            left.push(oldest);
-        }
         drop(kept);
-        if let Some(leaving) = self.leaving.get() {
-            left.iter().for_each(|(place, frame)| frame.hand_on(*place, leaving));
+        self.give_back();
+    }
+
+    /// Lets go of the oldest frames while there are more than the share and what is lent.
+    pub fn give_back(&self) {
+        while self.bytes() > self.share_bytes {
+            let heir = self.heir.get();
+            let bytes_max = self.share_bytes + heir.map_or(0, |heir| heir.unused_bytes());
+            let mut kept = self.kept.write();
+            if kept.bytes <= bytes_max {
+                return;
+            }
+            let Some((place, oldest)) = kept.frames.pop_front() else {
+                return;
+            };
+            kept.bytes -= oldest.bytes;
+            drop(kept);
+            if let Some(heir) = heir {
+                oldest.hand_on(place, heir.as_ref());
+            }
         }
+    }
+
+    /// Lets go of the frames of a segment's use that is over: nobody asks for them any more.
+    pub fn forget_use(&self, generation: u64) {
+        let mut kept = self.kept.write();
+        let from = kept.frames.partition_point(|(place, _)| place.0 < generation);
+        let to = kept.frames.partition_point(|(place, _)| place.0 <= generation);
+        let forgotten: u64 = kept.frames.drain(from..to).map(|(_, frame)| frame.bytes).sum();
+        kept.bytes -= forgotten;
     }
 
     /// Hands the record at a place to `use_record`, if its frame is here, and marks it as read.
@@ -133,17 +159,17 @@ impl RecentFrames {
         })?
     }
 
-    /// What is at a place is of no use any more. Says whether it was here and was read.
-    pub fn forget_read(&self, place: PlaceInLog) -> bool {
-        self.frame_with(place).is_some_and(|(frame, at)| {
-            let mark = frame.mark(at);
-            mark.is_some_and(|(word, bit)| word.fetch_and(!bit, Ordering::Relaxed) & bit != 0)
-        })
+    /// What is at a place is of no use there any more: it is not handed on. Hands it to `use_record` if it was read.
+    pub fn take_read<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        let (frame, at) = self.frame_with(place)?;
+        let (word, bit) = frame.mark(at)?;
+        let was_read = word.fetch_and(!bit, Ordering::Relaxed) & bit != 0;
+        was_read.then(|| frame.with_record(at, place.0, use_record))?
     }
 
     /// The frame that a place is in, or just behind, and where in it that is.
     fn frame_with(&self, place: PlaceInLog) -> Option<(Arc<RecentFrame>, usize)> {
-        if self.capacity_bytes == 0 {
+        if self.share_bytes == 0 {
             return None;
         }
         let kept = self.kept.read();
@@ -155,9 +181,9 @@ impl RecentFrames {
         Some((Arc::clone(frame), usize::try_from(place.1 - start.1).ok()?))
     }
 
-    /// Most RAM they may take, in bytes.
-    pub const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
+    /// RAM they may take whatever the heir uses, in bytes.
+    pub const fn share_bytes(&self) -> u64 {
+        self.share_bytes
     }
 
     /// RAM they take, in bytes.
@@ -213,13 +239,13 @@ impl RecentFrame {
     }
 
     /// Gives what was read of it to who keeps it from now on.
-    fn hand_on(&self, (generation, start): PlaceInLog, leaving: &Leaving) {
+    fn hand_on(&self, (generation, start): PlaceInLog, heir: &dyn Heir) {
         for (number, word) in self.read.iter().enumerate() {
             let mut marks = word.load(Ordering::Relaxed);
             while marks != 0 {
                 let at = (number * MARKS_OF_WORD + marks.trailing_zeros() as usize) * RECORD_UNIT_BYTES;
                 self.with_record(at, generation, |record| {
-                    leaving((generation, start + at as u64), record)
+                    heir.inherit((generation, start + at as u64), record);
                 });
                 marks &= marks - 1;
             }

@@ -5,7 +5,12 @@
 //! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on
 //! flash, by the key.
 
-use crate::flash::{address::Address, format::Record, recent::Leaving, segments::Segments};
+use crate::flash::{
+    address::Address,
+    format::Record,
+    recent::{Heir, PlaceInLog, RecentFrames},
+    segments::Segments,
+};
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
 use std::sync::Arc;
@@ -21,7 +26,7 @@ impl Place {
     }
 
     /// A place in the flash log, as [`Segments::place`] names it.
-    pub const fn log((generation, offset): (u64, u64)) -> Self {
+    pub const fn log((generation, offset): PlaceInLog) -> Self {
         Self(generation, offset << 1)
     }
 
@@ -93,58 +98,84 @@ impl Weighter<Place, CachedValue> for ByBytes {
 /// The cache. With no capacity it holds nothing and costs nothing. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct ValueCache {
-    cache: Option<Arc<Cache<Place, CachedValue, ByBytes>>>,
+    values: Option<Values>,
+    /// Frames that have the RAM which values do not use yet.
+    recent: Arc<RecentFrames>,
+}
+
+/// Values, the recent frames' heir.
+#[derive(Debug, Clone)]
+struct Values {
+    cache: Arc<Cache<Place, CachedValue, ByBytes>>,
     capacity_bytes: u64,
 }
 
+impl Values {
+    /// Keeps a value, unless it would take more than an eighth of the cache.
+    fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
+        if value_bytes <= self.capacity_bytes / 8 {
+            self.cache.insert(place, value());
+        }
+    }
+}
+
+impl Heir for Values {
+    fn inherit(&self, place: PlaceInLog, record: &Record<'_>) {
+        let bytes = record.body.value().len() as u64;
+        self.insert(Place::log(place), || CachedValue::of_record(record), bytes);
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        self.capacity_bytes.saturating_sub(self.cache.weight())
+    }
+}
+
 impl ValueCache {
-    /// A cache of this many bytes; 0 turns it off.
-    pub fn new(capacity_bytes: u64) -> Self {
+    /// A cache of this many bytes, 0 turns it off; `recent` frames have what it does not use.
+    pub fn new(capacity_bytes: u64, recent: &Arc<RecentFrames>) -> Self {
         let items = usize::try_from(capacity_bytes / 4096).unwrap_or(usize::MAX).max(64);
-        Self {
-            cache: (capacity_bytes > 0).then(|| Arc::new(Cache::with_weighter(items, capacity_bytes, ByBytes))),
+        let values = (capacity_bytes > 0).then(|| Values {
+            cache: Arc::new(Cache::with_weighter(items, capacity_bytes, ByBytes)),
             capacity_bytes,
+        });
+        if let Some(values) = &values {
+            recent.hand_on_to(Box::new(values.clone()));
+        }
+        Self {
+            values,
+            recent: Arc::clone(recent),
         }
     }
 
     /// The value at a place.
     pub fn get(&self, place: Place) -> Option<CachedValue> {
-        self.cache.as_ref()?.get(&place)
+        self.values.as_ref()?.cache.get(&place)
     }
 
-    /// Keeps a value, unless it would take more than an eighth of the cache.
+    /// Keeps a value, unless it would take more than an eighth of the cache. Recent frames leave for it, if need be.
     pub fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
-        if let Some(cache) = &self.cache
-            && value_bytes <= self.capacity_bytes / 8
-        {
-            cache.insert(place, value());
+        if let Some(values) = &self.values {
+            values.insert(place, value, value_bytes);
+            self.recent.give_back();
         }
     }
 
     /// Takes the value of `key` at a place out of the cache. `None` if it is not there.
     pub fn take(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
-        let cache = self.cache.as_ref()?;
-        cache
+        let values = self.values.as_ref()?;
+        values
+            .cache
             .remove_if(&place, |cached| cached.key() == key)
             .map(|(_, cached)| cached)
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.cache.as_ref().map_or(0, |cache| cache.weight())
+        self.values.as_ref().map_or(0, |values| values.cache.weight())
     }
 
     /// Bytes it may hold.
-    pub const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
+    pub fn capacity_bytes(&self) -> u64 {
+        self.values.as_ref().map_or(0, |values| values.capacity_bytes)
     }
-}
-
-/// What recent frames do with what was read there, when they leave: the cache takes it.
-pub fn taking_over(cache: &ValueCache) -> Leaving {
-    let cache = cache.clone();
-    Box::new(move |place, record| {
-        let bytes = record.body.value().len() as u64;
-        cache.insert(Place::log(place), || CachedValue::of_record(record), bytes);
-    })
 }

@@ -1,7 +1,7 @@
 //! What the cache in RAM has, while values are overwritten and moved.
 
 use super::{bytes, open, small_options};
-use crate::{Durability, PutOptions, Store, index::Home};
+use crate::{Durability, Options, PutOptions, Store, index::Home};
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
 const VALUE_BYTES: usize = 6_000;
@@ -21,9 +21,9 @@ fn put_all(store: &Store, round: u64) {
     store.flush().unwrap();
 }
 
-/// Writes as much else as is kept of what was written lately.
+/// Writes as much else as RAM has room for: nothing of what was written before is recent then.
 fn put_others(store: &Store, round: u64) {
-    let others = store.engine().log.recent.capacity_bytes() as usize / VALUE_BYTES + 2;
+    let others = store.stats().cache.capacity_bytes as usize / VALUE_BYTES + 2;
     for number in 0..others as u64 {
         let value = bytes(1_000 * round + number, VALUE_BYTES);
         store.put(format!("other {round} {number}"), value).unwrap();
@@ -85,6 +85,28 @@ fn what_was_just_written_is_read_from_ram() {
     assert_eq!(held.capacity_bytes, small_options(dir.path()).cache_bytes);
 }
 
+/// Frames have what the cache does not use.
+#[test]
+fn a_store_that_fits_into_ram_is_read_from_there_even_the_first_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    for round in 0..5 {
+        put_others(&store, round);
+    }
+    let name = |number| format!("fitting {number}");
+    let fitting = 0..store.stats().cache.capacity_bytes * 9 / 10 / VALUE_BYTES as u64;
+    for number in fitting.clone() {
+        store.put(name(number), bytes(number, VALUE_BYTES)).unwrap();
+    }
+    store.flush().unwrap();
+    for number in fitting {
+        let found = store.get(name(number)).unwrap().unwrap();
+        assert!(found.value == bytes(number, VALUE_BYTES), "{number}");
+    }
+    assert_eq!(store.stats().reads.flash_reads, 0);
+    assert_eq!(store.engine().cache.bytes(), 0);
+}
+
 #[test]
 fn what_was_read_while_it_was_new_stays_in_ram() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,10 +163,21 @@ fn what_is_deleted_or_put_elsewhere_leaves_ram() {
 
 #[test]
 fn what_is_read_stays_in_ram_when_it_is_moved() {
+    check_that_moves_keep_what_is_read(1 << 20, "in the cache");
+    check_that_moves_keep_what_is_read(16 << 20, "in a recent frame");
+}
+
+fn check_that_moves_keep_what_is_read(cache_bytes: u64, where_it_is: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
+    let store = Store::open(Options {
+        cache_bytes,
+        ..small_options(dir.path())
+    })
+    .unwrap();
     put_all(&store, 0);
-    put_others(&store, 0);
+    if where_it_is == "in the cache" {
+        put_others(&store, 0);
+    }
     for _ in 0..2 {
         read_all(&store, 0);
     }
@@ -164,7 +197,7 @@ fn what_is_read_stays_in_ram_when_it_is_moved() {
         before.iter().zip(&after).all(|(before, after)| before != after),
         "{after:?}"
     );
-    assert_eq!(read_all(&store, 0), COUNT, "{after:?}");
+    assert_eq!(read_all(&store, 0), COUNT, "{where_it_is}: {after:?}");
 }
 
 #[test]

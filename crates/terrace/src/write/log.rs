@@ -80,7 +80,7 @@ pub struct CommitLog {
     /// Commits the index does not know yet.
     pub overlay: Overlay,
     /// Those it was last told of.
-    pub recent: RecentFrames,
+    pub recent: Arc<RecentFrames>,
     /// Range deletions that are not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
@@ -123,7 +123,7 @@ impl CommitLog {
         segments: Segments,
         pool: Arc<FramePool>,
         overlay_bytes_max: u64,
-        recent: RecentFrames,
+        recent: Arc<RecentFrames>,
         recovered: RecoveredLog,
         persisted_seq: u64,
         large_sync: LargeSync,

@@ -1,10 +1,32 @@
 //! Frames that were written lately: what is found in them, and how long.
 
 use super::{
-    super::{format::FRAME_HEADER_BYTES, recent::RecentFrames},
+    super::{
+        format::FRAME_HEADER_BYTES,
+        recent::{Heir, PlaceInLog, RecentFrames},
+    },
     *,
 };
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Notes what it inherits, by offset and number, and lends what it is told to.
+#[derive(Clone, Default)]
+struct Notes {
+    inherited: Arc<Mutex<Vec<(u64, u64)>>>,
+    unused_bytes: Arc<AtomicU64>,
+}
+
+impl Heir for Notes {
+    fn inherit(&self, place: PlaceInLog, record: &Record<'_>) {
+        assert_eq!(place.0, 7);
+        self.inherited.lock().push((place.1, record.seq));
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        self.unused_bytes.load(Ordering::Relaxed)
+    }
+}
 
 /// A sealed frame in segment 3 with one value of so many bytes.
 fn frame_of(generation: u64, offset: u64, seq: u64, value_bytes: usize) -> Arc<Frame> {
@@ -122,12 +144,8 @@ fn without_memory_nothing_is_kept() {
 #[test]
 fn what_was_read_is_handed_on_when_it_leaves() {
     let recent = RecentFrames::new(500_000);
-    let left: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
-    let taker = Arc::clone(&left);
-    recent.hand_on_to(Box::new(move |place, record| {
-        assert_eq!(place.0, 7);
-        taker.lock().push((place.1, record.seq));
-    }));
+    let notes = Notes::default();
+    recent.hand_on_to(Box::new(notes.clone()));
     // Short ones and long ones.
     let values = [
         noise(1, 300),
@@ -149,13 +167,56 @@ fn what_was_read_is_handed_on_when_it_leaves() {
         }
     }
     // Overwritten.
-    assert!(recent.forget_read((7, places[2].0)) && recent.forget_read((7, places[6].0)));
-    assert!(!recent.forget_read((7, places[2].0)), "not again");
-    assert!(!recent.forget_read((7, places[1].0)), "nobody read it");
-    assert!(!recent.forget_read((7, 1 << 40)) && !recent.forget_read((9, places[0].0)));
-    assert!(left.lock().is_empty());
+    let take = |place| recent.take_read(place, |record| record.seq);
+    assert_eq!(take((7, places[2].0)), Some(places[2].1));
+    assert_eq!(take((7, places[6].0)), Some(places[6].1));
+    assert_eq!(take((7, places[2].0)), None, "not again");
+    assert_eq!(take((7, places[1].0)), None, "nobody read it");
+    assert_eq!((take((7, 1 << 40)), take((9, places[0].0))), (None, None));
+    assert!(notes.inherited.lock().is_empty());
     for number in 0..4 {
         recent.keep(frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
     }
-    assert_eq!(*left.lock(), [places[0], places[3], places[7]]);
+    assert_eq!(*notes.inherited.lock(), [places[0], places[3], places[7]]);
+}
+
+/// 193,583 values of 1 KiB were written and then read, each once from the device, though the cache had been empty all the time.
+#[test]
+fn what_the_heir_does_not_use_is_lent_until_it_is() {
+    let recent = RecentFrames::new(50_000);
+    let notes = Notes::default();
+    recent.hand_on_to(Box::new(notes.clone()));
+    notes.unused_bytes.store(100_000, Ordering::Relaxed);
+    let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
+    for number in 1..=40 {
+        recent.keep(frame_of(7, number * 8192, number, 5_000));
+    }
+    assert!((140_000..=150_000).contains(&recent.bytes()), "{}", recent.bytes());
+    assert!(value_at(&recent, place(14)).is_some() && value_at(&recent, place(35)).is_some());
+    notes.unused_bytes.store(0, Ordering::Relaxed);
+    recent.give_back();
+    assert!((40_000..=50_000).contains(&recent.bytes()), "{}", recent.bytes());
+    assert_eq!(
+        *notes.inherited.lock(),
+        [(place(14).1, 14)],
+        "the other one is still here"
+    );
+    assert!(value_at(&recent, place(35)).is_some());
+}
+
+#[test]
+fn a_segments_use_that_is_over_takes_no_memory() {
+    let recent = RecentFrames::new(1 << 20);
+    let uses = [(5, 0), (6, 0), (7, 0), (7, 8192), (8, 0)];
+    for (generation, offset) in uses {
+        recent.keep(frame_of(generation, offset, generation, 500));
+    }
+    let place = |(generation, offset)| (generation, offset + FRAME_HEADER_BYTES as u64);
+    let are_found = || uses.map(|frame| value_at(&recent, place(frame)).is_some());
+    let bytes_before = recent.bytes();
+    recent.forget_use(7);
+    assert_eq!(are_found(), [true, true, false, false, true]);
+    assert_eq!(recent.bytes(), bytes_before / 5 * 3);
+    recent.forget_use(4);
+    assert_eq!(recent.bytes(), bytes_before / 5 * 3);
 }

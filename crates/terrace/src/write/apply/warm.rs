@@ -29,9 +29,8 @@ impl Applier {
 
     /// The cache finds at `home` what it had at the home that `entry` says.
     pub(super) fn cache_at(&self, entry: &Entry, key: &[u8], home: &Home) {
-        self.forget_recent(&entry.home);
-        if let Some(old) = self.place(&entry.home)
-            && let Some(cached) = self.engine.cache.take(old, key)
+        let cached = self.place(&entry.home).and_then(|old| self.engine.cache.take(old, key));
+        if let Some(cached) = cached.or_else(|| self.take_recent(&entry.home, CachedValue::of_record))
             && let Some(place) = self.place(home)
         {
             let bytes = cached.value.len() as u64;
@@ -51,15 +50,14 @@ impl Applier {
         let was_cached = self
             .place(home)
             .is_some_and(|place| self.engine.cache.take(place, key).is_some());
-        was_cached || self.forget_recent(home)
+        was_cached || self.take_recent(home, |_| ()).is_some()
     }
 
-    /// What was at `home` goes to the cache no more when its frame leaves. Says whether it would have.
-    fn forget_recent(&self, home: &Home) -> bool {
+    /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record` if it would have.
+    fn take_recent<R>(&self, home: &Home, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let log = &self.engine.log;
-        let Home::Flash { address } = *home else { return false };
-        let place = log.segments.place(address);
-        place.is_some_and(|place| log.recent.forget_read(place))
+        let Home::Flash { address } = *home else { return None };
+        log.recent.take_read(log.segments.place(address)?, use_record)
     }
 
     fn place(&self, home: &Home) -> Option<Place> {

@@ -8,6 +8,12 @@
 //! what belongs where, and `settle` brings it there when that has changed; `pace` has background work let reads go first; `ranges`,
 //! `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again, and `checkpoint`
 //! makes that short.
+//!
+//! # Memory
+//!
+//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one thread and freed on another, and the C
+//! library's allocator has a heap for each thread: it may keep twice as much. The server uses jemalloc, and so should a program with a
+//! store in it.
 
 mod batch;
 mod clock;

@@ -58,7 +58,8 @@ pub struct Options {
     pub space_amplification_percent: u32,
     /// Above this many per cent those who write large values wait for cleaning, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
-    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it is for what was written lately, read or not.
+    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache does not use of the rest, holds what
+    /// was written lately, read or not.
     pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,

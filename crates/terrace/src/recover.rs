@@ -106,7 +106,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         options.read_only,
     )?;
     segments.free_over_uses(&over_uses);
-    let pool = Arc::new(FramePool::default());
+    let pool = Arc::new(FramePool::for_overlay(options.overlay_bytes));
     let mut recovered = flash::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
     stored.ranges.extend(

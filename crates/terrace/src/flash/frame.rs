@@ -14,28 +14,47 @@ use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
 /// Keeps the memory of finished frames for the next ones.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FramePool {
+    /// Buffers and tables kept at most, each; more are freed.
+    parts_max: usize,
     buffers: Mutex<Vec<AlignedBuffer>>,
+    /// Bytes for a frame, as frames are lately: a new buffer is made for one at once, and not grown into it in steps.
+    frame_bytes: AtomicUsize,
     tables: Mutex<Vec<Table>>,
 }
 
 /// From a key's hash to the offset of its newest record in the buffer.
 type Table = HashTable<(u64, u32)>;
 
-/// Buffers and tables kept in the pool at most, each; more are freed. As many as a full overlay has, or every frame would be
-/// written to memory the kernel has to map and clear first.
-const POOLED_PARTS_MAX: usize = 64;
-/// Larger ones are not pooled.
+/// Parts of more bytes are not pooled.
 const POOLED_BYTES_MAX: usize = 2 << 20;
 
 impl FramePool {
+    /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, what comes after a full overlay would be
+    /// written to memory the kernel has to map and clear first.
+    pub fn for_overlay(overlay_bytes: u64) -> Self {
+        Self {
+            parts_max: usize::try_from(overlay_bytes >> 20).unwrap_or(usize::MAX).max(4),
+            buffers: Mutex::default(),
+            frame_bytes: AtomicUsize::new(0),
+            tables: Mutex::default(),
+        }
+    }
+
     fn take_buffer(&self) -> AlignedBuffer {
-        self.buffers.lock().pop().unwrap_or_default()
+        let spare = self.buffers.lock().pop();
+        spare.unwrap_or_else(|| AlignedBuffer::with_capacity(self.frame_bytes.load(Ordering::Relaxed)))
+    }
+
+    /// A frame has become so long; as buffers grow, those for frames like it have a power of two.
+    fn note_length(&self, bytes: usize) {
+        let bytes = bytes.next_power_of_two().min(POOLED_BYTES_MAX);
+        self.frame_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn take_table(&self) -> Table {
@@ -45,22 +64,22 @@ impl FramePool {
     fn put_buffer(&self, mut buffer: AlignedBuffer) {
         if (1..=POOLED_BYTES_MAX).contains(&buffer.capacity()) {
             buffer.clear();
-            keep(&self.buffers, buffer);
+            self.keep(&self.buffers, buffer);
         }
     }
 
     fn put_table(&self, mut table: Table) {
         if (1..=POOLED_BYTES_MAX).contains(&table.allocation_size()) {
             table.clear();
-            keep(&self.tables, table);
+            self.keep(&self.tables, table);
         }
     }
-}
 
-fn keep<T>(spare: &Mutex<Vec<T>>, part: T) {
-    let mut spare = spare.lock();
-    if spare.len() < POOLED_PARTS_MAX {
-        spare.push(part);
+    fn keep<T>(&self, spare: &Mutex<Vec<T>>, part: T) {
+        let mut spare = spare.lock();
+        if spare.len() < self.parts_max {
+            spare.push(part);
+        }
     }
 }
 
@@ -226,6 +245,7 @@ impl Frame {
         contents.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode());
         contents.buffer.pad_to_page();
         contents.padding_bytes = FRAME_HEADER_BYTES + contents.buffer.len() - before;
+        self.pool.note_length(contents.buffer.len());
         self.offset + contents.buffer.len() as u64
     }
 

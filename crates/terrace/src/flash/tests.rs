@@ -64,7 +64,7 @@ pub(super) fn sealed(segment: u32, generation: u64, offset: u64, seq: u64, value
         generation,
         SEGMENT_BYTES,
         offset,
-        Arc::new(FramePool::default()),
+        Arc::new(FramePool::for_overlay(0)),
     );
     for (seq, value) in (seq..).zip(values) {
         let key = format!("key {seq}");

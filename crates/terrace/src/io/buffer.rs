@@ -1,7 +1,7 @@
 //! Page-aligned memory, as direct I/O asks for.
 
 use super::PAGE_BYTES;
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{Pod, Zeroable, zeroed_vec};
 use std::ops::{Deref, DerefMut};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -37,14 +37,19 @@ impl AlignedBuffer {
     /// A buffer of `bytes` zeros.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
-        let pages = vec![Page([0; PAGE_BYTES]); bytes.div_ceil(PAGE_BYTES)];
-        Self { pages, len: bytes }
+        Self {
+            pages: zeroed_vec(bytes.div_ceil(PAGE_BYTES)),
+            len: bytes,
+        }
     }
 
     /// Makes room for `bytes` in total, without changing the length.
     pub fn reserve(&mut self, bytes: usize) {
         let pages = bytes.div_ceil(PAGE_BYTES);
-        if pages > self.pages.len() {
+        if self.pages.is_empty() {
+            // The kernel clears fresh memory when it is used, page by page; to clear it here as well would touch all of it twice.
+            self.pages = zeroed_vec(pages);
+        } else if pages > self.pages.len() {
             self.pages.reserve(pages - self.pages.len());
             self.pages.resize(pages, Page([0; PAGE_BYTES]));
         }

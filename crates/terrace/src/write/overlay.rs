@@ -204,7 +204,7 @@ mod tests {
             checksum: 0,
             body: Body::Delete,
         };
-        let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::default()));
+        let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
         frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);
         frame.seal(0);
         Arc::new(frame)

@@ -8,7 +8,7 @@ use crate::{io::PAGE_BYTES, key_hash};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn open() -> Frame {
-    Frame::open(2, 7, SEGMENT_BYTES, 8192, Arc::new(FramePool::default()))
+    Frame::open(2, 7, SEGMENT_BYTES, 8192, Arc::new(FramePool::for_overlay(0)))
 }
 
 fn value_of(frame: &Frame, key: &[u8]) -> Option<(u64, Vec<u8>)> {
@@ -136,7 +136,7 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
         SEGMENT_BYTES,
         8192,
         view.bytes(),
-        Arc::new(FramePool::default()),
+        Arc::new(FramePool::for_overlay(0)),
     );
     let again = recovered.view();
     let all = |view: &super::super::frame::FrameView<'_>| -> Vec<_> {
@@ -156,7 +156,7 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
 
 #[test]
 fn memory_of_a_finished_frame_is_used_again_without_its_records() {
-    let pool = Arc::new(FramePool::default());
+    let pool = Arc::new(FramePool::for_overlay(0));
     let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
     frame.append(1, &[put(b"k", &noise(1, 50_000))]);
     frame.seal(0);

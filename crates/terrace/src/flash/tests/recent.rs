@@ -119,7 +119,7 @@ fn frames_may_come_in_another_order() {
 
 #[test]
 fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
-    let pool = Arc::new(FramePool::default());
+    let pool = Arc::new(FramePool::for_overlay(0));
     let open = |generation| Frame::open(3, generation, SEGMENT_BYTES, 4096, Arc::clone(&pool));
     let recent = RecentFrames::new(1 << 20);
     let long = open(6);

@@ -26,7 +26,7 @@ impl Log {
         Self {
             ring: shared_ring(&disk, 8),
             disk,
-            pool: Arc::default(),
+            pool: Arc::new(FramePool::for_overlay(0)),
         }
     }
 

@@ -37,7 +37,7 @@ impl Log {
         let mut open = self.open.lock();
         let (seq, offset) = (open.0, open.1);
         let frame = open.2.get_or_insert_with(|| {
-            let pool = Arc::new(FramePool::default());
+            let pool = Arc::new(FramePool::for_overlay(0));
             Arc::new(Frame::open(0, 1, SEGMENT_BYTES, offset, pool))
         });
         frame.append(seq, &[put(&seq.to_le_bytes(), value)]);

@@ -17,6 +17,10 @@ mod zipf;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// What the server has, too.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What a subcommand returns; the error is printed with its causes, and the exit code is 1.
 pub type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -17,6 +17,9 @@ use std::{
 
 /// Least time between two lines on how far it is.
 const SHARE_INTERVAL: Duration = Duration::from_millis(500);
+/// The variable with jemalloc's settings, and those for a worker: RAM is bounded, so memory that one thread frees goes to the next who
+/// asks, whichever that is, and what nobody asks for goes back within a second.
+const ALLOCATOR_SETTINGS: (&str, &str) = ("MALLOC_CONF", "narenas:1,dirty_decay_ms:1000");
 
 /// A task, and where the drives are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -171,6 +174,7 @@ impl Worker {
     pub fn start(errand: &Errand, memory_bytes: Option<u64>) -> Outcome<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("contest-worker")
+            .env(ALLOCATOR_SETTINGS.0, ALLOCATOR_SETTINGS.1)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;

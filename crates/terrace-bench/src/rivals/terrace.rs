@@ -61,8 +61,11 @@ fn options(opening: &Opening, cached: bool) -> Options {
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
     };
     let index_cache_bytes = entries_bytes.min(opening.cache_bytes / 4);
+    let overlay_bytes = options.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
     // Two memtables: one that is filled and one that is written.
-    let cache_bytes = opening.cache_bytes - (index_cache_bytes + 2 * memtable_bytes).min(opening.cache_bytes);
+    let others_bytes = index_cache_bytes + 2 * memtable_bytes + overlay_bytes;
+    let cache_bytes = opening.cache_bytes - others_bytes.min(opening.cache_bytes);
+    options.overlay_bytes = overlay_bytes;
     options.memtable_bytes = memtable_bytes;
     options.index_cache_bytes = index_cache_bytes;
     options.cache_bytes = if cached { cache_bytes } else { 0 };

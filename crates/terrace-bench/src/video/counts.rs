@@ -29,6 +29,13 @@ const EXPONENTS: [f64; 2] = [0.271, 0.729];
 /// How far below the optimum is good enough, in points, and how many flash writes per 100 reads.
 const POINTS_BELOW_MAX: f64 = 1.5;
 const WRITES_MAX: f64 = 8.0;
+/// Bytes of the original's parts, and of a segment of flash that they are copied to: it holds so many, beside its contents.
+const PART_BYTES: usize = 2_300_000;
+const SEGMENT_BYTES: u64 = 64 << 20;
+const COPIES_OF_SEGMENT: u64 = 28;
+/// A copy has whole pages, and what a record has besides its value.
+const PAGE_BYTES: u64 = 4096;
+const RECORD_BYTES_MAX: u64 = 256;
 /// The issue's own figures for the optimum with exponent 0.271, by share of flash.
 const PUBLISHED: [(f64, f64); 6] = [
     (0.05, 11.6),
@@ -56,6 +63,8 @@ struct Measured {
     reads: u64,
     reads_per_second: f64,
     optimum: f64,
+    /// Objects that had a copy at the end, in per cent of all.
+    copied: f64,
     terrace: Line,
     others: Vec<(String, Line)>,
 }
@@ -112,13 +121,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
+/// The ring has as many segments as it would with parts of the original's length, and as many copies fit into one, 28: where parts are
+/// shorter, the pages at both ends of a copy and a segment's contents take more of the bytes, not of the counts.
 fn options(directory: &std::path::Path, settings: &Settings) -> Options {
-    let catalogue_bytes = (CATALOGUE.objects() * settings.part_bytes) as f64;
-    // 28 of the original's segments of video fill a segment of 64 MiB; so they do here.
-    let segment_bytes = (28 * (settings.part_bytes as u64 + 8192)).next_multiple_of(64 << 10);
+    let original_bytes = (CATALOGUE.objects() * PART_BYTES) as f64 * settings.share;
+    let segments = original_bytes as u64 / SEGMENT_BYTES;
+    let copy_bytes = (settings.part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
+    let copies = COPIES_OF_SEGMENT * copy_bytes;
+    let contents_bytes = (copies / 60).max(16 << 10);
+    let segment_bytes = (copies + contents_bytes + PAGE_BYTES).next_multiple_of(64 << 10);
     Options {
         segment_bytes,
-        flash_capacity_bytes: ((catalogue_bytes * settings.share) as u64).max(16 * segment_bytes),
+        flash_capacity_bytes: segments.max(16) * segment_bytes,
         size_threshold_bytes: 16 << 10,
         copies_share_percent: 80,
         cache_bytes: 0,
@@ -184,6 +198,7 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
         reads,
         reads_per_second: reads as f64 / seconds,
         optimum: settings.choice.optimum(CATALOGUE.titles, settings.share) * 100.0,
+        copied: after.heat.copies as f64 / CATALOGUE.objects() as f64 * 100.0,
         terrace: Line {
             hits: percent(after.reads.copy_hits - before.reads.copy_hits),
             flash_writes: percent(written) / settings.part_bytes as f64,
@@ -219,6 +234,7 @@ pub fn sections(records: &[Record]) -> Outcome<Option<Section>> {
         "exponent",
         "swap every",
         "flash",
+        "copied",
         "fixed optimum",
         "Terrace",
         "writes",
@@ -251,6 +267,7 @@ fn cells((settings, measured): &(Settings, Measured)) -> Vec<String> {
         swap_every.to_string()
     };
     let mut cells = vec![exponent.to_string(), swaps, settings.share.to_string()];
+    cells.push(format!("{:.1}", measured.copied));
     cells.push(format!("{:.1}", measured.optimum));
     let others = measured.others.iter().map(|(_, line)| line);
     for line in std::iter::once(&measured.terrace).chain(others) {

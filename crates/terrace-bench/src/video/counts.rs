@@ -29,14 +29,14 @@ const EXPONENTS: [f64; 2] = [0.271, 0.729];
 /// How far below the optimum is good enough, in points, and how many flash writes per 100 reads.
 const POINTS_BELOW_MAX: f64 = 1.5;
 const WRITES_MAX: f64 = 8.0;
-/// Bytes of the original's parts, and of a segment of flash that they are copied to: it holds so many, beside its contents.
+/// Bytes of the original's parts, and of a segment of flash that they are copied to.
 const PART_BYTES: usize = 2_300_000;
 const SEGMENT_BYTES: u64 = 64 << 20;
-const COPIES_OF_SEGMENT: u64 = 28;
-/// A copy has whole pages, and what a record has besides its value.
+/// A copy has whole pages, and what a record has besides its value. A segment has a page before them and one behind.
 const PAGE_BYTES: u64 = 4096;
 const RECORD_BYTES_MAX: u64 = 256;
-/// The issue's own figures for the optimum with exponent 0.271, by share of flash.
+const HEADER_AND_CONTENTS_BYTES: u64 = 2 * PAGE_BYTES;
+/// What the study of video tiering computes for the optimum with exponent 0.271, by share of flash.
 const PUBLISHED: [(f64, f64); 6] = [
     (0.05, 11.6),
     (0.1, 19.6),
@@ -121,15 +121,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// The ring has as many segments as it would with parts of the original's length, and as many copies fit into one, 28: where parts are
-/// shorter, the pages at both ends of a copy and a segment's contents take more of the bytes, not of the counts.
+/// As many copies fit into flash as would if parts had the original's length: where they are shorter, whole pages and whole segments
+/// would make another number of them.
 fn options(directory: &std::path::Path, settings: &Settings) -> Options {
-    let original_bytes = (CATALOGUE.objects() * PART_BYTES) as f64 * settings.share;
-    let segments = original_bytes as u64 / SEGMENT_BYTES;
-    let copy_bytes = (settings.part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
-    let copies = COPIES_OF_SEGMENT * copy_bytes;
-    let contents_bytes = (copies / 60).max(16 << 10);
-    let segment_bytes = (copies + contents_bytes + PAGE_BYTES).next_multiple_of(64 << 10);
+    let copies_of = |segment_bytes: u64, part_bytes: usize| {
+        let copy_bytes = (part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES);
+        (segment_bytes - HEADER_AND_CONTENTS_BYTES) / copy_bytes
+    };
+    let original_copies = copies_of(SEGMENT_BYTES, PART_BYTES);
+    let original_segments = (CATALOGUE.objects() * PART_BYTES) as f64 * settings.share / SEGMENT_BYTES as f64;
+    let least_bytes = original_copies * (settings.part_bytes as u64 + PAGE_BYTES) + HEADER_AND_CONTENTS_BYTES;
+    let segment_bytes = least_bytes.next_multiple_of(64 << 10);
+    let copies = original_segments as u64 * original_copies;
+    let segments = copies / copies_of(segment_bytes, settings.part_bytes);
     Options {
         segment_bytes,
         flash_capacity_bytes: segments.max(16) * segment_bytes,

@@ -16,7 +16,7 @@ use super::{
     format::{FRAME_HEADER_BYTES, RECORD_UNIT_BYTES, Record},
     frame::Frame,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::VecDeque,
     sync::{
@@ -29,6 +29,8 @@ use std::{
 const PART: u64 = 8;
 /// Of frames that take up to so much memory, and of those that fill less than half of theirs, a copy is kept.
 const COPIED_BYTES_MAX: usize = 64 << 10;
+/// Half of what may leave at once, if what came is shorter.
+const LEFT_BYTES_MIN: u64 = 1 << 20;
 /// What a frame costs besides its bytes.
 const FRAME_OVERHEAD_BYTES: usize = 128;
 const MARKS_OF_WORD: usize = u64::BITS as usize;
@@ -50,6 +52,8 @@ pub struct RecentFrames {
     kept: RwLock<Kept>,
     share_bytes: u64,
     heir: OnceLock<Box<dyn Heir>>,
+    /// Held by who lets frames go.
+    leaving: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -111,33 +115,47 @@ impl RecentFrames {
         if recent.bytes > self.share_bytes {
             return;
         }
+        let bytes = recent.bytes;
         let mut kept = self.kept.write();
-        kept.bytes += recent.bytes;
+        kept.bytes += bytes;
         // Two threads may bring theirs in the other order.
         let at = kept.frames.partition_point(|(other, _)| *other < place);
         kept.frames.insert(at, (place, Arc::new(recent)));
         drop(kept);
-        self.give_back();
+        self.give_back(bytes);
     }
 
-    /// Lets go of the oldest frames while there are more than the share and what is lent.
-    pub fn give_back(&self) {
-        while self.bytes() > self.share_bytes {
-            let heir = self.heir.get();
-            let bytes_max = self.share_bytes + heir.map_or(0, |heir| heir.unused_bytes());
-            let mut kept = self.kept.write();
-            if kept.bytes <= bytes_max {
-                return;
-            }
-            let Some((place, oldest)) = kept.frames.pop_front() else {
-                return;
-            };
-            kept.bytes -= oldest.bytes;
-            drop(kept);
+    /// Lets go of the oldest frames if there are more than the share and what is lent, since so many bytes came. What is handed on may
+    /// take as much as its frame did, so that the next one must leave for it: most of that is left for who comes next, or the first
+    /// reader to want a little room would move all there is.
+    pub fn give_back(&self, came_bytes: u64) {
+        if self.bytes() <= self.share_bytes {
+            return;
+        }
+        // Whoever is at it has it done.
+        let Some(_alone) = self.leaving.try_lock() else { return };
+        let heir = self.heir.get();
+        let bytes_max = self.share_bytes + heir.map_or(0, |heir| heir.unused_bytes());
+        let mut left_bytes = 0;
+        while left_bytes < 2 * came_bytes.max(LEFT_BYTES_MIN)
+            && let Some((place, oldest)) = self.oldest_above(bytes_max)
+        {
+            left_bytes += oldest.bytes;
             if let Some(heir) = heir {
                 oldest.hand_on(place, heir.as_ref());
             }
         }
+    }
+
+    /// Takes the oldest frame away if there are more bytes than this.
+    fn oldest_above(&self, bytes_max: u64) -> Option<(PlaceInLog, Arc<RecentFrame>)> {
+        let mut kept = self.kept.write();
+        if kept.bytes <= bytes_max {
+            return None;
+        }
+        let oldest = kept.frames.pop_front()?;
+        kept.bytes -= oldest.1.bytes;
+        Some(oldest)
     }
 
     /// Lets go of the frames of a segment's use that is over: nobody asks for them any more.

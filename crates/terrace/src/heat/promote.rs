@@ -5,7 +5,7 @@
 
 use super::{
     Heat, SLICE_BYTES, Slice,
-    contents::{Contents, Item, Owner, contents_bytes, decode},
+    contents::{self, Contents, Item, Owner},
     copies::Copy,
     count,
     images::Image,
@@ -112,32 +112,27 @@ impl Promoter {
 
     /// Whether the open segment of a kind has room for a copy.
     fn fits(&self, which: usize, key: &[u8], bytes: usize) -> bool {
-        let data_end = PAGE_BYTES as u64 + self.segment_data_bytes();
-        self.open[which]
-            .as_ref()
-            .is_some_and(|open| open.at + bytes as u64 <= data_end && open.contents.has_room(key.len()))
+        let segment_bytes = self.engine.log.segments.segment_bytes();
+        let bytes = bytes.next_multiple_of(PAGE_BYTES) as u64;
+        self.open[which].as_ref().is_some_and(|open| {
+            let contents = open.contents.bytes_with(key.len());
+            contents.is_some_and(|contents| open.at + bytes + contents <= segment_bytes)
+        })
     }
 
+    /// What copies may have of a segment: not the header, nor the least that a table of contents takes.
     fn segment_data_bytes(&self) -> u64 {
-        let segment_bytes = self.engine.log.segments.segment_bytes();
-        segment_bytes - PAGE_BYTES as u64 - contents_bytes(segment_bytes)
+        self.engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
     }
 
     /// Reads what earlier lives of the store have copied.
     fn load(&self) {
         let segments = &self.engine.log.segments;
-        let contents_at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
         for segment in segments
             .iter()
             .filter(|segment| segment.state() == SegmentState::Copies)
         {
-            #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
-            let mut bytes = AlignedBuffer::zeroed(contents_bytes(segments.segment_bytes()) as usize);
-            let read = segment.file.read_exact_at(&mut bytes, contents_at);
-            let items = read
-                .ok()
-                .and_then(|()| decode(&bytes, owner(segments.store_id(), segment)));
-            let Some(items) = items else {
+            let Some((items, contents_at)) = read_contents(&self.engine, segment) else {
                 segments.free_unused(segment);
                 continue;
             };
@@ -312,7 +307,7 @@ impl Promoter {
         self.open[usize::from(is_passing)] = Some(OpenSegment {
             number: segment.number,
             at: PAGE_BYTES as u64,
-            contents: Contents::new(segments.segment_bytes()),
+            contents: Contents::default(),
         });
         Ok(true)
     }
@@ -434,16 +429,33 @@ fn owner(store_id: u64, segment: &Segment) -> Owner {
     }
 }
 
+/// What the table of contents at the end of a segment names, and where the table begins.
+fn read_contents(engine: &Engine, segment: &Segment) -> Option<(Vec<Item>, u64)> {
+    let segments = &engine.log.segments;
+    let end = segments.segment_bytes();
+    let mut table = AlignedBuffer::zeroed(PAGE_BYTES);
+    let last_page_at = end - PAGE_BYTES as u64;
+    segment.file.read_exact_at(&mut table, last_page_at).ok()?;
+    let bytes = contents::length_by(&table)?;
+    let at = end.checked_sub(bytes as u64)?;
+    if bytes > PAGE_BYTES {
+        table = AlignedBuffer::zeroed(bytes);
+        segment.file.read_exact_at(&mut table, at).ok()?;
+    }
+    let items = contents::decode(&table, owner(segments.store_id(), segment))?;
+    Some((items, at))
+}
+
 fn write_contents(engine: &Engine, open: &OpenSegment) -> Result<()> {
     let segments = &engine.log.segments;
     let Some(segment) = segments.get(open.number) else {
         return Ok(());
     };
     let owner = owner(segments.store_id(), segment);
-    let at = segments.segment_bytes() - contents_bytes(segments.segment_bytes());
+    let table = open.contents.encode(owner);
     segment
         .file
-        .write_all_at(&open.contents.encode(owner), at)
+        .write_all_at(&table, segments.segment_bytes() - table.len() as u64)
         .map_err(|error| Error::io(format!("write the contents of segment {:08x}", open.number), &error))
 }
 

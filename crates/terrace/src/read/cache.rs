@@ -156,7 +156,7 @@ impl ValueCache {
     pub fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
         if let Some(values) = &self.values {
             values.insert(place, value, value_bytes);
-            self.recent.give_back();
+            self.recent.give_back(value_bytes);
         }
     }
 

@@ -194,7 +194,7 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
     assert!((140_000..=150_000).contains(&recent.bytes()), "{}", recent.bytes());
     assert!(value_at(&recent, place(14)).is_some() && value_at(&recent, place(35)).is_some());
     notes.unused_bytes.store(0, Ordering::Relaxed);
-    recent.give_back();
+    recent.give_back(0);
     assert!((40_000..=50_000).contains(&recent.bytes()), "{}", recent.bytes());
     assert_eq!(
         *notes.inherited.lock(),
@@ -202,6 +202,46 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
         "the other one is still here"
     );
     assert!(value_at(&recent, place(35)).is_some());
+}
+
+/// An heir that has less to lend when it was given something: by more than that took where it was.
+struct Miser(Arc<AtomicU64>);
+
+impl Heir for Miser {
+    fn inherit(&self, _: PlaceInLog, record: &Record<'_>) {
+        let taken = record.body.value().len() as u64 * 6 / 5;
+        self.0.fetch_sub(taken, Ordering::Relaxed);
+    }
+
+    fn unused_bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Each frame that is handed on takes the room of the next: the first reader to want a little room would move all there is.
+#[test]
+fn who_needs_a_little_room_does_not_move_everything() {
+    const VALUE_BYTES: usize = 200_000;
+    let recent = RecentFrames::new(1 << 20);
+    let unused_bytes = Arc::new(AtomicU64::new(12 << 20));
+    recent.hand_on_to(Box::new(Miser(Arc::clone(&unused_bytes))));
+    for number in 1..=50 {
+        let frame = frame_of(7, number << 18, number, VALUE_BYTES);
+        let place = (7, frame.offset + FRAME_HEADER_BYTES as u64);
+        recent.keep(frame);
+        assert!(value_at(&recent, place).is_some(), "and it is marked");
+    }
+    let all_bytes = recent.bytes();
+    unused_bytes.store(all_bytes - (2 << 20), Ordering::Relaxed);
+    let mut calls = 0;
+    while recent.bytes() > 4 << 20 {
+        let bytes_before = recent.bytes();
+        recent.give_back(1_000);
+        let left_bytes = bytes_before - recent.bytes();
+        assert!((1..=5 << 19).contains(&left_bytes), "{left_bytes} of {bytes_before}");
+        calls += 1;
+    }
+    assert!(calls > 3, "{calls} for {all_bytes}");
 }
 
 #[test]

@@ -382,15 +382,15 @@ fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result
     if available >= needed {
         return Ok(());
     }
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     // In a few segments too much would have to stay free.
-    let smaller = (available / (4 * SEGMENTS_AT_FIRST))
+    let shorter = (available / (4 * SEGMENTS_AT_FIRST))
         .checked_ilog2()
         .map_or(0, |bits| 1 << bits);
-    let advice = if smaller >= SEGMENT_BYTES_ADVISED {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let advice = if shorter >= SEGMENT_BYTES_ADVISED {
         format!(
-            "; a store made with segments of {} KiB (option segment-size, segment_bytes) fits",
-            smaller >> 10
+            "; one with segments of {} MiB fits (segment-size, segment_bytes)",
+            mib(shorter)
         )
     } else {
         String::new()

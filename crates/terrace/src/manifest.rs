@@ -20,6 +20,11 @@ const FILE: &str = "TERRACE";
 const MAGIC: [u8; 8] = *b"TERRACE1";
 /// What a new store gets, and an older one when it is opened for writing.
 const FORMAT_VERSION: u32 = 2;
+/// Room for so many segments is needed to begin with: one that is written, one that is next, two that are kept for recycling, and as much
+/// as one for the index.
+const SEGMENTS_AT_FIRST: u64 = 5;
+/// Shorter segments are not advised: a large value must fit into a quarter of one.
+const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
 /// Length of a manifest.
 pub const MANIFEST_BYTES: usize = 64;
 
@@ -258,6 +263,9 @@ impl Manifest {
                 if !options.read_only {
                     on_large.raise(large, Tier::Large)?;
                     on_flash.raise(flash, Tier::Flash)?;
+                    if is_empty(flash, "segments") {
+                        check_room(options, flash, on_flash.segment_bytes)?;
+                    }
                 }
                 Ok(on_flash)
             }
@@ -266,6 +274,7 @@ impl Manifest {
                 "it belongs to another store than the flash tier; give the two directories of one store",
             ),
             (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
+                check_room(options, flash, on_flash.segment_bytes)?;
                 on_flash.write_large(large)?;
                 on_flash.raise(flash, Tier::Flash)?;
                 Ok(on_flash)
@@ -304,6 +313,7 @@ impl Manifest {
                         );
                     }
                 }
+                check_room(options, flash, options.segment_bytes)?;
                 Self::create(options, flash, large, new_store_id())
             }
         }
@@ -359,6 +369,41 @@ fn is_ours(name: &str) -> bool {
 
 fn is_empty(disk: &dyn Disk, directory: &str) -> bool {
     disk.list(Path::new(directory)).is_ok_and(|names| names.is_empty())
+}
+
+/// Refuses a flash tier without segments whose device has no room for those without which nothing can be committed: better now than at the
+/// first write.
+fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result<()> {
+    let dir = options.flash_dir.display();
+    let available = flash
+        .available_bytes()
+        .map_err(|error| Error::io(format!("ask for the free space of {dir}"), &error))?;
+    let needed = SEGMENTS_AT_FIRST * segment_bytes;
+    if available >= needed {
+        return Ok(());
+    }
+    // In a few segments too much would have to stay free.
+    let shorter = (available / (4 * SEGMENTS_AT_FIRST))
+        .checked_ilog2()
+        .map_or(0, |bits| 1 << bits);
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let advice = if shorter >= SEGMENT_BYTES_ADVISED {
+        format!(
+            "; one with segments of {} MiB fits (segment-size, segment_bytes)",
+            mib(shorter)
+        )
+    } else {
+        String::new()
+    };
+    Err(Error::OutOfSpace {
+        tier: Tier::Flash,
+        reason: format!(
+            "a store with segments of {} MiB needs {:.0} MiB to begin with, and the device of {dir} has {:.1}{advice}",
+            mib(segment_bytes),
+            mib(needed),
+            mib(available)
+        ),
+    })
 }
 
 fn new_store_id() -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use bytes::Bytes;
-use std::{collections::BTreeMap, fmt, time::SystemTime};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
 
 /// Longest key, in bytes. Keys have at least one byte; any bytes are allowed.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -44,15 +44,15 @@ impl fmt::Display for HomeKind {
 }
 
 /// Small facts about an object that are read without touching its value: content type, dimensions,
-/// user metadata. Names are UTF-8, values are bytes; kept in name order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attributes(BTreeMap<String, Bytes>);
+/// user metadata. Names are UTF-8, values are bytes; kept in name order. Clones share them until one is changed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Attributes(Option<Arc<BTreeMap<String, Bytes>>>);
 
 impl Attributes {
     /// No attributes.
     #[must_use]
     pub const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self(None)
     }
 
     /// Adds or replaces an attribute and returns `self`, for building.
@@ -64,13 +64,14 @@ impl Attributes {
 
     /// Adds or replaces an attribute.
     pub fn set(&mut self, name: impl Into<String>, value: impl AsRef<[u8]>) {
-        self.0.insert(name.into(), Bytes::copy_from_slice(value.as_ref()));
+        let map = Arc::make_mut(self.0.get_or_insert_default());
+        map.insert(name.into(), Bytes::copy_from_slice(value.as_ref()));
     }
 
     /// The bytes of an attribute.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0.get(name).map(AsRef::as_ref)
+        self.0.as_ref()?.get(name).map(AsRef::as_ref)
     }
 
     /// The attribute as text, if it is there and is UTF-8.
@@ -81,19 +82,20 @@ impl Attributes {
 
     /// All attributes in name order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
+        let all = self.0.iter().flat_map(|map| map.iter());
+        all.map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.as_ref().map_or(0, |map| map.len())
     }
 
     /// The stored form: for each attribute `name length u16, value length u32, name, value`, little-endian,
@@ -103,7 +105,7 @@ impl Attributes {
     /// [`Error::Invalid`] if it is longer than [`ATTRIBUTES_BYTES_MAX`] or a name is empty.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        for (name, value) in &self.0 {
+        for (name, value) in self.iter() {
             if name.is_empty() {
                 return Err(Error::invalid("an attribute's name is empty"));
             }
@@ -140,7 +142,13 @@ impl Attributes {
             );
             bytes = rest;
         }
-        Some(Self(map))
+        Some(Self((!map.is_empty()).then(|| Arc::new(map))))
+    }
+}
+
+impl fmt::Debug for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
     }
 }
 

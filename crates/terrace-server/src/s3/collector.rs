@@ -16,7 +16,15 @@
 use super::keyspace::{self, Id};
 use crate::http::engine::Engine;
 use parking_lot::Mutex;
-use std::{collections::HashMap, mem, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use terrace::{Batch, Condition, Durability, ScanRange, Store};
 use tokio::sync::Notify;
 
@@ -43,6 +51,10 @@ enum Discarded {
 pub struct Collector {
     held: Mutex<HashMap<Id, Holds>>,
     discarded: Mutex<Vec<Discarded>>,
+    /// Held while somebody collects: who finds the device full and comes meanwhile goes on when that is done.
+    at_work: Mutex<()>,
+    /// Counts what was collected.
+    collected: AtomicU64,
     wake: Notify,
 }
 
@@ -178,11 +190,17 @@ impl Collector {
         }
     }
 
+    /// How much was collected, by anybody.
+    pub fn collected_so_far(&self) -> u64 {
+        self.collected.load(Ordering::Acquire)
+    }
+
     /// Collects what there is now.
     ///
     /// # Errors
     /// The store's; what was not collected stays to be.
     pub fn collect(&self, store: &Store) -> terrace::Result<()> {
+        let _at_work = self.at_work.lock();
         let discarded = mem::take(&mut *self.discarded.lock());
         for (at, one) in discarded.iter().enumerate() {
             let outcome = match one {
@@ -197,11 +215,13 @@ impl Collector {
                 self.discarded.lock().extend_from_slice(&discarded[at..]);
                 return Err(error);
             }
+            self.collected.fetch_add(1, Ordering::AcqRel);
         }
         for item in store.scan(ScanRange::prefix(keyspace::GARBAGE))? {
             let item = item?;
             if let Some(id) = keyspace::parse_id(&item.key).filter(|id| !self.is_held(*id)) {
                 delete_values(store, id, &item.key)?;
+                self.collected.fetch_add(1, Ordering::AcqRel);
             }
         }
         Ok(())

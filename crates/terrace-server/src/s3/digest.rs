@@ -227,6 +227,15 @@ pub fn stored(attributes: &Attributes) -> dto::Checksum {
     checksums
 }
 
+/// The same as headers.
+pub fn headers(attributes: &Attributes) -> impl Iterator<Item = (&'static str, &str)> {
+    let text = |algorithm: Algorithm| Some((algorithm.header(), attributes.get_str(algorithm.header())?));
+    let checksums = Algorithm::ALL.into_iter().filter_map(text);
+    let kind = attributes.get_str(KIND_ATTRIBUTE).unwrap_or(Kind::FullObject.name());
+    let has_some = checksums.clone().next().is_some();
+    checksums.chain(has_some.then_some((KIND_ATTRIBUTE, kind)))
+}
+
 enum Hasher {
     Crc32(Crc32),
     Crc32c(Crc32c),

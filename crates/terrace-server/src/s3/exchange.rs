@@ -49,11 +49,14 @@ pub fn note(operation: &str, key: Option<&str>) {
 /// A request that is being answered.
 pub struct Exchange {
     gateway: Arc<Gateway>,
-    number: String,
+    /// Its number.
+    pub number: String,
     peer: Option<IpAddr>,
     noted: Noted,
-    method: Method,
-    uri: Uri,
+    /// Its method.
+    pub method: Method,
+    /// What it asks for.
+    pub uri: Uri,
     agent: Option<HeaderValue>,
     time: SystemTime,
     began: Instant,

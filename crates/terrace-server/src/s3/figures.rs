@@ -18,6 +18,8 @@ pub struct Figures {
     seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
     received: Counter,
     sent: Counter,
+    /// Requests that were answered by the short way.
+    pub at_once: Counter,
     /// Requests whose answers are not through yet.
     pub in_flight: Gauge,
     /// Requests that were refused because their sender sends too many.
@@ -49,6 +51,7 @@ impl Default for Figures {
             seconds: Family::new_with_constructor(histogram),
             received: Counter::default(),
             sent: Counter::default(),
+            at_once: Counter::default(),
             in_flight: Gauge::default(),
             limited: Counter::default(),
             lines_lost: Counter::default(),
@@ -91,6 +94,11 @@ impl Figures {
             "terrace_s3_sent_bytes",
             "Bytes of the bodies of answers to S3 requests",
             self.sent.clone(),
+        );
+        registry.register(
+            "terrace_s3_at_once",
+            "S3 requests without a signature answered from RAM at once",
+            self.at_once.clone(),
         );
         registry.register(
             "terrace_s3_in_flight",

@@ -4,9 +4,10 @@
 use super::{
     Gateway,
     access::{Access, Auth, Domains},
+    at_once::Plain,
     body::{Attentive, Broken, Promise},
     cors,
-    exchange::{Counted, Exchange, NOTED},
+    exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, Forms, is_form},
     limit::Sender,
     refuse::{XML_BYTES_MAX, refuse},
@@ -14,6 +15,7 @@ use super::{
     signature::has_signature,
 };
 use crate::http::ranges::Ranges;
+use futures_util::future::{Either, Ready, ready};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
@@ -90,63 +92,124 @@ impl Front {
     }
 }
 
+type Answered = Result<Response<Counted>, Infallible>;
+
 impl hyper::service::Service<Request<Incoming>> for Front {
     type Response = Response<Counted>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+    type Future = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let (inner, peer) = (Arc::clone(&self.inner), self.peer);
-        Box::pin(async move { Ok(inner.answer(request, peer).await) })
-    }
-}
-
-impl Inner {
-    async fn answer(&self, request: Request<Incoming>, peer: Option<IpAddr>) -> Response<Counted> {
-        let number = format!("{:016X}", self.next.fetch_add(1, Ordering::Relaxed));
+        let inner = Arc::clone(&self.inner);
         let (mut parts, body) = request.into_parts();
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
-        let (method, uri) = (parts.method.clone(), parts.uri.clone());
-        let waits_for_continue = parts.headers.contains_key(header::EXPECT);
-        // Only a page that asks from elsewhere is answered by what else it said.
-        let headers = parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone());
-        let mut exchange = Exchange::begin(&self.gateway, &parts, number.clone(), peer);
-        let was_read = Arc::new(AtomicBool::new(false));
-        let admitted = refuse(&parts).and_then(|()| self.admit(&parts, peer));
-        let outcome = match admitted.and_then(|()| Promise::of(&parts)) {
-            Err(refusal) => Err(refusal),
-            Ok(_) if method == Method::OPTIONS => self.preflight(&parts),
-            Ok(promise) => {
-                let broken = Broken::default();
-                let promise = promise.map(|promise| (promise, broken.clone()));
-                let body = Attentive::new(body, promise, Arc::clone(&was_read), exchange.received());
-                let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
-                let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
-                exchange.note(noted);
-                broken.take().map_or(answer, Err)
+        let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
+        let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
+        let mut asked = Asked::of(&parts, exchange);
+        match inner.way(&parts, &mut asked, self.peer) {
+            Way::Short(outcome) => Either::Left(ready(Ok(inner.finish(asked, outcome)))),
+            Way::Long(promise) => Either::Right(Box::pin(async move {
+                let outcome = inner.go_long(&mut asked, parts, body, promise).await;
+                Ok(inner.finish(asked, outcome))
+            })),
+        }
+    }
+}
+
+/// A request that is being answered: what the end of the answer needs of it.
+struct Asked {
+    exchange: Exchange,
+    /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
+    headers: Option<HeaderMap>,
+    waits_for_continue: bool,
+    /// Something of its body was read.
+    was_read: Arc<AtomicBool>,
+}
+
+impl Asked {
+    fn of(parts: &Parts, exchange: Exchange) -> Self {
+        Self {
+            exchange,
+            headers: parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone()),
+            waits_for_continue: parts.headers.contains_key(header::EXPECT),
+            was_read: Arc::default(),
+        }
+    }
+}
+
+/// How a request is answered.
+enum Way {
+    /// It is answered already.
+    Short(S3Result<Response<Body>>),
+    /// By `s3s`; and its body is to be this.
+    Long(Option<Promise>),
+}
+
+impl Inner {
+    /// Answers what can be answered without waiting.
+    fn way(&self, parts: &Parts, asked: &mut Asked, peer: Option<IpAddr>) -> Way {
+        if let Some(plain) = Plain::of(&self.domains, parts) {
+            if let Err(refusal) = self.admit(peer) {
+                return Way::Short(Err(refusal));
             }
-        };
+            return plain.answer(&self.gateway).map_or(Way::Long(None), |answer| {
+                asked.exchange.note(Noted {
+                    operation: answer.operation.to_owned(),
+                    key: None,
+                });
+                Way::Short(Ok(answer.response))
+            });
+        }
+        // What has a signature is counted once that is known to be right.
+        let admitted = refuse(parts).and_then(|()| if has_signature(parts) { Ok(()) } else { self.admit(peer) });
+        match admitted.and_then(|()| Promise::of(parts)) {
+            Err(refusal) => Way::Short(Err(refusal)),
+            Ok(_) if parts.method == Method::OPTIONS => Way::Short(self.preflight(parts)),
+            Ok(promise) => Way::Long(promise),
+        }
+    }
+
+    /// Has `s3s` answer.
+    async fn go_long(
+        &self,
+        asked: &mut Asked,
+        parts: Parts,
+        body: Incoming,
+        promise: Option<Promise>,
+    ) -> S3Result<Response<Body>> {
+        let broken = Broken::default();
+        let promise = promise.map(|promise| (promise, broken.clone()));
+        let body = Attentive::new(body, promise, Arc::clone(&asked.was_read), asked.exchange.received());
+        let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
+        let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
+        asked.exchange.note(noted);
+        broken.take().map_or(answer, Err)
+    }
+
+    /// Adds what every answer has.
+    fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
+        let exchange = asked.exchange;
         let mut response = outcome.unwrap_or_else(into_response);
-        // `s3s` sets this for GET with one range only.
-        let is_part_of_head = method == Method::HEAD && response.headers().contains_key(header::CONTENT_RANGE);
-        if response.status().is_success() && (is_part_of_head || response.extensions().get::<StatusCode>().is_some()) {
+        let is_part = response.headers().contains_key(header::CONTENT_RANGE)
+            || response.extensions().get::<StatusCode>().is_some();
+        if response.status().is_success() && is_part {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
         // botocore then takes the second answer's status line for a header.
-        if waits_for_continue && !was_read.load(Ordering::Relaxed) {
+        if asked.waits_for_continue && !asked.was_read.load(Ordering::Relaxed) {
             response
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Some(headers) = &headers {
-            self.add_cors(&method, uri.path(), headers, response.headers_mut());
+        if let Some(headers) = &asked.headers {
+            self.add_cors(&exchange.method, exchange.uri.path(), headers, response.headers_mut());
         }
         if response.status().is_client_error() || response.status().is_server_error() {
-            complete_error(response.body_mut(), uri.path(), &number);
+            complete_error(response.body_mut(), exchange.uri.path(), &exchange.number);
         }
-        if let Ok(value) = HeaderValue::from_str(&number) {
+        if let Ok(value) = HeaderValue::from_str(&exchange.number) {
             response.headers_mut().insert("x-amz-request-id", value);
         }
         response
@@ -177,12 +240,10 @@ impl Inner {
         })
     }
 
-    /// Counts what comes without a signature; what has one is counted once that is known to be right.
-    fn admit(&self, parts: &Parts, peer: Option<IpAddr>) -> S3Result {
-        match peer {
-            Some(peer) if !has_signature(parts) => self.gateway.admit(Sender::at(peer), Instant::now()),
-            _ => Ok(()),
-        }
+    /// Counts what comes without a signature.
+    fn admit(&self, peer: Option<IpAddr>) -> S3Result {
+        let Some(peer) = peer else { return Ok(()) };
+        self.gateway.admit(Sender::at(peer), Instant::now())
     }
 
     /// The bucket a request is about.
@@ -284,6 +345,63 @@ mod tests {
         let mut other = Body::from(Bytes::from_static(b"no error"));
         complete_error(&mut other, "/", "1F");
         assert_eq!(other.bytes().unwrap(), "no error");
+    }
+
+    #[test]
+    fn nothing_plain_is_refused() {
+        let domains = Domains(vec!["s3.example.org".to_owned()]);
+        let request = |method: &str, uri: &str, header: (&str, &str)| {
+            let request = Request::builder().method(method).uri(uri).header("host", "h");
+            let (parts, ()) = request.header(header.0, header.1).body(()).unwrap().into_parts();
+            let is_plain = Plain::of(&domains, &parts).is_some();
+            // What is plain goes by without these.
+            assert!(!is_plain || (refuse(&parts).is_ok() && !has_signature(&parts)));
+            assert!(!is_plain || Promise::of(&parts).is_ok_and(|promise| promise.is_none()));
+            is_plain
+        };
+        let plain = ("accept", "*/*");
+        for (method, uri) in [
+            ("GET", "/b/k"),
+            ("HEAD", "/b/k/"),
+            ("GET", "/b//k"),
+            ("GET", "/b/k+1&x=y"),
+        ] {
+            assert!(request(method, uri, plain), "{method} {uri}");
+        }
+        for (method, uri) in [
+            ("PUT", "/b/k"),
+            ("POST", "/b/k"),
+            ("DELETE", "/b/k"),
+            ("GET", "/b/k?"),
+            ("GET", "/b/k?uploadId="),
+            ("GET", "/b/%zz"),
+            ("GET", "/b/%6b"),
+            ("GET", "/b/"),
+            ("GET", "/b"),
+            ("GET", "/"),
+        ] {
+            assert!(!request(method, uri, plain), "{method} {uri}");
+        }
+        for name in [
+            "range",
+            "if-match",
+            "if-range",
+            "authorization",
+            "expect",
+            "content-length",
+            "te",
+        ] {
+            assert!(!request("GET", "/b/k", (name, "1")), "{name}");
+        }
+        for name in [
+            "x-amz-date",
+            "x-amz-mfa",
+            "x-amz-content-sha256",
+            "content-md5",
+            "transfer-encoding",
+        ] {
+            assert!(!request("GET", "/b/k", (name, "1")), "{name}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! The way of one request: the listener accepts it; [`front`] adds what every answer carries, [`refuse`] refuses what
 //! the service does not have; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to its operation
-//! in [`ops`]. Operations call the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a
+//! in [`ops`]; [`at_once`] answers plain GETs from RAM without it. Operations call the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a
 //! time.
 //!
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
@@ -13,6 +13,7 @@
 mod access;
 pub mod access_key;
 pub mod access_log;
+mod at_once;
 mod body;
 mod bucket;
 mod byteranges;

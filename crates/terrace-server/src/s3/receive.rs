@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
 use std::{future::poll_fn, pin::Pin, sync::Arc};
-use terrace::{Condition, Durability, PutOptions, Store, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
+use terrace::{Condition, Durability, Error, PutOptions, Store, Tier, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
 
 /// Bytes taken from a connection at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
@@ -267,7 +267,16 @@ impl Writing {
             Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
         };
         let options = WriterOptions { length, put: buffered };
-        let writer = store.writer(&key, options).map_err(fail)?;
+        let seen = gateway.collector.collected_so_far();
+        let begun = store.writer(&key, options.clone()).or_else(|error| {
+            let is_full = matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
+            // What was deleted before is room, too, once it is collected.
+            if is_full && gateway.collector.collect(store).is_ok() && gateway.collector.collected_so_far() != seen {
+                return store.writer(&key, options);
+            }
+            Err(error)
+        });
+        let writer = begun.map_err(fail)?;
         Ok(Self {
             id,
             number,

@@ -54,9 +54,11 @@ const KEPT: [&str; 7] = [
     "content-disposition",
     "content-encoding",
     "content-language",
-    "expires",
+    EXPIRES,
     REDIRECT,
 ];
+/// When caches are to forget the object.
+const EXPIRES: &str = "expires";
 /// Where a web site redirects who asks for the object.
 const REDIRECT: &str = "x-amz-website-redirect-location";
 
@@ -241,6 +243,11 @@ pub fn redescribed(facts: &Facts, description: &Attributes, modified_ms: u64) ->
     attributes
 }
 
+/// Whether a text of user metadata goes into a header as it is; any other goes by RFC 2047.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+}
+
 fn is_description(name: &str) -> bool {
     KEPT.contains(&name) || name.starts_with(METADATA_PREFIX) || name == TAGGING
 }
@@ -299,6 +306,18 @@ impl Facts {
         ETag::Strong(self.etag.clone())
     }
 
+    /// The headers that were put with it and go out as they came, by their names, and its user metadata, but for what must be encoded.
+    pub fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
+        let shown = self.attributes.iter().filter(|(name, _)| {
+            // `Expires` is shown only if it is a date.
+            (KEPT.contains(name) && *name != EXPIRES) || name.starts_with(METADATA_PREFIX)
+        });
+        shown.filter_map(|(name, value)| {
+            let text = std::str::from_utf8(value).ok()?;
+            (!name.starts_with(METADATA_PREFIX) || is_plain(text)).then_some((name, text))
+        })
+    }
+
     /// A header that was put with it.
     pub fn header(&self, name: &str) -> Option<String> {
         self.attributes.get_str(name).map(str::to_owned)
@@ -312,15 +331,16 @@ impl Facts {
 
     /// `Expires`, if it was a date.
     pub fn expires(&self) -> Option<Timestamp> {
-        let text = self.attributes.get_str("expires")?;
+        let text = self.attributes.get_str(EXPIRES)?;
         Timestamp::parse(TimestampFormat::HttpDate, text).ok()
     }
 
-    /// User metadata.
-    pub fn metadata(&self) -> Option<Metadata> {
+    /// User metadata that must be encoded to go into a header.
+    pub fn encoded_metadata(&self) -> Option<Metadata> {
         let named = self.attributes.iter().filter_map(|(name, value)| {
             let name = name.strip_prefix(METADATA_PREFIX)?;
-            Some((name.to_owned(), std::str::from_utf8(value).ok()?.to_owned()))
+            let text = std::str::from_utf8(value).ok()?;
+            (!is_plain(text)).then(|| (name.to_owned(), text.to_owned()))
         });
         let metadata: Metadata = named.collect();
         (!metadata.is_empty()).then_some(metadata)
@@ -376,7 +396,7 @@ mod tests {
         assert_eq!((facts.length, facts.etag.as_str()), (12, "1f-00000abc"));
         assert_eq!(facts.content_type(), CONTENT_TYPE_DEFAULT);
         assert_eq!(facts.modified, UNIX_EPOCH);
-        assert!(facts.metadata().is_none() && facts.values.is_none());
+        assert!(facts.encoded_metadata().is_none() && facts.shown().next().is_none() && facts.values.is_none());
         let imported = Facts::of(&info(Attributes::new().with("etag", "\"blake\"").with("width", "7")));
         assert_eq!(imported.etag, "blake");
         let odd = Facts::of(&info(Attributes::new().with(LENGTH, "99").with(VALUES, "no id")));
@@ -385,7 +405,9 @@ mod tests {
 
     #[test]
     fn a_description_comes_back() {
-        let metadata = [("colour".to_owned(), "grün".to_owned())].into_iter().collect();
+        let metadata = [("colour", "grün"), ("size", "as large as life")];
+        let metadata = metadata.map(|(name, text)| (name.to_owned(), text.to_owned()));
+        let metadata = metadata.into_iter().collect();
         let mut description = Description {
             metadata: Some(metadata),
             tagging: Some("a=b".to_owned()),
@@ -403,9 +425,17 @@ mod tests {
         assert_eq!(facts.modified, UNIX_EPOCH + Duration::from_secs(1_700_000_000));
         assert_eq!(facts.content_type(), "text/plain");
         assert_eq!(facts.header("content-encoding").as_deref(), Some("gzip"));
-        assert_eq!(facts.metadata().unwrap()["colour"], "grün");
+        let shown: Vec<_> = facts.shown().collect();
+        let expected = [
+            ("content-encoding", "gzip"),
+            ("content-type", "text/plain"),
+            ("x-amz-meta-size", "as large as life"),
+        ];
+        assert_eq!(shown, expected);
+        let encoded = facts.encoded_metadata().unwrap();
+        assert_eq!((encoded.len(), encoded["colour"].as_str()), (1, "grün"));
         assert_eq!(facts.tagging(), Some("a=b"));
-        assert_eq!(facts.description().len(), 4);
+        assert_eq!(facts.description().len(), 5);
         let untagged = with_tagging(&facts.attributes, None);
         assert_eq!(untagged.len(), facts.attributes.len() - 1);
     }

@@ -2,6 +2,7 @@
 //! and `run` beside this file.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod at_once;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;

@@ -306,3 +306,36 @@ fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) ->
     }
     Ok(Answer::parse(&answer).status)
 }
+
+/// Deleting frees the values of long objects a moment later, and the store the blocks they were in later still. Who puts an object meanwhile
+/// waits for it.
+#[test]
+fn what_was_deleted_is_room_for_the_next_object() {
+    let place = Place::new();
+    let made = place
+        .run(&["key", "create", "--allow", "*=admin", "--json"])
+        .code(0)
+        .json();
+    let text = |name: &str| made[name].as_str().unwrap();
+    let limits = ["--split-threshold", "1MiB", "--large-capacity", "12MiB"];
+    let service = Service::with_key(&place, &limits, text("access_key_id"), text("secret_access_key"));
+    let client = &service.client;
+    client.send("PUT", "/full", &[], b"").status(200);
+    let value = bytes(900_000);
+    let put = |key: &str| client.put(&format!("/full/{key}"), &value, Mode::Whole);
+    for round in 0..4 {
+        let keys: Vec<_> = (0..40).map(|number| format!("{round}-{number}")).collect();
+        let stored: Vec<_> = keys.iter().take_while(|key| put(key).status == 200).collect();
+        assert!((4..40).contains(&stored.len()), "{round}: {} objects fit", stored.len());
+        assert_eq!(code(&put("one-more")), (507, "ServiceUnavailable".to_owned()));
+        let objects: String = stored
+            .iter()
+            .map(|key| format!("<Object><Key>{key}</Key></Object>"))
+            .collect();
+        let delete = format!("<Delete>{objects}</Delete>");
+        client.send("POST", "/full?delete=", &[], delete.as_bytes()).status(200);
+        put("next").status(200);
+        assert!(client.get("/full/next").status(200).body == value);
+        client.send("DELETE", "/full/next", &[], b"").status(204);
+    }
+}

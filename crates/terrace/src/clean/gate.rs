@@ -4,10 +4,13 @@
 //! its limit again; or when the thread says that it can do nothing (everything that could be had is held by snapshots or
 //! readers, is damaged, or there is no room to move it to); or after ten seconds in which nothing was moved or deleted.
 //!
+//! A writer that has found no room waits as well, if what was deleted is about to give some back: until blocks are deleted, and then it tries
+//! again. That goes for a device that is full as for the capacity that is used up, and whether cleaning has anything to do or not.
+//!
 //! Invariant: whatever the thread does or fails to do, a writer goes on. A bound on space is not worth a deadlock.
 
 use super::policy::Bounds;
-use crate::engine::Engine;
+use crate::{Error, Result, Tier, engine::Engine};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -16,6 +19,8 @@ use std::{
 
 /// How long a writer waits while nothing is moved or deleted.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a writer waits in all for room that deletions give back, while others take what comes.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 /// How often those who wait look again.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 /// Why a writer goes on at once.
@@ -75,6 +80,11 @@ impl Cleaning {
         self.signal.notify_all();
     }
 
+    /// How much was moved or deleted: to be asked before an attempt to find room, for [`Cleaning::try_again`].
+    pub fn progress_so_far(&self) -> u64 {
+        self.progress.load(Ordering::Acquire)
+    }
+
     /// Waits for a writer in need, at most `wait`.
     pub fn wait_for_work(&self, wait: Duration) {
         let mut guard = self.lock.lock();
@@ -125,17 +135,73 @@ impl Cleaning {
             }
             return;
         }
+        self.held(u64::from(lacks_room()), || self.wait(engine, &lacks_room));
+    }
+
+    /// Counts somebody as waiting while he does.
+    fn held<T>(&self, for_room: u64, wait: impl FnOnce() -> T) -> T {
         let began = Instant::now();
-        let for_room = u64::from(lacks_room());
         self.waiting.fetch_add(1, Ordering::AcqRel);
         self.waiting_for_room.fetch_add(for_room, Ordering::AcqRel);
         self.notify();
-        self.wait(engine, &lacks_room);
+        let outcome = wait();
         self.waiting_for_room.fetch_sub(for_room, Ordering::AcqRel);
         self.waiting.fetch_sub(1, Ordering::AcqRel);
         let waited_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.writers_held.fetch_add(1, Ordering::Relaxed);
         self.held_ns.fetch_add(waited_ns, Ordering::Relaxed);
+        outcome
+    }
+
+    /// After an attempt to find room for a large value failed with `error`: waits while what was deleted is about to give room back, and
+    /// tries again whenever some has come. `seen` is [`Cleaning::progress_so_far`] from before the first attempt.
+    ///
+    /// # Errors
+    /// `error`, if no room is to come; the last attempt's, if none has come for a while.
+    pub fn try_again<T>(
+        &self,
+        engine: &Engine,
+        mut seen: u64,
+        error: Error,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let is_full = |error: &Error| matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
+        let deleted_seq = engine.log.committed_seq();
+        let is_hopeless = || self.progress_so_far() == seen && !is_room_coming(engine, deleted_seq);
+        if !is_full(&error) || is_hopeless() {
+            return Err(error);
+        }
+        let give_up = Instant::now() + ROOM_PATIENCE;
+        self.held(1, || {
+            let mut last = error;
+            while self.wait_for_room(engine, deleted_seq, &mut seen) {
+                match attempt() {
+                    Err(error) if is_full(&error) && Instant::now() < give_up => last = error,
+                    outcome => return outcome,
+                }
+            }
+            Err(last)
+        })
+    }
+
+    /// Waits until more was deleted than `seen`, which it brings up to date. False if nothing will be.
+    fn wait_for_room(&self, engine: &Engine, deleted_seq: u64, seen: &mut u64) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // Asked before progress is looked at, so that what came last is not missed; and without the lock, since there may be many blocks.
+            let is_coming = is_room_coming(engine, deleted_seq) && Instant::now() < until;
+            let mut guard = self.lock.lock();
+            let now = self.progress_so_far();
+            if now != *seen {
+                *seen = now;
+                return true;
+            }
+            let is_over = engine.log.is_closing() || engine.log.writer.failure().is_some();
+            if is_over || !is_coming {
+                return false;
+            }
+            self.signal.wait_for(&mut guard, WAIT_STEP);
+        }
     }
 
     fn wait(&self, engine: &Engine, lacks_room: &impl Fn() -> bool) {
@@ -177,6 +243,14 @@ impl Cleaning {
             );
         }
     }
+}
+
+/// Whether what was deleted up to a commit has yet to give room back: the commit is not applied, ranges are not swept, or blocks in which
+/// nothing lives are not deleted, though nobody holds them.
+fn is_room_coming(engine: &Engine, deleted_seq: u64) -> bool {
+    engine.log.applied_seq() < deleted_seq
+        || engine.log.ranges.count() > 0
+        || engine.large.dead_bytes() > engine.metrics.held_dead_bytes()
 }
 
 impl Bounds {

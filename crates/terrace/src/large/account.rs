@@ -237,6 +237,21 @@ impl LargeSpace {
         bytes.sum()
     }
 
+    /// Bytes of blocks that nobody writes any more and in which nothing lives: they will be deleted. None before
+    /// [`LargeSpace::accounting_complete`].
+    #[must_use]
+    pub fn dead_bytes(&self) -> u64 {
+        let at_rest = self.shares().into_iter();
+        let dead = at_rest.filter(|share| share.live_bytes == 0 && share.is_settled);
+        let full = self.space.full.lock();
+        let full = full.iter().filter(|block| {
+            let is_settled = block.unapplied_bytes.load(Ordering::Acquire) == 0;
+            is_settled && block.live_bytes.load(Ordering::Acquire) == 0
+        });
+        let sealed_soon = full.filter_map(|block| Some(block.writing.lock().as_ref()?.allocated_bytes));
+        dead.map(|share| share.bytes).sum::<u64>() + sealed_soon.sum::<u64>()
+    }
+
     /// Whether the capacity leaves callers no room for so many bytes more.
     #[must_use]
     pub fn lacks_room(&self, bytes: u64) -> bool {

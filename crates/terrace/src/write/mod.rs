@@ -85,9 +85,9 @@ fn put_stored(
         engine.cleaning.hold_back(engine, bytes);
         // Who waits for the device anyway writes for himself.
         let behind = durability == Durability::Buffered;
-        match PendingLarge::write(engine, key, attributes, value, behind) {
-            Ok(pending) => return commit_large(engine, key, attributes, pending, condition, durability),
-            Err(error) => fallback::to_flash(engine, error, bytes, 0)?,
+        let write = || PendingLarge::write(engine, key, attributes, value, behind);
+        if let Some(pending) = fallback::place(engine, bytes, 0, write)? {
+            return commit_large(engine, key, attributes, pending, condition, durability);
         }
     }
     let body = small_body(engine, value);
@@ -248,12 +248,10 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64
         check_length(value.len() as u64)?;
         if value.len() as u64 >= engine.placement.large_from(&operation.key) {
             // Even if the batch is to be durable, its values are written while the next ones are copied.
-            match PendingLarge::write(engine, &operation.key, &attributes, value, true) {
-                Ok(written) => pending = Some(written),
-                Err(error) => {
-                    fallback::to_flash(engine, error, value.len() as u64, *small_bytes)?;
-                    *small_bytes += value.len() as u64;
-                }
+            let write = || PendingLarge::write(engine, &operation.key, &attributes, value, true);
+            pending = fallback::place(engine, value.len() as u64, *small_bytes, write)?;
+            if pending.is_none() {
+                *small_bytes += value.len() as u64;
             }
         }
     }

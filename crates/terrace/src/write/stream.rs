@@ -183,6 +183,12 @@ enum Stage {
     Failed,
 }
 
+/// Begins to write a value into the large space.
+fn large_writer(engine: &Engine, key: &[u8], attributes: &[u8], length: Option<u64>) -> Result<LargeWriter> {
+    let ticket = engine.log.committed_seq() + 1;
+    engine.large_result(engine.large.writer(key, attributes, length, ticket))
+}
+
 impl std::fmt::Debug for ValueWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ValueWriter")
@@ -210,14 +216,9 @@ impl ValueWriter {
         let stage = match options.length {
             Some(length) if length >= engine.placement.large_from(key) => {
                 engine.cleaning.hold_back(&engine, length);
-                let ticket = engine.log.committed_seq() + 1;
-                match engine.large_result(engine.large.writer(key, &attributes, Some(length), ticket)) {
-                    Ok(writer) => Stage::Large(writer),
-                    Err(error) => {
-                        fallback::to_flash(&engine, error, length, 0)?;
-                        Stage::Instead(Vec::new())
-                    }
-                }
+                let begin = || large_writer(&engine, key, &attributes, Some(length));
+                let begun = fallback::place(&engine, length, 0, begin)?;
+                begun.map_or_else(|| Stage::Instead(Vec::new()), Stage::Large)
             }
             _ => Stage::Buffered(Vec::new()),
         };
@@ -265,12 +266,17 @@ impl ValueWriter {
             }
             Stage::Buffered(buffer) => {
                 self.engine.cleaning.hold_back(&self.engine, self.length);
-                let ticket = self.engine.log.committed_seq() + 1;
-                let mut writer = self.engine.large.writer(&self.key, &self.attributes, None, ticket)?;
-                writer.write(buffer)?;
-                writer.write(data)?;
+                let seen = self.engine.cleaning.progress_so_far();
+                let begin = || {
+                    let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
+                    self.engine.large_result(writer.write(buffer))?;
+                    Ok(writer)
+                };
+                let begun = begin().or_else(|error| self.engine.cleaning.try_again(&self.engine, seen, error, begin));
+                let mut writer = begun?;
+                let outcome = writer.write(data);
                 self.stage = Stage::Large(writer);
-                Ok(())
+                self.engine.large_result(outcome)
             }
             Stage::Large(writer) => {
                 let outcome = writer.write(data);

@@ -270,3 +270,40 @@ fn writes_resume_when_somebody_else_gives_room_back() {
         assert_all(&store, &values);
     });
 }
+
+#[test]
+fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
+    on_a_small_device(
+        "full::a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits",
+        |device| {
+            let large = tempfile::tempdir().unwrap();
+            let with_segments = |segment_bytes| Options {
+                segment_bytes,
+                flash_capacity_bytes: 64 << 20,
+                size_threshold_bytes: 8 << 10,
+                memtable_bytes: 256 << 10,
+                ..device.options(large.path())
+            };
+            let refused = Store::open(with_segments(2 << 20)).unwrap_err();
+            assert!(
+                matches!(refused, Error::OutOfSpace { tier: Tier::Flash, .. }),
+                "{refused}"
+            );
+            let text = refused.to_string();
+            assert!(
+                text.contains("needs 10 MiB") && !text.contains("segment-size"),
+                "{text}"
+            );
+            // Nothing was decided for good.
+            let store = Store::open(with_segments(256 << 10)).unwrap();
+            store.put("key", bytes(1, 5_000)).unwrap();
+            assert!(store.get("key").unwrap().is_some());
+            store.close().unwrap();
+            drop(store);
+            // What is there is opened, however little room is left.
+            fs::write(device.dir.join("ballast"), vec![1; 4 << 20]).unwrap();
+            let store = Store::open(with_segments(256 << 10)).unwrap();
+            assert!(store.get("key").unwrap().is_some());
+        },
+    );
+}

@@ -243,3 +243,79 @@ fn with_both_tiers_full_reads_and_deletes_go_on_and_room_given_back_is_used_agai
     assert_all(&store, &values);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
+
+/// A value as long as this cannot go to the log instead.
+const LONG: usize = 100_000;
+
+/// The first large value after everything was deleted came to a tier that was full still: nobody waited for what was about to be freed.
+fn takes_the_next_large_value_after(delete: impl Fn(&Store, &Values), options: Options) {
+    let store = Store::open(options).unwrap();
+    for round in 0..5 {
+        let mut values = Values::new();
+        assert_eq!(fill_up(&store, &mut values, LONG), Tier::Large);
+        assert!(values.len() > 3, "{round}: {} values", values.len());
+        delete(&store, &values);
+        // As many as there were, so that the room of those that went is needed.
+        for n in 0..values.len() as u64 / 2 {
+            store.put(format!("next {n}"), bytes(n, LONG)).unwrap();
+        }
+        let mut writer = store.writer("stream", WriterOptions::default()).unwrap();
+        writer.write_all(&bytes(9, LONG)).unwrap();
+        writer.finish().unwrap();
+        store.delete_prefix("", Durability::Sync).unwrap();
+    }
+    let store_is_sound = store.verify().unwrap();
+    assert_eq!(store_is_sound.errors, [""; 0]);
+}
+
+fn range(store: &Store, _: &Values) {
+    store.delete_prefix("", Durability::Buffered).unwrap();
+}
+
+fn one_by_one(store: &Store, values: &Values) {
+    for key in values.keys() {
+        store
+            .delete_with(key, terrace::Condition::None, Durability::Buffered)
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_large_value_waits_for_room_that_deletions_are_about_to_give_back() {
+    for delete in [range, one_by_one] {
+        let bench = Bench::new(7);
+        bench.large.set_capacity(Some(2 << 20));
+        takes_the_next_large_value_after(delete, bench.options());
+        let bench = Bench::new(8);
+        takes_the_next_large_value_after(delete, limited(&bench, 2 << 20));
+    }
+}
+
+#[test]
+fn a_large_value_for_which_no_room_is_to_come_is_refused_at_once() {
+    let bench = Bench::new(9);
+    bench.large.set_capacity(Some(2 << 20));
+    let store = bench.open().unwrap();
+    let mut values = Values::new();
+    assert_eq!(fill_up(&store, &mut values, LONG), Tier::Large);
+    store.flush().unwrap();
+    // A snapshot keeps what is deleted.
+    let snapshot = store.snapshot().unwrap();
+    store.delete_prefix("", Durability::Sync).unwrap();
+    eventually("sweeping", &store, |stats| stats.large.live_bytes == 0);
+    let refused_within = |most: Duration| {
+        let start = Instant::now();
+        let refused = store.put("more", bytes(1, LONG));
+        assert!(
+            matches!(refused, Err(Error::OutOfSpace { tier: Tier::Large, .. })),
+            "{refused:?}"
+        );
+        assert!(start.elapsed() < most, "it took {:?}", start.elapsed());
+    };
+    // Until the index has persisted the deletions nobody knows who holds up what.
+    refused_within(Duration::from_secs(25));
+    refused_within(Duration::from_secs(5));
+    drop(snapshot);
+    eventually("deleting", &store, |stats| stats.large.blocks < 5);
+    store.put("more", bytes(1, LONG)).unwrap();
+}

@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod listings;
 pub mod multipart;
 pub mod objects;
+mod said;
 pub mod tagging;
 mod wanted;
 

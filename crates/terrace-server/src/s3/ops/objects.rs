@@ -1,7 +1,8 @@
 //! Objects: put, get, head, delete.
 
 use super::{
-    Conditions, acl, check_key, signed,
+    Conditions, acl, check_key,
+    said::Said,
     wanted::{Answer, Wanted},
 };
 use crate::{
@@ -22,9 +23,12 @@ use crate::{
     set_checksums,
 };
 use bytes::Bytes;
-use hyper::{HeaderMap, StatusCode, header::HeaderValue};
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{self, HeaderValue},
+};
 use s3s::{
-    S3ErrorCode, S3Request, S3Response, S3Result,
+    Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
         ChecksumMode, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
@@ -34,7 +38,7 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
-use terrace::{Attributes, Durability, HomeKind, Store};
+use terrace::{Attributes, Durability, Store};
 
 /// Most keys of one DeleteObjects.
 const DELETE_KEYS_MAX: usize = 1000;
@@ -193,38 +197,6 @@ pub fn keep(
     })
 }
 
-/// Fills what GET and HEAD say of an object; their outputs have the same fields, and no type in common.
-macro_rules! said {
-    ($output:ident, $bucket:expr, $key:expr, $facts:expr, $answer:expr, $mode:expr) => {{
-        let (key, facts, answer) = ($key, $facts, $answer);
-        let is_partial = answer.content_range.is_some();
-        let mut output = $output {
-            accept_ranges: Some("bytes".to_owned()),
-            cache_control: facts.header("cache-control"),
-            content_disposition: facts.header("content-disposition"),
-            content_encoding: facts.header("content-encoding"),
-            content_language: facts.header("content-language"),
-            content_length: Some(signed(answer.range.end - answer.range.start)),
-            content_range: answer.content_range,
-            content_type: Some(facts.content_type()),
-            e_tag: Some(facts.etag()),
-            expiration: key.and_then(|key| $bucket.expiration(Subject::of(&key, facts))),
-            expires: facts.expires(),
-            last_modified: Some(record::timestamp(facts.modified)),
-            metadata: facts.metadata(),
-            parts_count: answer.parts,
-            version_id: $bucket.shown(Name::of(facts)),
-            website_redirect_location: facts.header("x-amz-website-redirect-location"),
-            ..$output::default()
-        };
-        if wants_checksums($mode, is_partial) {
-            set_checksums!(output, facts.checksums());
-            output.checksum_type = facts.checksums().checksum_type;
-        }
-        output
-    }};
-}
-
 /// What a GET asks for.
 struct Question {
     bucket: Arc<Bucket>,
@@ -294,28 +266,48 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         mut answer,
         first,
     } = begun;
-    let key = current(key, name);
     let several = answer.several.take();
-    let mut output = said!(
-        GetObjectOutput,
-        bucket,
+    let key = current(&key, name);
+    let said = Said {
+        bucket: &bucket,
         key,
-        &opened.facts,
-        answer,
-        input.checksum_mode.as_ref()
-    );
-    output.tag_count = tag_count(&opened.facts);
-    let headers = cache_status(opened.home());
+        facts: &opened.facts,
+        answer: &answer,
+        with_checksums: wants_checksums(input.checksum_mode.as_ref()),
+    };
+    let mut head = said.head_with_body(opened.home())?;
+    // What a signed request chooses itself `s3s` puts where these would replace it.
+    let chosen = [
+        (header::CONTENT_TYPE, input.response_content_type.is_some()),
+        (header::CONTENT_LANGUAGE, input.response_content_language.is_some()),
+        (header::EXPIRES, input.response_expires.is_some()),
+        (header::CACHE_CONTROL, input.response_cache_control.is_some()),
+        (
+            header::CONTENT_DISPOSITION,
+            input.response_content_disposition.is_some(),
+        ),
+        (header::CONTENT_ENCODING, input.response_content_encoding.is_some()),
+    ];
+    for (name, _) in chosen.into_iter().filter(|(_, is_chosen)| *is_chosen) {
+        head.remove(name);
+    }
+    let mut output = GetObjectOutput {
+        metadata: opened.facts.encoded_metadata(),
+        ..GetObjectOutput::default()
+    };
     let Some(several) = several else {
         output.body = Some(read::stream(gateway, opened, first));
-        return Ok(S3Response::with_headers(output, headers));
+        return Ok(S3Response::with_headers(output, head));
     };
-    output.content_range = None;
-    output.content_length = Some(signed(several.bytes()));
-    output.content_type = Some(several.kind());
+    head.remove(header::CONTENT_RANGE);
+    head.insert(header::CONTENT_LENGTH, HeaderValue::from(several.bytes()));
+    head.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_str(&several.kind()).map_err(S3Error::internal_error)?,
+    );
     output.body = Some(read::stream_several(gateway, opened, first, several));
-    let mut response = S3Response::with_headers(output, headers);
-    // `s3s` tells it by the range, and takes no other. The front sets it.
+    let mut response = S3Response::with_headers(output, head);
+    // The front tells one range by its header, and several by this.
     response.extensions.insert(StatusCode::PARTIAL_CONTENT);
     Ok(response)
 }
@@ -331,58 +323,80 @@ pub async fn head(
     let bucket = gateway.buckets.get(&input.bucket)?;
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
-    let key = input.key;
-    let ((bucket, key), facts, answer) = gateway
+    let (key, checksum_mode) = (input.key, input.checksum_mode);
+    let (head, metadata) = gateway
         .run(move |gateway, store| {
-            if wanted.is_part() {
+            let (facts, answer) = if wanted.is_part() {
                 let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
                 conditions.check(&opened.facts)?;
                 let answer = wanted.answer(&opened)?;
-                return Ok(((bucket, current(key, name)), opened.facts, answer));
-            }
-            let facts = versions::describe(store, &bucket, &key, name)?;
-            conditions.check(&facts)?;
-            let answer = wanted.answer_for(&facts)?;
-            Ok(((bucket, current(key, name)), facts, answer))
+                (opened.facts, answer)
+            } else {
+                let facts = versions::describe(store, &bucket, &key, name)?;
+                conditions.check(&facts)?;
+                let answer = wanted.answer_for(&facts)?;
+                (facts, answer)
+            };
+            let said = Said {
+                bucket: &bucket,
+                key: current(&key, name),
+                facts: &facts,
+                answer: &answer,
+                with_checksums: wants_checksums(checksum_mode.as_ref()),
+            };
+            Ok((said.head()?, facts.encoded_metadata()))
         })
         .await
         .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
-    let output = said!(
-        HeadObjectOutput,
-        bucket,
-        key,
-        &facts,
-        answer,
-        input.checksum_mode.as_ref()
-    );
-    Ok(S3Response::new(output))
+    let output = HeadObjectOutput {
+        metadata,
+        ..HeadObjectOutput::default()
+    };
+    Ok(S3Response::with_headers(output, head))
 }
 
-/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is not.
-fn cache_status(home: HomeKind) -> HeaderMap {
-    let status = match home {
-        HomeKind::Inline => "Terrace; hit; detail=inline",
-        HomeKind::Flash => "Terrace; hit; detail=flash",
-        HomeKind::Block => "Terrace; fwd=miss; detail=block",
-    };
-    let mut headers = HeaderMap::new();
-    headers.insert("cache-status", HeaderValue::from_static(status));
-    headers
+/// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and it can be had without waiting.
+/// `None` says nothing about the object.
+pub fn get_at_once(gateway: &Gateway, bucket: &Bucket, key: &str) -> Option<(HeaderMap, Body)> {
+    let store = gateway.engine.now();
+    let mut opened = open_at_once(store, bucket, key)?;
+    let body = opened.next_piece(store).ok()?;
+    let answer = Answer::whole(opened.facts.length);
+    let head = said_at_once(bucket, key, &opened, &answer).head_with_body(opened.home());
+    (body.len() as u64 == opened.facts.length).then_some(())?;
+    Some((head.ok()?, Body::from(body)))
+}
+
+/// The same to a HEAD.
+pub fn head_at_once(gateway: &Gateway, bucket: &Bucket, key: &str) -> Option<HeaderMap> {
+    let opened = open_at_once(gateway.engine.now(), bucket, key)?;
+    let answer = Answer::whole(opened.facts.length);
+    said_at_once(bucket, key, &opened, &answer).head().ok()
+}
+
+fn open_at_once(store: &Store, bucket: &Bucket, key: &str) -> Option<Opened> {
+    check_key(key).ok()?;
+    let opened = read::open_in_ram(store, &keyspace::object(&bucket.name, key))?;
+    opened.facts.encoded_metadata().is_none().then_some(opened)
+}
+
+fn said_at_once<'a>(bucket: &'a Bucket, key: &'a str, opened: &'a Opened, answer: &'a Answer) -> Said<'a> {
+    Said {
+        bucket,
+        key: Some(key),
+        facts: &opened.facts,
+        answer,
+        with_checksums: false,
+    }
 }
 
 /// The key of an object whose expiry an answer may name: a version that is named has none.
-fn current(key: String, name: Option<Name>) -> Option<String> {
+fn current(key: &str, name: Option<Name>) -> Option<&str> {
     Some(key).filter(|_| name.is_none())
 }
 
-/// Checksums are of the whole object, so they go only with all of it.
-fn wants_checksums(mode: Option<&ChecksumMode>, partial: bool) -> bool {
-    !partial && mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"))
-}
-
-fn tag_count(facts: &Facts) -> Option<i32> {
-    let tagging = facts.tagging()?;
-    i32::try_from(tagging.split('&').count()).ok()
+fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"))
 }
 
 /// DeleteObject

@@ -45,6 +45,11 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// All of an object of so many bytes.
+    pub fn whole(length: u64) -> Self {
+        Self::of(0..length, None)
+    }
+
     fn of(range: std::ops::Range<u64>, content_range: Option<String>) -> Self {
         Self {
             range,
@@ -122,7 +127,7 @@ impl Wanted {
             etag: &format!("\"{}\"", facts.etag),
             modified: Some(facts.modified),
         };
-        let whole = Answer::of(0..length, None);
+        let whole = Answer::whole(length);
         if !range_applies(self.only_of.as_deref(), &validators) {
             return Ok(whole);
         }

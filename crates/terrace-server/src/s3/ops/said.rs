@@ -1,0 +1,110 @@
+//! What answers to GET and HEAD say of an object in their heads.
+//!
+//! Written here, and not by `s3s` from the fields that its outputs have for it: an answer that goes without `s3s`
+//! ([`crate::s3::at_once`]) says the same by the same lines.
+
+use super::wanted::Answer;
+use crate::s3::{
+    bucket::Bucket,
+    digest,
+    lifecycle::Subject,
+    record::{self, CONTENT_TYPE_DEFAULT, Facts},
+    versions::Name,
+};
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderName, HeaderValue},
+};
+use s3s::{S3Error, S3Result};
+use terrace::HomeKind;
+
+/// Headers of an answer, as many as most have without growing.
+const HEADERS: usize = 16;
+
+/// An object and what is sent of it.
+pub struct Said<'a> {
+    /// Its bucket.
+    pub bucket: &'a Bucket,
+    /// Its key, if an answer may name its expiry: a version that is named has none.
+    pub key: Option<&'a str>,
+    /// What is known of it.
+    pub facts: &'a Facts,
+    /// What is sent of it.
+    pub answer: &'a Answer,
+    /// Whether its checksums are asked for. They are of the whole object, so they go only with all of it.
+    pub with_checksums: bool,
+}
+
+impl Said<'_> {
+    /// What GET and HEAD both say, but for user metadata that no header can carry as it is ([`Facts::encoded_metadata`]).
+    ///
+    /// # Errors
+    /// `InternalError` for what no header can carry in any way; only other ways of writing than S3 let it in.
+    pub fn head(&self) -> S3Result<HeaderMap> {
+        let (facts, answer) = (self.facts, self.answer);
+        let mut head = HeaderMap::with_capacity(HEADERS);
+        head.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        head.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_DEFAULT));
+        for (name, text) in facts.shown() {
+            set(&mut head, name, text)?;
+        }
+        if let Some(time) = facts.expires() {
+            set(&mut head, "expires", &record::http_date(&time))?;
+        }
+        let length = answer.range.end - answer.range.start;
+        head.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        set(&mut head, "etag", &format!("\"{}\"", facts.etag))?;
+        set(&mut head, "last-modified", &httpdate::fmt_http_date(facts.modified))?;
+        let texts = [
+            ("content-range", answer.content_range.clone()),
+            ("x-amz-mp-parts-count", answer.parts.map(|parts| parts.to_string())),
+            (
+                "x-amz-expiration",
+                self.key.and_then(|key| self.bucket.expiration(Subject::of(key, facts))),
+            ),
+            ("x-amz-version-id", self.bucket.shown(Name::of(facts))),
+        ];
+        for (name, text) in texts {
+            if let Some(text) = text {
+                set(&mut head, name, &text)?;
+            }
+        }
+        if self.with_checksums && answer.content_range.is_none() {
+            for (name, text) in digest::headers(&facts.attributes) {
+                set(&mut head, name, text)?;
+            }
+        }
+        Ok(head)
+    }
+
+    /// The same, and what only GET says.
+    ///
+    /// # Errors
+    /// As [`Said::head`].
+    pub fn head_with_body(&self, home: HomeKind) -> S3Result<HeaderMap> {
+        let mut head = self.head()?;
+        if let Some(tagging) = self.facts.tagging() {
+            let tags = tagging.split('&').count();
+            head.insert("x-amz-tagging-count", HeaderValue::from(tags));
+        }
+        head.insert("cache-status", cache_status(home));
+        Ok(head)
+    }
+}
+
+fn set(head: &mut HeaderMap, name: &str, text: &str) -> S3Result {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(S3Error::internal_error)?;
+    // Not `from_str`: names of files are in other letters than ASCII, too.
+    let value = HeaderValue::from_bytes(text.as_bytes()).map_err(S3Error::internal_error)?;
+    head.insert(name, value);
+    Ok(())
+}
+
+/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is not.
+const fn cache_status(home: HomeKind) -> HeaderValue {
+    HeaderValue::from_static(match home {
+        HomeKind::Inline => "Terrace; hit; detail=inline",
+        HomeKind::Flash => "Terrace; hit; detail=flash",
+        HomeKind::Block => "Terrace; fwd=miss; detail=block",
+    })
+}

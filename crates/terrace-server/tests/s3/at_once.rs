@@ -1,0 +1,254 @@
+//! Answers by the short way say what those by the long way do.
+
+use crate::{
+    Service,
+    common::{Answer, Place, bytes},
+    operating::plain,
+    sign::Mode,
+};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+/// Rules that make answers say more: who may ask from elsewhere, and when objects are deleted.
+const CORS: &[u8] = b"<CORSConfiguration><CORSRule><AllowedOrigin>https://site.example</AllowedOrigin>\
+    <AllowedMethod>GET</AllowedMethod></CORSRule></CORSConfiguration>";
+const LIFECYCLE: &[u8] =
+    b"<LifecycleConfiguration><Rule><ID>old</ID><Status>Enabled</Status><Filter><Prefix>due/</Prefix></Filter>\
+    <Expiration><Days>30</Days></Expiration></Rule></LifecycleConfiguration>";
+
+/// A request without a signature and its answer.
+fn ask(address: &str, method: &str, path: &str, headers: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\n{headers}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&bytes)
+}
+
+/// How many answers went the short way.
+fn at_once(service: &Service) -> u64 {
+    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+    let text = plain(page, "/metrics").status(200).text();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("terrace_s3_at_once_total "));
+    line.unwrap().parse().unwrap()
+}
+
+/// What an answer says but for what is its own: its number, and the second it was made.
+fn said(answer: &Answer) -> (u16, Vec<(&str, &str)>) {
+    let own = ["x-amz-request-id", "date"];
+    let headers = answer.headers.iter();
+    let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
+    (answer.status, headers.filter(|(name, _)| !own.contains(name)).collect())
+}
+
+/// Asks both ways: a header that nobody knows is enough for the long way. Whether the short one was taken.
+#[track_caller]
+fn compare(service: &Service, method: &str, path: &str, headers: &str) -> bool {
+    let address = &service.client.address;
+    let before = at_once(service);
+    let answer = ask(address, method, path, headers);
+    let between = at_once(service);
+    let other = ask(address, method, path, &format!("X-Unknown: 1\r\n{headers}"));
+    assert_eq!(at_once(service), between, "{path}: the other way is the long one");
+    assert_eq!(said(&answer), said(&other), "{method} {path} {headers}");
+    assert!(answer.body == other.body, "{method} {path} {headers}");
+    assert!(answer.header("x-amz-request-id") != other.header("x-amz-request-id"));
+    between > before
+}
+
+/// Puts objects of all lengths and descriptions. Their paths, and whether they are found in RAM: the shortest live in the index.
+fn put_objects(service: &Service) -> Vec<(String, bool)> {
+    let client = &service.client;
+    let described = [
+        vec![],
+        vec![
+            ("content-type", "text/html; charset=utf-8"),
+            ("cache-control", "max-age=60"),
+        ],
+        vec![
+            ("content-disposition", "attachment; filename=\"a b.txt\""),
+            ("content-language", "de"),
+        ],
+        vec![
+            ("content-encoding", "gzip"),
+            ("expires", "Wed, 21 Oct 2015 07:28:00 GMT"),
+        ],
+        vec![
+            ("x-amz-meta-one", "1"),
+            ("x-amz-meta-two", "two words"),
+            ("x-amz-tagging", "a=b&c=d"),
+        ],
+        vec![
+            ("x-amz-website-redirect-location", "/elsewhere"),
+            ("x-amz-checksum-crc32", ""),
+        ],
+    ];
+    let mut paths = Vec::new();
+    for length in [0, 1, 64, 65, 8 << 10, 100_000] {
+        for (number, headers) in described.iter().enumerate() {
+            for prefix in ["", "due/"] {
+                let path = format!("/public/{prefix}{length}/{number}+x");
+                let headers: Vec<_> = headers.iter().filter(|(_, value)| !value.is_empty()).copied().collect();
+                client.send("PUT", &path, &headers, &bytes(length)).status(200);
+                paths.push((path, length > 64));
+            }
+        }
+    }
+    paths
+}
+
+fn with_public_bucket(place: &Place) -> Service {
+    let service = Service::start(place, &["--domain", "s3.example.org"]);
+    let client = &service.client;
+    client.send("PUT", "/public", &[], b"").status(200);
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*",
+        "Action":"s3:GetObject","Resource":"arn:aws:s3:::public/*"}]}"#;
+    client.send("PUT", "/public?policy", &[], policy.as_bytes()).status(204);
+    service
+}
+
+#[test]
+fn what_is_in_ram_is_answered_at_once_and_in_the_same_words() {
+    let place = Place::new();
+    place.write("page.html", "<p>put by the command line");
+    for attributes in [
+        &["--attribute", "colour=red"][..],
+        &["--attribute", "x-amz-meta-a=\u{fc}"],
+    ] {
+        let key = format!("public/{}", attributes[1].len());
+        place.run(&[&["put", &key, "page.html"], attributes].concat()).code(0);
+    }
+    let service = with_public_bucket(&place);
+    let paths = put_objects(&service);
+    for rules in ["none", "cors", "lifecycle", "versioning"] {
+        let client = &service.client;
+        match rules {
+            "cors" => drop(client.send("PUT", "/public?cors", &[], CORS).status(200)),
+            "lifecycle" => drop(client.send("PUT", "/public?lifecycle", &[], LIFECYCLE).status(200)),
+            "versioning" => {
+                let on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+                client.send("PUT", "/public?versioning", &[], on).status(200);
+                put_objects(&service);
+            }
+            _ => {}
+        }
+        for (path, is_in_ram) in &paths {
+            let origin = "Origin: https://site.example\r\nSec-Fetch-Mode: cors\r\n";
+            for (method, headers) in [("GET", ""), ("HEAD", ""), ("GET", origin), ("HEAD", "Accept: */*\r\n")] {
+                let went_short = compare(&service, method, path, headers);
+                assert!(went_short || !is_in_ram, "{rules}: {method} {path} {headers}");
+            }
+        }
+        let answer = ask(
+            &client.address,
+            "GET",
+            "/public/due/8192/0+x",
+            "Origin: https://site.example\r\n",
+        )
+        .status(200);
+        let has = |name: &str| answer.header(name).is_some();
+        assert_eq!(has("access-control-allow-origin"), rules != "none");
+        assert_eq!(has("x-amz-expiration"), !matches!(rules, "none" | "cors"));
+        assert_eq!(has("x-amz-version-id"), rules == "versioning");
+        assert_eq!(answer.header("cache-status"), Some("Terrace; hit; detail=flash"));
+    }
+    // What the command line put has other words, and one that no header can carry as it is.
+    for key in ["10", "15"] {
+        compare(&service, "GET", &format!("/public/{key}"), "");
+    }
+    let metadata = ask(&service.client.address, "GET", "/public/8192/4+x", "").status(200);
+    assert_eq!(metadata.header("x-amz-meta-two"), Some("two words"));
+    assert_eq!(metadata.header("x-amz-tagging-count"), Some("2"));
+}
+
+#[test]
+fn what_is_not_plain_goes_the_long_way() {
+    let place = Place::new();
+    let service = with_public_bucket(&place);
+    let client = &service.client;
+    client.put("/public/k", &bytes(8 << 10), Mode::Whole).status(200);
+    client.put("/public/a%20b", &bytes(100), Mode::Whole).status(200);
+    client.put("/public/long", &bytes(900_000), Mode::Whole).status(200);
+    client
+        .send("PUT", "/public/odd", &[("x-amz-meta-a", "=?UTF-8?B?w7w=?=")], b"v")
+        .status(200);
+    client.send("PUT", "/private", &[], b"").status(200);
+    client.put("/private/k", b"secret", Mode::Whole).status(200);
+    assert!(compare(&service, "GET", "/public/k", ""));
+    let etag = ask(&client.address, "HEAD", "/public/k", "")
+        .header("etag")
+        .unwrap()
+        .to_owned();
+    for (method, path, headers) in [
+        ("GET", "/public/k", "Range: bytes=0-9\r\n"),
+        ("GET", "/public/k", "Range: bytes=0-9,100-200\r\n"),
+        ("HEAD", "/public/k", "Range: bytes=0-9\r\n"),
+        ("GET", "/public/k", &*format!("If-None-Match: {etag}\r\n")),
+        ("GET", "/public/k", "If-Match: \"other\"\r\n"),
+        (
+            "GET",
+            "/public/k",
+            "If-Modified-Since: Wed, 21 Oct 2115 07:28:00 GMT\r\n",
+        ),
+        ("GET", "/public/k", "X-Amz-Checksum-Mode: ENABLED\r\n"),
+        ("GET", "/public/k", "Content-Length: 0\r\n"),
+        ("GET", "/public/k", "Authorization: Basic eDp5\r\n"),
+        ("GET", "/public/k?x", ""),
+        ("GET", "/public/k?response-content-type=a", ""),
+        ("GET", "/public/k?versionId=null", ""),
+        ("GET", "/public/k?tagging", ""),
+        ("GET", "/public/a%20b", ""),
+        ("GET", "/public/long", ""),
+        ("GET", "/public/none", ""),
+        ("GET", "/public/", ""),
+        ("GET", "/public", ""),
+        ("GET", "//public/k", ""),
+        ("GET", "/private/k", ""),
+        ("GET", "/absent/k", ""),
+        ("OPTIONS", "/public/k", "Origin: https://site.example\r\n"),
+        ("DELETE", "/public/k", ""),
+    ] {
+        // Bodies of errors and of several ranges have numbers of their own.
+        let before = at_once(&service);
+        let answer = ask(&client.address, method, path, headers);
+        assert_eq!(
+            at_once(&service),
+            before,
+            "{method} {path} {headers}: {}",
+            answer.status
+        );
+    }
+    ask(&client.address, "GET", "/private/k", "").status(403);
+    ask(&client.address, "GET", "/public/k", "").status(200);
+    let decoded = ask(&client.address, "GET", "/public/odd", "").status(200);
+    assert_eq!(decoded.header("x-amz-meta-a"), Some("=?UTF-8?B?w7w=?="));
+
+    // A host below a domain names the bucket.
+    let host = |host: &str, path: &str| {
+        let mut stream = TcpStream::connect(&client.address).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        Answer::parse(&bytes)
+    };
+    let before = at_once(&service);
+    assert_eq!(host("public.s3.example.org", "/k").status(200).body, bytes(8 << 10));
+    assert_eq!(host("s3.example.org", "/public/k").status(200).body, bytes(8 << 10));
+    assert_eq!(at_once(&service), before + 2);
+    host("public.s3.example.org", "/public/k").status(403);
+    host("private.s3.example.org", "/k").status(403);
+
+    // What is not open to everybody any more is not by the short way either.
+    client.send("DELETE", "/public?policy", &[], b"").status(204);
+    ask(&client.address, "GET", "/public/k", "").status(403);
+    assert_eq!(at_once(&service), before + 2);
+}

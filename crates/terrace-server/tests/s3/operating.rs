@@ -326,14 +326,15 @@ fn what_was_deleted_is_room_for_the_next_object() {
     let put = |key: &str| client.put(&format!("/full/{key}"), &value, Mode::Whole);
     for round in 0..4 {
         let keys: Vec<_> = (0..40).map(|number| format!("{round}-{number}")).collect();
-        let stored: Vec<_> = keys.iter().take_while(|key| put(key).status == 200).collect();
+        let mut stored = Vec::new();
+        let refused = keys.iter().find_map(|key| {
+            let answer = put(key);
+            let refused = (answer.status != 200).then(|| code(&answer));
+            stored.extend(refused.is_none().then_some(key));
+            refused
+        });
+        assert_eq!(refused, Some((507, "ServiceUnavailable".to_owned())));
         assert!((4..40).contains(&stored.len()), "{round}: {} objects fit", stored.len());
-        // Unless a block that was dead went meanwhile.
-        let more = code(&put("one-more"));
-        assert!(
-            more.0 == 200 || more == (507, "ServiceUnavailable".to_owned()),
-            "{more:?}"
-        );
         let objects: String = stored
             .iter()
             .map(|key| format!("<Object><Key>{key}</Key></Object>"))
@@ -343,6 +344,5 @@ fn what_was_deleted_is_room_for_the_next_object() {
         put("next").status(200);
         assert!(client.get("/full/next").status(200).body == value);
         client.send("DELETE", "/full/next", &[], b"").status(204);
-        client.send("DELETE", "/full/one-more", &[], b"").status(204);
     }
 }

@@ -1,6 +1,6 @@
 //! Frames that were written lately, to be read by place: what was just written is often read soon, and then no device need be asked.
 //!
-//! A frame comes here when the overlay lets go of it: written, applied, and never changed again. A long one is kept as it is; of a
+//! A frame comes here just before the overlay lets go of it: written, applied, and never changed again. A long one is kept as it is; of a
 //! short one a copy is kept without its padding, so that its memory, which may be much longer, goes to the next frame. What was read
 //! here is marked, and handed on when its frame leaves, to an heir: the cache, which so has nothing that is here. RAM that the heir
 //! may have and does not use is lent to frames, so what a store was filled with is read from RAM as long as there is room.
@@ -105,24 +105,23 @@ impl RecentFrames {
         let _ = self.heir.set(heir);
     }
 
-    /// Keeps a frame that is written and applied, and lets go of older ones for it.
-    pub fn keep(&self, frame: Arc<Frame>) {
+    /// Keeps a frame that is written and applied. The RAM that came with it: it may be too much now ([`RecentFrames::give_back`]).
+    pub fn add(&self, frame: &Arc<Frame>) -> u64 {
         if self.share_bytes == 0 {
-            return;
+            return 0;
         }
         let place = (frame.generation, frame.offset);
         let recent = RecentFrame::of(frame);
-        if recent.bytes > self.share_bytes {
-            return;
-        }
         let bytes = recent.bytes;
+        if bytes > self.share_bytes {
+            return 0;
+        }
         let mut kept = self.kept.write();
         kept.bytes += bytes;
-        // Two threads may bring theirs in the other order.
+        // Nearly always behind the others.
         let at = kept.frames.partition_point(|(other, _)| *other < place);
         kept.frames.insert(at, (place, Arc::new(recent)));
-        drop(kept);
-        self.give_back(bytes);
+        bytes
     }
 
     /// Lets go of the oldest frames if there are more than the share and what is lent, since so many bytes came. What is handed on may
@@ -220,7 +219,7 @@ fn record_at(frame: &[u8], at: usize, generation: u64) -> Option<Record<'_>> {
 }
 
 impl RecentFrame {
-    fn of(frame: Arc<Frame>) -> Self {
+    fn of(frame: &Arc<Frame>) -> Self {
         let (used, copy) = {
             let view = frame.view();
             let (used, memory) = (view.used_bytes(), view.memory_bytes());
@@ -230,9 +229,8 @@ impl RecentFrame {
         let (records, bytes) = match copy {
             Some(copy) => (Records::Copy(copy), used),
             None => {
-                frame.forget_keys();
                 let bytes = frame.view().memory_bytes();
-                (Records::Whole(frame), bytes)
+                (Records::Whole(Arc::clone(frame)), bytes)
             }
         };
         let marks = used.div_ceil(RECORD_UNIT_BYTES * MARKS_OF_WORD);

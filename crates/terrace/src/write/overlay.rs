@@ -1,7 +1,8 @@
 //! Commits that the index does not know yet. They answer first.
 //!
 //! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when it is both written
-//! and applied, so at every moment a committed record can be found here or through the indexes.
+//! and applied, so at every moment a committed record can be found here or through the indexes. Before it leaves it is among the
+//! recent frames, so what was just written is in RAM all the time.
 
 mod frame_filter;
 
@@ -38,6 +39,8 @@ pub struct Overlay {
     bytes_max: u64,
     /// Last seq of the last frame that left: everything up to it is applied and in its segment.
     released_seq: AtomicU64,
+    /// Held by who lets frames go, so that none is kept twice.
+    releasing: Mutex<()>,
     room: Condvar,
     room_lock: Mutex<()>,
 }
@@ -84,6 +87,7 @@ impl Overlay {
                 self.unfiltered.fetch_sub(1, Ordering::AcqRel);
             }
         }
+        frame.forget_keys();
     }
 
     /// A frame of the list was sealed.
@@ -93,29 +97,29 @@ impl Overlay {
         self.records.fetch_add(u64::from(view.record_count()), Ordering::AcqRel);
     }
 
-    /// Lets go of the frames at the front that are written and applied: they are `recent` then.
+    /// Lets go of the frames at the front that are written and applied: they are `recent` before that.
     pub fn release_finished(&self, recent: &RecentFrames) {
+        let alone = self.releasing.lock();
+        let is_finished = |frame: &&Arc<Frame>| frame.is_finished();
+        let finished: Vec<_> = self.frames.read().iter().take_while(is_finished).cloned().collect();
+        if finished.is_empty() {
+            return;
+        }
+        let came_bytes = finished.iter().map(|frame| recent.add(frame)).sum();
         let mut frames = self.frames.write();
-        let mut released = Vec::new();
-        while let Some(frame) = frames.front().filter(|frame| frame.is_finished()) {
-            {
-                let view = frame.view();
-                self.released_seq.fetch_max(view.last_seq(), Ordering::AcqRel);
-                self.bytes.fetch_sub(view.bytes().len() as u64, Ordering::AcqRel);
-                self.records.fetch_sub(u64::from(view.record_count()), Ordering::AcqRel);
-            }
-            released.extend(frames.pop_front());
+        for frame in frames.drain(..finished.len()) {
+            let view = frame.view();
+            self.released_seq.fetch_max(view.last_seq(), Ordering::AcqRel);
+            self.bytes.fetch_sub(view.bytes().len() as u64, Ordering::AcqRel);
+            self.records.fetch_sub(u64::from(view.record_count()), Ordering::AcqRel);
         }
-        self.count.fetch_sub(released.len(), Ordering::AcqRel);
+        self.count.fetch_sub(finished.len(), Ordering::AcqRel);
         drop(frames);
-        if !released.is_empty() {
-            for frame in released {
-                self.forget(&frame);
-                recent.keep(frame);
-            }
-            let _guard = self.room_lock.lock();
-            self.room.notify_all();
-        }
+        finished.iter().for_each(|frame| self.forget(frame));
+        drop(alone);
+        recent.give_back(came_bytes);
+        let _guard = self.room_lock.lock();
+        self.room.notify_all();
     }
 
     /// Bytes of commits not yet applied or written, without the open frame.
@@ -239,5 +243,40 @@ mod tests {
         overlay.wait_for_room(|| unreachable!("there is room"));
         let seq_at = |seq: u64| recent.find((1, (seq << 16) + 64), |record| record.seq);
         assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
+    }
+
+    /// A frame left the overlay before it was kept: what had just been written was read from the device for a moment.
+    #[test]
+    fn what_leaves_is_in_ram_all_the_time() {
+        let overlay = Overlay::starting_at(0, 1 << 20);
+        let recent = RecentFrames::new(16 << 20);
+        let frames: Vec<_> = (1..=500).map(|seq| frame(seq, 20)).collect();
+        for frame in &frames {
+            overlay.sealed(frame);
+            overlay.push(Arc::clone(frame));
+            frame.set_applied();
+            frame.set_written();
+        }
+        let (looks, missed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let look_for = |seq: u64| {
+            let offset = (seq << 16) + 64;
+            let waits = overlay.find_at(0, offset, |record| record.seq);
+            let found = waits.or_else(|| recent.find((1, offset), |record| record.seq));
+            missed.fetch_add(u64::from(found != Some(seq)), Ordering::Relaxed);
+            looks.fetch_add(1, Ordering::Release);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while overlay.len() > 0 {
+                    (1..=500).rev().for_each(look_for);
+                }
+            });
+            while looks.load(Ordering::Acquire) < 500 {
+                std::thread::yield_now();
+            }
+            overlay.release_finished(&recent);
+        });
+        (1..=500).for_each(look_for);
+        assert_eq!(missed.into_inner(), 0, "of {} looks", looks.into_inner());
     }
 }

@@ -42,6 +42,11 @@ fn records(frame: &Frame) -> Vec<(u64, u64, Vec<u8>)> {
         .collect()
 }
 
+/// As the overlay does it.
+fn keep(recent: &RecentFrames, frame: &Arc<Frame>) {
+    recent.give_back(recent.add(frame));
+}
+
 fn value_at(recent: &RecentFrames, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
     recent.find(place, |record| (record.seq, record.body.value().to_vec()))
 }
@@ -56,7 +61,7 @@ fn a_record_is_found_by_its_place_and_by_no_other() {
         sealed(3, 7, 65_536, 20, &[noise(3, 90_000), noise(4, 20_000)]),
     ];
     for frame in &frames {
-        recent.keep(Arc::clone(frame));
+        keep(&recent, frame);
     }
     for frame in &frames {
         for (offset, seq, value) in records(frame) {
@@ -75,10 +80,10 @@ fn a_record_is_found_by_its_place_and_by_no_other() {
 fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
     let recent = RecentFrames::new(1 << 20);
     let (old, new) = (frame_of(7, 4096, 10, 500), frame_of(12, 4096, 90, 600));
-    recent.keep(Arc::clone(&old));
+    keep(&recent, &old);
     let place = |generation| (generation, 4096 + FRAME_HEADER_BYTES as u64);
     assert_eq!(value_at(&recent, place(12)), None, "the old use's is not the new one's");
-    recent.keep(Arc::clone(&new));
+    keep(&recent, &new);
     assert_eq!(value_at(&recent, place(7)), Some((10, noise(10, 500))));
     assert_eq!(value_at(&recent, place(12)), Some((90, noise(90, 600))));
 }
@@ -89,7 +94,7 @@ fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     let recent = RecentFrames::new(CAPACITY_BYTES);
     let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
     for number in 1..=30 {
-        recent.keep(frame_of(7, number * 8192, number, 5_000));
+        keep(&recent, &frame_of(7, number * 8192, number, 5_000));
         assert!(recent.bytes() <= CAPACITY_BYTES);
     }
     let kept: Vec<u64> = (1..=30)
@@ -99,7 +104,7 @@ fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     assert_eq!(kept, (first..=30).collect::<Vec<_>>());
     assert!((10..14).contains(&first), "{first}: 19 frames of 5.2 kB fit");
     // Longer than all of it: neither kept, nor a reason for others to leave.
-    recent.keep(frame_of(8, 4096, 31, 150_000));
+    keep(&recent, &frame_of(8, 4096, 31, 150_000));
     assert_eq!(value_at(&recent, place(first)), Some((first, noise(first, 5_000))));
     assert_eq!(value_at(&recent, (8, 4096 + FRAME_HEADER_BYTES as u64)), None);
 }
@@ -109,7 +114,7 @@ fn frames_may_come_in_another_order() {
     let recent = RecentFrames::new(1 << 20);
     let numbers = [3, 1, 2, 5, 4];
     for number in numbers {
-        recent.keep(frame_of(number, 4096, number, 100));
+        keep(&recent, &frame_of(number, 4096, number, 100));
     }
     for number in numbers {
         let place = (number, 4096 + FRAME_HEADER_BYTES as u64);
@@ -129,7 +134,7 @@ fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
     assert!(short.view().memory_bytes() > 200_000, "it has the long one's");
     short.append(2, &[put(b"short", &noise(2, 100))]);
     short.seal(1);
-    recent.keep(Arc::new(short));
+    keep(&recent, &Arc::new(short));
     assert!(recent.bytes() < 400, "{}", recent.bytes());
     assert!(open(8).view().memory_bytes() > 200_000, "and the next one has it again");
 }
@@ -137,7 +142,7 @@ fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
 #[test]
 fn without_memory_nothing_is_kept() {
     let recent = RecentFrames::new(0);
-    recent.keep(frame_of(7, 4096, 1, 100));
+    keep(&recent, &frame_of(7, 4096, 1, 100));
     assert_eq!((recent.bytes(), value_at(&recent, (7, 4160))), (0, None));
 }
 
@@ -157,7 +162,7 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     let frames = [sealed(3, 7, 4096, 10, &values[..3]), sealed(3, 7, 16_384, 20, &values)];
     let mut places: Vec<(u64, u64)> = Vec::new();
     for frame in &frames {
-        recent.keep(Arc::clone(frame));
+        keep(&recent, frame);
         places.extend(records(frame).iter().map(|(offset, seq, _)| (*offset, *seq)));
     }
     let read = [0, 2, 3, 6, 7];
@@ -175,7 +180,7 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     assert_eq!((take((7, 1 << 40)), take((9, places[0].0))), (None, None));
     assert!(notes.inherited.lock().is_empty());
     for number in 0..4 {
-        recent.keep(frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+        keep(&recent, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
     }
     assert_eq!(*notes.inherited.lock(), [places[0], places[3], places[7]]);
 }
@@ -189,7 +194,7 @@ fn what_the_heir_does_not_use_is_lent_until_it_is() {
     notes.unused_bytes.store(100_000, Ordering::Relaxed);
     let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
     for number in 1..=40 {
-        recent.keep(frame_of(7, number * 8192, number, 5_000));
+        keep(&recent, &frame_of(7, number * 8192, number, 5_000));
     }
     assert!((140_000..=150_000).contains(&recent.bytes()), "{}", recent.bytes());
     assert!(value_at(&recent, place(14)).is_some() && value_at(&recent, place(35)).is_some());
@@ -228,7 +233,7 @@ fn who_needs_a_little_room_does_not_move_everything() {
     for number in 1..=50 {
         let frame = frame_of(7, number << 18, number, VALUE_BYTES);
         let place = (7, frame.offset + FRAME_HEADER_BYTES as u64);
-        recent.keep(frame);
+        keep(&recent, &frame);
         assert!(value_at(&recent, place).is_some(), "and it is marked");
     }
     let all_bytes = recent.bytes();
@@ -249,7 +254,7 @@ fn a_segments_use_that_is_over_takes_no_memory() {
     let recent = RecentFrames::new(1 << 20);
     let uses = [(5, 0), (6, 0), (7, 0), (7, 8192), (8, 0)];
     for (generation, offset) in uses {
-        recent.keep(frame_of(generation, offset, generation, 500));
+        keep(&recent, &frame_of(generation, offset, generation, 500));
     }
     let place = |(generation, offset)| (generation, offset + FRAME_HEADER_BYTES as u64);
     let are_found = || uses.map(|frame| value_at(&recent, place(frame)).is_some());

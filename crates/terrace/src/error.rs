@@ -141,6 +141,11 @@ impl Error {
         }
     }
 
+    /// Whether it says that `full` has no room.
+    pub(crate) fn is_out_of_space_on(&self, full: Tier) -> bool {
+        matches!(self, Self::OutOfSpace { tier, .. } if *tier == full)
+    }
+
     /// Builds an [`Error::Corruption`].
     pub fn corruption(place: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Corruption {

@@ -165,7 +165,7 @@ impl Cleaning {
         error: Error,
         mut attempt: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        let is_full = |error: &Error| matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
+        let is_full = |error: &Error| error.is_out_of_space_on(Tier::Large);
         let deleted_seq = engine.log.committed_seq();
         let is_hopeless = || self.progress_so_far() == seen && !is_room_coming(engine, deleted_seq);
         if !is_full(&error) || is_hopeless() {

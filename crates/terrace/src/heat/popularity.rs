@@ -29,12 +29,12 @@ const GROUPS_MAX: usize = 1 << 16;
 /// A group with more bytes than this share of the space for copies is not of one heat.
 const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
-const SETTLED_SHARE: f64 = 0.97;
+const SETTLED_SHARE: f64 = 0.98;
 /// How much better than a settled group another one must be to take its place.
-const MARGIN: f64 = 0.2;
+const MARGIN: f64 = 0.3;
 /// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
 /// follows changes sooner.
-const HALF_LIFE: f64 = 12.0;
+const HALF_LIFE: f64 = 16.0;
 /// The same where little is known yet.
 const HALF_LIFE_READS_MIN: f64 = 100_000.0;
 /// The ranking is made anew after this share of a half-life.

@@ -43,6 +43,8 @@ struct OpenSegment {
     number: u32,
     /// Where the next copy goes.
     at: u64,
+    /// Bytes of the copies in it, without what fills their last pages.
+    bytes: u64,
     contents: Contents,
 }
 
@@ -54,7 +56,7 @@ pub struct Promoter {
     open: [Option<OpenSegment>; 2],
     budget: Budget,
     space_seen: Option<Instant>,
-    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it.
+    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
     full_bytes: u64,
 }
 
@@ -101,6 +103,14 @@ impl Promoter {
             // Without its contents it is not found after the next open: a loss of copies.
             let _ = self.seal_one(which);
         }
+    }
+
+    /// Ends the segment of a kind, since the next copy does not fit into it.
+    fn seal_full(&mut self, which: usize) -> Result<()> {
+        if let Some(open) = &self.open[which] {
+            self.full_bytes = (self.full_bytes * 7 + open.bytes) / 8;
+        }
+        self.seal_one(which)
     }
 
     /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be cleaned from here on.
@@ -251,6 +261,7 @@ impl Promoter {
         let (at, number) = (open.at, open.number);
         write_gently(&self.engine, segment, at, bytes)?;
         open.at += (bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64);
+        open.bytes += bytes.len() as u64;
         #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
         let length = bytes.len() as u32;
         open.contents.push(&Item {
@@ -273,10 +284,7 @@ impl Promoter {
     /// Ends the open segment of a kind and begins another. `false` if there is none to be had.
     fn next_segment(&mut self, is_passing: bool) -> Result<bool> {
         let which = usize::from(is_passing);
-        if let Some(open) = &self.open[which] {
-            self.full_bytes = (self.full_bytes * 7 + open.at - PAGE_BYTES as u64) / 8;
-        }
-        self.seal_one(which)?;
+        self.seal_full(which)?;
         if !self.has_room() {
             self.clean_one()?;
             // Cleaning may have begun a segment of this kind.
@@ -308,6 +316,7 @@ impl Promoter {
         self.open[usize::from(is_passing)] = Some(OpenSegment {
             number: segment.number,
             at: PAGE_BYTES as u64,
+            bytes: 0,
             contents: Contents::default(),
         });
         Ok(true)
@@ -358,7 +367,7 @@ impl Promoter {
             if !can_take {
                 return Ok(false);
             }
-            self.seal_one(which)?;
+            self.seal_full(which)?;
             if !self.take(worth == Worth::Passing)? {
                 return Ok(false);
             }

@@ -42,8 +42,7 @@ pub fn place<T>(engine: &Engine, bytes: u64, beside: u64, mut attempt: impl FnMu
 /// # Errors
 /// `error`, if the value cannot go to the log instead.
 fn to_flash(engine: &Engine, error: Error, bytes: u64, beside: u64) -> Result<()> {
-    let is_full = matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
-    if !is_full || !takes(engine, bytes + beside) {
+    if !error.is_out_of_space_on(Tier::Large) || !takes(engine, bytes + beside) {
         return Err(error);
     }
     let metrics = &engine.metrics;

@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 /// How often those who wait look again.
 const WAIT_STEP: Duration = Duration::from_millis(20);
+/// How often they look through all blocks.
+const BLOCKS_STEP: Duration = Duration::from_millis(200);
 /// Why a writer goes on at once.
 const NOTHING_TO_RECLAIM: &str =
     "nothing can be reclaimed now: it is held by snapshots or readers, being written, or damaged";
@@ -187,9 +189,14 @@ impl Cleaning {
     /// Waits until more was deleted than `seen`, which it brings up to date. False if nothing will be.
     fn wait_for_room(&self, engine: &Engine, deleted_seq: u64, seen: &mut u64) -> bool {
         let until = Instant::now() + PATIENCE;
+        let mut look_at = Instant::now();
         loop {
             // Asked before progress is looked at, so that what came last is not missed; and without the lock, since there may be many blocks.
-            let is_coming = is_room_coming(engine, deleted_seq) && Instant::now() < until;
+            let mut is_coming = Instant::now() < until;
+            if Instant::now() >= look_at {
+                is_coming &= is_room_coming(engine, deleted_seq);
+                look_at = Instant::now() + BLOCKS_STEP;
+            }
             let mut guard = self.lock.lock();
             let now = self.progress_so_far();
             if now != *seen {

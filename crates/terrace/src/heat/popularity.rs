@@ -31,7 +31,7 @@ const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
 const SETTLED_SHARE: f64 = 0.98;
 /// How much better than a settled group another one must be to take its place.
-const MARGIN: f64 = 0.3;
+const MARGIN: f64 = 0.5;
 /// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
 /// follows changes sooner.
 const HALF_LIFE: f64 = 16.0;

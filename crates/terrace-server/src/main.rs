@@ -17,7 +17,7 @@ mod time_span;
 
 use clap::FromArgMatches as _;
 use failure::{Code, Outcome};
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 /// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C library's allocator keeps several times
 /// what is in use then, in a heap for each thread (docs/s3.md, Tests); this one gives back what is not used for some seconds.
@@ -76,8 +76,11 @@ fn start_logging(verbose: u8) {
             Err(_) => filter,
         }
     };
+    // Colours are for people: in a file or a journal they are noise. https://no-color.org
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(colours)
         .with_env_filter(quiet(
             filter.unwrap_or_else(|| tracing_subscriber::EnvFilter::new(default)),
         ))

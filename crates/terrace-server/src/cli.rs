@@ -96,7 +96,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub import: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     pub listen: Option<SocketAddr>,
     /// Address of the S3 service, or off; port 0 picks a free one [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -358,6 +358,12 @@ Keys are any bytes. Printable text stands for itself, \\\\ for a backslash, \\xN
 ls prints keys the same way.
 
 Sizes are written 64MiB, 128 KiB, 1GB or 4096: KiB and MiB count in 1024s, KB and MB in 1000s.";
+
+/// Where to listen. The standard library says only that what it cannot read is no address.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse();
+    address.map_err(|_| "write an IP address with a port, like 127.0.0.1:7070".to_owned())
+}
 
 /// The command with the parts of its help that are built from the definitions above.
 pub fn command() -> clap::Command {

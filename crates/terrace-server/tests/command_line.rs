@@ -263,7 +263,7 @@ fn wrong_usage_says_what_to_do_and_creates_nothing() {
         (&["put", "k", "."], "is a directory"),
         (&["ls", "--config", "none.toml"], "none.toml"),
         (&["frob"], "unrecognized subcommand"),
-        (&["serve", "--listen", "nowhere"], "invalid"),
+        (&["serve", "--listen", "7070"], "like 127.0.0.1:7070"),
         (&["import", ".", "--resolution", "big"], "NAME=WIDTHxHEIGHT"),
     ];
     for (args, says) in cases {
@@ -281,6 +281,14 @@ fn wrong_usage_says_what_to_do_and_creates_nothing() {
         unknown.error()
     );
     assert_eq!(files(place.dir.path()), [place.path("terrace.toml")]);
+}
+
+#[test]
+fn a_log_that_nobody_reads_on_a_terminal_has_no_colours() {
+    let place = Place::new();
+    let run = place.run(&["put", "k", "-", "-vv"]).code(0);
+    assert!(run.error().contains("DEBUG"), "{}", run.error());
+    assert!(!run.error().contains('\x1b'), "{}", run.error());
 }
 
 #[test]

@@ -78,7 +78,11 @@ impl fmt::Display for ImportReport {
             write!(f, " ({})", why.join(", "))?;
         }
         if self.not_images > 0 {
-            write!(f, ", passed over {} that are not images", self.not_images)?;
+            write!(
+                f,
+                ", passed over {} that are not JPEG, PNG, WebP, TIFF or GIF",
+                self.not_images
+            )?;
         }
         write!(f, ", failed {}", self.failed.len())?;
         write!(f, " in {:.1} s", self.elapsed.as_secs_f64())?;

@@ -12,7 +12,7 @@ use super::{
     exif::capture_facts,
     gate::Permit,
     options::{ImportOptions, OutputFormat},
-    resize::{over_white, resize_all, upright},
+    resize::{over_ground, resize_all, upright},
     source::Format,
 };
 use bytes::Bytes;
@@ -101,7 +101,7 @@ fn add_resolutions(
 ) -> Result<u64, String> {
     let Decoded { pixels, profile } = decoded;
     let pixels = match (options.format, pixels) {
-        (OutputFormat::Jpeg, pixels) => over_white(pixels),
+        (OutputFormat::Jpeg, pixels) => over_ground(pixels),
         (_, DynamicImage::ImageLumaA8(pixels)) => DynamicImage::ImageLumaA8(pixels).into_rgba8().into(),
         (_, pixels) => pixels,
     };

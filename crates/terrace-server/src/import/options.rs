@@ -42,7 +42,7 @@ impl Resolution {
 /// How resolutions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputFormat {
-    /// Lossy; transparent parts become white.
+    /// Lossy; transparent parts become white, or dark gray where the image would not be seen on white.
     #[default]
     Jpeg,
     /// Lossless, keeps transparency.

@@ -144,32 +144,51 @@ fn scale(pixels: &DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Resu
     scaled.ok_or_else(|| "cannot be resized: sizes do not match".to_owned())
 }
 
-/// Lays transparent pixels over white, for formats without transparency.
-pub(super) fn over_white(pixels: DynamicImage) -> DynamicImage {
-    match pixels {
-        DynamicImage::ImageRgba8(pixels) => {
-            let (width, height) = pixels.dimensions();
-            let samples = pixels
-                .pixels()
-                .flat_map(|pixel| {
-                    let [red, green, blue, alpha] = pixel.0;
-                    [red, green, blue].map(|sample| blend(sample, alpha))
-                })
-                .collect();
-            RgbImage::from_raw(width, height, samples).map_or(DynamicImage::ImageRgba8(pixels), DynamicImage::ImageRgb8)
+/// What transparent pixels are laid over, as a sample of gray.
+const WHITE: u8 = 255;
+/// And what instead, if white hides the image: it may be drawn in white, to be laid over something else.
+const DARK: u8 = 48;
+/// A sample that is no further than this from what it is laid over is not seen there.
+const HARDLY: u8 = 16;
+
+/// Lays transparent pixels over white, or over dark gray if hardly anything is seen over white and much over that. For formats without
+/// transparency.
+pub(super) fn over_ground(pixels: DynamicImage) -> DynamicImage {
+    let (width, height) = (pixels.width(), pixels.height());
+    let opaque = match &pixels {
+        DynamicImage::ImageRgba8(_) => {
+            let samples = laid(pixels.as_bytes(), 4);
+            RgbImage::from_raw(width, height, samples).map(DynamicImage::ImageRgb8)
         }
-        DynamicImage::ImageLumaA8(pixels) => {
-            let (width, height) = pixels.dimensions();
-            let samples = pixels.pixels().map(|pixel| blend(pixel.0[0], pixel.0[1])).collect();
-            GrayImage::from_raw(width, height, samples)
-                .map_or(DynamicImage::ImageLumaA8(pixels), DynamicImage::ImageLuma8)
+        DynamicImage::ImageLumaA8(_) => {
+            let samples = laid(pixels.as_bytes(), 2);
+            GrayImage::from_raw(width, height, samples).map(DynamicImage::ImageLuma8)
         }
-        opaque => opaque,
-    }
+        _ => None,
+    };
+    opaque.unwrap_or(pixels)
 }
 
-/// A sample over white.
-fn blend(sample: u8, alpha: u8) -> u8 {
-    let mixed = (u32::from(sample) * u32::from(alpha) + 255 * u32::from(255 - alpha) + 127) / 255;
-    u8::try_from(mixed).unwrap_or(u8::MAX)
+/// Samples, each pixel's followed by how opaque it is, over the ground that suits them.
+fn laid(samples: &[u8], per_pixel: usize) -> Vec<u8> {
+    let seen_over = |ground| {
+        let seen = |pixel: &&[u8]| over(pixel, ground).any(|sample| sample.abs_diff(ground) > HARDLY);
+        samples.chunks_exact(per_pixel).filter(seen).count()
+    };
+    let over_white = seen_over(WHITE);
+    let hidden = over_white * 200 < samples.len() / per_pixel && over_white * 8 < seen_over(DARK);
+    let ground = if hidden { DARK } else { WHITE };
+    samples
+        .chunks_exact(per_pixel)
+        .flat_map(|pixel| over(pixel, ground))
+        .collect()
+}
+
+/// A pixel over a ground.
+fn over(pixel: &[u8], ground: u8) -> impl Iterator<Item = u8> {
+    let (&alpha, samples) = pixel.split_last().unwrap_or((&0, &[]));
+    samples.iter().map(move |&sample| {
+        let mixed = (u32::from(sample) * u32::from(alpha) + u32::from(ground) * u32::from(255 - alpha) + 127) / 255;
+        u8::try_from(mixed).unwrap_or(u8::MAX)
+    })
 }

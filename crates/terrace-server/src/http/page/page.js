@@ -232,8 +232,12 @@ const viewer = {
     $("forth").addEventListener("click", () => this.step(1));
     this.dialog.addEventListener("close", () => this.closed());
     this.dialog.addEventListener("keydown", (event) => this.key(event));
-    this.picture.addEventListener("load", () => this.say(""));
+    this.picture.addEventListener("load", () => {
+      this.picture.classList.add("there");
+      this.say("");
+    });
     this.picture.addEventListener("error", () => {
+      this.picture.classList.remove("there");
       if (this.picture.hasAttribute("src")) this.say("This browser cannot show this file; it can still be downloaded.");
     });
     addEventListener("hashchange", () => this.followAddress());

@@ -116,6 +116,45 @@ fn transparent_parts_become_white() {
     }
 }
 
+/// Wallpapers of desktops are drawn so, in white that is nowhere quite opaque; over white they were empty sheets.
+#[test]
+fn what_white_would_hide_is_laid_over_dark() {
+    let drawing = |ink: u8, alpha: u8| {
+        image::RgbaImage::from_fn(200, 200, move |x, y| {
+            let drawn = (80..120).contains(&x) && (20..180).contains(&y);
+            image::Rgba([ink, ink, ink, if drawn { alpha } else { 0 }])
+        })
+    };
+    // What is drawn with, how opaque, and what comes out: the drawing, and what is around it.
+    for (ink, alpha, drawn, around) in [
+        (255, 255, 255, 48),
+        (255, 128, 152, 48),
+        (0, 128, 127, 255),
+        (128, 255, 128, 255),
+        (255, 0, 255, 255),
+    ] {
+        let pixels = drawing(ink, alpha);
+        let gray = DynamicImage::ImageRgba8(pixels.clone()).into_luma_alpha8();
+        for bytes in [encoded(pixels, ImageFormat::Png), encoded(gray, ImageFormat::Png)] {
+            let shown = import_one("drawing.png", &bytes).only("thumbnail");
+            assert!(close(shown.get_pixel(50, 50).0, [drawn; 3], 6), "{ink} {alpha}");
+            assert!(close(shown.get_pixel(10, 50).0, [around; 3], 6), "{ink} {alpha}");
+        }
+    }
+}
+
+/// A window in a picture of a screen: white, with a few words and corners that are not there.
+#[test]
+fn what_is_white_and_written_on_stays_on_white() {
+    let pixels = image::RgbaImage::from_fn(200, 200, |x, y| match (x, y) {
+        (..10, ..10) => image::Rgba([0, 0, 0, 0]),
+        (60..140, 95..105) => image::Rgba([20, 20, 20, 255]),
+        _ => image::Rgba([255, 255, 255, 255]),
+    });
+    let shown = import_one("window.png", &encoded(pixels, ImageFormat::Png)).only("thumbnail");
+    assert!(close(shown.get_pixel(1, 1).0, [255; 3], 4));
+}
+
 #[test]
 fn transparency_is_kept_where_the_format_has_it() {
     let pixels = image::RgbaImage::from_fn(300, 300, |x, _| {

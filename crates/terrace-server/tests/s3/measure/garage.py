@@ -70,7 +70,8 @@ def transfers(names, size, put_keys, get_keys, connections):
                     run = wrk(server.url, paths, count, *(("PUT", size) if what == "put" else ()), process=server.process)
                     assert run["requests"] and not run["errors"], (name, run)
                     found.setdefault((what, count), {name: [] for name in names})[name].append(run)
-            assert server.s3.head_object(Bucket="objects", Key="new-0")["ContentLength"] == size
+            listed = server.s3.list_objects_v2(Bucket="objects", Prefix="new-", MaxKeys=10)["Contents"]
+            assert all(entry["Size"] == size for entry in listed), listed
         shutil.rmtree(work)
     for (what, count), runs in found.items():
         rates = {name: [run["per_second"] for run in runs[name]] for name in names}

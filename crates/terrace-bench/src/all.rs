@@ -40,9 +40,9 @@ pub struct Arguments {
 /// Makes all parts and the report.
 ///
 /// # Errors
-/// The first run's that fails.
+/// Those of the runs that failed, of video and the MRIS paper the first one's.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let left_out = measure(arguments)?;
+    let Missing { left_out, failed } = measure(arguments)?;
     let results = &arguments.common.results.results;
     let page = results.join("report.html");
     harness::report::write(results, &page, Some(&results.join("charts")))?;
@@ -52,28 +52,39 @@ pub fn run(arguments: &Arguments) -> Outcome {
     mris::verdicts(&records)?.iter().for_each(|line| println!("{line}"));
     left_out.iter().for_each(|what| println!("left out: {what}"));
     println!("{}", page.display());
-    Ok(())
+    contest::none_failed(&failed)
 }
 
-/// Makes all parts, and says what was left out and why.
-fn measure(arguments: &Arguments) -> Outcome<Vec<String>> {
+/// What is not in the report, and why.
+#[derive(Debug, Default)]
+struct Missing {
+    /// It cannot be measured here.
+    left_out: Vec<String>,
+    /// A run failed.
+    failed: Vec<String>,
+}
+
+/// Makes all parts.
+fn measure(arguments: &Arguments) -> Outcome<Missing> {
     let common = &arguments.common;
     let is_wanted = |part: Part| !arguments.without.contains(&part);
-    let mut left_out = Vec::new();
+    let mut missing = Missing::default();
     if [Part::Micro, Part::Ycsb, Part::Flashstore].into_iter().any(is_wanted) {
-        contest::measure(common, is_wanted)?;
+        missing.failed = contest::measure(common, is_wanted)?;
     }
     let (places, results) = (&common.places, &common.results);
     if is_wanted(Part::Video) {
-        left_out.extend(video::run_all(&common.directory, places, results)?);
+        missing
+            .left_out
+            .extend(video::run_all(&common.directory, places, results)?);
     }
     if is_wanted(Part::Zipf) {
         zipf::run(&zipf::Arguments::plain(common.directory.clone(), results.clone()))?;
     }
     if is_wanted(Part::Mris) {
-        left_out.extend(mris::measure_what_can_be(places, results)?);
+        missing.left_out.extend(mris::measure_what_can_be(places, results)?);
     }
-    Ok(left_out)
+    Ok(missing)
 }
 
 #[cfg(test)]
@@ -98,7 +109,7 @@ mod tests {
             line.extend(["--without", part]);
         }
         let arguments = Line::try_parse_from(line).unwrap().arguments;
-        let left_out = measure(&arguments).unwrap();
+        let left_out = measure(&arguments).unwrap().left_out;
         assert!(left_out.len() == 1 && left_out[0].contains("--emulate"), "{left_out:?}");
         run(&arguments).unwrap();
         let page = fs::read_to_string(results.join("report.html")).unwrap();

@@ -3,12 +3,12 @@
 use crate::{
     failure::EXIT_CODES,
     s3::access_key::Grant,
-    settings::{Layer, S3Listen},
+    settings::{Layer, Listen, S3Listen},
     size::Size,
     time_span::TimeSpan,
 };
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf};
 
 /// Keeps objects on the storage each deserves: RAM, flash, disk.
 ///
@@ -95,9 +95,12 @@ pub struct ServeArgs {
     /// Import this directory first
     #[arg(long, value_name = "DIR")]
     pub import: Option<PathBuf>,
+    /// A directory without a flag: taken only to ask which of the two it is, pictures or the store.
+    #[arg(value_name = "DIR", hide = true)]
+    pub unnamed: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
-    pub listen: Option<SocketAddr>,
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<Listen>,
     /// Address of the S3 service, or off; port 0 picks a free one [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub s3_listen: Option<S3Listen>,
@@ -358,12 +361,6 @@ Keys are any bytes. Printable text stands for itself, \\\\ for a backslash, \\xN
 ls prints keys the same way.
 
 Sizes are written 64MiB, 128 KiB, 1GB or 4096: KiB and MiB count in 1024s, KB and MB in 1000s.";
-
-/// Where to listen. The standard library says only that what it cannot read is no address.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse();
-    address.map_err(|_| "write an IP address with a port, like 127.0.0.1:7070".to_owned())
-}
 
 /// The command with the parts of its help that are built from the definitions above.
 pub fn command() -> clap::Command {

@@ -250,7 +250,7 @@ fn settings_come_from_flag_variable_and_file() {
 #[test]
 fn wrong_usage_says_what_to_do_and_creates_nothing() {
     let place = Place::new();
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["put", "k", "-", "--store", "a", "--flash", "b"], "drop `store`"),
         (&["put", "k", "-", "--flash", "b"], "without `large`"),
         (&["put", "k", "-", "--large", "b"], "without `flash`"),
@@ -264,6 +264,7 @@ fn wrong_usage_says_what_to_do_and_creates_nothing() {
         (&["ls", "--config", "none.toml"], "none.toml"),
         (&["frob"], "unrecognized subcommand"),
         (&["serve", "--listen", "7070"], "like 127.0.0.1:7070"),
+        (&["serve", "pictures"], "--import pictures"),
         (&["import", ".", "--resolution", "big"], "NAME=WIDTHxHEIGHT"),
     ];
     for (args, says) in cases {

@@ -96,7 +96,7 @@ impl Measured {
 /// Makes the runs.
 ///
 /// # Errors
-/// The first run's that fails.
+/// Those of the runs that failed, or why none could be made.
 pub fn run(common: &Common) -> Outcome {
     let contest = Contest::open(common)?;
     measure_all(&contest)?;
@@ -107,7 +107,7 @@ pub fn run(common: &Common) -> Outcome {
 /// Makes the runs of a contest.
 ///
 /// # Errors
-/// The first run's that fails.
+/// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().micro;
     let mut plans = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! [`micro`], [`ycsb`] and [`recovery`] are the works (and [`crate::flashstore`]); [`worker`] is the process, [`memory`] its bound and
 //! [`usage`] what it used; [`step`] is what is measured of a part, [`data`] the objects. [`targets`] says what was aimed at, [`report`]
-//! makes the pages. A run that fails ends the contest and leaves no result; `--resume` goes on from there.
+//! makes the pages. A run that fails leaves no result and is named at the end; the others go on. `--resume` makes only those that are missing.
 
 pub mod data;
 pub mod memory;
@@ -28,6 +28,7 @@ use crate::{
     },
     rivals::{Candidate, Opening},
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::path::{Path, PathBuf};
 use worker::{Errand, Task, Worker};
@@ -193,6 +194,8 @@ pub struct Contest {
     workload: WorkloadFile,
     scale: Scale,
     common: Common,
+    /// Runs that failed, and why.
+    failed: Mutex<Vec<String>>,
 }
 
 impl Contest {
@@ -214,6 +217,7 @@ impl Contest {
             scale: common.results.scale,
             common: common.clone(),
             workload,
+            failed: Mutex::default(),
         })
     }
 
@@ -311,7 +315,7 @@ impl Contest {
     /// Makes runs, each in its own process and in empty directories.
     ///
     /// # Errors
-    /// The first run's that fails.
+    /// As [`Self::make_by`].
     pub fn make<S: Serialize, T: Serialize + DeserializeOwned>(
         &self,
         plans: &[Plan<'_, S>],
@@ -330,10 +334,10 @@ impl Contest {
         })
     }
 
-    /// Makes runs in empty directories.
+    /// Makes runs in empty directories. One that fails does not keep the others from being made: it may be a rival's fault.
     ///
     /// # Errors
-    /// The first run's that fails.
+    /// The directories'.
     pub fn make_by<S: Serialize, T: Serialize>(
         &self,
         plans: &[Plan<'_, S>],
@@ -343,14 +347,21 @@ impl Contest {
             .progress
             .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
         for plan in plans {
-            self.bench.run(plan, |progress| {
-                self.places.fresh(NAME)?;
-                let measured = measure(&plan.settings, progress)?;
-                self.places.remove(NAME)?;
-                Ok(measured)
-            })?;
+            self.places.fresh(NAME)?;
+            let made = self.bench.run(plan, |progress| measure(&plan.settings, progress));
+            self.places.remove(NAME)?;
+            if let Err(error) = made {
+                eprintln!("failed: {error}");
+                self.failed.lock().push(error.to_string());
+            }
         }
         Ok(())
+    }
+
+    /// The runs that failed, and why.
+    #[must_use]
+    pub fn failed(&self) -> Vec<String> {
+        self.failed.lock().clone()
     }
 
     /// A process at work.
@@ -368,7 +379,7 @@ impl Contest {
     /// Ends: the report, and what was aimed at.
     ///
     /// # Errors
-    /// If the report cannot be made.
+    /// If the report cannot be made, or a run failed.
     pub fn finish(&self) -> Outcome {
         self.bench.progress.finish();
         let results = &self.common.results.results;
@@ -378,15 +389,30 @@ impl Contest {
             println!("{target}");
         }
         println!("{}", page.display());
-        Ok(())
+        none_failed(&self.failed())
     }
 }
 
-/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the traces.
+/// An error that names the runs that failed, if any did.
 ///
 /// # Errors
-/// The first run's that fails.
-pub fn measure(common: &Common, is_wanted: impl Fn(crate::all::Part) -> bool) -> Outcome {
+/// Those.
+pub fn none_failed(failed: &[String]) -> Outcome {
+    match failed.len() {
+        0 => Ok(()),
+        runs => Err(format!(
+            "{runs} run(s) failed; --resume makes them again, and no others:\n{}",
+            failed.join("\n")
+        )
+        .into()),
+    }
+}
+
+/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the traces. Returns those that failed.
+///
+/// # Errors
+/// If they cannot be made at all.
+pub fn measure(common: &Common, is_wanted: impl Fn(crate::all::Part) -> bool) -> Outcome<Vec<String>> {
     use crate::all::Part;
     let contest = Contest::open(common)?;
     if is_wanted(Part::Micro) {
@@ -400,5 +426,5 @@ pub fn measure(common: &Common, is_wanted: impl Fn(crate::all::Part) -> bool) ->
         flashstore::measure_all(&contest)?;
     }
     contest.bench.progress.finish();
-    Ok(())
+    Ok(contest.failed())
 }

@@ -59,7 +59,7 @@ pub struct Measured {
 /// Makes the runs of a contest, of those that survive a kill.
 ///
 /// # Errors
-/// The first run's that fails, or that synced objects are gone.
+/// If they cannot be made at all; runs that fail, as where synced objects are gone, are named at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let objects = contest.amount().recovery.objects;
     let candidates = contest

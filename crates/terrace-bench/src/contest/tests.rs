@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{
-    Amount, Meeting, Paths, WorkloadFile,
+    Amount, Common, Contest, Meeting, Paths, WorkloadFile,
     data::{Mixed, ValueSize},
     micro, recovery, report,
     worker::{Errand, Task, Teller, perform},
@@ -18,6 +18,7 @@ use crate::{
     },
     rivals::Candidate,
 };
+use clap::Parser as _;
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::Path;
 
@@ -384,4 +385,47 @@ fn the_file_in_the_repository_can_be_run_and_misspelt_ones_not() {
     assert!(refused(text.replace("records =", "recordz =")).contains("recordz"));
     assert!(refused(text.replace("cache_mib = 128", "cache_mib = 1")).contains("cache_mib"));
     assert!(refused(text.replace("threads = 8", "threads = 0")).contains("threads"));
+}
+
+/// A rival that stopped answering kept everybody after it out of the report.
+#[test]
+fn a_run_that_fails_is_named_and_the_others_are_made() {
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: Common,
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    let place = directory.path().to_str().unwrap();
+    let contest = |more: &[&str]| {
+        let line = ["contest", "--directory", place, "--results", results.to_str().unwrap()];
+        Contest::open(&Line::parse_from([&line, more].concat()).common).unwrap()
+    };
+    let plans =
+        |contest: &Contest| ["one", "two", "three"].map(|name| contest.plan("test", name.to_owned(), 1.0, name));
+    let first = contest(&[]);
+    let fails = |name: &&str, _: &_| match *name {
+        "two" => Err("it stopped answering".into()),
+        _ => Ok(1),
+    };
+    first.make_by(&plans(&first), fails).unwrap();
+    assert_eq!(first.failed(), ["two: it stopped answering"]);
+    let error = first.finish().unwrap_err().to_string();
+    assert!(
+        error.starts_with("1 run(s) failed") && error.contains("two: it"),
+        "{error}"
+    );
+    assert_eq!(first.bench.results().all().unwrap().len(), 2);
+    let again = contest(&["--resume"]);
+    let only_two = |name: &&str, _: &_| {
+        if *name == "two" {
+            Ok(2)
+        } else {
+            Err("it was there".into())
+        }
+    };
+    again.make_by(&plans(&again), only_two).unwrap();
+    again.finish().unwrap();
+    assert_eq!(again.bench.results().all().unwrap().len(), 3);
 }

@@ -162,7 +162,7 @@ pub struct Measured {
 /// Makes the runs.
 ///
 /// # Errors
-/// The first run's that fails.
+/// Those of the runs that failed, or why none could be made.
 pub fn run(common: &Common) -> Outcome {
     let contest = Contest::open(common)?;
     measure_all(&contest)?;
@@ -173,7 +173,7 @@ pub fn run(common: &Common) -> Outcome {
 /// before the disk. Whatever the setup of the arguments is: the figures have all three, if there is a disk.
 ///
 /// # Errors
-/// The first run's that fails.
+/// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().flashstore;
     let mut plans = Vec::new();

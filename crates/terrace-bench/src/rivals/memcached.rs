@@ -21,6 +21,8 @@ use std::{
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with the flag -I.
 const VALUE_BYTES_MAX: usize = 8 << 20;
+/// Longest wait for an answer: one of 1 MiB once ended after its first bytes, and nobody had anything left to do.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Least size of extstore's file, and that where nothing is known of the data; else it is twice the data.
 const FLASH_BYTES_MIN: u64 = 256 << 20;
 const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
@@ -144,8 +146,11 @@ fn protocol_key(key: &[u8]) -> Outcome<String> {
 
 impl Connection {
     fn open(socket: &Path) -> Outcome<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self {
-            stream: BufReader::with_capacity(64 << 10, UnixStream::connect(socket)?),
+            stream: BufReader::with_capacity(64 << 10, stream),
             request: Vec::new(),
         })
     }

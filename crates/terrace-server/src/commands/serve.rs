@@ -60,6 +60,12 @@ pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
 
 /// `terrace serve [--import DIR]`
 pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
+    if let Some(dir) = &args.unnamed {
+        let dir = dir.display();
+        return Err(Failure::usage(format!(
+            "is {dir} pictures, or the store? Write --import {dir} to import from it, --store {dir} to serve the store in it"
+        )));
+    }
     let options = import_options(&args.tuning)?;
     if let Some(dir) = &args.import {
         check_directory(dir)?;
@@ -131,7 +137,8 @@ impl Listeners {
             None => None,
             Some((certificate, key)) => Some((Tls::load(certificate, key)?, signals::hang_up()?)),
         };
-        let page = args.listen.or(settings.listen).unwrap_or(http::LISTEN_DEFAULT);
+        let page = args.listen.or(settings.listen);
+        let page = page.map_or(http::LISTEN_DEFAULT, |listen| listen.0);
         let page = bind(page, "--listen").await?;
         let s3 = match args.s3_listen.or(settings.s3_listen) {
             Some(S3Listen::Off) => None,

@@ -4,6 +4,7 @@
 //! CRC-64/NVME if it declares none, as S3 does it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use s3s::{
     S3Result,
     crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Md5, Sha1, Sha256},
@@ -318,6 +319,13 @@ impl Digests {
             hasher.update(data);
         }
         self.length += data.len() as u64;
+    }
+
+    /// Takes several runs of bytes in.
+    #[must_use]
+    pub fn with(mut self, runs: &[Bytes]) -> Self {
+        runs.iter().for_each(|run| self.update(run));
+        self
     }
 
     /// The results.

@@ -1,8 +1,8 @@
 //! Bodies of uploads on their way into the store.
 //!
-//! A body is taken in pieces of [`PIECE_BYTES`]. Each piece is hashed and written in one engine call, and the next is taken
-//! from the connection only then: that is all the memory a request has, and how a fast client is held back. No thread waits
-//! for a client.
+//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed and written, in two calls side by side, the next is
+//! taken from the connection, and no further one: those two are all the memory a request has, and how a fast client is
+//! held back. No thread waits for a client.
 //!
 //! A small body stays in memory and becomes the value of its object. A larger one goes into a value of its own, which is
 //! committed without waiting for the device; the commit of the object that follows waits, and the log's order covers both.
@@ -178,21 +178,22 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         incoming.expected()?.verify(&computed)?;
         return Ok(Received::Whole(first, computed));
     }
-    let digests = Digests::new(&algorithms);
+    let mut digests = Digests::new(&algorithms);
     let length = incoming.length;
-    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length, digests);
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length);
     let mut writing = gateway.run(begin).await?;
     while !first.is_empty() {
-        writing = gateway.run(move |_, _| writing.take(&first.frames)).await?;
-        first = if second.is_empty() {
-            pieces.next().await?
-        } else {
-            std::mem::take(&mut second)
-        };
+        let (frames, same) = (first.frames.clone(), first.frames);
+        let write = gateway.run(move |_, _| writing.take(&frames));
+        let hash = gateway.run(move |_, _| Ok(digests.with(&same)));
+        let next = pieces.next_after(std::mem::take(&mut second));
+        (writing, digests, first) = tokio::try_join!(write, hash, next)?;
     }
     let expected = incoming.expected()?;
+    let computed = digests.finish();
+    expected.verify(&computed)?;
     gateway
-        .run(move |_, _| writing.finish(&expected))
+        .run(move |_, _| writing.finish(computed))
         .await
         .map(Received::Stored)
 }
@@ -224,7 +225,6 @@ pub struct Writing {
     key: Vec<u8>,
     length: Option<u64>,
     writer: ValueWriter,
-    digests: Digests,
     written: u64,
     // Last, so that the writer is gone before its value is discarded.
     unfinished: Unfinished,
@@ -235,13 +235,7 @@ impl Writing {
     ///
     /// # Errors
     /// The store's.
-    pub fn begin(
-        gateway: &Gateway,
-        store: &Store,
-        target: Target,
-        length: Option<u64>,
-        digests: Digests,
-    ) -> S3Result<Self> {
+    pub fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
         let mut nonce = [0; 4];
         keyspace::fill_random(&mut nonce);
         let nonce = u32::from_le_bytes(nonce);
@@ -284,13 +278,12 @@ impl Writing {
             key,
             length,
             writer,
-            digests,
             written: 0,
             unfinished,
         })
     }
 
-    /// Hashes and writes a piece.
+    /// Writes a piece.
     ///
     /// # Errors
     /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
@@ -309,47 +302,30 @@ impl Writing {
         if self.written > VALUE_BYTES_MAX {
             return Err(too_large());
         }
-        self.digests.update(frame);
         self.writer
             .append(frame)
             .map_err(|error| errors::of_engine(&error, &self.key))
     }
 
-    fn finish(self, expected: &Expected) -> S3Result<Stored> {
-        let computed = self.digests.finish();
-        expected.verify(&computed)?;
-        commit(self.writer, &self.key)?;
-        Ok(stored(self.id, self.number, self.nonce, computed, self.unfinished))
-    }
-
-    /// Ends a copy, of which nobody said what it must be.
+    /// Ends it, of whose bytes `computed` was computed.
     ///
     /// # Errors
     /// The store's.
-    pub fn finish_copy(self) -> S3Result<Stored> {
-        let computed = self.digests.finish();
-        commit(self.writer, &self.key)?;
-        Ok(stored(self.id, self.number, self.nonce, computed, self.unfinished))
-    }
-}
-
-fn commit(writer: ValueWriter, key: &[u8]) -> S3Result {
-    writer.finish().map_err(|error| errors::of_engine(&error, key))?;
-    Ok(())
-}
-
-fn stored(id: Id, number: u16, nonce: u32, computed: Computed, unfinished: Unfinished) -> Stored {
-    let part = Part {
-        number,
-        nonce,
-        length: computed.length,
-        checksum: None,
-    };
-    Stored {
-        id,
-        part,
-        computed,
-        unfinished,
+    pub fn finish(self, computed: Computed) -> S3Result<Stored> {
+        let ended = self.writer.finish();
+        ended.map_err(|error| errors::of_engine(&error, &self.key))?;
+        let part = Part {
+            number: self.number,
+            nonce: self.nonce,
+            length: computed.length,
+            checksum: None,
+        };
+        Ok(Stored {
+            id: self.id,
+            part,
+            computed,
+            unfinished: self.unfinished,
+        })
     }
 }
 
@@ -403,6 +379,11 @@ impl Pieces {
             body: body.map_or_else(Body::empty, Body::from),
             ended: false,
         }
+    }
+
+    /// What was taken before, or else the next piece.
+    async fn next_after(&mut self, taken: Piece) -> S3Result<Piece> {
+        if taken.is_empty() { self.next().await } else { Ok(taken) }
     }
 
     /// The next piece; empty at the end. All but the last are at least [`PIECE_BYTES`] long.

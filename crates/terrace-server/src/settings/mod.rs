@@ -7,6 +7,7 @@
 //! `store` hides `flash` and `large` of the places below it, and the other way round. Anything unknown or
 //! contradictory is a usage failure that names the place it stands in.
 
+mod listen;
 mod pins;
 mod sources;
 #[cfg(test)]
@@ -19,9 +20,10 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 use terrace::{Durability, Options};
 
+pub use listen::{Listen, S3Listen};
 pub use pins::Pins;
 pub use sources::gather;
 
@@ -86,7 +88,7 @@ pub struct Layer {
     pub durability: Option<DurabilityChoice>,
     /// Address `serve` listens on; its own flag is `serve --listen`.
     #[arg(skip)]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
     /// Address of the S3 service, or off; its own flag is `serve --s3-listen`.
     #[arg(skip)]
     pub s3_listen: Option<S3Listen>,
@@ -137,36 +139,6 @@ fn number_or_text<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<u3
     }
 }
 
-/// Where the S3 service listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum S3Listen {
-    /// Nowhere.
-    Off,
-    /// Here.
-    At(SocketAddr),
-}
-
-impl std::str::FromStr for S3Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self::Off);
-        }
-        let address = text.parse().map(Self::At);
-        address.map_err(|_| format!("`{text}`: write an address with a port, like 127.0.0.1:7071, or off"))
-    }
-}
-
-impl TryFrom<String> for S3Listen {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 /// When a write counts as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -185,7 +157,7 @@ pub struct Settings {
     /// When a write counts as done.
     pub durability: Durability,
     /// Address that was asked for, if any was.
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Listen>,
     /// Where the S3 service is to listen, if anything was said.
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.

@@ -92,7 +92,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         flash_index: Some(Size(64 << 20)),
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
-        listen: Some(([127, 0, 0, 1], 80).into()),
+        listen: Some(Listen(([127, 0, 0, 1], 80).into())),
         s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
         domain: Some("s3.example.org, localhost".to_owned()),
         access_log: Some("/log".into()),
@@ -195,6 +195,7 @@ fn the_file_is_checked() {
     assert!(text.contains("size-treshold") && text.contains("line 2"), "{text}");
     assert!(message(from(Layer::default(), &[], Some("cache = \"lots\""))).contains("`lots` is not a size"));
     assert!(message(from(Layer::default(), &[], Some("cache = -1"))).contains("negative"));
+    assert!(message(from(Layer::default(), &[], Some("listen = \":80\""))).contains("like 127.0.0.1:7070"));
     assert!(message(from(Layer::default(), &[], Some("durability = \"maybe\""))).contains("maybe"));
     let missing = gather(
         Layer::default(),
@@ -220,6 +221,7 @@ fn variables_are_checked_and_unknown_ones_warn() {
     assert!(
         message(from(Layer::default(), &[("TERRACE_CACHE", "x")], None)).starts_with("variable TERRACE_CACHE: `x`")
     );
+    assert!(message(from(Layer::default(), &[("TERRACE_LISTEN", "7070")], None)).contains("like 127.0.0.1:7070"));
     let mut warnings = Vec::new();
     let variables = [("TERRACE_STROE", "/s"), ("TERRACE_CACHE", ""), ("TERRACE_LOG", "debug")]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));

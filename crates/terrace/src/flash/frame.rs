@@ -33,6 +33,8 @@ type Table = HashTable<(u64, u32)>;
 
 /// Parts of more bytes are not pooled.
 const POOLED_BYTES_MAX: usize = 2 << 20;
+/// Buffers that are ready ahead of need.
+const READY: usize = 2;
 
 impl FramePool {
     /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, what comes after a full overlay would be
@@ -49,6 +51,24 @@ impl FramePool {
     fn take_buffer(&self) -> AlignedBuffer {
         let spare = self.buffers.lock().pop();
         spare.unwrap_or_else(|| AlignedBuffer::with_capacity(self.frame_bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared already: to a caller that fills frame after
+    /// frame that would be half of his time. For a thread that has more of it.
+    pub fn make_ready(&self) {
+        let bytes = self.frame_bytes.load(Ordering::Relaxed);
+        if self.buffers.lock().len() >= READY {
+            return;
+        }
+        let mut buffer = AlignedBuffer::zeroed(bytes);
+        buffer.iter_mut().step_by(PAGE_BYTES).for_each(|first| *first = 0);
+        self.put_buffer(std::hint::black_box(buffer));
+    }
+
+    /// Bytes of each buffer that waits for a frame.
+    #[cfg(test)]
+    pub fn waiting(&self) -> Vec<usize> {
+        self.buffers.lock().iter().map(AlignedBuffer::capacity).collect()
     }
 
     /// A frame has become so long; as buffers grow, those for frames like it have a power of two.

@@ -24,6 +24,9 @@ use std::{
     },
 };
 
+/// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not wait for more of them.
+const FRAMES_UNSYNCED: usize = 4;
+
 /// Makes the values of the large space up to a turn durable.
 pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 
@@ -131,20 +134,21 @@ impl FrameWriter {
         (state.sealed.len(), state.unsynced_bytes)
     }
 
-    /// Writes what is sealed, without syncing it. Returns at once if somebody else has the pen.
+    /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns at once if somebody else has the pen.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write failed now or before.
-    pub fn write_sealed(&self, segments: &Segments) -> Result<()> {
+    pub fn write_sealed(&self, segments: &Segments) -> Result<bool> {
         let mut state = self.state.lock();
         Self::check(&state)?;
         if state.pen_taken || state.sealed.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         state.pen_taken = true;
         state.round += 1;
         state.round_seq = 0;
-        let outcome = self.write_with_pen(segments, state, false).map(drop);
+        let outcome = self.write_with_pen(segments, state, false);
+        let outcome = outcome.map(|state| !state.sealed.is_empty());
         // Nobody was served; those who wait for this round or the next must choose a leader.
         self.wake_all();
         outcome
@@ -226,14 +230,16 @@ impl FrameWriter {
             .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
     }
 
-    /// Writes all sealed frames and syncs if asked; gives the pen back.
+    /// Writes all sealed frames and syncs if asked, or else some of them; gives the pen back.
     fn write_with_pen<'a>(
         &'a self,
         segments: &Segments,
         mut state: MutexGuard<'a, State>,
         sync: bool,
     ) -> Result<MutexGuard<'a, State>> {
-        let frames: Vec<_> = state.sealed.drain(..).collect();
+        let all = state.sealed.len();
+        let count = if sync { all } else { all.min(FRAMES_UNSYNCED) };
+        let frames: Vec<_> = state.sealed.drain(..count).collect();
         let mut unsynced = state.unsynced;
         let mut written_seq = state.written_seq;
         drop(state);

@@ -409,7 +409,7 @@ impl CommitLog {
                 return Ok(false);
             }
         }
-        self.writer.write_sealed(&self.segments)?;
+        self.write_sealed()?;
         let wait = {
             let mut tail = self.tail.lock();
             // When the applier is behind, sealing early only makes more and smaller frames.
@@ -423,7 +423,7 @@ impl CommitLog {
                 None => None,
             }
         };
-        self.writer.write_sealed(&self.segments)?;
+        self.write_sealed()?;
         self.overlay.release_finished(&self.recent);
         self.prepare_spare();
         if let Some(wait) = wait {
@@ -434,6 +434,15 @@ impl CommitLog {
             *needed = true;
         }
         Ok(true)
+    }
+
+    /// Writes what is sealed.
+    fn write_sealed(&self) -> Result<()> {
+        while self.writer.write_sealed(&self.segments)? {
+            self.overlay.release_finished(&self.recent);
+            self.prepare_spare();
+        }
+        Ok(())
     }
 
     /// Makes the next segment ready, so that no commit waits for a file to be made.
@@ -484,6 +493,9 @@ impl CommitLog {
         frame.set_applied();
         self.overlay.release_finished(&self.recent);
         self.notify_progress();
+        if self.to_apply.lock().is_empty() {
+            self.pool.make_ready();
+        }
     }
 
     /// Wakes those who wait for seqs to be applied or segments to be freed.

@@ -110,23 +110,24 @@ pub async fn into_value(
     algorithms: &[Algorithm],
 ) -> S3Result<Stored> {
     let digests = Digests::new(algorithms);
-    let begin = move |gateway: &Arc<Gateway>, store: &terrace::Store| {
-        Writing::begin(gateway, store, target, Some(length), digests)
-    };
-    let mut state = (gateway.run(begin).await?, opened);
+    let begin =
+        move |gateway: &Arc<Gateway>, store: &terrace::Store| Writing::begin(gateway, store, target, Some(length));
+    let mut state = (gateway.run(begin).await?, digests, opened);
     loop {
-        let (mut writing, mut opened) = state;
+        let (mut writing, mut digests, mut opened) = state;
         let step = gateway.run(move |_, store| {
-            let piece = opened.next_piece(store)?;
-            let is_end = piece.is_empty();
+            let piece = [opened.next_piece(store)?];
+            let is_end = piece[0].is_empty();
             if !is_end {
-                writing = writing.take(&[piece])?;
+                digests = digests.with(&piece);
+                writing = writing.take(&piece)?;
             }
-            Ok(((writing, opened), is_end))
+            Ok(((writing, digests, opened), is_end))
         });
         let (next, is_end) = step.await?;
         if is_end {
-            return gateway.run(move |_, _| next.0.finish_copy()).await;
+            let (writing, digests, _) = next;
+            return gateway.run(move |_, _| writing.finish(digests.finish())).await;
         }
         state = next;
     }

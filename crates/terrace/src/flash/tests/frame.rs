@@ -168,3 +168,21 @@ fn memory_of_a_finished_frame_is_used_again_without_its_records() {
     let view = frame.view();
     assert!(view.bytes()[FRAME_HEADER_BYTES + 48..].iter().all(|&byte| byte == 0));
 }
+
+#[test]
+fn some_memory_is_ready_ahead_of_need_as_long_as_frames_are_lately() {
+    let pool = Arc::new(FramePool::for_overlay(0));
+    pool.make_ready();
+    assert_eq!(pool.waiting(), [0; 0], "nobody knows how long frames are");
+    let frame = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
+    frame.append(1, &[put(b"k", &noise(1, 50_000))]);
+    frame.seal(0);
+    (0..5).for_each(|_| pool.make_ready());
+    assert_eq!(pool.waiting(), [64 << 10; 2]);
+    let next = Frame::open(0, 1, SEGMENT_BYTES, 4096, Arc::clone(&pool));
+    assert_eq!((next.len_bytes(), pool.waiting().len()), (FRAME_HEADER_BYTES, 1));
+    drop((frame, next));
+    assert_eq!(pool.waiting().len(), 3, "theirs came back");
+    pool.make_ready();
+    assert_eq!(pool.waiting().len(), 3);
+}

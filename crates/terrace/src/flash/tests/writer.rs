@@ -144,6 +144,27 @@ fn a_segment_is_synced_before_the_next_one_is_written() {
     assert_eq!((frames(0), frames(1)), (1, 0));
 }
 
+/// Callers waited up to 40 ms for room in RAM: until all that waited for the device, 64 MiB of it, had been written.
+#[test]
+fn what_nobody_waits_for_is_written_in_small_goes() {
+    let disk = SimDisk::new(5);
+    let segments = ring(&disk, 8);
+    segments.take(1, 0).unwrap();
+    let writer = no_large();
+    for seq in 1..=9 {
+        writer.push(sealed(0, 1, 4096 * seq, seq, &[noise(seq, 100)]));
+    }
+    assert!(writer.write_sealed(&segments).unwrap(), "more is left");
+    assert_eq!(writer.backlog(), (5, 4 * 4096));
+    while writer.write_sealed(&segments).unwrap() {}
+    assert_eq!((writer.backlog(), writer.durable_seq()), ((0, 9 * 4096), 0));
+    for seq in 10..=20 {
+        writer.push(sealed(0, 1, 4096 * seq, seq, &[noise(seq, 100)]));
+    }
+    writer.make_durable(&segments, 20, || 20).unwrap();
+    assert_eq!((writer.backlog(), writer.durable_seq()), ((0, 0), 20));
+}
+
 #[test]
 fn values_are_durable_before_the_frame_that_points_to_them_is_written() {
     let disk = SimDisk::new(4);

@@ -23,16 +23,12 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use std::{
-    io::{self, Read},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{io, sync::Arc, time::SystemTime};
 use terrace::{ObjectInfo, Reader};
 use tokio::sync::mpsc;
 
-/// Bytes read at a time.
-const PIECE_BYTES: u64 = 256 << 10;
+/// Bytes to read of a device at a time: most images are had by one seek of a disk.
+const READ_BYTES: usize = 1 << 20;
 /// Pieces read ahead of the client.
 const PIECES_AHEAD: usize = 2;
 
@@ -159,14 +155,16 @@ impl Source {
             Self::Values(values) => values.seek_to(offset),
         }
     }
-}
 
-impl Read for Source {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Record(reader) => reader.read(out),
-            Self::Values(values) => values.read(out),
-        }
+    /// The next piece, at most `left` bytes; empty only if there are none. One device read brings it and some after it.
+    fn next_piece(&mut self, left: u64) -> terrace::Result<Bytes> {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let mut piece = match self {
+            Self::Record(reader) => reader.read_piece(left.min(READ_BYTES))?,
+            Self::Values(values) => values.next_piece()?,
+        };
+        piece.truncate(left);
+        Ok(piece)
     }
 }
 
@@ -206,22 +204,13 @@ fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared
     }))
 }
 
-/// Reads the next piece, at most `left` bytes.
+/// Reads the next piece of what is left, which is at most `left` bytes.
 fn read_piece(source: &mut Source, left: u64) -> Result<Bytes, Refusal> {
-    // At most PIECE_BYTES, which fits.
-    let wanted = left.min(PIECE_BYTES);
-    let mut piece = Vec::with_capacity(wanted as usize);
-    match source.by_ref().take(wanted).read_to_end(&mut piece) {
-        Ok(_) if piece.len() as u64 == wanted => Ok(piece.into()),
-        Ok(_) => Err(Refusal::internal("the value is shorter than the store says")),
-        Err(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<terrace::Error>()) {
-            Some(inner) => Err(inner.clone().into()),
-            None => {
-                tracing::error!(%error, "reading a value");
-                Err(Refusal::internal("the value could not be read; see the server's log"))
-            }
-        },
+    let piece = source.next_piece(left)?;
+    if piece.is_empty() && left > 0 {
+        return Err(Refusal::internal("the value is shorter than the store says"));
     }
+    Ok(piece)
 }
 
 fn stream(engine: Engine, source: Source, first: Bytes, bytes: u64) -> PieceBody {

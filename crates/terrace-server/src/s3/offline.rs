@@ -54,6 +54,19 @@ impl Values {
         let sought = self.opened.seek(offset.min(end)..end);
         sought.map_err(|error| of_s3(&error, self.wait_max))
     }
+
+    /// The next piece; empty at the end.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn next_piece(&mut self) -> terrace::Result<Bytes> {
+        if !self.piece.is_empty() {
+            return Ok(std::mem::take(&mut self.piece));
+        }
+        let guarded = self.guarded.take();
+        let piece = self.opened.next_piece(guarded.as_ref().unwrap_or(&self.store));
+        piece.map_err(|error| of_s3(&error, self.wait_max))
+    }
 }
 
 /// Opens an object that has values of its own, which are kept for as long as it is open. `None` for any other. `shared` is what
@@ -89,9 +102,7 @@ fn of_s3(error: &s3s::S3Error, wait_max: Duration) -> Error {
 impl Read for Values {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            let guarded = self.guarded.take();
-            let piece = self.opened.next_piece(guarded.as_ref().unwrap_or(&self.store));
-            self.piece = piece.map_err(|error| io::Error::other(of_s3(&error, self.wait_max)))?;
+            self.piece = self.next_piece().map_err(io::Error::other)?;
         }
         let count = out.len().min(self.piece.len());
         self.piece.copy_to_slice(&mut out[..count]);

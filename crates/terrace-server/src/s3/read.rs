@@ -91,8 +91,8 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
                 _hold: hold,
             },
             range: 0..facts.length,
+            read_bytes: first_read_bytes(facts.length),
             facts,
-            read_bytes: PIECE_BYTES,
         }));
     }
     Err(s3_error!(
@@ -146,6 +146,16 @@ pub fn note(store: &Store, opened: &Opened) {
     }
 }
 
+/// How many bytes of an object of this length the first read of a device has: all of it, if one read can bring that, since on a disk a second one
+/// is a seek; of a longer one little, so that it begins soon.
+const fn first_read_bytes(length: u64) -> usize {
+    if length <= READ_BYTES_MAX as u64 {
+        READ_BYTES_MAX
+    } else {
+        PIECE_BYTES
+    }
+}
+
 impl Opened {
     /// An object whose bytes are its record's value.
     fn of_record(reader: Reader, facts: Facts, key: &[u8]) -> Self {
@@ -155,8 +165,8 @@ impl Opened {
             key: key.to_vec(),
             source: Source::Record(reader),
             range: 0..facts.length,
+            read_bytes: first_read_bytes(facts.length),
             facts,
-            read_bytes: PIECE_BYTES,
         }
     }
 
@@ -239,7 +249,7 @@ impl Opened {
         let piece = reader
             .read_piece(wanted.min(self.read_bytes))
             .map_err(|error| errors::of_engine(&error, &self.key))?;
-        // Whoever wants the beginning only gets it soon; whoever goes on has the device read longer.
+        // Whoever goes on has the device read longer.
         self.read_bytes = READ_BYTES_MAX;
         if piece.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");

@@ -9,7 +9,7 @@
 //! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
 
 use super::{Heat, SLICE_BYTES, count, images::Image, popularity::Worth};
-use crate::{Result, engine::Engine, index::Home};
+use crate::{Result, engine::Engine, index::Home, large::PIECES_PER_READ};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
@@ -156,9 +156,10 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
         };
         drop_unused(heat, &[oldest]);
     }
-    reader.header()?;
+    // What is read is gathered as an image; nobody wants the bytes here.
+    let first = reader.read_first_pieces(key, PIECES_PER_READ)?;
+    let mut start = first.iter().map(|piece| piece.len() as u64).sum();
     let mut bytes = Vec::new();
-    let mut start = 0;
     while start < entry.length && !engine.log.is_closing() {
         let end = entry.length.min(start + STEP_BYTES);
         bytes.clear();

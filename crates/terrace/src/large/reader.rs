@@ -13,8 +13,8 @@ use super::{
     block::Block,
     block_path,
     format::{
-        CHUNK_BYTES, CHUNK_DATA_BYTES, PAGE, Place, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, chunk_count,
-        decode_chunk, decode_record_header, stored_bytes,
+        CHUNK_BYTES, CHUNK_DATA_BYTES, PAGE, Place, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, decode_chunk,
+        decode_record_header, stored_bytes,
     },
 };
 use crate::{
@@ -133,6 +133,39 @@ fn corrupt(place: Place, reason: &str) -> Error {
     )
 }
 
+/// Pieces that come chunk by chunk.
+struct Collected {
+    pieces: Vec<Vec<u8>>,
+    /// Bytes still to come.
+    left: usize,
+}
+
+impl Collected {
+    /// Of so many bytes.
+    const fn of(bytes: usize) -> Self {
+        Self {
+            pieces: Vec::new(),
+            left: bytes,
+        }
+    }
+
+    fn take(&mut self, data: &[u8]) {
+        // Pieces end with chunks.
+        if self.pieces.last().is_none_or(|piece| piece.len() as u64 == PIECE_BYTES) {
+            self.pieces
+                .push(Vec::with_capacity(self.left.min(PIECE_BYTES as usize)));
+        }
+        if let Some(piece) = self.pieces.last_mut() {
+            piece.extend_from_slice(data);
+        }
+        self.left -= data.len();
+    }
+
+    fn into_bytes(self) -> Vec<Bytes> {
+        self.pieces.into_iter().map(Bytes::from).collect()
+    }
+}
+
 /// Reads one value. Ranges may be read from any thread; the stream has one position.
 #[derive(Debug)]
 pub struct ValueReader {
@@ -181,6 +214,14 @@ impl ValueReader {
         header
     }
 
+    /// Makes sure, by the header, that the value is the one of `key`.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn check_header(&self, key: &[u8]) -> Result<()> {
+        self.check_key(&self.header()?, key)
+    }
+
     /// Makes an attempt, and another if its bytes did not match and may have come from a copy, which is forgotten then.
     fn again_without_copy<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match attempt() {
@@ -200,7 +241,7 @@ impl ValueReader {
             self.space.buffers.give_back(buffer);
             return value.map(Bytes::from);
         }
-        self.check_key(&self.header()?, key)?;
+        self.check_header(key)?;
         // The length comes from an entry; do not allocate for it what the file cannot hold.
         let end = self.place.offset + self.head_bytes + stored_bytes(self.length);
         if self.file.len().map_err(|error| self.io_error(&error))? < end {
@@ -293,22 +334,33 @@ impl ValueReader {
         let range = numbers.start * PIECE_BYTES..self.length.min(numbers.end * PIECE_BYTES);
         let mut buffer = self.space.buffers.take();
         let pieces = self.again_without_copy(|| {
-            let mut pieces: Vec<Vec<u8>> = Vec::new();
-            let mut left = self.usize(range.end - range.start)?;
-            self.read_chunks(range.clone(), &mut buffer, |data| {
-                // Pieces end with chunks.
-                if pieces.last().is_none_or(|piece| piece.len() as u64 == PIECE_BYTES) {
-                    pieces.push(Vec::with_capacity(left.min(PIECE_BYTES as usize)));
-                }
-                if let Some(piece) = pieces.last_mut() {
-                    piece.extend_from_slice(data);
-                }
-                left -= data.len();
-            })?;
+            let mut pieces = Collected::of(self.usize(range.end - range.start)?);
+            self.read_chunks(range.clone(), &mut buffer, |data| pieces.take(data))?;
             Ok(pieces)
         });
         self.space.buffers.give_back(buffer);
-        Ok(pieces?.into_iter().map(Bytes::from).collect())
+        Ok(pieces?.into_bytes())
+    }
+
+    /// Reads the first pieces, some and at most [`PIECES_PER_READ`], and the header before them, which is checked to be that of `key`:
+    /// one device read, where two would be two seeks of a disk with others in between.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read_first_pieces(&self, key: &[u8], count: u64) -> Result<Vec<Bytes>> {
+        let range = 0..self.length.min(count * PIECE_BYTES);
+        let stored = stored_bytes(self.length).min(range.end.div_ceil(CHUNK_DATA) * CHUNK_BYTES);
+        let mut buffer = self.space.buffers.take();
+        let pieces = self.again_without_copy(|| {
+            let skip = self.read_bytes(0..self.head_bytes + stored, &mut buffer)?;
+            let (head, stored) = buffer[skip..].split_at(self.usize(self.head_bytes)?);
+            self.check_key(&self.decode_header(head)?, key)?;
+            let mut pieces = Collected::of(self.usize(range.end)?);
+            self.take_chunks(range.clone(), stored, |data| pieces.take(data))?;
+            Ok(pieces)
+        });
+        self.space.buffers.give_back(buffer);
+        Ok(pieces?.into_bytes())
     }
 
     /// The name of a piece in a cache of places: that of the value if there is no other piece.
@@ -359,25 +411,26 @@ impl ValueReader {
         let (head, stored) = buffer[skip..].split_at(self.usize(self.head_bytes)?);
         self.check_key(&self.decode_header(head)?, key)?;
         let mut value = Vec::with_capacity(self.usize(self.length)?);
-        let seed = self.place.chunk_seed();
-        for (index, chunk) in (0..chunk_count(self.length)).zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
-            let end = CHUNK_BYTES.min(stored_bytes(self.length) - index * CHUNK_BYTES);
-            let data = decode_chunk(&chunk[..self.usize(end)?], seed, index);
-            value.extend_from_slice(data.ok_or_else(|| self.bad_chunk(index))?);
-        }
+        self.take_chunks(0..self.length, stored, |data| value.extend_from_slice(data))?;
         Ok(value)
     }
 
     /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device read.
-    fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, mut take: impl FnMut(&[u8])) -> Result<()> {
+    fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, take: impl FnMut(&[u8])) -> Result<()> {
         let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
-        let stored_end = stored_bytes(self.length);
-        let stored = chunks.start * CHUNK_BYTES..stored_end.min(chunks.end * CHUNK_BYTES);
+        let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
         let skip = self.read_bytes(self.head_bytes + stored.start..self.head_bytes + stored.end, buffer)?;
-        let stored = &buffer[skip..skip + self.usize(stored.end - stored.start)?];
+        self.take_chunks(range, &buffer[skip..], take)
+    }
+
+    /// Hands a range to `take`, chunk by chunk, once each is checked. `stored` begins with the range's first chunk and has all of them.
+    fn take_chunks(&self, range: Range<u64>, stored: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
+        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
         let seed = self.place.chunk_seed();
         for (index, chunk) in chunks.zip(stored.chunks(CHUNK_DATA_BYTES + 4)) {
-            let data = decode_chunk(chunk, seed, index).ok_or_else(|| self.bad_chunk(index))?;
+            let stored_end = CHUNK_BYTES.min(stored_bytes(self.length) - index * CHUNK_BYTES);
+            let data = decode_chunk(&chunk[..self.usize(stored_end)?], seed, index);
+            let data = data.ok_or_else(|| self.bad_chunk(index))?;
             let start = range.start.saturating_sub(index * CHUNK_DATA);
             let end = (data.len() as u64).min(range.end - index * CHUNK_DATA);
             take(&data[self.usize(start)?..self.usize(end)?]);

@@ -5,24 +5,39 @@
 //! a value, and goes stale as little. It leaves the cache when it has not been asked for, not when its value is deleted: a
 //! long value has too many.
 //!
-//! Invariant: at most [`PIECES_PER_READ`] pieces are held besides those of the cache.
+//! Invariants: at most [`PIECES_PER_READ`] pieces are held besides those of the cache. No byte is handed out before the value is known to
+//! be the key's: by a piece in the cache, or by its header. Nothing is read before somebody wants bytes, and who begins at the start has
+//! the header by the same device read: on a disk with other readers two reads are two seeks.
 
-use super::cache::{CachedValue, Place, ValueCache};
+use super::{
+    cache::{CachedValue, Place},
+    count_large_hit,
+};
 use crate::{
     Result,
+    engine::Engine,
     index::Entry,
     large::{PIECE_BYTES, PIECES_PER_READ, ValueReader},
+    metrics::AnsweredBy,
 };
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// A stream over one value.
 #[derive(Debug)]
 pub struct Pieces {
+    engine: Arc<Engine>,
     reader: ValueReader,
-    cache: ValueCache,
     key: Bytes,
     entry: Entry,
+    /// The value is known to be the key's, and counted as found.
+    is_checked: AtomicBool,
     /// Pieces that were read and are not handed out yet.
     ready: VecDeque<Bytes>,
     /// Number of the first of them.
@@ -31,30 +46,69 @@ pub struct Pieces {
 
 impl Pieces {
     /// At the start of the value of `key`, of which `entry` tells.
-    pub fn new(reader: ValueReader, cache: &ValueCache, key: &[u8], entry: &Entry) -> Self {
+    pub fn new(engine: &Arc<Engine>, reader: ValueReader, key: &[u8], entry: &Entry) -> Self {
         Self {
+            engine: Arc::clone(engine),
             reader,
-            cache: cache.clone(),
             key: Bytes::copy_from_slice(key),
             entry: entry.clone(),
+            is_checked: AtomicBool::new(false),
             ready: VecDeque::new(),
             ready_from: 0,
         }
     }
 
-    /// The value.
-    pub const fn reader(&self) -> &ValueReader {
-        &self.reader
+    /// The value, to read in another way. It is the key's.
+    ///
+    /// # Errors
+    /// `Corruption` if it is another's, I/O errors.
+    pub fn checked(&self) -> Result<&ValueReader> {
+        self.check()?;
+        Ok(&self.reader)
     }
 
-    /// The value, to move or to read on in another way.
-    pub const fn reader_mut(&mut self) -> &mut ValueReader {
-        &mut self.reader
+    /// As [`Pieces::checked`].
+    ///
+    /// # Errors
+    /// Those.
+    pub fn checked_mut(&mut self) -> Result<&mut ValueReader> {
+        self.check()?;
+        Ok(&mut self.reader)
     }
 
-    /// Whether the piece with the first byte is in the cache; then the value is `key`'s.
+    /// Goes to another byte of the value.
+    pub fn seek(&mut self, position: u64) {
+        self.reader.seek(position);
+    }
+
+    /// Whether it begins in RAM or on flash.
+    pub fn is_near(&self) -> bool {
+        self.reader.is_near()
+    }
+
+    /// Whether the piece with the first byte is in the cache; then the value is `key`'s, and is counted as found there.
     pub fn is_begun_in_ram(&self) -> bool {
-        self.cached(0).is_some()
+        let found = self.cached(0).is_some();
+        if found {
+            self.engine.metrics.answered(AnsweredBy::Cache, self.entry.length);
+            self.is_checked.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn check(&self) -> Result<()> {
+        if !self.is_checked.load(Ordering::Relaxed) {
+            self.reader.check_header(&self.key)?;
+            self.note_checked();
+        }
+        Ok(())
+    }
+
+    /// The device has said that the value is the key's.
+    fn note_checked(&self) {
+        if !self.is_checked.swap(true, Ordering::Relaxed) {
+            count_large_hit(&self.engine, &self.reader, self.entry.length);
+        }
     }
 
     /// What is left of the piece the stream is in, if that is in RAM and there is something left.
@@ -93,6 +147,7 @@ impl Pieces {
         };
         if position % PIECE_BYTES > 0 || covered == number {
             // Somewhere within a piece: no more than is wanted of it.
+            self.check()?;
             let piece_end = length.min((number + 1) * PIECE_BYTES);
             #[allow(clippy::cast_possible_truncation)] // within a piece
             return self.reader.read_piece((end.min(piece_end) - position) as usize);
@@ -101,7 +156,14 @@ impl Pieces {
         let until = (number + 1..covered)
             .find(|number| self.cached(*number).is_some())
             .unwrap_or(covered);
-        self.ready = self.reader.read_pieces(number..until)?.into();
+        self.ready = if number == 0 {
+            let pieces = self.reader.read_first_pieces(&self.key, until)?;
+            self.note_checked();
+            pieces.into()
+        } else {
+            self.check()?;
+            self.reader.read_pieces(number..until)?.into()
+        };
         self.ready_from = number;
         for (number, piece) in (number..).zip(&self.ready) {
             self.keep(number, piece);
@@ -128,7 +190,7 @@ impl Pieces {
     }
 
     fn cached(&self, number: u64) -> Option<Bytes> {
-        let cached = self.cache.get(self.place(number));
+        let cached = self.engine.cache.get(self.place(number));
         cached
             .filter(|cached| cached.key() == &self.key[..])
             .map(|cached| cached.value)
@@ -136,6 +198,6 @@ impl Pieces {
 
     fn keep(&self, number: u64, piece: &Bytes) {
         let cached = || CachedValue::new(&self.key, self.entry.version.0, &self.entry.attributes, piece.clone());
-        self.cache.insert(self.place(number), cached, piece.len() as u64);
+        self.engine.cache.insert(self.place(number), cached, piece.len() as u64);
     }
 }

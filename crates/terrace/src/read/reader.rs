@@ -7,7 +7,7 @@ use crate::{
     expiry,
     heat::COPY_BYTES_MIN,
     index::{Entry, Home},
-    metrics::{AnsweredBy, StreamClock},
+    metrics::StreamClock,
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};
@@ -113,20 +113,9 @@ impl Reader {
                 let reader = engine
                     .large
                     .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
-                let pieces = Pieces::new(reader, &engine.cache, key, entry);
-                if pieces.is_begun_in_ram() {
-                    engine.metrics.answered(AnsweredBy::Cache, entry.length);
-                } else {
-                    if !pieces.reader().is_near() {
-                        refuse()?;
-                    }
-                    if pieces.reader().header()?.key != key {
-                        return Err(Error::corruption(
-                            format!("block {block:x} at {offset}"),
-                            "the value there is another key's",
-                        ));
-                    }
-                    super::count_large_hit(engine, pieces.reader(), entry.length);
+                let pieces = Pieces::new(engine, reader, key, entry);
+                if !pieces.is_begun_in_ram() && !pieces.is_near() {
+                    refuse()?;
                 }
                 Source::Block(Box::new(pieces))
             }
@@ -173,7 +162,7 @@ impl Reader {
         match &mut self.source {
             #[allow(clippy::cast_possible_truncation)] // within a value in memory
             Source::Memory { position, .. } => *position = offset as usize,
-            Source::Block(pieces) => pieces.reader_mut().seek(offset),
+            Source::Block(pieces) => pieces.seek(offset),
         }
         Ok(())
     }
@@ -190,7 +179,7 @@ impl Reader {
                 *position += count;
                 Ok(count)
             }
-            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.reader_mut().read(out)),
+            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.checked_mut()?.read(out)),
         }
     }
 
@@ -227,7 +216,9 @@ impl Reader {
             Source::Memory { value, .. } => Ok(value.slice(start as usize..end as usize)),
             Source::Block(pieces) => {
                 let mut out = Vec::new();
-                timed(self.clock.as_ref(), || pieces.reader().read_range(start..end, &mut out))?;
+                timed(self.clock.as_ref(), || {
+                    pieces.checked()?.read_range(start..end, &mut out)
+                })?;
                 Ok(out.into())
             }
         }

@@ -181,27 +181,26 @@ impl<'a> Audience<'a> {
         Ok(parts)
     }
 
-    /// Everybody reads as fast as he can.
+    /// Everybody reads as fast as he can, until so many segments were asked for.
     ///
     /// # Errors
     /// The server's.
     pub fn rush(&self) -> Outcome<Rush> {
-        let time = Duration::from_secs_f64(self.settings.scene.rush_seconds);
+        let wanted = self.settings.scene.rush_reads;
         let (started, before) = (Instant::now(), self.so_far());
         let latencies = Mutex::new(Latencies::default());
         let reads = AtomicU64::new(0);
         self.in_threads(|_| {
             let mut own = Latencies::default();
-            'time: loop {
+            'wanted: loop {
                 let session = self.titles.lock().begin();
                 for object in self.objects(session) {
-                    let asked = Instant::now();
-                    if asked - started >= time {
-                        break 'time;
+                    if reads.fetch_add(1, Ordering::Relaxed) >= wanted {
+                        break 'wanted;
                     }
+                    let asked = Instant::now();
                     self.read(object)?;
                     own.record(asked.elapsed());
-                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             }
             latencies.lock().add(&own);
@@ -210,7 +209,7 @@ impl<'a> Audience<'a> {
         let seconds = started.elapsed().as_secs_f64();
         Ok(Rush {
             seconds,
-            reads: reads.into_inner(),
+            reads: wanted,
             bytes_per_second: self.so_far().since(&before).delivered_bytes as f64 / seconds,
             latency: latencies.into_inner().summary(),
         })

@@ -98,7 +98,7 @@ struct Amount {
     ram_bytes: u64,
     segment_seconds: f64,
     warm_up_sessions: u64,
-    rush_seconds: f64,
+    rush_reads: u64,
     play_seconds: f64,
     exponents: Vec<f64>,
     shares: Vec<f64>,
@@ -123,9 +123,9 @@ impl WorkloadFile {
             if amount.parts < 2 || amount.warm_up_sessions < WINDOWS {
                 return Err(format!("parts must be at least 2, warm_up_sessions at least {WINDOWS}").into());
             }
-            let seconds = [amount.segment_seconds, amount.rush_seconds, amount.play_seconds];
-            if seconds.iter().any(|&seconds| !(0.001..=1e6).contains(&seconds)) {
-                return Err("segment_seconds, rush_seconds and play_seconds must be above 0".into());
+            let seconds = [amount.segment_seconds, amount.play_seconds];
+            if seconds.iter().any(|&seconds| !(0.001..=1e6).contains(&seconds)) || amount.rush_reads == 0 {
+                return Err("segment_seconds, rush_reads and play_seconds must be above 0".into());
             }
             if amount.play_seconds <= amount.parts as f64 * amount.segment_seconds {
                 return Err("play_seconds must be longer than a title".into());
@@ -218,8 +218,8 @@ pub struct Scene {
     pub haste: f64,
     /// Sessions from cold.
     pub warm_up_sessions: u64,
-    /// As fast as possible, for so long.
-    pub rush_seconds: f64,
+    /// Segments read as fast as possible: a number and not a time, so that all of them have the same sessions.
+    pub rush_reads: u64,
     /// At the bit rate, for so long.
     pub play_seconds: f64,
     /// The fast drive.
@@ -330,7 +330,7 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
                 experiment: EXPERIMENT,
                 name: format!("{}, exponent {exponent}{flash}{half}", system.name()),
                 seed: file.seed,
-                expected_seconds: amount.rush_seconds
+                expected_seconds: amount.rush_reads as f64 / 200.0
                     + amount.play_seconds
                     + (scene.bytes() + reads * amount.segment_bytes as u64) as f64 / 1e9,
                 settings: Settings {
@@ -372,7 +372,7 @@ fn scene(file: &WorkloadFile, amount: &Amount, exponent: f64, places: &Places) -
         l2arc_bytes_per_second: file.l2arc_bytes_per_second,
         haste: file.haste,
         warm_up_sessions: amount.warm_up_sessions,
-        rush_seconds: amount.rush_seconds,
+        rush_reads: amount.rush_reads,
         play_seconds: amount.play_seconds,
         ssd: places.ssd.description.clone(),
         hdd: places.hdd.description.clone(),

@@ -35,7 +35,7 @@ fn scene() -> Scene {
         l2arc_bytes_per_second: 8 << 20,
         haste: 0.1,
         warm_up_sessions: 20,
-        rush_seconds: 0.1,
+        rush_reads: 60,
         play_seconds: 0.2,
         ssd: "fast".to_owned(),
         hdd: "slow".to_owned(),
@@ -181,7 +181,7 @@ segment_bytes = 73728
 ram_bytes = 1048576
 segment_seconds = 0.02
 warm_up_sessions = 60
-rush_seconds = 0.3
+rush_reads = 100
 play_seconds = 0.5
 exponents = [0.7]
 shares = [0.5]
@@ -191,7 +191,7 @@ segment_bytes = 73728
 ram_bytes = 1048576
 segment_seconds = 0.02
 warm_up_sessions = 60
-rush_seconds = 0.3
+rush_reads = 100
 play_seconds = 0.5
 exponents = [0.7]
 shares = [0.5]

@@ -240,13 +240,18 @@ pub struct Metrics {
 impl Metrics {
     /// Counts a read that was answered with a value of so many bytes.
     pub fn answered(&self, by: AnsweredBy, bytes: u64) {
+        self.answered_many(by, 1, bytes);
+    }
+
+    /// Counts so many reads, answered with so many bytes in all.
+    pub fn answered_many(&self, by: AnsweredBy, count: u64, bytes: u64) {
         let answers = self.answers.own();
         let tier_bytes = match by {
             AnsweredBy::Overlay | AnsweredBy::Cache | AnsweredBy::Ahead => &answers.ram_bytes,
             AnsweredBy::Inline | AnsweredBy::Log | AnsweredBy::Copy => &answers.flash_bytes,
             AnsweredBy::Block => &answers.large_bytes,
         };
-        answers.hits[by as usize].fetch_add(1, Ordering::Relaxed);
+        answers.hits[by as usize].fetch_add(count, Ordering::Relaxed);
         tier_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

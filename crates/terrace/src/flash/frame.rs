@@ -3,7 +3,12 @@
 //! Commits append records to the open frame; a table by key answers for them at once. When the frame is sealed it is
 //! written to its place in a segment and applied to the index, in either order; it leaves the overlay after both.
 //!
-//! Invariant: a frame's place is fixed when it is opened, so every record's address is known when it is committed.
+//! Invariants:
+//! - A frame's place is fixed when it is opened, so every record's address is known when it is committed.
+//! - Its bytes are in [`Contents`] until it is sealed and in `sealed` from then on; they move once, under the lock for writing. So who
+//!   holds the lock for reading finds them in one of the two for as long as he holds it. In `sealed` nothing can change them: that it is
+//!   set is seen together with all that was appended before, and they are given to the pool only when nobody has the frame any more. So
+//!   they are read there without the lock, which would be one more place of memory to wait for.
 
 use super::{
     address::Address,
@@ -13,7 +18,7 @@ use crate::io::{AlignedBuffer, PAGE_BYTES};
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -114,6 +119,8 @@ pub struct Frame {
     pub offset: u64,
     segment_bytes: u64,
     contents: RwLock<Contents>,
+    /// Its bytes, once no record is appended any more.
+    sealed: OnceLock<AlignedBuffer>,
     written: AtomicBool,
     applied: AtomicBool,
     large_turn: AtomicU64,
@@ -126,6 +133,7 @@ const NO_BIT: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Contents {
+    /// Without memory once the frame is sealed.
     buffer: AlignedBuffer,
     table: Table,
     first_seq: u64,
@@ -160,6 +168,7 @@ impl Frame {
                 record_count: 0,
                 padding_bytes: 0,
             }),
+            sealed: OnceLock::new(),
             written: AtomicBool::new(false),
             applied: AtomicBool::new(false),
             large_turn: AtomicU64::new(0),
@@ -198,6 +207,7 @@ impl Frame {
                 }
                 at += bytes;
             }
+            frame.settle(&mut contents);
         }
         frame.written.store(true, Ordering::Release);
         frame
@@ -205,7 +215,21 @@ impl Frame {
 
     /// Bytes so far, header included.
     pub fn len_bytes(&self) -> usize {
-        self.contents.read().buffer.len()
+        match self.sealed_bytes() {
+            Some(bytes) => bytes.len(),
+            None => self.view().bytes().len(),
+        }
+    }
+
+    /// Its bytes, if it is sealed: without a lock.
+    pub fn sealed_bytes(&self) -> Option<&[u8]> {
+        self.sealed.get().map(|buffer| &**buffer)
+    }
+
+    /// Nothing is appended any more.
+    fn settle(&self, contents: &mut Contents) {
+        let settled = self.sealed.set(std::mem::take(&mut contents.buffer));
+        debug_assert!(settled.is_ok(), "a frame is sealed once");
     }
 
     /// Where in the segment its bytes end so far.
@@ -265,8 +289,10 @@ impl Frame {
         contents.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode());
         contents.buffer.pad_to_page();
         contents.padding_bytes = FRAME_HEADER_BYTES + contents.buffer.len() - before;
-        self.pool.note_length(contents.buffer.len());
-        self.offset + contents.buffer.len() as u64
+        let bytes = contents.buffer.len();
+        self.pool.note_length(bytes);
+        self.settle(&mut contents);
+        self.offset + bytes as u64
     }
 
     /// Read access to the records.
@@ -328,7 +354,9 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let contents = self.contents.get_mut();
-        self.pool.put_buffer(std::mem::take(&mut contents.buffer));
+        let sealed = self.sealed.take();
+        let buffer = sealed.unwrap_or_else(|| std::mem::take(&mut contents.buffer));
+        self.pool.put_buffer(buffer);
         self.pool.put_table(std::mem::take(&mut contents.table));
     }
 }
@@ -348,9 +376,14 @@ fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) {
 }
 
 impl FrameView<'_> {
+    /// Where its bytes are: the lock is held, so they stay there.
+    fn buffer(&self) -> &AlignedBuffer {
+        self.frame.sealed.get().unwrap_or(&self.contents.buffer)
+    }
+
     /// The newest record of a key in this frame.
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Record<'_>> {
-        let record_at = |at: u32| Record::parse(&self.contents.buffer[at as usize..]);
+        let record_at = |at: u32| Record::parse(&self.buffer()[at as usize..]);
         let found = self.contents.table.find(hash, |slot| {
             slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
         })?;
@@ -365,14 +398,13 @@ impl FrameView<'_> {
     /// The record at an offset in the frame.
     pub fn record_at(&self, offset: u64) -> Option<Record<'_>> {
         let at = usize::try_from(offset).ok().filter(|at| *at >= FRAME_HEADER_BYTES)?;
-        Record::parse(self.contents.buffer.get(at..)?)
+        Record::parse(self.buffer().get(at..)?)
     }
 
     /// All records in order, each with its address.
     pub fn records(&self) -> impl Iterator<Item = (Address, Record<'_>)> {
         let base = u64::from(self.frame.segment) * self.frame.segment_bytes + self.frame.offset;
-        let payload_end = self.contents.buffer.len();
-        let payload = &self.contents.buffer[FRAME_HEADER_BYTES..payload_end];
+        let payload = &self.buffer()[FRAME_HEADER_BYTES..];
         super::format::records(payload)
             .take(self.contents.record_count as usize)
             .filter_map(move |(at, record)| Some((Address::new(base + (FRAME_HEADER_BYTES + at) as u64)?, record)))
@@ -380,18 +412,18 @@ impl FrameView<'_> {
 
     /// The frame's bytes as they go to the device, once sealed.
     pub fn bytes(&self) -> &[u8] {
-        &self.contents.buffer
+        self.buffer()
     }
 
     /// Its length without the padding.
     pub fn used_bytes(&self) -> usize {
         let padding_bytes = self.contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
-        self.contents.buffer.len() - padding_bytes
+        self.buffer().len() - padding_bytes
     }
 
     /// Length of the memory its bytes are in.
     pub fn memory_bytes(&self) -> usize {
-        self.contents.buffer.capacity()
+        self.buffer().capacity()
     }
 
     /// Seq of the first commit in it (0 if it is empty).

@@ -8,6 +8,8 @@
 //! Invariants:
 //! - A frame is found by generation and offset, which together name a place for ever: a segment that is used anew has another
 //!   generation. So what is found is what was written at the place that was asked for, or nothing.
+//! - A frame's bytes do not change while it is here, whoever has it, and are read without a lock. Whoever has found a frame keeps it
+//!   ([`Arc`]): if it leaves meanwhile its memory goes to no other frame before he lets go of it.
 //! - Together they take no more than their share and what the heir lends; the oldest leaves first.
 //!
 //! Nothing of this outlives the process, and nothing depends on it: what is not here is on the device.
@@ -33,6 +35,12 @@ const COPIED_BYTES_MAX: usize = 64 << 10;
 const LEFT_BYTES_MIN: u64 = 1 << 20;
 /// What a frame costs besides its bytes.
 const FRAME_OVERHEAD_BYTES: usize = 128;
+/// Records whose memory is fetched side by side: as many as the processor's first cache has room for.
+const FETCHED_TOGETHER: usize = 32;
+/// Of a record so many bytes are fetched at once; the processor itself reads on in what is longer.
+const FETCHED_BYTES_MAX: usize = 1 << 10;
+/// Memory is fetched in pieces of so many bytes.
+const LINE_BYTES: usize = 64;
 const MARKS_OF_WORD: usize = u64::BITS as usize;
 
 /// A place in the log: the generation of a segment, and an offset in it.
@@ -169,11 +177,39 @@ impl RecentFrames {
     /// Hands the record at a place to `use_record`, if its frame is here, and marks it as read.
     pub fn find<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let (frame, at) = self.frame_with(place)?;
-        frame.with_record(at, place.0, |record| {
-            let (word, bit) = frame.mark(at)?;
-            word.fetch_or(bit, Ordering::Relaxed);
-            Some(use_record(record))
-        })?
+        frame.read(at, place.0, use_record)
+    }
+
+    /// The same for many places, each with the length that its record has at most: hands the records that are here to `use_record`, each
+    /// with the number of its place. A record by itself is little work and a long wait for memory; the waits for many are one.
+    pub fn find_many(&self, places: &[Option<(PlaceInLog, usize)>], mut use_record: impl FnMut(usize, &Record<'_>)) {
+        let mut found = Vec::with_capacity(FETCHED_TOGETHER.min(places.len()));
+        for (chunk, places) in places.chunks(FETCHED_TOGETHER).enumerate() {
+            self.frames_with(places, &mut found);
+            for (number, at, frame) in &found {
+                let length = places[*number].map_or(0, |(_, bytes)| bytes);
+                frame.fetch(*at, length);
+            }
+            for (number, at, frame) in found.drain(..) {
+                if let Some((place, _)) = places[number] {
+                    let number = chunk * FETCHED_TOGETHER + number;
+                    frame.read(at, place.0, |record| use_record(number, record));
+                }
+            }
+        }
+    }
+
+    /// The frames that places are in, each with the number of the place and where in the frame it is.
+    fn frames_with(&self, places: &[Option<(PlaceInLog, usize)>], found: &mut Vec<(usize, usize, Arc<RecentFrame>)>) {
+        if self.share_bytes == 0 {
+            return;
+        }
+        let kept = self.kept.read();
+        for (number, place) in places.iter().enumerate() {
+            if let Some((frame, at)) = place.and_then(|(place, _)| kept.frame_with(place)) {
+                found.push((number, at, Arc::clone(frame)));
+            }
+        }
     }
 
     /// What is at a place is of no use there any more: it is not handed on. Hands it to `use_record` if it was read.
@@ -190,12 +226,8 @@ impl RecentFrames {
             return None;
         }
         let kept = self.kept.read();
-        let at = kept
-            .frames
-            .partition_point(|(start, _)| *start <= place)
-            .checked_sub(1)?;
-        let (start, frame) = kept.frames.get(at).filter(|(start, _)| start.0 == place.0)?;
-        Some((Arc::clone(frame), usize::try_from(place.1 - start.1).ok()?))
+        let (frame, at) = kept.frame_with(place)?;
+        Some((Arc::clone(frame), at))
     }
 
     /// RAM they may take whatever the heir uses, in bytes.
@@ -206,6 +238,18 @@ impl RecentFrames {
     /// RAM they take, in bytes.
     pub fn bytes(&self) -> u64 {
         self.kept.read().bytes
+    }
+}
+
+impl Kept {
+    /// The frame that a place is in, or just behind, and where in it that is.
+    fn frame_with(&self, place: PlaceInLog) -> Option<(&Arc<RecentFrame>, usize)> {
+        let at = self
+            .frames
+            .partition_point(|(start, _)| *start <= place)
+            .checked_sub(1)?;
+        let (start, frame) = self.frames.get(at).filter(|(start, _)| start.0 == place.0)?;
+        Some((frame, usize::try_from(place.1 - start.1).ok()?))
     }
 }
 
@@ -247,11 +291,38 @@ impl RecentFrame {
         Some((self.read.get(unit / MARKS_OF_WORD)?, 1 << (unit % MARKS_OF_WORD)))
     }
 
-    fn with_record<R>(&self, at: usize, generation: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+    fn bytes(&self) -> &[u8] {
         match &self.records {
-            Records::Whole(frame) => record_at(frame.view().bytes(), at, generation).map(|record| use_record(&record)),
-            Records::Copy(bytes) => record_at(bytes, at, generation).map(|record| use_record(&record)),
+            // Written, so sealed.
+            Records::Whole(frame) => frame.sealed_bytes().unwrap_or_default(),
+            Records::Copy(bytes) => bytes,
         }
+    }
+
+    fn with_record<R>(&self, at: usize, generation: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        record_at(self.bytes(), at, generation).map(|record| use_record(&record))
+    }
+
+    /// Hands the record at an offset to `use_record`, and marks it as read.
+    fn read<R>(&self, at: usize, generation: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        self.with_record(at, generation, |record| {
+            let (word, bit) = self.mark(at)?;
+            // Most marks of what is read often are there: to look costs less than to write, and takes the line from nobody.
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+            Some(use_record(record))
+        })?
+    }
+
+    /// Begins to get what [`RecentFrame::read`] will need from memory: no load here waits for another.
+    fn fetch(&self, at: usize, length: usize) {
+        let end = at.saturating_add(length.min(FETCHED_BYTES_MAX));
+        let lines = (at..end).step_by(LINE_BYTES);
+        let bytes = self.bytes();
+        let touched = lines.map_while(|at| bytes.get(at)).fold(0, |sum, byte| sum ^ byte);
+        let mark = self.mark(at).map_or(0, |(word, _)| word.load(Ordering::Relaxed));
+        std::hint::black_box((touched, mark));
     }
 
     /// Gives what was read of it to who keeps it from now on.

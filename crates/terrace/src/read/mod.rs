@@ -254,9 +254,26 @@ fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool 
     record.key == key && version.is_none_or(|version| version.0 == record.version())
 }
 
-/// The record at an address, from overlay, cache or recent frames.
+/// The record at an address, from overlay, cache or recent frames. Of a version that is known the recent frames are asked first: a
+/// record with that key and version is the right one wherever it is found, and the overlay has a lock that is everybody's.
 fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
     let segments = &engine.log.segments;
+    let written = segments.place(address.bytes());
+    let recent = |written| {
+        // Not into the cache: it gets what was read there when it leaves.
+        engine.log.recent.find(written, |record| {
+            is_wanted(record, key, version).then(|| {
+                let found = hit(record);
+                engine.metrics.answered(AnsweredBy::Cache, found.bytes());
+                found
+            })
+        })
+    };
+    if version.is_some()
+        && let Some(found) = written.and_then(recent).flatten()
+    {
+        return InRam::Read(Some(found));
+    }
     let segment_bytes = segments.segment_bytes();
     // Applied, but perhaps not written yet.
     let pending = u32::try_from(address.bytes() / segment_bytes).ok().and_then(|number| {
@@ -269,7 +286,7 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         engine.metrics.answered(AnsweredBy::Overlay, bytes);
         return InRam::Read(found);
     }
-    let Some(written) = segments.place(address.bytes()) else {
+    let Some(written) = written else {
         return InRam::Absent(None);
     };
     let place = Place::log(written);
@@ -280,15 +297,8 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
         return InRam::Read(Some(Hit::from(cached)));
     }
-    // Not into the cache: it gets what was read there when it leaves.
-    let recent = engine.log.recent.find(written, |record| {
-        is_wanted(record, key, version).then(|| {
-            let found = hit(record);
-            engine.metrics.answered(AnsweredBy::Cache, found.bytes());
-            found
-        })
-    });
-    recent.map_or(InRam::Absent(Some(place)), InRam::Read)
+    // Of a known version too: it may have come here from the overlay since it was looked for.
+    recent(written).map_or(InRam::Absent(Some(place)), InRam::Read)
 }
 
 /// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.

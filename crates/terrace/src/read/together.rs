@@ -7,7 +7,7 @@
 use super::{
     Hit,
     cache::{CachedValue, Place},
-    find_in_ram, get, get_from_ram,
+    find_in_ram, get, get_from_ram, is_wanted,
     scan::ScanItem,
     take_read,
 };
@@ -20,6 +20,7 @@ use crate::{
         reader::read_stretch,
     },
     index::Home,
+    metrics::AnsweredBy,
 };
 use bytes::Bytes;
 use std::{
@@ -52,9 +53,13 @@ pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result
 
 /// Reads the values of objects that one scan has shown, in their order.
 pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
+    let mut values: Vec<_> = recent_values(&items).into_iter().map(|value| value.map(Ok)).collect();
     let in_ram = |item: &ScanItem| find_in_ram(item.engine(), &item.key, item.entry()).transpose();
-    let found = |item| in_ram(item).map(|hit| hit.map(|hit| hit.value));
-    let mut values: Vec<_> = items.iter().map(found).collect();
+    for (item, value) in items.iter().zip(&mut values) {
+        if value.is_none() {
+            *value = in_ram(item).map(|hit| hit.map(|hit| hit.value));
+        }
+    }
     if items
         .first()
         .is_some_and(|item| item.by_snapshot(|_, _, _| Ok(())).is_err())
@@ -71,6 +76,35 @@ pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
         }
     }
     items.into_iter().zip(values.into_iter().flatten()).collect()
+}
+
+/// What the recent frames have of these objects: most of what was written lately.
+fn recent_values(items: &[ScanItem]) -> Vec<Option<Bytes>> {
+    let mut values = vec![None; items.len()];
+    let Some(engine) = items.first().map(ScanItem::engine) else {
+        return values;
+    };
+    let place = |item: &ScanItem| {
+        let record = in_ring(item);
+        let length = usize::try_from(record.end - record.start).ok()?;
+        engine
+            .log
+            .segments
+            .place(record.start)
+            .filter(|_| length > 0)
+            .map(|place| (place, length))
+    };
+    let places: Vec<_> = items.iter().map(place).collect();
+    let (mut count, mut bytes) = (0, 0);
+    engine.log.recent.find_many(&places, |at, record| {
+        if is_wanted(record, &items[at].key, Some(items[at].entry().version)) {
+            let value = Bytes::copy_from_slice(record.body.value());
+            (count, bytes) = (count + 1, bytes + value.len() as u64);
+            values[at] = Some(value);
+        }
+    });
+    engine.metrics.answered_many(AnsweredBy::Cache, count, bytes);
+    values
 }
 
 /// Objects that are read at once, with their numbers in the scan.

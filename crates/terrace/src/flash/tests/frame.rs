@@ -154,6 +154,33 @@ fn a_sealed_frame_is_what_recovery_reads_back() {
     assert!(recovered.is_finished() && !frame.is_finished());
 }
 
+/// Its bytes move when it is sealed: nobody may look where they are not.
+#[test]
+fn a_frame_is_read_while_it_is_sealed() {
+    for round in 0..200 {
+        let frame = open();
+        let value = noise(round, 3_000);
+        frame.append(1, &[put(b"k", &value)]);
+        assert_eq!(frame.sealed_bytes(), None);
+        let length = frame.len_bytes();
+        let looks = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while frame.sealed_bytes().is_none() || looks.load(Ordering::Relaxed) < 10 {
+                    assert_eq!(value_of(&frame, b"k"), Some((1, value.clone())));
+                    assert!([length, length.next_multiple_of(PAGE_BYTES)].contains(&frame.len_bytes()));
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            while looks.load(Ordering::Relaxed) < 3 {
+                std::thread::yield_now();
+            }
+            frame.seal(0);
+        });
+        assert_eq!(frame.sealed_bytes(), Some(frame.view().bytes()));
+    }
+}
+
 #[test]
 fn memory_of_a_finished_frame_is_used_again_without_its_records() {
     let pool = Arc::new(FramePool::for_overlay(0));

@@ -265,3 +265,91 @@ fn a_segments_use_that_is_over_takes_no_memory() {
     recent.forget_use(4);
     assert_eq!(recent.bytes(), bytes_before / 5 * 3);
 }
+
+#[test]
+fn many_are_found_as_each_by_itself_is() {
+    let (one, other) = (RecentFrames::new(500_000), RecentFrames::new(500_000));
+    let (notes, other_notes) = (Notes::default(), Notes::default());
+    one.hand_on_to(Box::new(notes.clone()));
+    other.hand_on_to(Box::new(other_notes.clone()));
+    let short: Vec<_> = (0..60).map(|seq| noise(seq, 30 * seq as usize)).collect();
+    let frames = [
+        sealed(3, 7, 4096, 10, &short),
+        sealed(3, 7, 131_072, 100, &[noise(3, 90_000), vec![], noise(4, 20_000)]),
+    ];
+    let mut places = Vec::new();
+    for frame in &frames {
+        keep(&one, frame);
+        keep(&other, frame);
+        for (offset, _, value) in records(frame) {
+            places.extend([Some(((7, offset), value.len() + 64)), Some(((6, offset), 100)), None]);
+        }
+    }
+    // In no order, as scans ask, and some of it twice.
+    places.sort_by_key(|place| place.map(|((_, offset), _)| offset.wrapping_mul(0x9e37_79b9)));
+    places.extend_from_within(100..120);
+    places.push(Some(((7, 1 << 40), usize::MAX)));
+    places.retain(|place| place.is_none_or(|((_, offset), _)| offset % 5 != 0));
+    let mut found = vec![None; places.len()];
+    one.find_many(&places, |number, record| {
+        found[number] = Some((record.seq, record.body.value().to_vec()));
+    });
+    let by_itself = |place: &Option<(PlaceInLog, usize)>| place.and_then(|(place, _)| value_at(&other, place));
+    let expected: Vec<_> = places.iter().map(by_itself).collect();
+    assert!(expected.iter().flatten().count() > 40);
+    assert_eq!(found, expected);
+    // And they are marked as the others are.
+    for number in 0..3 {
+        for recent in [&one, &other] {
+            keep(recent, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+        }
+    }
+    let inherited = notes.inherited.lock();
+    assert!(inherited.len() > 30, "{}", inherited.len());
+    assert_eq!(*inherited, *other_notes.inherited.lock());
+}
+
+/// Frames are read without their lock: whoever reads one keeps its memory from the next.
+#[test]
+fn what_is_read_while_frames_leave_is_what_was_written_there() {
+    const FRAMES: u64 = 120;
+    let pool = Arc::new(FramePool::for_overlay(0));
+    let recent = RecentFrames::new(1 << 20);
+    let place = |seq: u64| (7, (seq << 18) + FRAME_HEADER_BYTES as u64);
+    let value_bytes = |seq: u64| 100_000 + 700 * (seq % 40) as usize;
+    let (newest, found) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut reused = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while newest.load(Ordering::Acquire) < FRAMES {
+                    let newest = newest.load(Ordering::Acquire);
+                    let seqs: Vec<u64> = (newest.saturating_sub(12)..newest + 2).collect();
+                    let places: Vec<_> = seqs.iter().map(|seq| Some((place(*seq), value_bytes(*seq)))).collect();
+                    recent.find_many(&places, |number, record| {
+                        let seq = seqs[number];
+                        assert_eq!(record.key, seq.to_le_bytes());
+                        let value = record.body.value();
+                        assert_eq!(value.len(), value_bytes(seq));
+                        assert!(
+                            value.iter().step_by(61).all(|byte| *byte == seq as u8),
+                            "of frame {seq}"
+                        );
+                        found.fetch_add(1, Ordering::Relaxed);
+                    });
+                }
+            });
+        }
+        for seq in 1..=FRAMES {
+            reused += usize::from(!pool.waiting().is_empty());
+            let frame = Frame::open(3, 7, SEGMENT_BYTES, seq << 18, Arc::clone(&pool));
+            let value = vec![seq as u8; value_bytes(seq)];
+            frame.append(seq, &[put(&seq.to_le_bytes(), &value)]);
+            frame.seal(seq - 1);
+            keep(&recent, &Arc::new(frame));
+            newest.store(seq, Ordering::Release);
+        }
+    });
+    assert!(found.into_inner() > 0);
+    assert!(reused > 20, "{reused}: the memory of frames that left");
+}

@@ -22,6 +22,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// How long the index is left as it is before it is looked at what readers have paid for.
+const READERS_IDLE: Duration = Duration::from_millis(200);
 /// How long cleaning waits before it looks at the blocks again.
 const CLEAN_IDLE: Duration = Duration::from_millis(100);
 /// Wait before looking whether values are to be moved because of the rules.
@@ -147,17 +149,25 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
+/// Does what the index needs to be merged, then what readers have paid for.
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
+    let mut committed_seq = 0;
     while !engine.log.is_closed() {
-        match engine.index.compact(engine.watermark_seq()) {
+        let watermark = engine.watermark_seq();
+        let compacted = engine.index.compact(watermark);
+        match compacted.map(|changed| changed || merge_for_readers(engine, watermark)) {
             Ok(true) => {
                 tracing::debug!("compacted the index");
                 engine.log.index_full.compaction_ended(None);
             }
             Ok(false) => {
                 engine.log.index_full.compaction_ended(None);
-                engine.wait_for_index_work(&mut seen, Duration::from_millis(500));
+                let before = std::mem::replace(&mut committed_seq, engine.log.committed_seq());
+                if before == committed_seq && engine.index.take_fare_of_flush() {
+                    engine.want_mark();
+                }
+                engine.wait_for_index_work(&mut seen, READERS_IDLE);
             }
             Err(error) => {
                 if let Error::OutOfSpace { reason, .. } = &error {
@@ -168,6 +178,16 @@ fn compact_index(engine: &Arc<Engine>) {
             }
         }
     }
+}
+
+/// Nothing but readers' time depends on it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
+fn merge_for_readers(engine: &Engine, watermark: u64) -> bool {
+    let has_room = engine.log.index_full.reason().is_none();
+    has_room
+        && engine.index.merge_for_readers(watermark).unwrap_or_else(|error| {
+            tracing::warn!(%error, "merging the index for readers failed");
+            false
+        })
 }
 
 /// Ends when it is done.

@@ -240,10 +240,15 @@ impl Engine {
                 let tier = Tier::Flash;
                 return Err(Error::OutOfSpace { tier, reason });
             }
-            self.mark_wanted.store(true, Ordering::Release);
-            self.log.wake_applier();
+            self.want_mark();
             Ok(false)
         })
+    }
+
+    /// Has the applier seal the memtable, if there is anything in it.
+    pub fn want_mark(&self) {
+        self.mark_wanted.store(true, Ordering::Release);
+        self.log.wake_applier();
     }
 
     /// Waits `wait`, or until the store is closed.

@@ -244,8 +244,7 @@ impl Recycler {
         };
         if urgent || self.marked_at.elapsed() >= interval {
             self.marked_at = Instant::now();
-            self.engine.mark_wanted.store(true, Ordering::Release);
-            self.engine.log.wake_applier();
+            self.engine.want_mark();
         }
     }
 

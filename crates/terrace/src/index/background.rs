@@ -8,8 +8,17 @@
 
 use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
 use crate::{Error, Result};
-use lsm_tree::{AbstractTree as _, SeqNo};
-use std::{fs, sync::atomic::Ordering};
+use lsm_tree::{
+    AbstractTree as _, SeqNo,
+    compaction::{CompactionStrategy, PullDown},
+};
+use std::{
+    fs,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// How the library is told what to merge.
+type Choice = Arc<dyn CompactionStrategy>;
 
 /// States left unused between two commits, for steps already under way.
 const UPGRADES_RESERVED: u64 = 256;
@@ -64,7 +73,25 @@ impl OrderedIndex {
     /// # Errors
     /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
-        let compacted = self.compact_once(watermark_seq);
+        self.compact_by(watermark_seq, || Some(self.strategy.clone()))
+    }
+
+    /// Merges the runs of the first level into the next if readers have paid for it (see [`super::looks`]), though they are fewer
+    /// than [`OrderedIndex::compact`] merges. `false` if they have not. For after that had nothing to do.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::compact`].
+    pub fn merge_for_readers(&self, watermark_seq: u64) -> Result<bool> {
+        self.compact_by(watermark_seq, || {
+            let merge = self.merge_of_runs().filter(|merge| self.is_paid(*merge))?;
+            // Now: were it to fail, it is not tried again before they have paid again.
+            self.looks.spend_on_runs();
+            Some(Arc::new(PullDown(0, merge.into)))
+        })
+    }
+
+    fn compact_by(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
+        let compacted = self.compact_once(watermark_seq, choose);
         if compacted.is_err() {
             self.has_leftovers.store(true, Ordering::Release);
         }
@@ -77,22 +104,26 @@ impl OrderedIndex {
         compacted
     }
 
-    fn compact_once(&self, watermark_seq: u64) -> Result<bool> {
+    fn compact_once(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
         let _one = self.compacting.lock();
         self.check_usable()?;
         if self.upgrades_left() == 0 {
             return Ok(false);
         }
+        // With the lock in hand: nothing but a flush changes the state until it is merged, and that only adds a run, which is newer.
+        let Some(strategy) = choose() else { return Ok(false) };
         let watermark = self.raise_watermark(watermark_seq);
         self.written.look(&self.tree);
-        let before = self.tree.current_version().id();
-        let strategy = self.strategy.clone();
+        let (before, runs) = (self.tree.current_version().id(), self.l0_runs());
         let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
         self.noting_failure(compacted)?;
         // A flush in between counts as well; the next step then finds nothing to do.
         let changed = self.tree.current_version().id() != before;
         if changed {
             self.written.look(&self.tree);
+            if self.l0_runs() < runs {
+                self.looks.spend_on_runs();
+            }
         }
         Ok(changed)
     }

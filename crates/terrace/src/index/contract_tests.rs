@@ -6,7 +6,7 @@ use super::{item_seqno, read_seqno};
 use crate::test_common::copy_directory;
 use lsm_tree::{
     AbstractTree as _, AnyTree, Config, InternalValue, SeqNo, SequenceNumberCounter, Tree, ValueType,
-    compaction::Leveled,
+    compaction::{Leveled, PullDown},
 };
 use std::{
     fs,
@@ -298,4 +298,35 @@ fn ingested_items_share_the_next_seqno() {
     assert_eq!(text(&tree, "a", 11).as_deref(), Some("old"), "an older snapshot");
     assert_eq!(text(&tree, "a", SeqNo::MAX).as_deref(), Some("new"));
     assert_eq!(tree.get_highest_persisted_seqno(), Some(11));
+}
+
+/// Merges for readers are told to the library so.
+#[test]
+fn a_level_can_be_merged_into_another_whatever_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, seqno) = open(dir.path());
+    for seq in 1..=4_u64 {
+        tree.insert("all", seq.to_string(), item_seqno(seq));
+        tree.insert(format!("only {seq}"), seq.to_string(), item_seqno(seq));
+        if seq == 4 {
+            tree.remove("only 2", item_seqno(seq));
+        }
+        seqno.fetch_max(item_seqno(seq));
+        flush(&tree, read_seqno(seq));
+        if seq == 2 {
+            tree.compact(Arc::new(PullDown(0, 6)), read_seqno(seq)).unwrap();
+            assert_eq!((tree.l0_run_count(), tree.table_count()), (0, 1));
+        }
+    }
+    assert_eq!((tree.l0_run_count(), tree.table_count()), (2, 3));
+    tree.compact(Arc::new(PullDown(0, 6)), read_seqno(4)).unwrap();
+    assert_eq!((tree.l0_run_count(), tree.table_count()), (0, 1));
+    assert_eq!(text(&tree, "all", SeqNo::MAX).as_deref(), Some("4"));
+    assert_eq!(text(&tree, "only 1", SeqNo::MAX).as_deref(), Some("1"));
+    assert_eq!(text(&tree, "only 2", SeqNo::MAX), None);
+    assert_eq!(
+        tree.tombstone_count(),
+        0,
+        "in the last level there is nothing left to hide"
+    );
 }

@@ -51,6 +51,7 @@ mod background;
 mod entry;
 mod errors;
 mod image;
+mod looks;
 mod mark;
 mod open;
 mod scan;
@@ -61,6 +62,8 @@ mod written;
 mod contract_tests;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod looks_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -73,6 +76,7 @@ pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
 
 use crate::{Error, IndexStats, Result};
+use looks::Looks;
 use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, compaction::Leveled};
 use parking_lot::Mutex;
 use std::{
@@ -137,6 +141,8 @@ pub struct OrderedIndex {
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
     written: WrittenTables,
+    /// What readers have paid for what is not merged.
+    looks: Arc<Looks>,
 }
 
 /// Marks in the order of their memtables.
@@ -178,6 +184,18 @@ impl OrderedIndex {
     /// # Errors
     /// `Invalid` as for [`OrderedIndex::get_at`].
     pub fn scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        self.begin_scan(bounds, seq)
+    }
+
+    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::scan`].
+    pub fn scan_for_caller(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        Ok(self.begin_scan(bounds, seq)?.paying(self.fare()))
+    }
+
+    fn begin_scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
         self.check_readable(seq)?;
         let Some(bounds) = scan::clamp(bounds) else {
             return Ok(IndexScan::empty());

@@ -95,6 +95,7 @@ fn run_concurrently(seed: u64, commits: usize, keys: u16) {
     };
     let done = AtomicBool::new(false);
     let (checks, steps, flushes) = (AtomicU64::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let merges = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut rng = StdRng::seed_from_u64(seed);
@@ -122,6 +123,11 @@ fn run_concurrently(seed: u64, commits: usize, keys: u16) {
                 if index.compact(watermark()).unwrap() {
                     steps.fetch_add(1, Ordering::Relaxed);
                 }
+                // Now and then readers pay for a merge.
+                index.looks.pay_for_runs(1 << 10);
+                if index.merge_for_readers(watermark()).unwrap() {
+                    merges.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
         for reader in 0..3 {
@@ -130,8 +136,8 @@ fn run_concurrently(seed: u64, commits: usize, keys: u16) {
             scope.spawn(move || read_until(done, index, history, snapshots, rng, checks));
         }
     });
-    println!("{checks:?} checks, {flushes:?} flushes, {steps:?} compaction steps");
-    assert!(flushes.into_inner() > 10 && steps.into_inner() > 5);
+    println!("{checks:?} checks, {flushes:?} flushes, {steps:?} compaction steps, {merges:?} merges for readers");
+    assert!(flushes.into_inner() > 10 && steps.into_inner() > 5 && merges.into_inner() > 5);
     history.check_whole(&index, commits as u64);
     let persisted = index.persisted_mark().unwrap().applied_seq;
     drop(index);
@@ -206,6 +212,10 @@ fn replay_from_the_mark_restores_every_state() {
                 0..5 => drop(applier.rotate(mark(seq)).unwrap()),
                 5..8 => drop(index.flush_sealed(seq).unwrap()),
                 8..10 => while index.compact(seq).unwrap() {},
+                10..12 => {
+                    index.looks.pay_for_runs(1 << 20);
+                    index.merge_for_readers(seq).unwrap();
+                }
                 _ => {}
             }
         }

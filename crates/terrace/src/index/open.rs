@@ -83,6 +83,7 @@ impl OrderedIndex {
             has_leftovers: AtomicBool::new(false),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
+            looks: Arc::default(),
         };
         Ok((index, mark))
     }
@@ -174,6 +175,11 @@ fn verify_state(dir: &Path, current: &[u8]) -> Result<()> {
         return Err(damaged(&name));
     }
     Ok(())
+}
+
+/// Bytes that the first level below the runs may have before it is merged on.
+pub(super) const fn first_level_bytes(table_bytes: u64) -> u64 {
+    table_bytes.saturating_mul(FIRST_LEVEL_RUNS as u64)
 }
 
 fn strategy(table_bytes: u64) -> Leveled {

@@ -7,7 +7,7 @@
 //!
 //! On failure: the error is returned once and the scan is over.
 
-use super::{Entry, errors, mark::MARK_KEY};
+use super::{Entry, errors, looks::Fare, mark::MARK_KEY};
 use crate::{Error, Result};
 use bytes::Bytes;
 use lsm_tree::{Guard as _, IterGuardImpl};
@@ -22,19 +22,35 @@ type Inner = Box<dyn DoubleEndedIterator<Item = IterGuardImpl> + Send + 'static>
 pub struct IndexScan {
     /// `None` when there is nothing (more) to show.
     inner: Option<Inner>,
+    fare: Option<Fare>,
 }
 
 impl IndexScan {
     pub(super) const fn empty() -> Self {
-        Self { inner: None }
+        Self {
+            inner: None,
+            fare: None,
+        }
     }
 
     pub(super) fn new(inner: Inner) -> Self {
-        Self { inner: Some(inner) }
+        Self {
+            inner: Some(inner),
+            fare: None,
+        }
+    }
+
+    /// The same scan, that pays for its steps.
+    pub(super) fn paying(mut self, fare: Fare) -> Self {
+        self.fare = Some(fare);
+        self
     }
 
     fn step(&mut self, advance: impl Fn(&mut Inner) -> Option<IterGuardImpl>) -> Option<Result<(Bytes, Entry)>> {
         let inner = self.inner.as_mut()?;
+        if let Some(fare) = &mut self.fare {
+            fare.step();
+        }
         let item = errors::guarded_read("scanning the index", || {
             while let Some(guard) = advance(inner) {
                 let pair = guard.into_inner()?;

@@ -385,6 +385,8 @@ fn states_between_two_commits_are_bounded() {
     index.seqno.fetch_max(item_seqno(2) - 256);
     assert!(matches!(index.flush_sealed(1), Err(Error::Unavailable(_))));
     assert!(!index.compact(1).unwrap());
+    index.looks.pay_for_runs(1 << 40);
+    assert!(!index.merge_for_readers(1).unwrap());
     applier.applied(2);
     assert_eq!(index.flush_sealed(1).unwrap(), Some(mark(1)));
 }

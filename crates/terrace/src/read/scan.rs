@@ -90,7 +90,7 @@ pub struct Scan {
 
 impl Scan {
     pub(super) fn at(snapshot: &Snapshot, range: ScanRange) -> Result<Self> {
-        let inner = snapshot.read(|seq| snapshot.engine().index.scan((range.start, range.end), seq))?;
+        let inner = snapshot.read(|seq| snapshot.engine().index.scan_for_caller((range.start, range.end), seq))?;
         Ok(Self {
             inner,
             snapshot: snapshot.clone(),

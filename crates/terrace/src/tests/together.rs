@@ -121,3 +121,46 @@ fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
         }
     }
 }
+
+/// Scans go on over a store that nobody writes to any more: what the last writes left in memtables and runs is merged for them, and for
+/// nobody else.
+#[test]
+fn what_lies_in_runs_is_merged_when_somebody_scans() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        memtable_bytes: 16 << 20,
+        // Nothing is recycled: that has the memtable sealed as well.
+        flash_capacity_bytes: 64 << 20,
+        ..small_options(dir.path())
+    };
+    let store = Store::open(options).unwrap();
+    for round in 0..4 {
+        for n in 0..500 {
+            store.put(format!("{n:03}"), bytes(round * 1000 + n, 100)).unwrap();
+        }
+        // The last round stays in its memtable.
+        if round < 3 {
+            store.flush().unwrap();
+        }
+    }
+    let index = &store.engine().index;
+    let newest = |store: &Store| {
+        let found = store.scan(ScanRange::all()).unwrap().next_values(1000).unwrap();
+        assert_eq!(found.len(), 500);
+        for (n, (_, value)) in found.into_iter().enumerate() {
+            assert_eq!(value.unwrap(), bytes(3000 + n as u64, 100));
+        }
+    };
+    store.engine().log.wait_applied().unwrap();
+    let before = store.stats().index;
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    let after = store.stats().index;
+    assert_eq!((after.flushes, after.compactions), (before.flushes, before.compactions));
+    assert!(index.l0_runs() > 0 && after.memtable_bytes > 0);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while index.l0_runs() > 0 || store.stats().index.memtable_bytes > 0 {
+        newest(&store);
+        assert!(std::time::Instant::now() < deadline, "{:?}", store.stats().index);
+    }
+    newest(&store);
+}

@@ -9,7 +9,7 @@
 //! panics before anything is changed.
 
 use super::{Entry, IndexMark, OrderedIndex, VERSION_LIMIT, errors, item_seqno, mark::MARK_KEY};
-use crate::{Error, Result};
+use crate::{Error, Result, key_filter::KeyFilter, key_hash};
 use lsm_tree::{AbstractTree as _, InternalValue, Memtable, ValueType};
 use std::sync::{Arc, atomic::Ordering};
 
@@ -17,6 +17,8 @@ use std::sync::{Arc, atomic::Ordering};
 pub struct Applier {
     index: Arc<OrderedIndex>,
     memtable: Arc<Memtable>,
+    /// What is in it.
+    filter: Arc<KeyFilter>,
     /// The last complete commit: a copy of the index's.
     applied_seq: u64,
     /// The last commit begun.
@@ -37,6 +39,7 @@ impl OrderedIndex {
         Ok(Applier {
             index: Arc::clone(self),
             memtable: self.tree.active_memtable(),
+            filter: self.unflushed.newest(),
             applied_seq,
             begun_seq: applied_seq,
             scratch: Vec::with_capacity(64),
@@ -50,7 +53,15 @@ impl Applier {
     /// # Panics
     /// If `seq` is not after the last complete commit, or the key is not one.
     pub fn insert(&mut self, key: &[u8], entry: &Entry, seq: u64) {
-        self.enter(key, seq);
+        self.insert_with_hash(key, key_hash(key), entry, seq);
+    }
+
+    /// The same, for who has the key's hash.
+    ///
+    /// # Panics
+    /// As for [`Applier::insert`].
+    pub fn insert_with_hash(&mut self, key: &[u8], hash: u64, entry: &Entry, seq: u64) {
+        self.enter(key, hash, seq);
         entry.encode_into(&mut self.scratch);
         self.memtable.insert(InternalValue::from_components(
             key,
@@ -65,11 +76,19 @@ impl Applier {
     /// # Panics
     /// As for [`Applier::insert`].
     pub fn remove(&mut self, key: &[u8], seq: u64) {
-        self.enter(key, seq);
+        self.remove_with_hash(key, key_hash(key), seq);
+    }
+
+    /// The same, for who has the key's hash.
+    ///
+    /// # Panics
+    /// As for [`Applier::insert`].
+    pub fn remove_with_hash(&mut self, key: &[u8], hash: u64, seq: u64) {
+        self.enter(key, hash, seq);
         self.memtable.insert(InternalValue::new_tombstone(key, item_seqno(seq)));
     }
 
-    fn enter(&mut self, key: &[u8], seq: u64) {
+    fn enter(&mut self, key: &[u8], hash: u64, seq: u64) {
         assert!(
             !key.is_empty() && key.len() < MARK_KEY.len(),
             "a key of {} bytes is no object's",
@@ -81,6 +100,8 @@ impl Applier {
             self.applied_seq
         );
         self.begun_seq = self.begun_seq.max(seq);
+        // Before the item is there, whatever it is: a removal hides what tables have.
+        self.filter.insert(hash);
     }
 
     /// Commit `seq`, and with it every one before, is complete: snapshots at `seq` may be read from now on.
@@ -144,6 +165,7 @@ impl Applier {
         let sealed = errors::guarded_write("sealing a memtable", || Ok(self.index.tree.rotate_memtable()))?;
         if let Some(memtable) = sealed {
             marks.sealed.push_back((mark, memtable));
+            self.filter = self.index.unflushed.begin();
         }
         self.memtable = self.index.tree.active_memtable();
         Ok(true)

@@ -63,6 +63,7 @@ impl OrderedIndex {
         let sealed_now = self.tree.sealed_memtable_count();
         while marks.sealed.len() > sealed_now {
             marks.persisted = marks.sealed.pop_front().map(|(mark, _)| mark);
+            self.unflushed.flushed();
         }
         Ok(marks.persisted.clone())
     }

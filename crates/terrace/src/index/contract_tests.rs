@@ -330,3 +330,25 @@ fn a_level_can_be_merged_into_another_whatever_it_has() {
         "in the last level there is nothing left to hide"
     );
 }
+
+/// Who looks for a key hashes it once, and may ask tables without memtables.
+#[test]
+fn tables_are_asked_by_the_hash_of_the_key_that_is_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, _) = open(dir.path());
+    let key = |n: u64| format!("key {n}");
+    for n in 0..1000 {
+        tree.insert(key(n), "1", item_seqno(1));
+    }
+    flush(&tree, 0);
+    tree.insert("only in the memtable", "1", item_seqno(2));
+    let state = tree.current_version();
+    let from_tables = |key: &str| {
+        let run = state.l0().first_run()?;
+        let table = run.get_for_key(key.as_bytes())?;
+        let hash = crate::key_hash(key.as_bytes());
+        table.get(key.as_bytes(), SeqNo::MAX, hash).unwrap()
+    };
+    assert!((0..1000).all(|n| from_tables(&key(n)).is_some_and(|item| &*item.value == b"1")));
+    assert!(from_tables("key x").is_none() && from_tables("only in the memtable").is_none());
+}

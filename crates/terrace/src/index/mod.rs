@@ -55,6 +55,7 @@ mod looks;
 mod mark;
 mod open;
 mod scan;
+mod unflushed;
 mod warm;
 mod written;
 
@@ -68,6 +69,8 @@ mod looks_tests;
 mod model_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unflushed_tests;
 
 pub use applier::Applier;
 pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
@@ -75,9 +78,9 @@ pub use image::IndexImage;
 pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
 
-use crate::{Error, IndexStats, Result};
-use looks::Looks;
-use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, compaction::Leveled};
+use crate::{Error, IndexStats, Result, key_hash};
+use looks::{Looks, spared};
+use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue, compaction::Leveled};
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
@@ -87,6 +90,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use unflushed::Unflushed;
 use written::WrittenTables;
 
 /// States the library may install between two commits, as bits of the seqno below the commit's seq. With 48
@@ -141,6 +145,8 @@ pub struct OrderedIndex {
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
     written: WrittenTables,
+    /// What the memtables may have.
+    unflushed: Unflushed,
     /// What readers have paid for what is not merged.
     looks: Arc<Looks>,
 }
@@ -159,7 +165,50 @@ impl OrderedIndex {
     /// # Errors
     /// `Corruption` or `Io` if a block cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.read(key, SeqNo::MAX)
+        self.get_with_hash(key, key_hash(key))
+    }
+
+    /// The same, for who has the key's hash.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::get`].
+    pub fn get_with_hash(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        Ok(self.look_up(key, hash)?.0)
+    }
+
+    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::get`].
+    pub fn get_for_caller(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        let (entry, looks) = self.look_up(key, hash)?;
+        self.looks.pay_for_runs(looks);
+        Ok(entry)
+    }
+
+    /// The newest entry of a key, and how many runs it was looked for in that a merge would have spared. If a memtable may have the
+    /// key the library asks that and all the rest, and nothing is counted.
+    fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
+        if self.unflushed.may_have(hash) {
+            return Ok((self.read(key, SeqNo::MAX)?, 0));
+        }
+        // After the filters were asked: see [`unflushed`].
+        let state = self.tree.current_version();
+        let (mut runs, mut has_deeper) = (0, false);
+        let found = errors::guarded_read("reading the index", || {
+            for (number, level) in state.iter_levels().enumerate() {
+                for table in level.iter().filter_map(|run| run.get_for_key(key)) {
+                    runs += u64::from(number == 0);
+                    has_deeper |= number > 0;
+                    if let Some(item) = table.get(key, SeqNo::MAX, hash)? {
+                        return Ok(Some(item));
+                    }
+                }
+            }
+            Ok(None)
+        })?;
+        let value = found.filter(|item| !item.is_tombstone()).map(|item| item.value);
+        Ok((entry_of(key, value)?, spared(runs, has_deeper)))
     }
 
     /// The entry of a key as of commit `seq`.
@@ -173,9 +222,7 @@ impl OrderedIndex {
 
     fn read(&self, key: &[u8], seqno: SeqNo) -> Result<Option<Entry>> {
         let value = errors::guarded_read("reading the index", || self.tree.get(key, seqno))?;
-        value
-            .map(|bytes| Entry::decode(&bytes).ok_or_else(|| scan::undecodable(key)))
-            .transpose()
+        entry_of(key, value)
     }
 
     /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what it needs:
@@ -267,6 +314,13 @@ impl OrderedIndex {
                 .saturating_sub(metrics.data_block_load_cached_count()) as u64,
         }
     }
+}
+
+/// What the library has for a key, as an entry.
+fn entry_of(key: &[u8], value: Option<UserValue>) -> Result<Option<Entry>> {
+    value
+        .map(|bytes| Entry::decode(&bytes).ok_or_else(|| scan::undecodable(key)))
+        .transpose()
 }
 
 impl std::fmt::Debug for OrderedIndex {

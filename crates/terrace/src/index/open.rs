@@ -3,7 +3,10 @@
 //! On failure: nothing was changed that a later open could miss. Files that no state names (leftovers of a flush
 //! or compaction cut short) are removed here and by the library.
 
-use super::{IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY, written::WrittenTables};
+use super::{
+    IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY, unflushed::Unflushed,
+    written::WrittenTables,
+};
 use crate::{
     Error, Result, Tier,
     mutation::{Mutation, unless},
@@ -83,6 +86,7 @@ impl OrderedIndex {
             has_leftovers: AtomicBool::new(false),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
+            unflushed: Unflushed::default(),
             looks: Arc::default(),
         };
         Ok((index, mark))

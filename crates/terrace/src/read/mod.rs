@@ -168,7 +168,9 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {
         return Ok(hit.living(key, &presence));
     }
-    get_by_ordered_index(engine, key, |key| Ok(presence.living(key, engine.index.get(key)?)))
+    get_by_ordered_index(engine, key, |key| {
+        Ok(presence.living(key, engine.index.get_for_caller(key, hash)?))
+    })
 }
 
 /// The overlay's answer to a get.
@@ -542,8 +544,9 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
 /// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.
 pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
     check_key(key)?;
+    let hash = key_hash(key);
     let presence = engine.presence();
-    let entry = match find_in_overlay(engine, key_hash(key), key) {
+    let entry = match find_in_overlay(engine, hash, key) {
         Some(Pending::Deleted) => None,
         Some(Pending::Large(entry)) => Some(*entry),
         Some(Pending::Small(hit)) => Some(Entry {
@@ -553,7 +556,7 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
             home: Home::Inline(hit.value),
             attributes: hit.attributes,
         }),
-        None => engine.index.get(key)?,
+        None => engine.index.get_for_caller(key, hash)?,
     };
     Ok(presence.living(key, entry))
 }

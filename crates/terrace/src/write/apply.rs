@@ -232,7 +232,7 @@ impl Applier {
             }
             Body::Delete => {
                 self.replace(hash, record.key);
-                self.index.remove(record.key, record.seq);
+                self.index.remove_with_hash(record.key, hash, record.seq);
             }
             Body::MoveToFlash { version, value } => {
                 self.move_to_flash(hash, address, record, version, value.len() as u64)
@@ -262,7 +262,7 @@ impl Applier {
             },
             length,
         );
-        self.index.insert(record.key, &entry, record.seq);
+        self.index.insert_with_hash(record.key, hash, &entry, record.seq);
         self.engine.accounting.add(HomeKind::Flash, length);
     }
 
@@ -270,7 +270,7 @@ impl Applier {
         self.add_elsewhere(hash);
         self.engine.accounting.add(home.kind(), length);
         let entry = self.entry(record, home, length);
-        self.index.insert(record.key, &entry, record.seq);
+        self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }
 
     fn entry(&self, record: &Record<'_>, home: Home, length: u64) -> Entry {
@@ -302,12 +302,12 @@ impl Applier {
         if self.filling.is_none() && !self.elsewhere.may_contain(hash) {
             return None;
         }
-        self.current_entry(key)
+        self.current_entry(hash, key)
     }
 
     /// The key's entry as it is now.
-    fn current_entry(&self, key: &[u8]) -> Option<Entry> {
-        self.engine.index.get(key).unwrap_or_else(|error| {
+    fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
+        self.engine.index.get_with_hash(key, hash).unwrap_or_else(|error| {
             // What it replaces is then accounted as alive until `repair` counts again: space is lost, no data.
             tracing::error!(%error, "the index cannot say what a commit replaces");
             None
@@ -332,7 +332,7 @@ impl Applier {
 
     fn move_to_flash(&mut self, hash: u64, address: Address, record: &Record<'_>, version: u64, length: u64) {
         let Some(entry) = self
-            .current_entry(record.key)
+            .current_entry(hash, record.key)
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
         else {
             return;
@@ -345,12 +345,12 @@ impl Applier {
         self.account_replaced(&Replaced::Entry(entry));
         self.engine.accounting.add(HomeKind::Flash, length);
         let entry = self.entry(record, home, length);
-        self.index.insert(record.key, &entry, record.seq);
+        self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }
 
     fn move_to_block(&mut self, hash: u64, record: &Record<'_>, version: u64, extent: Extent) {
         let current = self
-            .current_entry(record.key)
+            .current_entry(hash, record.key)
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion));
         // Alive first, then dead if the move comes too late: so the block never looks unused in between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
@@ -369,7 +369,7 @@ impl Applier {
 
     fn drop_value(&mut self, hash: u64, record: &Record<'_>, version: u64) {
         let Some(entry) = self
-            .current_entry(record.key)
+            .current_entry(hash, record.key)
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion))
         else {
             return;
@@ -385,7 +385,7 @@ impl Applier {
         let replaced = Replaced::Entry(entry);
         self.account_replaced(&replaced);
         self.uncache(&replaced, record.key);
-        self.index.remove(record.key, record.seq);
+        self.index.remove_with_hash(record.key, hash, record.seq);
     }
 }
 

@@ -1,0 +1,126 @@
+//! Lookups that do not ask memtables find what they would have found there.
+#![allow(clippy::unwrap_used)]
+
+use super::{
+    tests::{flash_entry, mark, open},
+    *,
+};
+use std::sync::atomic::AtomicBool;
+
+fn version(index: &OrderedIndex, key: u64) -> Option<u64> {
+    let entry = index.get(&key.to_be_bytes()).unwrap()?;
+    Some(entry.version.0)
+}
+
+#[test]
+fn a_key_is_found_wherever_it_is_and_memtables_are_asked_only_for_what_they_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    let may_have = |keys: std::ops::Range<u64>| {
+        let hash = |key: u64| key_hash(&key.to_be_bytes());
+        keys.filter(|key| index.unflushed.may_have(hash(*key))).count()
+    };
+    assert_eq!(may_have(0..1000), 0);
+    for seq in 1..=3_u64 {
+        for key in (seq - 1) * 100..seq * 100 {
+            applier.insert(&key.to_be_bytes(), &flash_entry(seq), seq);
+        }
+        applier.remove(&(1000 + seq).to_be_bytes(), seq);
+        applier.applied(seq);
+        if seq < 3 {
+            applier.rotate(mark(seq)).unwrap();
+        }
+    }
+    let expected = |key: u64| (key < 300).then_some(key / 100 + 1);
+    let check = |sealed: usize| {
+        assert_eq!(index.sealed_count(), sealed);
+        assert!((0..1010).all(|key| version(&index, key) == expected(key)));
+    };
+    check(2);
+    assert_eq!((may_have(0..300), may_have(1001..1004)), (300, 3));
+    index.flush_sealed(2).unwrap();
+    check(0);
+    assert_eq!((may_have(200..300), may_have(1003..1004)), (100, 1));
+    assert!(may_have(0..200) < 20, "they are in tables");
+    // Another applier goes on with the same memtable and its filter.
+    drop(applier);
+    let mut applier = index.applier().unwrap();
+    applier.insert(&500_u64.to_be_bytes(), &flash_entry(4), 4);
+    applier.remove(&7_u64.to_be_bytes(), 4);
+    applier.applied(4);
+    assert_eq!((may_have(200..300), may_have(500..501)), (100, 1));
+    assert_eq!(
+        (version(&index, 500), version(&index, 7)),
+        (Some(4), None),
+        "a removal hides what a table has"
+    );
+    applier.rotate(mark(4)).unwrap();
+    index.flush_sealed(4).unwrap();
+    assert_eq!(
+        (version(&index, 500), version(&index, 7), version(&index, 8)),
+        (Some(4), None, Some(1))
+    );
+    assert_eq!(may_have(0..1010), 0);
+}
+
+/// What is applied before a lookup begins is found, while memtables are sealed, flushed and compacted as fast as it goes.
+#[test]
+fn no_key_is_hidden_while_its_memtable_is_flushed() {
+    const ROUNDS: u64 = 400;
+    const KEYS: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let done = AtomicBool::new(false);
+    let looks = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut applier = index.applier().unwrap();
+            for seq in 1..=ROUNDS {
+                for key in 0..KEYS {
+                    if (key + seq).is_multiple_of(3) {
+                        applier.remove(&key.to_be_bytes(), seq);
+                    } else {
+                        applier.insert(&key.to_be_bytes(), &flash_entry(seq), seq);
+                    }
+                }
+                applier.applied(seq);
+                if seq % 2 == 0 {
+                    applier.rotate(mark(seq)).unwrap();
+                }
+                while index.sealed_count() > 2 {
+                    std::thread::yield_now();
+                }
+            }
+            done.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                index.flush_sealed(index.applied_seq()).unwrap();
+                index.compact(index.applied_seq()).unwrap();
+                index.looks.pay_for_runs(1 << 8);
+                index.merge_for_readers(index.applied_seq()).unwrap();
+            }
+        });
+        for reader in 0..2 {
+            let (index, done, looks) = (&index, &done, &looks);
+            scope.spawn(move || {
+                let mut key = reader;
+                while !done.load(Ordering::Acquire) {
+                    key = (key + 7) % KEYS;
+                    let before = index.applied_seq();
+                    let found = version(index, key);
+                    // The applier may be in the middle of the next commit.
+                    let after = index.applied_seq() + 1;
+                    let at = |seq: u64| (seq > 0 && !(key + seq).is_multiple_of(3)).then_some(seq);
+                    assert!(
+                        (before..=after).any(|seq| at(seq) == found),
+                        "key {key}: {found:?} between {before} and {after}"
+                    );
+                    looks.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(looks.into_inner() > 1000);
+}

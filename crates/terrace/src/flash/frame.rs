@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - A frame's place is fixed when it is opened, so every record's address is known when it is committed.
-//! - Its bytes are in [`Contents`] until it is sealed and in `sealed` from then on; they move once, under the lock for writing. So who
+//! - Its bytes are in `contents` until it is sealed and in `sealed` from then on; they move once, under the lock for writing. So who
 //!   holds the lock for reading finds them in one of the two for as long as he holds it. In `sealed` nothing can change them: that it is
 //!   set is seen together with all that was appended before, and they are given to the pool only when nobody has the frame any more. So
 //!   they are read there without the lock, which would be one more place of memory to wait for.

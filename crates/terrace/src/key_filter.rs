@@ -76,10 +76,12 @@ impl Layer {
         bits.all(|(word, mask)| self.lines[line][word].load(Relaxed) & mask != 0)
     }
 
+    /// For one thread at a time: a load and a store cost a tenth of what a processor takes for the two as one.
     fn add(&self, hash: u64) {
         let (line, bits) = self.bits(hash);
+        let words = &self.lines[line];
         for (word, mask) in bits {
-            self.lines[line][word].fetch_or(mask, Relaxed);
+            words[word].store(words[word].load(Relaxed) | mask, Relaxed);
         }
         let room = self.room.load(Relaxed);
         self.room.store(room.saturating_sub(1), Relaxed);

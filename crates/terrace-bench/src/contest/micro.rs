@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     Outcome,
-    harness::driver::{LoopOutcome, timed_loop},
+    harness::{
+        driver::{LoopOutcome, timed_loop},
+        setup::Setup,
+    },
     rivals::{Candidate, KeyValue, Opening},
 };
 use rand::{Rng, SeedableRng};
@@ -49,6 +52,39 @@ pub struct Amount {
     pub sizes: Vec<ValueSize>,
 }
 
+/// How much is done on two drives, and with what RAM.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TwoDrives {
+    /// As [`Amount::data_bytes`].
+    pub data_bytes: u64,
+    /// Share of them that flash has room for.
+    pub flash_share: f64,
+    /// As the contest's own.
+    pub cache_mib: u64,
+    /// See `cache_mib`.
+    pub terrace_cache_mib: u64,
+    /// See `cache_mib`.
+    pub memory_mib: u64,
+    /// As [`Amount::seconds_max`].
+    pub seconds_max: f64,
+}
+
+impl TwoDrives {
+    /// A candidate with this RAM, which is less than on one drive: else it would hold what is to be read from two.
+    fn meeting(&self, contest: &Contest, candidate: Candidate) -> Meeting {
+        Meeting {
+            cache_bytes: if candidate.is_terrace() {
+                self.terrace_cache_mib
+            } else {
+                self.cache_mib
+            } << 20,
+            memory_bytes: self.memory_mib << 20,
+            ..contest.meeting(candidate)
+        }
+    }
+}
+
 /// What was chosen for a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Settings {
@@ -58,6 +94,9 @@ pub struct Settings {
     pub size: ValueSize,
     /// Objects in a database.
     pub objects: u64,
+    /// Share of them that flash has room for, on two drives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash_share: Option<f64>,
     /// Longest that an operation is measured.
     pub seconds_max: f64,
     /// Threads that write, without and with syncs, and that read.
@@ -110,20 +149,28 @@ pub fn run(common: &Common) -> Outcome {
 /// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().micro;
+    let two_drives = Some(&contest.amount().two_drives).filter(|_| contest.setup() == Setup::Hybrid);
+    let (data_bytes, seconds_max) = two_drives.map_or((amount.data_bytes, amount.seconds_max), |amount| {
+        (amount.data_bytes, amount.seconds_max)
+    });
     let mut plans = Vec::new();
     for &size in &amount.sizes {
         for candidate in contest.candidates() {
             let pair_bytes = size.mean() + super::data::KEY_BYTES as f64;
-            let objects = ((amount.data_bytes as f64 / pair_bytes) as u64).clamp(64, amount.objects_max.max(64));
+            let objects = ((data_bytes as f64 / pair_bytes) as u64).clamp(64, amount.objects_max.max(64));
             plans.push(contest.plan(
                 EXPERIMENT,
                 format!("{} {size}", candidate.name()),
-                15.0 * amount.seconds_max,
+                15.0 * seconds_max,
                 Settings {
-                    meeting: contest.meeting(candidate),
+                    meeting: match two_drives {
+                        Some(amount) => amount.meeting(contest, candidate),
+                        None => contest.meeting(candidate),
+                    },
                     size,
                     objects,
-                    seconds_max: amount.seconds_max,
+                    flash_share: two_drives.map(|amount| amount.flash_share),
+                    seconds_max,
                     write_threads: 1,
                     sync_threads: 64,
                     read_threads: 8,
@@ -163,10 +210,12 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         stored: 0,
     };
     let candidate = settings.meeting.candidate;
-    let opening = settings.meeting.opening(
-        settings.objects,
-        settings.size.mean() as u64 + super::data::KEY_BYTES as u64,
-    );
+    let pair_bytes = settings.size.mean() as u64 + super::data::KEY_BYTES as u64;
+    let data_bytes = (settings.objects * pair_bytes) as f64;
+    let opening = Opening {
+        flash_capacity_bytes: settings.flash_share.map(|share| (share * data_bytes) as u64),
+        ..settings.meeting.opening(settings.objects, pair_bytes)
+    };
     let mut steps = vec![run.in_fresh(candidate, &opening, |bench| {
         bench.step("fillseq", || {
             run.fill(bench.engine, 1, Durability::Buffered, |place| place)

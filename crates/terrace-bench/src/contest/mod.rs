@@ -84,6 +84,8 @@ pub struct Amount {
     memory_mib: u64,
     /// Single operations.
     pub micro: micro::Amount,
+    /// The same on two drives.
+    pub two_drives: micro::TwoDrives,
     /// The six workloads.
     pub ycsb: ycsb::Amount,
     /// After a kill.
@@ -101,11 +103,19 @@ impl WorkloadFile {
         let workload: Self = read_toml(file, include_str!("../../workloads/contest.toml"))?;
         for amount in [&workload.small, &workload.full] {
             let Amount { micro, ycsb, .. } = amount;
-            let caches = [amount.cache_mib, amount.terrace_cache_mib];
-            if caches.iter().any(|&mib| mib < 16 || amount.memory_mib < mib) {
-                return Err(
-                    "cache_mib and terrace_cache_mib must be at least 16, and memory_mib at least as much".into(),
-                );
+            let two = &amount.two_drives;
+            for (caches, memory) in [
+                ([amount.cache_mib, amount.terrace_cache_mib], amount.memory_mib),
+                ([two.cache_mib, two.terrace_cache_mib], two.memory_mib),
+            ] {
+                if caches.iter().any(|&mib| mib < 16 || memory < mib) {
+                    return Err(
+                        "cache_mib and terrace_cache_mib must be at least 16, and memory_mib at least as much".into(),
+                    );
+                }
+            }
+            if !(0.01..=1.0).contains(&two.flash_share) {
+                return Err("two_drives: flash_share must be from 0.01 to 1".into());
             }
             if micro
                 .sizes
@@ -228,6 +238,12 @@ impl Contest {
             Scale::Small => &self.workload.small,
             Scale::Full => &self.workload.full,
         }
+    }
+
+    /// What lies where.
+    #[must_use]
+    pub const fn setup(&self) -> Setup {
+        self.common.setup
     }
 
     /// Of everything random.

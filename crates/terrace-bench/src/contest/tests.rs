@@ -48,6 +48,7 @@ fn micro_settings(candidate: Candidate, setup: Setup, size: ValueSize) -> micro:
         meeting: meeting(candidate, setup),
         size,
         objects: 300,
+        flash_share: (setup == Setup::Hybrid).then_some(0.5),
         seconds_max: 0.05,
         write_threads: 1,
         sync_threads: 4,

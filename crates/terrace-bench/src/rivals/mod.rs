@@ -206,11 +206,12 @@ impl Candidate {
             two_drives: false,
         };
         match self {
-            Self::Terrace | Self::TerraceUncached | Self::RocksDb | Self::RocksDbBlobs => Abilities {
+            Self::Terrace | Self::TerraceUncached | Self::RocksDb => Abilities {
                 two_drives: true,
                 ..all
             },
-            Self::LevelDb | Self::Fjall | Self::Lmdb => all,
+            // Blob files go to the first path, whatever room that has.
+            Self::RocksDbBlobs | Self::LevelDb | Self::Fjall | Self::Lmdb => all,
             // No log: pages that were written since the last sync may not fit the others.
             Self::BerkeleyDb => Abilities {
                 scans: false,

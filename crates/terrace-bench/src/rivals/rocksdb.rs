@@ -51,13 +51,19 @@ impl RocksDb {
         if let Some(large) = &opening.large_directory {
             std::fs::create_dir_all(large)?;
             let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
+            // It puts a level on flash if that has room for all of it, and takes the level of fresh tables for as large as the first:
+            // both fit, and the one below, ten times as large, goes to the disk.
+            let level_bytes = (flash_bytes / 20 * 9).clamp(1 << 20, 256 << 20);
+            options.set_max_bytes_for_level_base(level_bytes);
+            options.set_target_file_size_base((level_bytes / 4).min(64 << 20));
             options.set_db_paths(&[
                 DBPath::new(&opening.directory, flash_bytes)?,
                 DBPath::new(large, u64::MAX >> 1)?,
             ]);
             settings += &format!(
-                ", db_paths: {} MiB on flash, the rest on the second drive",
-                flash_bytes >> 20
+                ", db_paths: {} MiB on flash, the rest on the second drive; first level {} MiB",
+                flash_bytes >> 20,
+                level_bytes >> 20
             );
         }
         Ok(Self {

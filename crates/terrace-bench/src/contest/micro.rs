@@ -73,15 +73,9 @@ pub struct TwoDrives {
 impl TwoDrives {
     /// A candidate with this RAM, which is less than on one drive: else it would hold what is to be read from two.
     fn meeting(&self, contest: &Contest, candidate: Candidate) -> Meeting {
-        Meeting {
-            cache_bytes: if candidate.is_terrace() {
-                self.terrace_cache_mib
-            } else {
-                self.cache_mib
-            } << 20,
-            memory_bytes: self.memory_mib << 20,
-            ..contest.meeting(candidate)
-        }
+        contest
+            .meeting(candidate)
+            .with_ram(self.cache_mib, self.terrace_cache_mib, self.memory_mib)
     }
 }
 

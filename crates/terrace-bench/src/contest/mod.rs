@@ -169,6 +169,19 @@ pub struct Paths {
 }
 
 impl Meeting {
+    /// The same with this RAM, of which a candidate's caches have a rival's share or Terrace's.
+    #[must_use]
+    pub const fn with_ram(mut self, cache_mib: u64, terrace_cache_mib: u64, memory_mib: u64) -> Self {
+        let cache_mib = if self.candidate.is_terrace() {
+            terrace_cache_mib
+        } else {
+            cache_mib
+        };
+        self.cache_bytes = cache_mib << 20;
+        self.memory_bytes = memory_mib << 20;
+        self
+    }
+
     /// How a database of so many objects is opened.
     #[must_use]
     pub fn opening(&self, objects: u64, object_bytes: u64) -> Opening {
@@ -293,14 +306,11 @@ impl Contest {
             setup,
             ssd: self.places.ssd.description.clone(),
             hdd: self.places.hdd.description.clone(),
-            cache_bytes: if candidate.is_terrace() {
-                amount.terrace_cache_mib
-            } else {
-                amount.cache_mib
-            } << 20,
-            memory_bytes: amount.memory_mib << 20,
+            cache_bytes: 0,
+            memory_bytes: 0,
             paths: self.paths(),
         }
+        .with_ram(amount.cache_mib, amount.terrace_cache_mib, amount.memory_mib)
     }
 
     fn paths(&self) -> Paths {

@@ -123,10 +123,12 @@ fn run_concurrently(seed: u64, commits: usize, keys: u16) {
                 if index.compact(watermark()).unwrap() {
                     steps.fetch_add(1, Ordering::Relaxed);
                 }
-                // Now and then readers pay for a merge.
-                index.looks.pay_for_runs(1 << 10);
-                if index.merge_for_readers(watermark()).unwrap() {
-                    merges.fetch_add(1, Ordering::Relaxed);
+                // Now and then readers pay for a merge. More often, and they would leave nothing for compaction to do.
+                if merges.load(Ordering::Relaxed) <= 2 * steps.load(Ordering::Relaxed) {
+                    index.looks.pay_for_runs(1 << 10);
+                    if index.merge_for_readers(watermark()).unwrap() {
+                        merges.fetch_add(1, Ordering::Relaxed);
+                    }
                 }
             }
         });

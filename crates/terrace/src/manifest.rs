@@ -14,6 +14,7 @@ use std::{
     fs::{File, TryLockError},
     hash::{BuildHasher, Hasher},
     path::Path,
+    time::{Duration, Instant},
 };
 
 const FILE: &str = "TERRACE";
@@ -412,6 +413,10 @@ fn new_store_id() -> u64 {
 }
 
 const LOCK_FILE: &str = "LOCK";
+/// How long a lock that is held is tried again. A process that starts another one shares its open files, and their locks, with it until
+/// the other program runs: a store that was just closed here may be held for a moment more.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_STEP: Duration = Duration::from_millis(5);
 
 /// Holds the store for this process until dropped. Readers share it.
 ///
@@ -440,15 +445,19 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
         Err(error) if options.read_only && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io_on(Tier::Flash, context(), &error)),
     };
-    let outcome = if options.read_only {
-        file.try_lock_shared()
-    } else {
-        file.try_lock()
-    };
-    match outcome {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Err(Error::Locked(options.flash_dir.clone())),
-        Err(TryLockError::Error(error)) => Err(Error::io(context(), &error)),
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let outcome = if options.read_only {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        match outcome {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) if Instant::now() < patience => std::thread::sleep(LOCK_STEP),
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(options.flash_dir.clone())),
+            Err(TryLockError::Error(error)) => return Err(Error::io(context(), &error)),
+        }
     }
 }
 
@@ -550,5 +559,21 @@ mod tests {
             bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
             assert_eq!(Manifest::decode(&bytes), Err(expected));
         }
+    }
+
+    /// A store was closed and could not be opened again: meanwhile the process had started another program, which held its lock.
+    #[test]
+    fn a_lock_that_goes_soon_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path());
+        let held = lock(&options).unwrap();
+        assert!(matches!(lock(&options), Err(Error::Locked(_))));
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                std::thread::sleep(LOCK_PATIENCE / 10);
+                drop(held);
+            });
+            assert!(lock(&options).is_ok());
+        });
     }
 }

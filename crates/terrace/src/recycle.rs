@@ -519,6 +519,8 @@ impl Recycler {
 
     /// Deletes blocks in which nothing lives and nobody can look any more.
     fn delete_dead_blocks(&mut self) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let _deleting = engine.cleaning.deleting();
         let dead = self.engine.large.dead_blocks();
         // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
         // not do: a block dies while its last commit is being applied.)

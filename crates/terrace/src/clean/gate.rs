@@ -46,6 +46,8 @@ pub struct Cleaning {
     waiting_for_room: AtomicU64,
     /// Counts what was moved or deleted.
     progress: AtomicU64,
+    /// Dead blocks are being deleted: those that went are dead no more, and may not be counted as progress yet.
+    is_deleting: AtomicBool,
     lock: Mutex<()>,
     signal: Condvar,
     warned_at: Mutex<Option<Instant>>,
@@ -75,6 +77,18 @@ impl Cleaning {
     pub fn progress(&self) {
         self.progress.fetch_add(1, Ordering::AcqRel);
         self.notify();
+    }
+
+    /// Dead blocks are looked at, and deleted, until what is returned is dropped: meanwhile room is coming, whatever the figures say.
+    pub fn deleting(&self) -> impl Drop + '_ {
+        struct Deleting<'a>(&'a AtomicBool);
+        impl Drop for Deleting<'_> {
+            fn drop(&mut self) {
+                self.0.store(false, Ordering::Release);
+            }
+        }
+        self.is_deleting.store(true, Ordering::Release);
+        Deleting(&self.is_deleting)
     }
 
     fn notify(&self) {
@@ -155,6 +169,15 @@ impl Cleaning {
         outcome
     }
 
+    /// Makes an attempt to find room for a large value; if there is none, see [`Cleaning::try_again`].
+    ///
+    /// # Errors
+    /// The attempt's.
+    pub fn find_room<T>(&self, engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let seen = self.progress_so_far();
+        attempt().or_else(|error| self.try_again(engine, seen, error, attempt))
+    }
+
     /// After an attempt to find room for a large value failed with `error`: waits while what was deleted is about to give room back, and
     /// tries again whenever some has come. `seen` is [`Cleaning::progress_so_far`] from before the first attempt.
     ///
@@ -169,7 +192,8 @@ impl Cleaning {
     ) -> Result<T> {
         let is_full = |error: &Error| error.is_out_of_space_on(Tier::Large);
         let deleted_seq = engine.log.committed_seq();
-        let is_hopeless = || self.progress_so_far() == seen && !is_room_coming(engine, deleted_seq);
+        // In this order, so that what comes between is not missed.
+        let is_hopeless = || !is_room_coming(engine, deleted_seq) && self.progress_so_far() == seen;
         if !is_full(&error) || is_hopeless() {
             return Err(error);
         }
@@ -258,6 +282,8 @@ fn is_room_coming(engine: &Engine, deleted_seq: u64) -> bool {
     engine.log.applied_seq() < deleted_seq
         || engine.log.ranges.count() > 0
         || engine.large.dead_bytes() > engine.metrics.held_dead_bytes()
+        // Last: once this is over, what the figures did not show any more is progress.
+        || engine.cleaning.is_deleting.load(Ordering::Acquire)
 }
 
 impl Bounds {

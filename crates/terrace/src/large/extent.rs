@@ -96,6 +96,14 @@ impl Space {
         self.create_block(origin)
     }
 
+    /// Makes sure that a block has space up to `end`.
+    pub(super) fn allocate(&self, block: &Block, end: u64) -> Result<()> {
+        let split_bytes = self.options.split_threshold_bytes;
+        let end = end.next_multiple_of(PAGE);
+        with_writing(block, |writing| writing.allocate(end, split_bytes, Origin::User))
+            .map_err(|error| out_of_space(block, &error))
+    }
+
     pub(super) fn give_back(&self, block: &Arc<Block>) {
         let closed = with_writing(block, |writing| Ok(writing.closed)).unwrap_or(true);
         let list = if closed { &self.full } else { &self.idle };

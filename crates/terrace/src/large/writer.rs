@@ -11,7 +11,7 @@
 use super::{
     LargeSpace, LargeValue, Space,
     block::Block,
-    extent::{ExtentWriter, out_of_space, with_writing},
+    extent::{ExtentWriter, with_writing},
     format::{ChunkEncoder, PAGE, RecordKind, encode_record_header, extent_bytes, stored_bytes},
     room::Origin,
 };
@@ -158,19 +158,62 @@ impl LargeWriter {
                 "the value is longer than the {limit} bytes announced or allowed"
             )));
         }
+        self.make_room(data.len())?;
         match &mut self.stage {
-            Stage::Spool(spool) if spool.len() + data.len() <= SPOOL_BYTES_MAX => {
+            Stage::Spool(spool) => {
                 spool.extend_from_slice(data);
                 Ok(())
             }
-            Stage::Spool(spool) => {
-                let spooled = std::mem::take(spool);
-                self.place_unknown()?;
-                self.push(&spooled)?;
-                self.push(data)
-            }
             Stage::Placed(_) => self.push(data),
             Stage::Ended => Err(Error::Unavailable("the value was abandoned after an error")),
+        }
+    }
+
+    /// Reserves what [`LargeWriter::write`] will need for so many bytes. Does nothing if there is room for them; may be called again when it
+    /// failed.
+    ///
+    /// # Errors
+    /// `OutOfSpace`, I/O errors. What was written stays.
+    pub fn make_room(&mut self, bytes: usize) -> Result<()> {
+        match &mut self.stage {
+            Stage::Spool(spool) if spool.len() + bytes <= SPOOL_BYTES_MAX => Ok(()),
+            Stage::Spool(spool) => {
+                let spool_bytes = spool.len();
+                let (block, offset) = self.reserve_unknown(room_for(spool_bytes) + room_for(bytes))?;
+                self.leave_spool(|writer| writer.start_extent(block, offset, None))
+            }
+            Stage::Placed(placed) if placed.exclusive => {
+                let end = placed.extent.offset + placed.extent.bytes() + room_for(bytes);
+                self.space.allocate(&placed.block, end)
+            }
+            Stage::Placed(_) | Stage::Ended => Ok(()),
+        }
+    }
+
+    /// Reserves what [`LargeWriter::finish`] will need. May be called again when it failed.
+    ///
+    /// # Errors
+    /// As [`LargeWriter::make_room`].
+    pub fn make_room_for_end(&mut self) -> Result<()> {
+        let Stage::Spool(spool) = &self.stage else {
+            return Ok(());
+        };
+        let length = spool.len() as u64;
+        self.leave_spool(|writer| writer.place_known(length))
+    }
+
+    /// Places the value by `place`, and then writes there what is spooled. If it cannot be placed it stays spooled.
+    fn leave_spool(&mut self, place: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let Stage::Spool(spool) = &mut self.stage else {
+            return Ok(());
+        };
+        let spooled = std::mem::take(spool);
+        match place(self) {
+            Ok(()) => self.push(&spooled),
+            Err(error) => {
+                self.stage = Stage::Spool(spooled);
+                Err(error)
+            }
         }
     }
 
@@ -180,11 +223,19 @@ impl LargeWriter {
         self.start_extent(block, offset, Some((bytes, length)))
     }
 
-    fn place_unknown(&mut self) -> Result<()> {
+    /// A place in a block of its own for a value of unknown length, with so much room behind its header.
+    fn reserve_unknown(&self, room: u64) -> Result<(Arc<Block>, u64)> {
         self.space.check_writable()?;
         let block = self.space.take_exclusive(SPOOL_BYTES_MAX as u64, Origin::User)?;
         let offset = with_writing(&block, |writing| Ok(writing.tail)).unwrap_or(PAGE);
-        self.start_extent(block, offset, None)
+        let header_bytes = extent_bytes(self.key.len(), self.attributes.len(), 0);
+        match self.space.allocate(&block, offset + header_bytes + room) {
+            Ok(()) => Ok((block, offset)),
+            Err(error) => {
+                self.space.give_back(&block);
+                Err(error)
+            }
+        }
     }
 
     /// `known` is the extent's bytes and the value's length.
@@ -220,24 +271,14 @@ impl LargeWriter {
     fn push(&mut self, data: &[u8]) -> Result<()> {
         // After a failed sync a block is not written again, not even by those already at it.
         self.space.check_writable()?;
-        let split_bytes = self.space.options.split_threshold_bytes;
+        // Room for all of it before any of it is written.
+        self.make_room(data.len())?;
         let Stage::Placed(placed) = &mut self.stage else {
             return Ok(());
         };
         let Placed {
-            block,
-            extent,
-            chunks,
-            exclusive,
+            block, extent, chunks, ..
         } = &mut **placed;
-        if *exclusive {
-            // Room for all of it before any of it is written, checksums and padding included.
-            let end = extent.offset + extent.bytes() + stored_bytes(data.len() as u64) + 2 * PAGE;
-            let allocated = with_writing(block, |writing| {
-                writing.allocate(end.next_multiple_of(PAGE), split_bytes, Origin::User)
-            });
-            allocated.map_err(|error| out_of_space(block, &error))?;
-        }
         extent
             .push(data, chunks)
             .map_err(|error| Space::write_error(block, &error))
@@ -245,11 +286,7 @@ impl LargeWriter {
 
     fn finish_inner(&mut self) -> Result<LargeValue> {
         self.space.check_writable()?;
-        if let Stage::Spool(spool) = &mut self.stage {
-            let spooled = std::mem::take(spool);
-            self.place_known(spooled.len() as u64)?;
-            self.push(&spooled)?;
-        }
+        self.make_room_for_end()?;
         let Stage::Placed(placed) = &mut self.stage else {
             return Err(Error::Unavailable("the value was abandoned after an error"));
         };
@@ -362,4 +399,9 @@ impl Drop for LargeWriter {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// What so many more bytes of a value take at most, checksums and padding included.
+const fn room_for(bytes: usize) -> u64 {
+    stored_bytes(bytes as u64) + 2 * PAGE
 }

@@ -189,6 +189,14 @@ fn large_writer(engine: &Engine, key: &[u8], attributes: &[u8], length: Option<u
     engine.large_result(engine.large.writer(key, attributes, length, ticket))
 }
 
+/// Writes more of a value, for which there may be no room before something else is deleted.
+fn write(engine: &Engine, writer: &mut LargeWriter, data: &[u8]) -> Result<()> {
+    engine
+        .cleaning
+        .find_room(engine, || engine.large_result(writer.make_room(data.len())))?;
+    engine.large_result(writer.write(data))
+}
+
 impl std::fmt::Debug for ValueWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ValueWriter")
@@ -266,22 +274,17 @@ impl ValueWriter {
             }
             Stage::Buffered(buffer) => {
                 self.engine.cleaning.hold_back(&self.engine, self.length);
-                let seen = self.engine.cleaning.progress_so_far();
                 let begin = || {
                     let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
                     self.engine.large_result(writer.write(buffer))?;
                     Ok(writer)
                 };
-                let begun = begin().or_else(|error| self.engine.cleaning.try_again(&self.engine, seen, error, begin));
-                let mut writer = begun?;
-                let outcome = writer.write(data);
+                let mut writer = self.engine.cleaning.find_room(&self.engine, begin)?;
+                write(&self.engine, &mut writer, data)?;
                 self.stage = Stage::Large(writer);
-                self.engine.large_result(outcome)
+                Ok(())
             }
-            Stage::Large(writer) => {
-                let outcome = writer.write(data);
-                self.engine.large_result(outcome)
-            }
+            Stage::Large(writer) => write(&self.engine, writer, data),
             Stage::Failed => Err(Error::Unavailable("the stream failed earlier; start a new one")),
         }
     }
@@ -310,7 +313,9 @@ impl ValueWriter {
             Stage::Buffered(value) | Stage::Instead(value) => {
                 put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability)
             }
-            Stage::Large(writer) => {
+            Stage::Large(mut writer) => {
+                let make_room = || self.engine.large_result(writer.make_room_for_end());
+                self.engine.cleaning.find_room(&self.engine, make_room)?;
                 let writer = match durability {
                     Durability::Sync => writer,
                     Durability::Buffered => writer.behind(),

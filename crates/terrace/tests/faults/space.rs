@@ -291,6 +291,32 @@ fn a_large_value_waits_for_room_that_deletions_are_about_to_give_back() {
     }
 }
 
+/// A stream of unknown length asks for room as it goes. Only its first bytes waited for what deletions were about to give back: one that came
+/// to a tier that was full meanwhile was refused, at its end if it was short and in the middle if it was long.
+#[test]
+fn a_stream_under_way_waits_for_room_that_deletions_are_about_to_give_back() {
+    for (before, after) in [
+        (LONG / 2, LONG / 2),
+        (LONG, 0),
+        (1_100_000, 100_000),
+        (100_000, 1_100_000),
+    ] {
+        let bench = Bench::new(10);
+        bench.large.set_capacity(Some(4 << 20));
+        let store = bench.open().unwrap();
+        let value = bytes(9, before + after);
+        let mut writer = store.writer("stream", WriterOptions::default()).unwrap();
+        writer.write_all(&value[..before]).unwrap();
+        let mut values = Values::new();
+        assert_eq!(fill_up(&store, &mut values, LONG), Tier::Large);
+        one_by_one(&store, &values);
+        writer.write_all(&value[before..]).unwrap();
+        writer.finish().unwrap();
+        assert!(store.get("stream").unwrap().unwrap().value == value);
+        assert_eq!(store.verify().unwrap().errors, [""; 0]);
+    }
+}
+
 #[test]
 fn a_large_value_for_which_no_room_is_to_come_is_refused_at_once() {
     let bench = Bench::new(9);

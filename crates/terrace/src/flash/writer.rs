@@ -10,7 +10,11 @@
 //! - A frame with a record that points to a value in the large space is written only after that value is durable.
 //! - After a failed write or sync nothing is written any more: what the device holds is unknown.
 
-use super::{frame::Frame, gate::Gate, segments::Segments};
+use super::{
+    frame::{Frame, FrameView},
+    gate::Gate,
+    segments::Segments,
+};
 use crate::{
     Error, Result,
     mutation::{Mutation, unless},
@@ -26,6 +30,9 @@ use std::{
 
 /// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not wait for more of them.
 const FRAMES_UNSYNCED: usize = 4;
+/// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame that is longer: it is cut into
+/// requests that the device has at once, where writes one after the other would have it wait for each next one.
+const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// Makes the values of the large space up to a turn durable.
 pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
@@ -245,29 +252,31 @@ impl FrameWriter {
         drop(state);
         let mut outcome = Ok(());
         let (mut written_bytes, mut durable_seq) = (0, 0);
-        for frame in &frames {
-            if unsynced.is_some_and(|segment| segment != frame.segment) {
+        for run in runs(&frames) {
+            if unsynced.is_some_and(|segment| segment != run[0].segment) {
                 let full = unsynced.take();
                 outcome = unless(Mutation::SegmentBeforeNext, || Self::sync(segments, full));
                 if outcome.is_ok() {
                     durable_seq = written_seq;
                 }
             }
-            let large_turn = frame.large_turn();
+            let large_turn = run.iter().map(|frame| frame.large_turn()).max().unwrap_or_default();
             if large_turn > 0 {
                 let synced = || unless(Mutation::LargeBeforeBufferedRecord, || (self.large_sync)(large_turn));
                 outcome = outcome.and_then(|()| synced());
             }
-            outcome = outcome.and_then(|()| self.write_frame(segments, frame));
+            outcome = outcome.and_then(|()| self.write_run(segments, run));
             if outcome.is_err() {
                 break;
             }
-            unsynced = Some(frame.segment);
-            let view = frame.view();
-            written_seq = view.last_seq();
-            written_bytes += view.bytes().len() as u64;
-            drop(view);
-            frame.set_written();
+            for frame in run {
+                let view = frame.view();
+                written_seq = view.last_seq();
+                written_bytes += view.bytes().len() as u64;
+                drop(view);
+                frame.set_written();
+            }
+            unsynced = Some(run[0].segment);
         }
         if sync && outcome.is_ok() {
             outcome = Self::sync(segments, unsynced.take());
@@ -298,22 +307,24 @@ impl FrameWriter {
         Ok(state)
     }
 
-    fn write_frame(&self, segments: &Segments, frame: &Frame) -> Result<()> {
+    /// Writes frames that lie side by side, the first one first.
+    fn write_run(&self, segments: &Segments, run: &[Arc<Frame>]) -> Result<()> {
+        let (number, offset) = (run[0].segment, run[0].offset);
         let segment = segments
-            .get(frame.segment)
-            .ok_or_else(|| Error::corruption(format!("segment {}", frame.segment), "it is not there"))?;
-        let view = frame.view();
-        segment.file.write_all_at(view.bytes(), frame.offset).map_err(|error| {
-            Error::io(
-                format!("write segment {:08x} at {}", frame.segment, frame.offset),
-                &error,
-            )
-        })?;
-        let padding = view.padding_bytes() as u64;
-        self.written.padding.fetch_add(padding, Ordering::Relaxed);
+            .get(number)
+            .ok_or_else(|| Error::corruption(format!("segment {number}"), "it is not there"))?;
+        let views: Vec<_> = run.iter().map(|frame| frame.view()).collect();
+        let buffers: Vec<&[u8]> = views.iter().map(FrameView::bytes).collect();
+        segment
+            .file
+            .write_all_vectored_at(&buffers, offset)
+            .map_err(|error| Error::io(format!("write segment {number:08x} at {offset}"), &error))?;
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let padding: usize = views.iter().map(FrameView::padding_bytes).sum();
+        self.written.padding.fetch_add(padding as u64, Ordering::Relaxed);
         self.written
             .records
-            .fetch_add(view.bytes().len() as u64 - padding, Ordering::Relaxed);
+            .fetch_add((bytes - padding) as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -326,4 +337,20 @@ impl FrameWriter {
             .sync_data()
             .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))
     }
+}
+
+/// Parts frames, which are in the order of the log, into those that one write takes: side by side in one segment, and not too many bytes.
+fn runs(frames: &[Arc<Frame>]) -> impl Iterator<Item = &[Arc<Frame>]> {
+    let mut run_bytes = 0;
+    frames.chunk_by(move |frame, next| {
+        let bytes_of = |frame: &Frame| frame.view().bytes().len();
+        let bytes = bytes_of(frame);
+        run_bytes += bytes;
+        let adjoin = frame.segment == next.segment && frame.offset + bytes as u64 == next.offset;
+        let goes_on = adjoin && run_bytes + bytes_of(next) <= WRITE_BYTES_MAX;
+        if !goes_on {
+            run_bytes = 0;
+        }
+        goes_on
+    })
 }

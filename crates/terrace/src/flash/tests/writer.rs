@@ -3,7 +3,7 @@
 use super::{super::writer::FrameWriter, *};
 use crate::{
     Error,
-    io::{Disk as _, Fault, FaultKind, PAGE_BYTES, Survival},
+    io::{Disk as _, Fault, FaultKind, FileDisk, PAGE_BYTES, Survival},
 };
 use parking_lot::Mutex;
 use std::sync::{
@@ -163,6 +163,34 @@ fn what_nobody_waits_for_is_written_in_small_goes() {
     }
     writer.make_durable(&segments, 20, || 20).unwrap();
     assert_eq!((writer.backlog(), writer.durable_seq()), ((0, 0), 20));
+}
+
+#[test]
+fn frames_side_by_side_are_one_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(FileDisk::new(directory.path()).unwrap());
+    let segments = Segments::open(disk.clone(), STORE, SEGMENT_BYTES, 8 * SEGMENT_BYTES, true, false).unwrap();
+    segments.take(1, 0).unwrap();
+    segments.take(2, 0).unwrap();
+    let writer = no_large();
+    let writes_of = |places: &[(u32, u64)], first_seq: u64| {
+        let before = disk.counters().writes;
+        for (seq, (segment, page)) in (first_seq..).zip(places) {
+            let generation = u64::from(*segment) + 1;
+            writer.push(sealed(*segment, generation, 4096 * page, seq, &[noise(seq, 100)]));
+        }
+        let last_seq = first_seq + places.len() as u64 - 1;
+        writer.make_durable(&segments, last_seq, || last_seq).unwrap();
+        disk.counters().writes - before
+    };
+    assert_eq!(writes_of(&[(0, 1), (0, 2), (0, 3)], 1), 1);
+    assert_eq!(writes_of(&[(0, 4), (0, 6), (0, 7)], 4), 2, "there is a gap");
+    assert_eq!(writes_of(&[(0, 8), (1, 1), (1, 2)], 7), 2, "they are in two segments");
+    let found = |number| {
+        let image = super::super::scan::SegmentImage::read(segments.get(number).unwrap(), SEGMENT_BYTES).unwrap();
+        image.frames().map(|frame| frame.header.first_seq).collect::<Vec<_>>()
+    };
+    assert_eq!((found(0), found(1)), (vec![1, 2, 3, 4, 5, 6, 7], vec![8, 9]));
 }
 
 #[test]

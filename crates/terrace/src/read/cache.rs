@@ -43,43 +43,112 @@ pub struct CachedValue {
     pub version: u64,
     /// The value.
     pub value: Bytes,
-    /// The key and behind it the encoded attributes.
-    head: Bytes,
-    key_bytes: usize,
+    head: Head,
+}
+
+/// A key and behind it the encoded attributes.
+#[derive(Debug, Clone)]
+enum Head {
+    /// In the cache's own table: nothing but the value is anywhere else, in memory of its own length. A value of a power of two together
+    /// with its key would be given a quarter more, since allocators have a few lengths only.
+    Inline {
+        bytes: [u8; INLINE_BYTES_MAX],
+        key_bytes: u8,
+        bytes_used: u8,
+    },
+    /// Elsewhere, perhaps in one piece with the value.
+    Apart { bytes: Bytes, key_bytes: u32 },
+}
+
+/// So long a [`Head`] makes an item no longer than one that is elsewhere.
+const INLINE_BYTES_MAX: usize = 36;
+
+impl Head {
+    #[allow(clippy::cast_possible_truncation)] // checked
+    fn inline(key: &[u8], attributes: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        let used = key.len() + attributes.len();
+        bytes.get_mut(..key.len())?.copy_from_slice(key);
+        bytes.get_mut(key.len()..used)?.copy_from_slice(attributes);
+        Some(Self::Inline {
+            bytes,
+            key_bytes: key.len() as u8,
+            bytes_used: used as u8,
+        })
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // keys are at most 64 KiB
+    const fn apart(bytes: Bytes, key: &[u8]) -> Self {
+        Self::Apart {
+            bytes,
+            key_bytes: key.len() as u32,
+        }
+    }
+
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Inline { bytes, key_bytes, .. } => &bytes[..usize::from(*key_bytes)],
+            Self::Apart { bytes, key_bytes } => &bytes[..*key_bytes as usize],
+        }
+    }
+
+    fn attributes(&self) -> Bytes {
+        match self {
+            Self::Inline {
+                bytes,
+                key_bytes,
+                bytes_used,
+            } => Bytes::copy_from_slice(&bytes[usize::from(*key_bytes)..usize::from(*bytes_used)]),
+            Self::Apart { bytes, key_bytes } => bytes.slice(*key_bytes as usize..),
+        }
+    }
+
+    fn bytes_apart(&self) -> usize {
+        match self {
+            Self::Inline { .. } => 0,
+            Self::Apart { bytes, .. } => bytes.len(),
+        }
+    }
 }
 
 impl CachedValue {
     /// A copy of a record of the log, in one piece of memory: a lookup does little else than wait for memory, once for each piece.
     pub fn of_record(record: &Record<'_>) -> Self {
-        let parts = [record.key, record.attributes, record.body.value()];
-        let mut whole = Bytes::from(parts.concat());
-        let head = whole.split_to(record.key.len() + record.attributes.len());
+        let (key, attributes, value) = (record.key, record.attributes, record.body.value());
+        if let Some(head) = Head::inline(key, attributes) {
+            return Self {
+                version: record.version(),
+                value: Bytes::copy_from_slice(value),
+                head,
+            };
+        }
+        let mut whole = Bytes::from([key, attributes, value].concat());
+        let head = whole.split_to(key.len() + attributes.len());
         Self {
             version: record.version(),
             value: whole,
-            head,
-            key_bytes: record.key.len(),
+            head: Head::apart(head, key),
         }
     }
 
     /// Of a value that is in memory.
     pub fn new(key: &[u8], version: u64, attributes: &[u8], value: Bytes) -> Self {
+        let apart = || Head::apart(Bytes::from([key, attributes].concat()), key);
         Self {
             version,
             value,
-            head: Bytes::from([key, attributes].concat()),
-            key_bytes: key.len(),
+            head: Head::inline(key, attributes).unwrap_or_else(apart),
         }
     }
 
     /// Its key.
     pub fn key(&self) -> &[u8] {
-        &self.head[..self.key_bytes]
+        self.head.key()
     }
 
     /// Encoded attributes.
     pub fn attributes(&self) -> Bytes {
-        self.head.slice(self.key_bytes..)
+        self.head.attributes()
     }
 }
 
@@ -91,8 +160,19 @@ const ITEM_OVERHEAD_BYTES: u64 = 160;
 
 impl Weighter<Place, CachedValue> for ByBytes {
     fn weight(&self, _: &Place, item: &CachedValue) -> u64 {
-        ITEM_OVERHEAD_BYTES + (item.head.len() + item.value.len()) as u64
+        ITEM_OVERHEAD_BYTES + allocated_bytes(item.head.bytes_apart() + item.value.len())
     }
+}
+
+/// What a general allocator takes for so many bytes. It has four lengths for each power of two, as jemalloc's size classes are; the C
+/// library's takes less.
+const fn allocated_bytes(bytes: usize) -> u64 {
+    let step = if bytes <= 128 {
+        16
+    } else {
+        bytes.next_power_of_two() / 8
+    };
+    bytes.next_multiple_of(step) as u64
 }
 
 /// The cache. With no capacity it holds nothing and costs nothing. Clones are the same.
@@ -177,5 +257,69 @@ impl ValueCache {
     /// Bytes it may hold.
     pub fn capacity_bytes(&self) -> u64 {
         self.values.as_ref().map_or(0, |values| values.capacity_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flash::format::Body;
+
+    #[test]
+    fn heads_of_every_length_come_back() {
+        for (key_bytes, attribute_bytes) in [
+            (0, 0),
+            (1, 0),
+            (36, 0),
+            (20, 16),
+            (37, 0),
+            (20, 17),
+            (1, 300),
+            (4096, 0),
+        ] {
+            let key: Vec<u8> = (0..key_bytes).map(|byte| byte as u8).collect();
+            let attributes = vec![0xA7; attribute_bytes];
+            let record = Record {
+                seq: 5,
+                generation: 0,
+                key: &key,
+                attributes: &attributes,
+                checksum: 0,
+                body: Body::Put { value: b"value" },
+            };
+            let of_record = CachedValue::of_record(&record);
+            let new = CachedValue::new(&key, record.version(), &attributes, Bytes::from_static(b"value"));
+            for cached in [of_record, new] {
+                assert_eq!(cached.key(), key);
+                assert_eq!(cached.attributes(), attributes);
+                assert_eq!((&cached.value[..], cached.version), (&b"value"[..], record.version()));
+                let apart = if key_bytes + attribute_bytes > INLINE_BYTES_MAX {
+                    key_bytes + attribute_bytes
+                } else {
+                    0
+                };
+                assert_eq!(cached.head.bytes_apart(), apart);
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_item_costs_is_what_an_allocator_takes_for_it() {
+        for (bytes, allocated) in [
+            (0, 0),
+            (1, 16),
+            (128, 128),
+            (129, 160),
+            (1024, 1024),
+            (1040, 1280),
+            (8208, 10240),
+        ] {
+            assert_eq!(allocated_bytes(bytes), allocated, "{bytes}");
+        }
+        assert_eq!(size_of::<CachedValue>(), 80, "no longer than with every head elsewhere");
+        let value = Bytes::from(vec![0; 1024]);
+        let weight = |key: &[u8]| ByBytes.weight(&Place::block(0, 0), &CachedValue::new(key, 1, &[], value.clone()));
+        assert_eq!(weight(&[1; 16]), ITEM_OVERHEAD_BYTES + 1024);
+        assert_eq!(weight(&[1; 92]), ITEM_OVERHEAD_BYTES + 1280);
     }
 }

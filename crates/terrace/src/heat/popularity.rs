@@ -30,6 +30,10 @@ const GROUPS_MAX: usize = 1 << 16;
 const GROUP_SHARE_MAX: f64 = 0.25;
 /// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
 const SETTLED_SHARE: f64 = 0.98;
+/// Share of the space that passing copies can take from settled groups. Those that somebody has passed stay where they are until their
+/// segment is cleaned, which nobody does while passing ones are given more and more: without a bound they drove all settled groups
+/// out of a small flash, and kept it.
+const PASSING_SHARE_MAX: f64 = 0.2;
 /// How much better than a settled group another one must be to take its place.
 const MARGIN: f64 = 0.5;
 /// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
@@ -176,6 +180,38 @@ impl Popularity {
         self.state.lock().worth(key_hash(prefix), key, prefix.len(), bytes)
     }
 
+    /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing gives way to objects of groups, as their
+    /// ranks decide for whom there is room; those counted one by one have none, so each must be better than whom it drives out.
+    #[must_use]
+    pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
+        let prefix = self.rule.group(key);
+        let (hash, state) = (key_hash(prefix), self.state.lock());
+        let is_single = (state.groups.get(&hash)).is_none_or(|group| !state.is_of_one_heat(group));
+        is_single.then(|| state.value(hash, key, prefix.len(), bytes) / (1.0 + MARGIN))
+    }
+
+    /// Whether an object is worth as many reads per byte as the bar says.
+    #[must_use]
+    pub fn reaches(&self, bar: f64, key: &[u8], bytes: u64) -> bool {
+        let prefix = self.rule.group(key);
+        self.state.lock().value(key_hash(prefix), key, prefix.len(), bytes) >= bar
+    }
+
+    /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one serves a reader or two, so no others are
+    /// written for it once passing ones have all that is theirs.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn may_stay(&self, worth: Worth) -> bool {
+        match worth {
+            Worth::None => false,
+            Worth::Settled => true,
+            Worth::Passing => {
+                let state = self.state.lock();
+                state.passing_bytes as f64 <= state.passing_bytes_max()
+            }
+        }
+    }
+
     /// Sets how much room copies have, and how much of it passing ones take.
     pub fn set_space(&self, space_bytes: u64, passing_bytes: u64) {
         let mut state = self.state.lock();
@@ -226,10 +262,7 @@ impl State {
             if group.settled {
                 return Worth::Settled;
             }
-            // One read after so many others, as a rate that compares with the groups' scores.
-            let reads_until =
-                ordinal(&key[prefix_bytes..]).and_then(|ordinal| group.heads.reads_until(ordinal, self.now));
-            let passing = reads_until.map(|reads| self.half_life / std::f64::consts::LN_2 / reads / bytes as f64);
+            let passing = self.passing(group, &key[prefix_bytes..], bytes);
             if passing.is_some_and(|worth| worth > self.margin) {
                 return Worth::Passing;
             }
@@ -242,6 +275,27 @@ impl State {
             return Worth::Settled;
         }
         Worth::None
+    }
+
+    fn passing_bytes_max(&self) -> f64 {
+        self.space_bytes as f64 * PASSING_SHARE_MAX
+    }
+
+    /// What the next reader on his way makes of an object: one read after so many others, as a rate that compares with the groups' scores.
+    fn passing(&self, group: &Group, name: &[u8], bytes: u64) -> Option<f64> {
+        let reads = group.heads.reads_until(ordinal(name)?, self.now)?;
+        Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
+    }
+
+    fn value(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> f64 {
+        match self.groups.get(&hash).filter(|group| self.is_of_one_heat(group)) {
+            Some(group) => {
+                let own = group.per_byte(self.now, self.half_life).unwrap_or(0.0);
+                let passing = self.passing(group, &key[prefix_bytes..], bytes);
+                passing.map_or(own, |passing| passing.max(own))
+            }
+            None => self.sketch.estimate(key_hash(key)) / bytes.max(1) as f64,
+        }
     }
 
     /// Whether its objects are read alike as far as that can matter.
@@ -276,7 +330,8 @@ impl State {
             })
             .collect();
         ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
-        let room = self.space_bytes.saturating_sub(self.passing_bytes) as f64 * SETTLED_SHARE;
+        let passing = (self.passing_bytes as f64).min(self.passing_bytes_max());
+        let room = (self.space_bytes as f64 - passing) * SETTLED_SHARE;
         let mut filled = 0.0;
         self.margin = 0.0;
         self.groups.values_mut().for_each(|group| group.settled = false);

@@ -31,7 +31,9 @@ const CHUNK_BYTES: usize = 512 << 10;
 const IDLE: Duration = Duration::from_millis(100);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
-/// Of a segment that is cleaned at most this share is copied again.
+/// Of a segment that is cleaned at most this share is copied again. One that keeps more is cleaned only for what is worth more than
+/// enough of its copies. Else each copy written would cost up to three others written again, and drive out one that comes back soon for
+/// the same price.
 const RECOPIED_SHARE_MAX_PERCENT: u64 = 75;
 /// A group with more objects is not measured to its end, and counts object by object.
 const MEASURED_OBJECTS_MAX: usize = 20_000;
@@ -246,7 +248,8 @@ impl Promoter {
         let which = usize::from(is_passing);
         if !self.fits(which, key, bytes.len()) {
             // Cleaning may have begun a segment, and filled it.
-            let has_next = self.next_segment(is_passing)?;
+            let bar = self.heat.popularity.bar(key, bytes.len() as u64);
+            let has_next = self.next_segment(is_passing, bar)?;
             if !has_next || !self.fits(which, key, bytes.len()) {
                 return Ok(false);
             }
@@ -281,12 +284,13 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Ends the open segment of a kind and begins another. `false` if there is none to be had.
-    fn next_segment(&mut self, is_passing: bool) -> Result<bool> {
+    /// Ends the open segment of a kind and begins another, for a copy before which those below the bar must give way. `false` if there is
+    /// none to be had.
+    fn next_segment(&mut self, is_passing: bool, bar: Option<f64>) -> Result<bool> {
         let which = usize::from(is_passing);
         self.seal_full(which)?;
         if !self.has_room() {
-            self.clean_one()?;
+            self.clean_one(bar)?;
             // Cleaning may have begun a segment of this kind.
             if self.open[which].is_some() {
                 return Ok(true);
@@ -322,12 +326,26 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Frees the segment with the least that is worth keeping, after copying that again.
-    fn clean_one(&mut self) -> Result<()> {
+    /// Frees the segment with the least that is worth keeping, after copying that again; nothing, if too much of it is worth as much
+    /// as the bar.
+    fn clean_one(&mut self, bar: Option<f64>) -> Result<()> {
         let heat = Arc::clone(&self.heat);
-        let Some(victim) = least_worth(&heat) else {
+        let Some((victim, kept)) = least_worth(&heat) else {
             return Ok(());
         };
+        let limit = data_bytes(&self.engine) * RECOPIED_SHARE_MAX_PERCENT / 100;
+        let copies = heat.copies.in_segment(victim);
+        let is_crowded = kept > limit;
+        let stays = |copy: &Copy| {
+            let reaches = |bar| heat.popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
+            worth_of(&heat, copy) != Worth::None && (!is_crowded || bar.is_none_or(reaches))
+        };
+        if is_crowded {
+            let staying = copies.iter().filter(|(_, copy)| stays(copy));
+            if staying.map(|(_, copy)| u64::from(copy.bytes)).sum::<u64>() > limit {
+                return Ok(());
+            }
+        }
         let Some(segment) = self
             .engine
             .log
@@ -337,12 +355,11 @@ impl Promoter {
         else {
             return Ok(());
         };
-        let limit = data_bytes(&self.engine) * RECOPIED_SHARE_MAX_PERCENT / 100;
         let mut recopied = 0;
         let mut buffer = AlignedBuffer::new();
-        for (slice, copy) in heat.copies.in_segment(victim) {
+        for (slice, copy) in copies {
             let worth = worth_of(&heat, &copy);
-            if worth == Worth::None || recopied + u64::from(copy.bytes) > limit {
+            if !heat.popularity.may_stay(worth) || !stays(&copy) || recopied + u64::from(copy.bytes) > limit {
                 continue;
             }
             buffer.clear();
@@ -404,7 +421,7 @@ pub fn release_to_log(engine: &Engine) -> bool {
     if used <= guaranteed(engine) {
         return false;
     }
-    let Some(victim) = least_worth(&engine.heat) else {
+    let Some((victim, _)) = least_worth(&engine.heat) else {
         // What is still being written must be ended first.
         engine.heat.must_seal.store(true, Ordering::Release);
         return false;
@@ -417,13 +434,13 @@ fn worth_of(heat: &Heat, copy: &Copy) -> Worth {
     heat.popularity.worth(&copy.key, u64::from(copy.bytes))
 }
 
-/// The segment with the least worth keeping.
-fn least_worth(heat: &Heat) -> Option<u32> {
+/// The segment with the least worth keeping, and how many bytes that is.
+fn least_worth(heat: &Heat) -> Option<(u32, u64)> {
     let kept = |copy: &Copy| match worth_of(heat, copy) {
         Worth::None => 0,
         Worth::Settled | Worth::Passing => u64::from(copy.bytes),
     };
-    heat.copies.least_worth(kept).map(|(number, _)| number)
+    heat.copies.least_worth(kept)
 }
 
 fn guaranteed(engine: &Engine) -> u32 {

@@ -1,5 +1,6 @@
-//! The policy on the workload of the study of video tiering, without devices: 300 titles of 466 segments, 50 sessions that each
-//! read a title in order, one in ten gives up. Segments of copies are modelled as `promote` handles them.
+//! The policy on the workload of the study of video tiering, without devices: 300 titles of 466 segments, or of ten, 50 sessions that each
+//! read a title in order, one in ten gives up; and on objects of one group that is too large to be of one heat. Segments of copies are
+//! modelled as `promote` handles them.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
@@ -8,26 +9,95 @@ use super::{
     popularity::{Popularity, Worth},
 };
 
-const TITLES: usize = 300;
-const PARTS: usize = 466;
 const SESSIONS: usize = 50;
-/// Copies in a segment: 64 MiB of 2.3 MB.
-const SEGMENT: usize = 29;
 const PART_BYTES: u64 = 2_300_000;
+/// Segments that cleaning may take before it frees one.
+const KEPT_FREE: usize = 3;
+
+/// What is read, and how much flash there is for it.
+#[derive(Clone, Copy)]
+struct Workload {
+    titles: usize,
+    parts: usize,
+    /// Zipf's.
+    exponent: f64,
+    /// Copies in a segment, and how many segments copies may have.
+    segment: usize,
+    segments: usize,
+    /// Sessions.
+    warm_up: usize,
+    measured: usize,
+}
+
+/// The study's: 64 MiB of 2.3 MB.
+const STUDY: Workload = Workload {
+    titles: 300,
+    parts: 466,
+    exponent: 0.729,
+    segment: 29,
+    segments: 964,
+    warm_up: 800,
+    measured: 300,
+};
+/// A small copy of it: flash of 5 %, of which the log and what is kept free take nine segments.
+const TEN_PARTS: Workload = Workload {
+    titles: 300,
+    parts: 10,
+    exponent: 0.271,
+    segment: 3,
+    segments: 41,
+    warm_up: 4500,
+    measured: 1500,
+};
+/// Photos of one group.
+const PHOTOS: Workload = Workload {
+    titles: 2000,
+    parts: 1,
+    exponent: 0.6,
+    segment: 31,
+    segments: 16,
+    warm_up: 30_000,
+    measured: 10_000,
+};
 
 struct Outcome {
     hits: f64,
-    /// Copies written per 100 reads.
+    /// Copies written per 100 reads, those written again included.
     writes: f64,
-    /// Share of the reads that the best fixed choice of titles would answer.
+    /// Share of the reads that the best fixed choice of titles would answer, with room for as many as there are segments.
     optimum: f64,
 }
 
+impl Workload {
+    fn objects(&self) -> usize {
+        self.titles * self.parts
+    }
+
+    fn copies(&self) -> usize {
+        self.segment * self.segments
+    }
+
+    fn key(&self, object: usize) -> Vec<u8> {
+        if self.parts == 1 {
+            return format!("photos/{object}").into_bytes();
+        }
+        format!("titles/{}/seg-{:04}.ts", object / self.parts, object % self.parts).into_bytes()
+    }
+
+    /// Objects of the group of any of them.
+    fn group_objects(&self) -> u64 {
+        if self.parts == 1 {
+            return self.titles as u64;
+        }
+        self.parts as u64
+    }
+}
+
 struct Segments {
-    list: Vec<Vec<usize>>,
+    workload: Workload,
+    list: Vec<Option<Vec<usize>>>,
     place: Vec<Option<usize>>,
-    free: Vec<usize>,
-    open: [usize; 2],
+    open: [Option<usize>; 2],
     written: u64,
     looked_to: usize,
     is_passing: Vec<bool>,
@@ -40,88 +110,122 @@ struct Session {
     end: usize,
 }
 
-fn key(object: usize) -> Vec<u8> {
-    format!("titles/{}/seg-{:04}.ts", object / PARTS, object % PARTS).into_bytes()
-}
-
 impl Segments {
-    fn new(copies: usize) -> Self {
-        let count = (copies / SEGMENT).max(8);
-        let mut free: Vec<usize> = (0..count).rev().collect();
-        let open = [free.pop().unwrap(), free.pop().unwrap()];
+    fn new(workload: Workload) -> Self {
+        let count = workload.segments + KEPT_FREE;
         Self {
-            list: vec![Vec::new(); count],
-            place: vec![None; TITLES * PARTS],
-            free,
-            open,
+            workload,
+            list: vec![None; count],
+            place: vec![None; workload.objects()],
+            open: [None; 2],
             written: 0,
             looked_to: 0,
             is_passing: vec![false; count],
-            keys: (0..TITLES * PARTS).map(key).collect(),
+            keys: (0..workload.objects()).map(|object| workload.key(object)).collect(),
         }
     }
 
-    fn append(&mut self, object: usize, worth: Worth) -> bool {
-        let which = usize::from(worth == Worth::Passing);
-        if self.list[self.open[which]].len() >= SEGMENT {
-            let Some(next) = self.free.pop() else { return false };
-            self.open[which] = next;
-            self.is_passing[next] = worth == Worth::Passing;
-        }
-        self.list[self.open[which]].push(object);
-        self.place[object] = Some(self.open[which]);
+    fn has_room(&self) -> bool {
+        self.list.iter().flatten().count() < self.workload.segments
+    }
+
+    /// Begins a segment of a kind, if there is one.
+    fn take(&mut self, which: usize) {
+        let Some(next) = self.list.iter().position(Option::is_none) else {
+            return;
+        };
+        self.list[next] = Some(Vec::new());
+        self.open[which] = Some(next);
+        self.is_passing[next] = which == 1;
+    }
+
+    fn fits(&self, which: usize) -> bool {
+        let open = self.open[which].and_then(|number| self.list[number].as_ref());
+        open.is_some_and(|list| list.len() < self.workload.segment)
+    }
+
+    fn append(&mut self, object: usize, which: usize) {
+        let number = self.open[which].unwrap();
+        self.list[number].as_mut().unwrap().push(object);
+        self.place[object] = Some(number);
         self.written += 1;
-        true
     }
 
-    fn clean(&mut self, popularity: &Popularity) {
+    fn promote(&mut self, object: usize, worth: Worth, popularity: &Popularity) {
+        let which = usize::from(worth == Worth::Passing);
+        if !self.fits(which) {
+            self.open[which] = None;
+            if !self.has_room() {
+                self.clean(popularity, popularity.bar(&self.keys[object], PART_BYTES));
+            }
+            if self.open[which].is_none() && self.has_room() {
+                self.take(which);
+            }
+        }
+        if self.fits(which) {
+            self.append(object, which);
+        }
+    }
+
+    /// Objects that have their copies in a segment.
+    fn living(&self, number: usize) -> impl Iterator<Item = usize> {
+        let list = self.list[number].iter().flatten().copied();
+        list.filter(move |object| self.place[*object] == Some(number))
+    }
+
+    /// The next full segments' least, by what is kept of each.
+    fn least(&mut self, is_kept: impl Fn(usize) -> bool) -> (usize, usize) {
+        let (mut least, mut looked_at) = ((usize::MAX, 0), 0);
+        for _ in 0..self.list.len() {
+            self.looked_to = (self.looked_to + 1) % self.list.len();
+            let number = self.looked_to;
+            if self.open.contains(&Some(number)) || self.list[number].is_none() {
+                continue;
+            }
+            looked_at += 1;
+            least = least.min((self.living(number).filter(|object| is_kept(*object)).count(), number));
+            if least.0 == 0 || looked_at == 64 {
+                break;
+            }
+        }
+        least
+    }
+
+    fn clean(&mut self, popularity: &Popularity, bar: Option<f64>) {
         let keys = std::mem::take(&mut self.keys);
         let worth = |object: usize| popularity.worth(&keys[object], PART_BYTES);
-        while self.free.len() < 2 {
-            let mut least = (usize::MAX, 0);
-            for _ in 0..self.list.len().min(64) {
-                self.looked_to = (self.looked_to + 1) % self.list.len();
-                let number = self.looked_to;
-                if self.open.contains(&number) || self.free.contains(&number) {
-                    continue;
-                }
-                let mut kept = 0;
-                for &object in &self.list[number] {
-                    kept += usize::from(self.place[object] == Some(number) && worth(object) != Worth::None);
-                    if kept >= least.0 {
-                        break;
-                    }
-                }
-                least = least.min((kept, number));
-            }
-            let victim = least.1;
-            let mut recopied = 0;
-            for object in std::mem::take(&mut self.list[victim]) {
-                if self.place[object] != Some(victim) {
-                    continue;
-                }
+        let limit = self.workload.segment * 3 / 4;
+        let (kept, victim) = self.least(|object| worth(object) != Worth::None);
+        let stays = |object: usize| {
+            let reaches = |bar| popularity.reaches(bar, &keys[object], PART_BYTES);
+            worth(object) != Worth::None && (kept <= limit || bar.is_none_or(reaches))
+        };
+        let objects: Vec<usize> = self.living(victim).collect();
+        if objects.iter().filter(|object| stays(**object)).count() <= limit {
+            for object in objects {
                 self.place[object] = None;
                 let worth = worth(object);
-                if worth != Worth::None && recopied < SEGMENT * 3 / 4 && self.append(object, worth) {
-                    recopied += 1;
+                let which = usize::from(worth == Worth::Passing);
+                if !stays(object) || !popularity.may_stay(worth) {
+                    continue;
+                }
+                if !self.fits(which) {
+                    self.take(which);
+                }
+                if self.fits(which) {
+                    self.append(object, which);
                 }
             }
-            self.free.push(victim);
+            self.list[victim] = None;
         }
         self.keys = keys;
     }
 
     /// Bytes of copies in segments for passing ones.
     fn passing_bytes(&self) -> u64 {
-        let bytes = |number: usize| {
-            let here = self.list[number]
-                .iter()
-                .filter(|object| self.place[**object] == Some(number));
-            here.count() as u64 * PART_BYTES
-        };
         (0..self.list.len())
             .filter(|number| self.is_passing[*number])
-            .map(bytes)
+            .map(|number| self.living(number).count() as u64 * PART_BYTES)
             .sum()
     }
 }
@@ -144,17 +248,25 @@ impl Numbers {
 
 /// Sessions, by Zipf's law over the titles.
 struct Sessions {
+    workload: Workload,
     numbers: Numbers,
-    weights: Vec<f64>,
+    /// Sums of the weights of the titles up to each.
+    sums: Vec<f64>,
     running: Vec<Session>,
     begun: usize,
 }
 
 impl Sessions {
-    fn new(exponent: f64) -> Self {
+    fn new(workload: Workload) -> Self {
+        let mut sum = 0.0;
+        let mut add = |rank: usize| {
+            sum += (rank as f64).powf(-workload.exponent);
+            sum
+        };
         let mut sessions = Self {
+            workload,
             numbers: Numbers(88_172_645_463_325_252),
-            weights: (1..=TITLES).map(|rank| (rank as f64).powf(-exponent)).collect(),
+            sums: (1..=workload.titles).map(&mut add).collect(),
             running: Vec::new(),
             begun: 0,
         };
@@ -168,19 +280,17 @@ impl Sessions {
 
     fn begin(&mut self) -> Session {
         self.begun += 1;
-        let mut at = self.numbers.share() * self.weights.iter().sum::<f64>();
-        let title = self.weights.iter().position(|weight| {
-            at -= weight;
-            at < 0.0
-        });
-        let gives_up = self.numbers.below(10) == 0;
+        let at = self.numbers.share() * self.sums[self.workload.titles - 1];
+        let title = self.sums.partition_point(|sum| *sum <= at);
+        let parts = self.workload.parts;
+        let gives_up = self.numbers.below(10) == 0 && parts > 1;
         Session {
-            title: title.unwrap_or(TITLES - 1),
+            title: title.min(self.workload.titles - 1),
             part: 0,
             end: if gives_up {
-                1 + self.numbers.below(PARTS - 1)
+                1 + self.numbers.below(parts - 1)
             } else {
-                PARTS
+                parts
             },
         }
     }
@@ -193,50 +303,76 @@ impl Sessions {
         } else {
             self.running[at] = self.begin();
         }
-        title * PARTS + part
+        title * self.workload.parts + part
     }
 }
 
-fn simulate(exponent: f64, share: f64, warm_up: usize, measured: usize) -> Outcome {
-    let mut sessions = Sessions::new(exponent);
+fn simulate(workload: Workload) -> Outcome {
+    let mut sessions = Sessions::new(workload);
     let popularity = Popularity::new(GroupRule::LastSlash);
-    let copies = (share * (TITLES * PARTS) as f64) as usize;
-    let mut segments = Segments::new(copies);
-    popularity.set_space(copies as u64 * PART_BYTES, 0);
+    let mut segments = Segments::new(workload);
+    let space_bytes = workload.copies() as u64 * PART_BYTES;
+    popularity.set_space(space_bytes, 0);
     let (mut reads, mut hits, mut written_before) = (0_u64, 0_u64, None);
-    while sessions.begun < warm_up + measured {
-        if written_before.is_none() && sessions.begun >= warm_up {
+    while sessions.begun < workload.warm_up + workload.measured {
+        if written_before.is_none() && sessions.begun >= workload.warm_up {
             (reads, hits, written_before) = (0, 0, Some(segments.written));
         }
         let object = sessions.next_read();
         let worth = popularity.read(&segments.keys[object], PART_BYTES).worth;
         while let Some(group) = popularity.unmeasured() {
-            popularity.measured(&group, PARTS as u64, PARTS as u64 * PART_BYTES);
+            let objects = workload.group_objects();
+            popularity.measured(&group, objects, objects * PART_BYTES);
         }
         reads += 1;
         if segments.place[object].is_some() {
             hits += 1;
         } else if worth != Worth::None {
-            segments.append(object, worth);
-            if segments.free.len() < 2 {
-                segments.clean(&popularity);
-                popularity.set_space(copies as u64 * PART_BYTES, segments.passing_bytes());
+            let open = segments.open;
+            segments.promote(object, worth, &popularity);
+            if segments.open != open {
+                popularity.set_space(space_bytes, segments.passing_bytes());
             }
         }
     }
-    let fitting = (share * TITLES as f64) as usize;
-    let weights = &sessions.weights;
+    let (fitting, sums) = (workload.copies() / workload.parts, &sessions.sums);
     Outcome {
         hits: hits as f64 / reads as f64,
         writes: (segments.written - written_before.unwrap_or_default()) as f64 / reads as f64 * 100.0,
-        optimum: weights[..fitting].iter().sum::<f64>() / weights.iter().sum::<f64>(),
+        optimum: sums[fitting - 1] / sums[workload.titles - 1],
     }
+}
+
+#[track_caller]
+fn check(workload: Workload, below_optimum_max: f64, writes_max: f64) {
+    let Outcome { hits, optimum, writes } = simulate(workload);
+    println!("{hits:.3} of {optimum:.3}, {writes:.1} writes per 100 reads");
+    assert!(hits > optimum - below_optimum_max, "{hits:.3} of {optimum:.3}");
+    assert!(writes < writes_max, "{writes:.1} writes per 100 reads");
 }
 
 #[test]
 fn hits_come_near_the_best_fixed_choice_with_few_writes() {
-    let outcome = simulate(0.729, 0.2, 800, 300);
-    let Outcome { hits, optimum, writes } = outcome;
-    assert!(hits > optimum - 0.05, "{hits:.3} of {optimum:.3}");
-    assert!(writes < 20.0, "{writes:.1} writes per 100 reads");
+    check(STUDY, 0.05, 20.0);
+}
+
+/// Readers on their way used to take all of it from the settled titles: 0.08 of 0.28.
+#[test]
+fn little_flash_keeps_what_is_popular_beside_readers_on_their_way() {
+    let exponent = 0.729;
+    check(Workload { exponent, ..TEN_PARTS }, 0.05, 8.0);
+}
+
+/// Segments full of what is worth keeping used to be cleaned all the same: 30 writes for 100 reads.
+#[test]
+fn segments_of_few_copies_are_not_written_again_and_again() {
+    check(TEN_PARTS, 0.02, 9.0);
+}
+
+/// All that were read twice are worth a copy. They used to drive out each other: more than 300 writes for 100 reads.
+#[test]
+fn objects_of_one_group_give_way_only_to_better_ones() {
+    check(PHOTOS, 0.1, 20.0);
+    let exponent = 0.9;
+    check(Workload { exponent, ..PHOTOS }, 0.1, 20.0);
 }

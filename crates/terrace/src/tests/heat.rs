@@ -333,3 +333,27 @@ fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
     drop(stuck);
     assert!(impatient.reader("cold").unwrap().is_some());
 }
+
+/// Objects of a group that is much larger than flash, all read alike: none is better than another, so none is written for another's sake.
+#[test]
+fn copies_that_are_worth_the_same_do_not_drive_each_other_out() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(31));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    // No digits: nobody shall take them for parts in order.
+    let letter = |digit: u64| char::from(b'a' + u8::try_from(digit % 26).unwrap());
+    let photo = |number: u64| format!("photos/{}{}", letter(number / 26), letter(number));
+    // Twice what flash holds.
+    let photos = 200;
+    for number in 0..photos {
+        store.put(photo(number), bytes(number, PART_BYTES)).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while store.stats().heat.dropped_no_room < photos {
+        for number in 0..photos {
+            assert!(store.get(photo(number)).unwrap().is_some());
+        }
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+    let heat = store.stats().heat;
+    assert!(heat.copies > 0 && heat.recopied_bytes == 0, "{heat:?}");
+}

@@ -299,8 +299,11 @@ mod tests {
         );
         assert!(samples.iter().map(|sample| sample.operations_per_second).sum::<f64>() > 0.0);
         assert!(last.disk_bytes > 0, "{last:?}");
-        // Of so few objects one block that waits to be deleted is many times what lives: some looks meet it, not all.
-        let is_within = |sample: &Sample| (1.0..8.0).contains(&sample.large_amplification);
-        assert!(samples.iter().any(is_within), "{samples:?}");
+        // Of so few objects one block that waits to be deleted is many times what lives: some looks meet it, not most.
+        let is_within = |sample: &&Sample| (1.0..10.0).contains(&sample.large_amplification);
+        assert!(
+            2 * samples.iter().filter(is_within).count() >= samples.len(),
+            "{samples:?}"
+        );
     }
 }

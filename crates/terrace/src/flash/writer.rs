@@ -343,11 +343,9 @@ impl FrameWriter {
 fn runs(frames: &[Arc<Frame>]) -> impl Iterator<Item = &[Arc<Frame>]> {
     let mut run_bytes = 0;
     frames.chunk_by(move |frame, next| {
-        let bytes_of = |frame: &Frame| frame.view().bytes().len();
-        let bytes = bytes_of(frame);
-        run_bytes += bytes;
-        let adjoin = frame.segment == next.segment && frame.offset + bytes as u64 == next.offset;
-        let goes_on = adjoin && run_bytes + bytes_of(next) <= WRITE_BYTES_MAX;
+        run_bytes += frame.len_bytes();
+        let adjoin = frame.segment == next.segment && frame.end() == next.offset;
+        let goes_on = adjoin && run_bytes + next.len_bytes() <= WRITE_BYTES_MAX;
         if !goes_on {
             run_bytes = 0;
         }

@@ -287,6 +287,7 @@ impl State {
         Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
     }
 
+    /// Reads per byte, as objects that stand in each other's way are compared.
     fn value(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> f64 {
         match self.groups.get(&hash).filter(|group| self.is_of_one_heat(group)) {
             Some(group) => {

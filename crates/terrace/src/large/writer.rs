@@ -183,6 +183,7 @@ impl LargeWriter {
                 self.leave_spool(|writer| writer.start_extent(block, offset, None))
             }
             Stage::Placed(placed) if placed.exclusive => {
+                self.space.check_writable()?;
                 let end = placed.extent.offset + placed.extent.bytes() + room_for(bytes);
                 self.space.allocate(&placed.block, end)
             }
@@ -268,11 +269,10 @@ impl LargeWriter {
         Ok(())
     }
 
+    /// Writes where there is room for it already.
     fn push(&mut self, data: &[u8]) -> Result<()> {
         // After a failed sync a block is not written again, not even by those already at it.
         self.space.check_writable()?;
-        // Room for all of it before any of it is written.
-        self.make_room(data.len())?;
         let Stage::Placed(placed) = &mut self.stage else {
             return Ok(());
         };

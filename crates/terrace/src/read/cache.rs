@@ -112,7 +112,8 @@ impl Head {
 }
 
 impl CachedValue {
-    /// A copy of a record of the log, in one piece of memory: a lookup does little else than wait for memory, once for each piece.
+    /// A copy of a record of the log, in one piece of memory beside the table: a lookup does little else than wait for memory, once for each
+    /// piece.
     pub fn of_record(record: &Record<'_>) -> Self {
         let (key, attributes, value) = (record.key, record.attributes, record.body.value());
         if let Some(head) = Head::inline(key, attributes) {

@@ -274,12 +274,8 @@ impl ValueWriter {
             }
             Stage::Buffered(buffer) => {
                 self.engine.cleaning.hold_back(&self.engine, self.length);
-                let begin = || {
-                    let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
-                    self.engine.large_result(writer.write(buffer))?;
-                    Ok(writer)
-                };
-                let mut writer = self.engine.cleaning.find_room(&self.engine, begin)?;
+                let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
+                write(&self.engine, &mut writer, buffer)?;
                 write(&self.engine, &mut writer, data)?;
                 self.stage = Stage::Large(writer);
                 Ok(())

@@ -1,10 +1,11 @@
 //! `terrace-bench micro`: single operations, as LevelDB's and RocksDB's db_bench names them, at several lengths of values.
 //!
-//! One run is one candidate and one length. In a first database `fillseq`; in a second one `fillrandom`, `overwrite`, `readrandom`,
-//! `readmissing`, `readwhilewriting`, `scan` and `delete`, one after the other, everything flushed between them; in a third one
-//! `fillsync`, where every write is synced. An operation ends when its count is done or its time is up. What `fillrandom` had no time
-//! for is put before the next operation and not measured: else who fills faster would be read with more data, and so with less of it
-//! in RAM.
+//! One run is one candidate and one length. `fillseq`, `fillrandom` and `fillsync`, where every write is synced, have an empty database
+//! each. `overwrite`, `readrandom`, `readmissing`, `readwhilewriting`, `scan` and `delete` come one after the other in another one,
+//! everything flushed between them, which is filled before and not measured: everybody is read with the same data.
+//!
+//! An operation ends when its count is done or its time is up. Writing has a count of its own, of much more than is read: in a fifth of a
+//! second nobody has to pay for what he put off.
 
 use super::{
     Common, Contest, Meeting,
@@ -35,7 +36,7 @@ pub const EXPERIMENT: &str = "micro";
 /// Fewest and most pairs of a scan; between them what has this many bytes.
 const SCAN_PAIRS: (u64, u64) = (10, 100);
 const SCAN_BYTES: f64 = 8e6;
-/// How often the time of an operation the rest of a database may take.
+/// How often the time of an operation filling the database that is read may take.
 const FILL_TIMES: f64 = 20.0;
 
 /// How much is done: a part of the contest's file.
@@ -46,6 +47,8 @@ pub struct Amount {
     pub data_bytes: u64,
     /// Most objects in it.
     pub objects_max: u64,
+    /// Bytes of keys and values that are written where writing is measured.
+    pub written_bytes: u64,
     /// Longest that an operation is measured.
     pub seconds_max: f64,
     /// Lengths of values.
@@ -86,8 +89,11 @@ pub struct Settings {
     pub meeting: Meeting,
     /// Length of values.
     pub size: ValueSize,
-    /// Objects in a database.
+    /// Objects in the database that is read.
     pub objects: u64,
+    /// Objects that are written where writing is measured.
+    #[serde(default)]
+    pub written: u64,
     /// Share of them that flash has room for, on two drives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_share: Option<f64>,
@@ -144,9 +150,10 @@ pub fn run(common: &Common) -> Outcome {
 pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().micro;
     let two_drives = Some(&contest.amount().two_drives).filter(|_| contest.setup() == Setup::Hybrid);
-    let (data_bytes, seconds_max) = two_drives.map_or((amount.data_bytes, amount.seconds_max), |amount| {
-        (amount.data_bytes, amount.seconds_max)
-    });
+    let (data_bytes, written_bytes, seconds_max) = two_drives.map_or(
+        (amount.data_bytes, amount.written_bytes, amount.seconds_max),
+        |amount| (amount.data_bytes, amount.data_bytes, amount.seconds_max),
+    );
     let mut plans = Vec::new();
     for &size in &amount.sizes {
         for candidate in contest.candidates() {
@@ -163,6 +170,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
                     },
                     size,
                     objects,
+                    written: objects.max((written_bytes as f64 / pair_bytes) as u64),
                     flash_share: two_drives.map(|amount| amount.flash_share),
                     seconds_max,
                     write_threads: 1,
@@ -185,7 +193,10 @@ pub fn measure_all(contest: &Contest) -> Outcome {
 struct Run<'a> {
     settings: &'a Settings,
     objects: Objects,
+    /// Of those that are in the database that is read.
     order: Order,
+    /// Of those that are written.
+    write_order: Order,
     teller: &'a Teller,
     /// Objects that are in the database: the first so many of the order.
     stored: u64,
@@ -200,6 +211,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         settings,
         objects: Objects::new(settings.size, settings.seed),
         order: Order::new(settings.objects, settings.seed),
+        write_order: Order::new(settings.written, settings.seed),
         teller,
         stored: 0,
     };
@@ -210,22 +222,34 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         flash_capacity_bytes: settings.flash_share.map(|share| (share * data_bytes) as u64),
         ..settings.meeting.opening(settings.objects, pair_bytes)
     };
-    let mut steps = vec![run.in_fresh(candidate, &opening, |bench| {
-        bench.step("fillseq", || {
-            run.fill(bench.engine, 1, Durability::Buffered, |place| place)
-        })
-    })?];
-    teller.share(0.15);
+    let writing = Opening {
+        expected_objects: settings.written,
+        ..opening.clone()
+    };
+    let random = run.write_order;
+    let mut steps = vec![
+        run.in_fresh(candidate, &writing, |bench| {
+            let fill = || {
+                run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
+                    place
+                })
+            };
+            bench.step("fillseq", fill)
+        })?,
+        run.in_fresh(candidate, &writing, |bench| {
+            let fill = || {
+                run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
+                    random.at(place)
+                })
+            };
+            bench.step("fillrandom", fill)
+        })?,
+    ];
+    teller.share(0.2);
     let (engine, second) = step::open_fresh(candidate, &opening, "random")?;
     let bench = Bench::new(&*engine, &second)?;
     let order = run.order;
-    let filled = bench.step("fillrandom", || {
-        run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
-            order.at(place)
-        })
-    })?;
-    run.stored = run.complete(bench.engine, filled.operations)?;
-    steps.push(filled);
+    run.stored = run.load(bench.engine)?;
     engine.flush()?;
     let live_bytes: u64 = (0..run.stored)
         .map(|place| run.objects.pair_bytes(order.at(place)))
@@ -246,14 +270,15 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     teller.share(0.9);
     let synced = Opening {
         every_write_is_synced: true,
-        ..opening
+        ..writing
     };
     steps.push(run.in_fresh(candidate, &synced, |bench| {
-        bench.step("fillsync", || {
+        let fill = || {
             run.fill(bench.engine, settings.sync_threads, Durability::Sync, |place| {
-                order.at(place)
+                random.at(place)
             })
-        })
+        };
+        bench.step("fillsync", fill)
     })?);
     Ok(Measured {
         steps,
@@ -302,7 +327,7 @@ impl Run<'_> {
         durability: Durability,
         order: impl Fn(u64) -> u64 + Sync,
     ) -> Outcome<Done> {
-        let times = timed_loop(threads, self.settings.objects, self.time_max(), 1, |place| {
+        let times = timed_loop(threads, self.settings.written, self.time_max(), 1, |place| {
             let number = order(place);
             engine.put(&Objects::key(number), self.objects.value(number), durability)?;
             Ok(0)
@@ -315,21 +340,20 @@ impl Run<'_> {
         })
     }
 
-    /// Puts what filling had no time for and counts nothing, so that everybody is read with the same data. Gives how many objects are
-    /// stored: not all only if that would take very long.
-    fn complete(&self, engine: &dyn KeyValue, filled: u64) -> Outcome<u64> {
+    /// Fills the database that is read. Gives how many objects are stored: not all only if that would take very long.
+    fn load(&self, engine: &dyn KeyValue) -> Outcome<u64> {
         let time_max = Duration::from_secs_f64(FILL_TIMES * self.settings.seconds_max);
-        let times = timed_loop(1, self.settings.objects - filled, Some(time_max), 1, |place| {
-            let number = self.order.at(filled + place);
+        let times = timed_loop(1, self.settings.objects, Some(time_max), 1, |place| {
+            let number = self.order.at(place);
             engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
             Ok(0)
         })?;
-        Ok(filled + times.kinds[0].summary().count)
+        Ok(times.kinds[0].summary().count)
     }
 
     fn overwrite(&self, engine: &dyn KeyValue) -> Outcome<Done> {
         let threads = self.settings.write_threads;
-        let times = timed_loop(threads, self.stored, self.time_max(), 1, |place| {
+        let times = timed_loop(threads, self.settings.written, self.time_max(), 1, |place| {
             let number = self.any(1, place);
             engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
             Ok(0)

@@ -82,7 +82,7 @@ fn settings_table<'a>(section: &mut Section, engines: impl Iterator<Item = (Cand
     section.table("How the engines were tuned", &["", "settings"], rows.collect());
 }
 
-const STEP_HEAD: [&str; 15] = [
+const STEP_HEAD: [&str; 16] = [
     "",
     "operations/s",
     "pairs/s",
@@ -98,6 +98,7 @@ const STEP_HEAD: [&str; 15] = [
     "written, B",
     "written per byte",
     "device wrote, MB",
+    "on flash at most, MB",
 ];
 
 /// What was measured of a part; bytes are per operation.
@@ -123,6 +124,7 @@ fn step_row(name: String, step: &Step) -> Vec<String> {
         number(per_operation(step.usage.written_bytes), 0),
         number(step.write_amplification(), 2),
         number(step.device.map(|device| device.written_bytes as f64 / 1e6), 1),
+        number(step.flash_bytes_max.map(|bytes| bytes as f64 / 1e6), 0),
     ]
 }
 

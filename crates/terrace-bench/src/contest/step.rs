@@ -8,13 +8,18 @@ use crate::{
         latency::LatencySummary,
         place::{Place, Traffic},
     },
-    rivals::{Candidate, KeyValue, Opening},
+    rivals::{Candidate, KeyValue, Opening, disk_bytes},
 };
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
     path::{Path, PathBuf},
+    sync::mpsc::{self, RecvTimeoutError},
+    time::Duration,
 };
+
+/// How often a part on two drives is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What was measured of a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +44,9 @@ pub struct Step {
     pub device: Option<Traffic>,
     /// The same of the second drive.
     pub large_device: Option<Traffic>,
+    /// Most that its files took on the fast drive, of two: it has room for a share of the data only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash_bytes_max: Option<u64>,
 }
 
 impl Step {
@@ -72,6 +80,8 @@ pub struct Bench<'a> {
     /// The engine.
     pub engine: &'a dyn KeyValue,
     places: Vec<Place>,
+    /// The fast one of two drives.
+    flash: Option<PathBuf>,
 }
 
 /// What was done in a part, before its usage is known.
@@ -92,7 +102,29 @@ impl<'a> Bench<'a> {
     /// If its directories cannot be looked at.
     pub fn new(engine: &'a dyn KeyValue, opening: &Opening) -> Outcome<Self> {
         let places = opening.directories().map(Place::directory).collect::<Outcome<_>>()?;
-        Ok(Self { engine, places })
+        let flash = opening.large_directory.is_some().then(|| opening.directory.clone());
+        Ok(Self { engine, places, flash })
+    }
+
+    /// Does it, and looks again and again how much its files take on flash.
+    fn watched<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, Option<u64>)> {
+        let Some(flash) = &self.flash else {
+            return Ok((work()?, None));
+        };
+        let (ended, is_ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let looking = scope.spawn(move || {
+                let mut most = 0;
+                while is_ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    most = most.max(disk_bytes(flash).unwrap_or_default());
+                }
+                most
+            });
+            let done = work();
+            drop(ended);
+            let most = looking.join().map_err(|_| "the thread that looks at flash panicked")?;
+            Ok((done?, Some(most)))
+        })
     }
 
     /// Measures a part.
@@ -108,7 +140,7 @@ impl<'a> Bench<'a> {
                 .collect::<Outcome<Vec<Option<Traffic>>>>()
         };
         let (device_before, before) = (all()?, Usage::now(self.engine.process()));
-        let done = work()?;
+        let (done, flash_bytes_max) = self.watched(work)?;
         let device_after = all()?;
         let usage = Usage::now(self.engine.process()).since(&before);
         let devices: Vec<Option<Traffic>> = device_after
@@ -128,6 +160,7 @@ impl<'a> Bench<'a> {
             engine_ram_bytes: self.engine.ram_bytes(),
             device: devices.first().copied().flatten(),
             large_device: devices.get(1).copied().flatten(),
+            flash_bytes_max,
         })
     }
 }

@@ -314,7 +314,10 @@ impl Opening {
 }
 
 /// Bytes that the files below a directory take; a hole takes none. A file that goes away meanwhile counts nothing.
-fn disk_bytes(directory: &Path) -> Outcome<u64> {
+///
+/// # Errors
+/// If a directory cannot be read.
+pub fn disk_bytes(directory: &Path) -> Outcome<u64> {
     use std::os::unix::fs::MetadataExt;
     let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     let entries = match std::fs::read_dir(directory) {

@@ -53,17 +53,26 @@ impl RocksDb {
             let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
             // It puts a level on flash if that has room for all of it, and takes the level of fresh tables for as large as the first:
             // both fit, and the one below, ten times as large, goes to the disk.
-            let level_bytes = (flash_bytes / 20 * 9).clamp(1 << 20, 256 << 20);
+            let level_bytes = (flash_bytes / 4).clamp(1 << 20, 256 << 20);
             options.set_max_bytes_for_level_base(level_bytes);
             options.set_target_file_size_base((level_bytes / 4).min(64 << 20));
+            // Else what the disk has not taken yet gathers above it, in four times the room that flash has: writers wait for it instead, as
+            // they do for Terrace's disk.
+            let tables = i32::try_from(level_bytes / memtable_bytes)?.max(4);
+            options.set_level_zero_slowdown_writes_trigger(tables);
+            options.set_level_zero_stop_writes_trigger(tables + tables / 2);
+            options.set_soft_pending_compaction_bytes_limit(usize::try_from(flash_bytes / 8)?);
+            options.set_hard_pending_compaction_bytes_limit(usize::try_from(flash_bytes / 4)?);
             options.set_db_paths(&[
                 DBPath::new(&opening.directory, flash_bytes)?,
                 DBPath::new(large, u64::MAX >> 1)?,
             ]);
             settings += &format!(
-                ", db_paths: {} MiB on flash, the rest on the second drive; first level {} MiB",
+                ", db_paths: {} MiB on flash, the rest on the second drive; first level {} MiB, writers slow down at {tables} tables above it or \
+                 {} MiB to be compacted",
                 flash_bytes >> 20,
-                level_bytes >> 20
+                level_bytes >> 20,
+                flash_bytes >> 23,
             );
         }
         Ok(Self {

@@ -228,22 +228,8 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     };
     let random = run.write_order;
     let mut steps = vec![
-        run.in_fresh(candidate, &writing, |bench| {
-            let fill = || {
-                run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
-                    place
-                })
-            };
-            bench.step("fillseq", fill)
-        })?,
-        run.in_fresh(candidate, &writing, |bench| {
-            let fill = || {
-                run.fill(bench.engine, settings.write_threads, Durability::Buffered, |place| {
-                    random.at(place)
-                })
-            };
-            bench.step("fillrandom", fill)
-        })?,
+        run.fill_fresh("fillseq", &writing, |place| place)?,
+        run.fill_fresh("fillrandom", &writing, |place| random.at(place))?,
     ];
     teller.share(0.2);
     let (engine, second) = step::open_fresh(candidate, &opening, "random")?;
@@ -272,14 +258,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         every_write_is_synced: true,
         ..writing
     };
-    steps.push(run.in_fresh(candidate, &synced, |bench| {
-        let fill = || {
-            run.fill(bench.engine, settings.sync_threads, Durability::Sync, |place| {
-                random.at(place)
-            })
-        };
-        bench.step("fillsync", fill)
-    })?);
+    steps.push(run.fill_fresh("fillsync", &synced, |place| random.at(place))?);
     Ok(Measured {
         steps,
         stored: run.stored,
@@ -290,14 +269,17 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
 }
 
 impl Run<'_> {
-    fn in_fresh(
-        &self,
-        candidate: Candidate,
-        opening: &Opening,
-        work: impl FnOnce(&Bench<'_>) -> Outcome<Step>,
-    ) -> Outcome<Step> {
-        let (engine, opening) = step::open_fresh(candidate, opening, "fill")?;
-        let measured = work(&Bench::new(&*engine, &opening)?)?;
+    /// Fills an empty database.
+    fn fill_fresh(&self, name: &str, opening: &Opening, order: impl Fn(u64) -> u64 + Sync) -> Outcome<Step> {
+        let settings = self.settings;
+        let (threads, durability) = if opening.every_write_is_synced {
+            (settings.sync_threads, Durability::Sync)
+        } else {
+            (settings.write_threads, Durability::Buffered)
+        };
+        let (engine, opening) = step::open_fresh(settings.meeting.candidate, opening, "fill")?;
+        let fill = || self.fill(&*engine, threads, durability, order);
+        let measured = Bench::new(&*engine, &opening)?.step(name, fill)?;
         engine.close()?;
         step::remove(&opening)?;
         Ok(measured)

@@ -115,10 +115,13 @@ impl<'a> Bench<'a> {
         std::thread::scope(|scope| {
             let looking = scope.spawn(move || {
                 let mut most = 0;
-                while is_ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                loop {
+                    let goes_on = is_ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout);
                     most = most.max(disk_bytes(flash).unwrap_or_default());
+                    if !goes_on {
+                        return most;
+                    }
                 }
-                most
             });
             let done = work();
             drop(ended);

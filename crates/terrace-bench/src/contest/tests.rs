@@ -48,6 +48,7 @@ fn micro_settings(candidate: Candidate, setup: Setup, size: ValueSize) -> micro:
         meeting: meeting(candidate, setup),
         size,
         objects: 300,
+        written: 400,
         flash_share: (setup == Setup::Hybrid).then_some(0.5),
         seconds_max: 0.05,
         write_threads: 1,
@@ -95,6 +96,8 @@ fn mixed_values_on_two_drives() {
             let settings = micro_settings(candidate, Setup::Hybrid, ValueSize::Mixed(Mixed::Mixed));
             let measured: micro::Measured = done(directory.path(), Task::Micro(settings));
             assert!(measured.step("readrandom").unwrap().operations > 0);
+            let filled = measured.step("fillrandom").unwrap();
+            assert!(filled.flash_bytes_max > Some(0), "{filled:?}");
         }
     }
 }
@@ -263,6 +266,7 @@ fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> su
         engine_ram_bytes: None,
         device: None,
         large_device: None,
+        flash_bytes_max: None,
     }
 }
 

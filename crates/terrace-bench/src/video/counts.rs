@@ -65,6 +65,11 @@ struct Measured {
     optimum: f64,
     /// Objects that had a copy at the end, in per cent of all.
     copied: f64,
+    /// Copies that were not made because the writer was behind, and because nothing was to give way, per 100 reads.
+    #[serde(default)]
+    dropped_behind: f64,
+    #[serde(default)]
+    dropped_no_room: f64,
     terrace: Line,
     others: Vec<(String, Line)>,
 }
@@ -202,6 +207,8 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
         reads_per_second: reads as f64 / seconds,
         optimum: settings.choice.optimum(CATALOGUE.titles, settings.share) * 100.0,
         copied: after.heat.copies as f64 / CATALOGUE.objects() as f64 * 100.0,
+        dropped_behind: percent(after.heat.dropped_full - before.heat.dropped_full),
+        dropped_no_room: percent(after.heat.dropped_no_room - before.heat.dropped_no_room),
         terrace: Line {
             hits: percent(after.reads.copy_hits - before.reads.copy_hits),
             flash_writes: percent(written) / settings.part_bytes as f64,

@@ -195,8 +195,6 @@ struct Run<'a> {
     objects: Objects,
     /// Of those that are in the database that is read.
     order: Order,
-    /// Of those that are written.
-    write_order: Order,
     teller: &'a Teller,
     /// Objects that are in the database: the first so many of the order.
     stored: u64,
@@ -211,7 +209,6 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         settings,
         objects: Objects::new(settings.size, settings.seed),
         order: Order::new(settings.objects, settings.seed),
-        write_order: Order::new(settings.written, settings.seed),
         teller,
         stored: 0,
     };
@@ -226,7 +223,7 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
         expected_objects: settings.written,
         ..opening.clone()
     };
-    let random = run.write_order;
+    let random = Order::new(settings.written, settings.seed);
     let mut steps = vec![
         run.fill_fresh("fillseq", &writing, |place| place)?,
         run.fill_fresh("fillrandom", &writing, |place| random.at(place))?,
@@ -234,14 +231,14 @@ pub fn measure(settings: &Settings, teller: &Teller) -> Outcome<Measured> {
     teller.share(0.2);
     let (engine, second) = step::open_fresh(candidate, &opening, "random")?;
     let bench = Bench::new(&*engine, &second)?;
-    let order = run.order;
-    run.stored = run.load(bench.engine)?;
+    let loaded = run.load(bench.engine)?;
+    run.stored = loaded.pairs;
     engine.flush()?;
-    let live_bytes: u64 = (0..run.stored)
-        .map(|place| run.objects.pair_bytes(order.at(place)))
-        .sum();
-    let space =
-        || Ok::<f64, Box<dyn std::error::Error + Send + Sync>>(second.disk_bytes()? as f64 / live_bytes.max(1) as f64);
+    let space = || {
+        Ok::<f64, Box<dyn std::error::Error + Send + Sync>>(
+            second.disk_bytes()? as f64 / loaded.user_bytes.max(1) as f64,
+        )
+    };
     let space_after_fill = space()?;
     teller.share(0.3);
     steps.push(bench.step("overwrite", || run.overwrite(bench.engine))?);
@@ -278,7 +275,15 @@ impl Run<'_> {
             (settings.write_threads, Durability::Buffered)
         };
         let (engine, opening) = step::open_fresh(settings.meeting.candidate, opening, "fill")?;
-        let fill = || self.fill(&*engine, threads, durability, order);
+        let fill = || {
+            self.put(
+                &*engine,
+                threads,
+                durability,
+                (settings.written, self.time_max()),
+                order,
+            )
+        };
         let measured = Bench::new(&*engine, &opening)?.step(name, fill)?;
         engine.close()?;
         step::remove(&opening)?;
@@ -302,14 +307,16 @@ impl Run<'_> {
             .at(self.random(kind, number).random_range(0..self.stored.max(1)))
     }
 
-    fn fill(
+    /// Puts so many objects, or those there is time for, in an order.
+    fn put(
         &self,
         engine: &dyn KeyValue,
         threads: usize,
         durability: Durability,
+        (count, time_max): (u64, Option<Duration>),
         order: impl Fn(u64) -> u64 + Sync,
     ) -> Outcome<Done> {
-        let times = timed_loop(threads, self.settings.written, self.time_max(), 1, |place| {
+        let times = timed_loop(threads, count, time_max, 1, |place| {
             let number = order(place);
             engine.put(&Objects::key(number), self.objects.value(number), durability)?;
             Ok(0)
@@ -322,31 +329,17 @@ impl Run<'_> {
         })
     }
 
-    /// Fills the database that is read. Gives how many objects are stored: not all only if that would take very long.
-    fn load(&self, engine: &dyn KeyValue) -> Outcome<u64> {
+    /// Fills the database that is read: not with all objects only if that would take very long.
+    fn load(&self, engine: &dyn KeyValue) -> Outcome<Done> {
         let time_max = Duration::from_secs_f64(FILL_TIMES * self.settings.seconds_max);
-        let times = timed_loop(1, self.settings.objects, Some(time_max), 1, |place| {
-            let number = self.order.at(place);
-            engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
-            Ok(0)
-        })?;
-        Ok(times.kinds[0].summary().count)
+        let amount = (self.settings.objects, Some(time_max));
+        self.put(engine, 1, Durability::Buffered, amount, |place| self.order.at(place))
     }
 
     fn overwrite(&self, engine: &dyn KeyValue) -> Outcome<Done> {
-        let threads = self.settings.write_threads;
-        let times = timed_loop(threads, self.settings.written, self.time_max(), 1, |place| {
-            let number = self.any(1, place);
-            engine.put(&Objects::key(number), self.objects.value(number), Durability::Buffered)?;
-            Ok(0)
-        })?;
-        let count = times.kinds[0].summary().count;
-        Ok(Done {
-            user_bytes: (0..count)
-                .map(|place| self.objects.pair_bytes(self.any(1, place)))
-                .sum(),
-            pairs: count,
-            times,
+        let (threads, amount) = (self.settings.write_threads, (self.settings.written, self.time_max()));
+        self.put(engine, threads, Durability::Buffered, amount, |place| {
+            self.any(1, place)
         })
     }
 

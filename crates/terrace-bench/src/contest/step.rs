@@ -106,27 +106,27 @@ impl<'a> Bench<'a> {
         Ok(Self { engine, places, flash })
     }
 
-    /// Does it, and looks again and again how much its files take on flash.
+    /// Does it, and looks again and again how much its files take on flash. Missing, if they cannot be looked at.
     fn watched<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, Option<u64>)> {
         let Some(flash) = &self.flash else {
             return Ok((work()?, None));
         };
         let (ended, is_ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let looking = scope.spawn(move || {
+            let looking = scope.spawn(move || -> Outcome<u64> {
                 let mut most = 0;
                 loop {
                     let goes_on = is_ended.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout);
-                    most = most.max(disk_bytes(flash).unwrap_or_default());
+                    most = most.max(disk_bytes(flash)?);
                     if !goes_on {
-                        return most;
+                        return Ok(most);
                     }
                 }
             });
             let done = work();
             drop(ended);
             let most = looking.join().map_err(|_| "the thread that looks at flash panicked")?;
-            Ok((done?, Some(most)))
+            Ok((done?, most.ok()))
         })
     }
 

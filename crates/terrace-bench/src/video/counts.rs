@@ -65,9 +65,10 @@ struct Measured {
     optimum: f64,
     /// Objects that had a copy at the end, in per cent of all.
     copied: f64,
-    /// Copies that were not made because the writer was behind, and because nothing was to give way, per 100 reads.
+    /// Copies that were not made because the writer was behind, per 100 reads.
     #[serde(default)]
     dropped_behind: f64,
+    /// Copies for which nothing was to give way, per 100 reads.
     #[serde(default)]
     dropped_no_room: f64,
     terrace: Line,

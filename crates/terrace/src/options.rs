@@ -53,11 +53,14 @@ pub struct Options {
     /// of two blocks, a quarter of the capacity at most. Raising it later works at once; below what is there it stops
     /// writes until enough is deleted.
     pub large_capacity_bytes: Option<u64>,
-    /// Block files may take so many per cent of what lives in them; above that, blocks that are mostly dead are cleaned. 130.
-    /// Open blocks come on top.
+    /// Block files may take so many per cent of what lives in them, and the slack; above that, blocks that are mostly dead are
+    /// cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
-    /// Above this many per cent those who write large values wait for cleaning, as long as that can help. 150.
+    /// Above this many per cent, and twice the slack, those who write large values wait for cleaning, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
+    /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a store of a few blocks the shares are less
+    /// than a block: without slack each of them would be cleaned while most of it lives, and writers would wait for that.
+    pub space_slack_bytes: u64,
     /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache does not use of the rest, holds what
     /// was written lately, read or not.
     pub cache_bytes: u64,
@@ -131,6 +134,7 @@ impl Options {
             large_capacity_bytes: None,
             space_amplification_percent: 130,
             space_amplification_max_percent: 150,
+            space_slack_bytes: 256 << 20,
             cache_bytes: 256 << 20,
             index_cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,

@@ -94,6 +94,7 @@ fn options(dir: &std::path::Path) -> Options {
         flash_capacity_bytes: 3 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: SPLIT_BYTES,
+        space_slack_bytes: 0,
         memtable_bytes: 256 << 10,
         overlay_bytes: 1 << 20,
         cache_bytes: 0,

@@ -61,6 +61,7 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         flash_capacity_bytes: 64 << 20,
         size_threshold_bytes: 64 << 10,
         split_threshold_bytes: 4 << 20,
+        space_slack_bytes: 0,
         memtable_bytes: 512 << 10,
         ..Options::new(dir.path())
     })

@@ -146,6 +146,7 @@ fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcom
     let store = Store::open(Options {
         segment_bytes: SEGMENT_BYTES,
         split_threshold_bytes: BLOCK_BYTES,
+        space_slack_bytes: 0,
         flash_capacity_bytes: settings.flash_bytes,
         // RAM is looked at, and caches that fill would grow for long.
         cache_bytes: 32 << 20,

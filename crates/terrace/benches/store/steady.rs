@@ -36,6 +36,7 @@ pub fn reads_first(bench: &mut Bench) {
     let store = Store::open(Options {
         flash_capacity_bytes: 2 * GIB,
         split_threshold_bytes: 16 << 20,
+        space_slack_bytes: 0,
         ..options
     })
     .unwrap();
@@ -178,6 +179,7 @@ pub fn churn(bench: &mut Bench) {
         flash_capacity_bytes: capacity,
         segment_bytes: 8 << 20,
         split_threshold_bytes: 16 << 20,
+        space_slack_bytes: 0,
         size_threshold_bytes: 64 << 10,
         ..options
     })

@@ -292,6 +292,7 @@ impl Bounds {
         Self {
             steady_percent: engine.options.space_amplification_percent.into(),
             hold_percent: engine.options.space_amplification_max_percent.into(),
+            slack_bytes: engine.options.space_slack_bytes,
             split_bytes: engine.options.split_threshold_bytes,
         }
     }

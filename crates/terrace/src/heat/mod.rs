@@ -14,6 +14,7 @@
 mod ahead;
 mod contents;
 mod copies;
+mod credit;
 mod group;
 mod heads;
 mod images;
@@ -94,6 +95,8 @@ pub struct Heat {
 
 #[derive(Debug, Default)]
 struct Counters {
+    /// Bytes that callers have asked of objects that may have copies, wherever they came from.
+    read_bytes: AtomicU64,
     image_reads: AtomicU64,
     copy_reads: AtomicU64,
     copy_bytes_read: AtomicU64,

@@ -138,6 +138,9 @@ impl NearReader {
     /// Fills `out` with the bytes at `position` if they are nearer than the block.
     #[must_use]
     pub fn read(&self, position: u64, out: &mut [u8]) -> bool {
+        if !self.is_ahead {
+            count(&self.heat.counters.read_bytes, out.len() as u64);
+        }
         let slice = self.slice(position);
         // Over the border of two slices: rare, and one read of the block is better than two of others.
         if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {

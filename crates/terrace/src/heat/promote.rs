@@ -8,6 +8,7 @@ use super::{
     contents::{self, Contents, Item, Owner},
     copies::Copy,
     count,
+    credit::Credit,
     images::Image,
     popularity::Worth,
     small_moves,
@@ -21,7 +22,10 @@ use crate::{
 };
 use std::{
     ops::Bound,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -31,10 +35,6 @@ const CHUNK_BYTES: usize = 512 << 10;
 const IDLE: Duration = Duration::from_millis(100);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
-/// Of a segment that is cleaned at most this share is copied again. One that keeps more is cleaned only for what is worth more than
-/// enough of its copies. Else each copy written would cost up to three others written again, and drive out one that comes back soon for
-/// the same price.
-const RECOPIED_SHARE_MAX_PERCENT: u64 = 75;
 /// A group with more objects is not measured to its end, and counts object by object.
 const MEASURED_OBJECTS_MAX: usize = 20_000;
 /// At most this often the room for copies is looked at.
@@ -57,6 +57,7 @@ pub struct Promoter {
     /// For settled copies, and for passing ones.
     open: [Option<OpenSegment>; 2],
     budget: Budget,
+    credit: Credit,
     space_seen: Option<Instant>,
     /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
     full_bytes: u64,
@@ -70,6 +71,7 @@ impl Promoter {
             heat: Arc::clone(&engine.heat),
             open: [None, None],
             budget: Budget::new(engine.options.promotion_bytes_per_day),
+            credit: Credit::new(engine.log.segments.segment_bytes()),
             space_seen: None,
             full_bytes: data_bytes(&engine),
             engine,
@@ -248,8 +250,9 @@ impl Promoter {
         let which = usize::from(is_passing);
         if !self.fits(which, key, bytes.len()) {
             // Cleaning may have begun a segment, and filled it.
-            let bar = self.heat.popularity.bar(key, bytes.len() as u64);
-            let has_next = self.next_segment(is_passing, bar)?;
+            let copy_bytes = bytes.len() as u64;
+            let bar = self.heat.popularity.bar(key, copy_bytes);
+            let has_next = self.next_segment(is_passing, copy_bytes, bar)?;
             if !has_next || !self.fits(which, key, bytes.len()) {
                 return Ok(false);
             }
@@ -284,13 +287,13 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Ends the open segment of a kind and begins another, for a copy before which those below the bar must give way. `false` if there is
+    /// Ends the open segment of a kind and begins another, for a copy of `bytes` before which those below the bar must give way. `false` if there is
     /// none to be had.
-    fn next_segment(&mut self, is_passing: bool, bar: Option<f64>) -> Result<bool> {
+    fn next_segment(&mut self, is_passing: bool, bytes: u64, bar: Option<f64>) -> Result<bool> {
         let which = usize::from(is_passing);
         self.seal_full(which)?;
         if !self.has_room() {
-            self.clean_one(bar)?;
+            self.clean_one(bytes, bar)?;
             // Cleaning may have begun a segment of this kind.
             if self.open[which].is_some() {
                 return Ok(true);
@@ -326,14 +329,24 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Frees the segment with the least that is worth keeping, after copying that again; nothing, if too much of it is worth as much
-    /// as the bar.
-    fn clean_one(&mut self, bar: Option<f64>) -> Result<()> {
+    /// Most that may be written again of the segment that is cleaned next, for a copy of so many bytes.
+    fn written_again_max(&mut self, bytes: u64, is_single: bool) -> u64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.heat.counters;
+        let written_bytes = load(&counters.promoted_bytes) + load(&counters.recopied_bytes);
+        self.credit.update(load(&counters.read_bytes), written_bytes);
+        self.credit
+            .written_again_max(data_bytes(&self.engine), bytes, is_single)
+    }
+
+    /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping, after copying that again; nothing, if too
+    /// much of it is worth as much as the bar. It would drive out what comes back soon for the same price.
+    fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
         let heat = Arc::clone(&self.heat);
         let Some((victim, kept)) = least_worth(&heat) else {
             return Ok(());
         };
-        let limit = data_bytes(&self.engine) * RECOPIED_SHARE_MAX_PERCENT / 100;
+        let limit = self.written_again_max(bytes, bar.is_some());
         let copies = heat.copies.in_segment(victim);
         let is_crowded = kept > limit;
         let stays = |copy: &Copy| {

@@ -6,6 +6,7 @@
 
 use super::{
     GroupRule,
+    credit::Credit,
     popularity::{Popularity, Worth},
 };
 
@@ -98,7 +99,9 @@ struct Segments {
     list: Vec<Option<Vec<usize>>>,
     place: Vec<Option<usize>>,
     open: [Option<usize>; 2],
+    read: u64,
     written: u64,
+    credit: Credit,
     looked_to: usize,
     is_passing: Vec<bool>,
     keys: Vec<Vec<u8>>,
@@ -118,7 +121,9 @@ impl Segments {
             list: vec![None; count],
             place: vec![None; workload.objects()],
             open: [None; 2],
+            read: 0,
             written: 0,
+            credit: Credit::new(workload.segment as u64 * PART_BYTES),
             looked_to: 0,
             is_passing: vec![false; count],
             keys: (0..workload.objects()).map(|object| workload.key(object)).collect(),
@@ -194,7 +199,10 @@ impl Segments {
     fn clean(&mut self, popularity: &Popularity, bar: Option<f64>) {
         let keys = std::mem::take(&mut self.keys);
         let worth = |object: usize| popularity.worth(&keys[object], PART_BYTES);
-        let limit = self.workload.segment * 3 / 4;
+        self.credit.update(self.read * PART_BYTES, self.written * PART_BYTES);
+        let limit = self
+            .credit
+            .written_again_max(self.workload.segment as u64, 1, bar.is_some()) as usize;
         let (kept, victim) = self.least(|object| worth(object) != Worth::None);
         let stays = |object: usize| {
             let reaches = |bar| popularity.reaches(bar, &keys[object], PART_BYTES);
@@ -325,6 +333,7 @@ fn simulate(workload: Workload) -> Outcome {
             popularity.measured(&group, objects, objects * PART_BYTES);
         }
         reads += 1;
+        segments.read += 1;
         if segments.place[object].is_some() {
             hits += 1;
         } else if worth != Worth::None {
@@ -354,6 +363,20 @@ fn check(workload: Workload, below_optimum_max: f64, writes_max: f64) {
 #[test]
 fn hits_come_near_the_best_fixed_choice_with_few_writes() {
     check(STUDY, 0.05, 20.0);
+}
+
+/// Segments with dozens of copies are seldom less than three quarters full where nearly all is settled. Then nothing was cleaned, and what
+/// became popular found no room: 0.595 of 0.597 instead of 0.604.
+#[test]
+fn what_becomes_popular_finds_room_among_full_segments() {
+    let half = Workload {
+        exponent: 0.271,
+        segments: 2_401,
+        warm_up: 3_000,
+        measured: 600,
+        ..STUDY
+    };
+    check(half, 0.0, 9.0);
 }
 
 /// Readers on their way used to take all of it from the settled titles: 0.08 of 0.28.

@@ -23,6 +23,7 @@ pub fn options(dir: &Path) -> Options {
         flash_capacity_bytes: 6 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
+        space_slack_bytes: 0,
         memtable_bytes: 64 << 10,
         overlay_bytes: 1 << 20,
         cache_bytes: 0,

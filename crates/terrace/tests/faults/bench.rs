@@ -62,6 +62,7 @@ impl Bench {
             flash_capacity_bytes: 2 << 20,
             size_threshold_bytes: 8 << 10,
             split_threshold_bytes: 64 << 10,
+            space_slack_bytes: 0,
             memtable_bytes: 1 << 20,
             overlay_bytes: 1 << 20,
             // Blocks stay where they are, but where a test says otherwise: others damage what they find.

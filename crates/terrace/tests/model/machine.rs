@@ -54,6 +54,7 @@ impl Machine {
             flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
             split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
+            space_slack_bytes: [0, 256 << 10][rng.random_range(0..2)],
             memtable_bytes: 64 << 10,
             overlay_bytes: 1 << 20,
             // The last keeps all of the log among what was written lately.

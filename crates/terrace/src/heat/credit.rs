@@ -1,0 +1,90 @@
+//! How much of a segment of copies may be written again to clean it.
+//!
+//! The fuller a segment is with what is worth keeping, the more is written for each new copy that finds room: three others where three
+//! quarters are kept, seven where seven eighths are. Three are always fair. But where nearly all of the room is settled and a segment
+//! has dozens of copies, segments are seldom less than three quarters full: nothing would be cleaned any more, and titles that
+//! became popular would find no room. So more may be written again as long as little is written for what is read.
+
+/// At most this share of a segment is written again in any case.
+const SHARE_PERCENT: u64 = 75;
+/// The same while there is credit,
+const SHARE_PERCENT_WITH_CREDIT: u64 = 88;
+/// if as many copies find room as this. With a dozen copies in a segment less than that was half as much again to write, and no more hits.
+const ROOM_COPIES_MIN: u64 = 4;
+/// Bytes of copies, new ones and those written again, that one byte read pays for.
+const PER_READ_BYTE: f64 = 0.07;
+/// Segments' bytes that may be saved up, or owed.
+const SEGMENTS_MAX: f64 = 8.0;
+
+/// What reads have paid for and has not been written.
+#[derive(Debug)]
+pub(super) struct Credit {
+    bytes: f64,
+    bytes_max: f64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Credit {
+    /// None yet.
+    #[allow(clippy::cast_precision_loss)]
+    pub const fn new(segment_bytes: u64) -> Self {
+        Self {
+            bytes: 0.0,
+            bytes_max: segment_bytes as f64 * SEGMENTS_MAX,
+            read_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    /// So many bytes have been read of objects that may have copies, and been written as copies, since the store was opened.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn update(&mut self, read_bytes: u64, written_bytes: u64) {
+        let read = read_bytes.saturating_sub(self.read_bytes);
+        let written = written_bytes.saturating_sub(self.written_bytes);
+        (self.read_bytes, self.written_bytes) = (read_bytes, written_bytes);
+        self.bytes = (self.bytes + read as f64 * PER_READ_BYTE - written as f64).clamp(-self.bytes_max, self.bytes_max);
+    }
+
+    /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a copy of `bytes`. Those counted one by one
+    /// are so many that are worth a little that for them it is never more than three quarters.
+    pub fn written_again_max(&self, data_bytes: u64, bytes: u64, is_single: bool) -> u64 {
+        let always = data_bytes * SHARE_PERCENT / 100;
+        if is_single || self.bytes <= 0.0 {
+            return always;
+        }
+        let with_credit = data_bytes * SHARE_PERCENT_WITH_CREDIT / 100;
+        data_bytes
+            .saturating_sub(ROOM_COPIES_MIN * bytes)
+            .clamp(always, with_credit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_much_and_writes_little_may_write_more_again() {
+        let mut credit = Credit::new(1_000);
+        assert_eq!(credit.written_again_max(1_000, 10, false), 750, "nothing is read yet");
+        credit.update(1_000, 0);
+        assert_eq!(credit.written_again_max(1_000, 10, false), 880);
+        assert_eq!(credit.written_again_max(1_000, 40, false), 840);
+        assert_eq!(credit.written_again_max(1_000, 70, false), 750, "a dozen of copies");
+        assert_eq!(credit.written_again_max(1_000, 10, true), 750);
+        credit.update(1_000, 70);
+        assert_eq!(credit.written_again_max(1_000, 10, false), 750, "all of it is spent");
+    }
+
+    #[test]
+    fn a_long_past_is_neither_saved_up_nor_owed() {
+        let mut credit = Credit::new(1_000);
+        credit.update(1_000_000, 0);
+        credit.update(1_000_000, 8_000);
+        assert_eq!(credit.written_again_max(1_000, 10, false), 750);
+        credit.update(1_000_000, 1_000_000);
+        credit.update(1_115_000, 1_000_000);
+        assert_eq!(credit.written_again_max(1_000, 10, false), 880);
+    }
+}

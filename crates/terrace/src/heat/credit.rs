@@ -9,8 +9,8 @@
 const SHARE_PERCENT: u64 = 75;
 /// The same while there is credit,
 const SHARE_PERCENT_WITH_CREDIT: u64 = 88;
-/// if as many copies find room as this. With a dozen copies in a segment less than that was half as much again to write, and no more hits.
-const ROOM_COPIES_MIN: u64 = 4;
+/// if a segment holds at least as many copies. With a dozen it would be half as much again to write, and no more hits.
+const COPIES_MIN: u64 = 20;
 /// Bytes of copies, new ones and those written again, that one byte read pays for.
 const PER_READ_BYTE: f64 = 0.07;
 /// Segments' bytes that may be saved up, or owed.
@@ -49,14 +49,13 @@ impl Credit {
     /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a copy of `bytes`. Those counted one by one
     /// are so many that are worth a little that for them it is never more than three quarters.
     pub fn written_again_max(&self, data_bytes: u64, bytes: u64, is_single: bool) -> u64 {
-        let always = data_bytes * SHARE_PERCENT / 100;
-        if is_single || self.bytes <= 0.0 {
-            return always;
-        }
-        let with_credit = data_bytes * SHARE_PERCENT_WITH_CREDIT / 100;
-        data_bytes
-            .saturating_sub(ROOM_COPIES_MIN * bytes)
-            .clamp(always, with_credit)
+        let may_more = self.bytes > 0.0 && !is_single && bytes * COPIES_MIN <= data_bytes;
+        let percent = if may_more {
+            SHARE_PERCENT_WITH_CREDIT
+        } else {
+            SHARE_PERCENT
+        };
+        data_bytes * percent / 100
     }
 }
 
@@ -70,7 +69,6 @@ mod tests {
         assert_eq!(credit.written_again_max(1_000, 10, false), 750, "nothing is read yet");
         credit.update(1_000, 0);
         assert_eq!(credit.written_again_max(1_000, 10, false), 880);
-        assert_eq!(credit.written_again_max(1_000, 40, false), 840);
         assert_eq!(credit.written_again_max(1_000, 70, false), 750, "a dozen of copies");
         assert_eq!(credit.written_again_max(1_000, 10, true), 750);
         credit.update(1_000, 70);

@@ -326,6 +326,8 @@ impl Promoter {
             bytes: 0,
             contents: Contents::default(),
         });
+        // Fast devices fill many segments in the time after which space is looked at anyway.
+        self.space_seen = None;
         Ok(true)
     }
 

@@ -56,7 +56,8 @@ pub struct Options {
     /// Block files may take so many per cent of what lives in them, and the slack; above that, blocks that are mostly dead are
     /// cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
-    /// Above this many per cent, and twice the slack, those who write large values wait for cleaning, as long as that can help. 150.
+    /// Above this many per cent, and twice the slack (two blocks at least), those who write large values wait for cleaning, as long as
+    /// that can help. 150.
     pub space_amplification_max_percent: u32,
     /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a store of a few blocks the shares are less
     /// than a block: without slack each of them would be cleaned while most of it lives, and writers would wait for that.

@@ -37,7 +37,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
 /// A group with more objects is not measured to its end, and counts object by object.
 const MEASURED_OBJECTS_MAX: usize = 20_000;
-/// At most this often the room for copies is looked at.
+/// While no segment begins, the room for copies is looked at at most this often.
 const SPACE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A segment that is being filled with copies.

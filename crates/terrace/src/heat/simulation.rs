@@ -321,10 +321,10 @@ fn simulate(workload: Workload) -> Outcome {
     let mut segments = Segments::new(workload);
     let space_bytes = workload.copies() as u64 * PART_BYTES;
     popularity.set_space(space_bytes, 0);
-    let (mut reads, mut hits, mut written_before) = (0_u64, 0_u64, None);
+    let (mut hits, mut before) = (0_u64, None);
     while sessions.begun < workload.warm_up + workload.measured {
-        if written_before.is_none() && sessions.begun >= workload.warm_up {
-            (reads, hits, written_before) = (0, 0, Some(segments.written));
+        if before.is_none() && sessions.begun >= workload.warm_up {
+            (hits, before) = (0, Some((segments.read, segments.written)));
         }
         let object = sessions.next_read();
         let worth = popularity.read(&segments.keys[object], PART_BYTES).worth;
@@ -332,7 +332,6 @@ fn simulate(workload: Workload) -> Outcome {
             let objects = workload.group_objects();
             popularity.measured(&group, objects, objects * PART_BYTES);
         }
-        reads += 1;
         segments.read += 1;
         if segments.place[object].is_some() {
             hits += 1;
@@ -344,10 +343,12 @@ fn simulate(workload: Workload) -> Outcome {
             }
         }
     }
+    let (read_before, written_before) = before.unwrap_or_default();
+    let reads = (segments.read - read_before) as f64;
     let (fitting, sums) = (workload.copies() / workload.parts, &sessions.sums);
     Outcome {
-        hits: hits as f64 / reads as f64,
-        writes: (segments.written - written_before.unwrap_or_default()) as f64 / reads as f64 * 100.0,
+        hits: hits as f64 / reads,
+        writes: (segments.written - written_before) as f64 / reads * 100.0,
         optimum: sums[fitting - 1] / sums[workload.titles - 1],
     }
 }

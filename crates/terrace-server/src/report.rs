@@ -1,11 +1,11 @@
 //! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same JSON.
 
 use crate::{size::Size, time_span::Moment};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, SnapshotStats, Stats,
-    SweepStats, Tier, WrittenStats,
+    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, RamStats, SnapshotStats,
+    Stats, SweepStats, Tier, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -40,6 +40,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         },
         "flash_index": flash_index_json(&stats.flash_index),
         "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
+        "ram": ram_json(&stats.ram),
         "reads": {
             "overlay_hits": reads.overlay_hits,
             "cache_hits": reads.cache_hits,
@@ -103,6 +104,16 @@ fn space_json(stats: &Stats, tier: Tier) -> Value {
         "capacity_bytes": space.capacity_bytes,
         "amplification": space.amplification(),
     })
+}
+
+fn ram_json(ram: &RamStats) -> Value {
+    let mut parts: Map<String, Value> = ram
+        .parts()
+        .map(|(part, bytes)| (format!("{part}_bytes"), bytes.into()))
+        .into_iter()
+        .collect();
+    parts.insert("total_bytes".to_owned(), ram.total_bytes().into());
+    Value::Object(parts)
 }
 
 fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
@@ -347,6 +358,18 @@ mod tests {
         );
         assert!(!text.contains("block 20 ") && text.contains("and 5 more"), "{text}");
         assert_eq!(stats_json(&stats)["damage"].as_array().map(Vec::len), Some(25));
+    }
+
+    #[test]
+    fn ram_is_told_by_part_and_as_a_whole() {
+        let mut stats = Stats::default();
+        (stats.ram.values_bytes, stats.ram.filters_bytes) = (5, 2);
+        let ram = &stats_json(&stats)["ram"];
+        assert_eq!(
+            (&ram["values_bytes"], &ram["memtable_bytes"], &ram["filters_bytes"]),
+            (&json!(5), &json!(0), &json!(2))
+        );
+        assert_eq!(ram["total_bytes"], 7);
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub mod mutation;
 mod pace;
 mod placement;
 mod presence;
+mod ram;
 mod ranges;
 mod recover;
 mod recycle;
@@ -81,6 +82,7 @@ pub use object::{
 };
 pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
 pub use placement::{Pin, Pinning};
+pub use ram::RamStats;
 pub use read::{
     reader::Reader,
     scan::{Scan, ScanItem, ScanRange},

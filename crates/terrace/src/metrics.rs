@@ -3,7 +3,7 @@
 use crate::{
     CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, SnapshotStats,
     Stats, SweepStats, Version, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
-    lanes::Lanes, read::snapshots::SnapshotFigures,
+    lanes::Lanes, ram::ram_stats, read::snapshots::SnapshotFigures,
 };
 use parking_lot::Mutex;
 use std::{
@@ -323,6 +323,7 @@ pub fn stats(engine: &Engine) -> Stats {
             bytes: engine.cache.bytes() + engine.log.recent.bytes(),
             capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.share_bytes(),
         },
+        ram: ram_stats(engine),
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),

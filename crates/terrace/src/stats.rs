@@ -1,6 +1,6 @@
 //! What a store tells about itself.
 
-use crate::{Tier, Version};
+use crate::{RamStats, Tier, Version};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -22,6 +22,8 @@ pub struct Stats {
     pub flash_index: FlashIndexStats,
     /// Values cached in RAM.
     pub cache: CacheStats,
+    /// What all of the RAM is for.
+    pub ram: RamStats,
     /// Where reads were answered.
     pub reads: ReadStats,
     /// Copies of large objects on flash.

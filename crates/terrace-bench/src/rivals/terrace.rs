@@ -149,8 +149,7 @@ impl KeyValue for Terrace {
     }
 
     fn ram_bytes(&self) -> Option<u64> {
-        let stats = self.store.stats();
-        Some(stats.cache.bytes + stats.flash_index.ram_bytes + stats.index.memtable_bytes)
+        Some(self.store.stats().ram.total_bytes())
     }
 
     fn settings(&self) -> String {

@@ -404,6 +404,12 @@ impl Figures {
         let Stats {
             index, cache, queue, ..
         } = &self.0;
+        out.gauges(
+            "terrace_ram_bytes",
+            "RAM of the store, by what it is for",
+            "part",
+            self.0.ram.parts(),
+        )?;
         for (name, help, value) in [
             ("terrace_cache_used_bytes", "Bytes in the RAM cache", cache.bytes),
             (
@@ -557,6 +563,7 @@ mod tests {
         stats.written.flash_padding_bytes = 9;
         stats.written.compaction_bytes = 11;
         stats.sweep.dropped_expired = 13;
+        stats.ram.frames_bytes = 17;
         stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Figures(stats)));
@@ -568,6 +575,7 @@ mod tests {
             "terrace_written_bytes_total{tier=\"flash\",cause=\"padding\"} 9",
             "terrace_written_bytes_total{tier=\"flash\",cause=\"compaction\"} 11",
             "terrace_dropped_objects_total{cause=\"expired\"} 13",
+            "terrace_ram_bytes{part=\"frames\"} 17",
             "terrace_operations_total{operation=\"get\",outcome=\"error\"} 1",
             "terrace_operation_seconds_bucket{le=\"0.000001\",operation=\"get\"} 4",
             "terrace_operation_seconds_bucket{le=\"1.0\",operation=\"get\"} 6",

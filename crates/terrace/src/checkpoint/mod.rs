@@ -113,6 +113,11 @@ impl Checkpoints {
         self.filter.lock().clone()
     }
 
+    /// RAM of the filter, in bytes, once it is complete.
+    pub fn filter_bytes(&self) -> u64 {
+        self.filter().map_or(0, |filter| filter.bytes())
+    }
+
     /// A checkpoint was loaded; so many bytes of log behind it were in the index before the open.
     pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
         self.file_bytes.store(file_bytes, Ordering::Relaxed);

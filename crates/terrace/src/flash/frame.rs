@@ -70,6 +70,13 @@ impl FramePool {
         self.put_buffer(std::hint::black_box(buffer));
     }
 
+    /// RAM that waits for the next frames, in bytes.
+    pub fn spare_bytes(&self) -> u64 {
+        let buffers: usize = self.buffers.lock().iter().map(AlignedBuffer::capacity).sum();
+        let tables: usize = self.tables.lock().iter().map(Table::allocation_size).sum();
+        (buffers + tables) as u64
+    }
+
     /// Bytes of each buffer that waits for a frame.
     #[cfg(test)]
     pub fn waiting(&self) -> Vec<usize> {

@@ -119,6 +119,21 @@ impl Default for IndexOptions {
     }
 }
 
+/// RAM of the index, by what it is for, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexRam {
+    /// Memtables that are not flushed.
+    pub memtable_bytes: u64,
+    /// Blocks of tables that are cached, and filters and block indexes of tables.
+    pub blocks_bytes: u64,
+    /// Filters of the memtables.
+    pub filters_bytes: u64,
+}
+
+/// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the rest of its node, and the count of
+/// who has its bytes.
+const ITEM_OVERHEAD_BYTES: u64 = 48;
+
 /// The ordered index. Shared behind an `Arc`.
 pub struct OrderedIndex {
     tree: Tree,
@@ -293,16 +308,32 @@ impl OrderedIndex {
         (self.tree.pinned_filter_size() + self.tree.pinned_block_index_size()) as u64
     }
 
+    /// RAM the index takes.
+    #[must_use]
+    pub fn ram(&self) -> IndexRam {
+        let of_memtable = |memtable: Arc<Memtable>| memtable.size() + memtable.len() as u64 * ITEM_OVERHEAD_BYTES;
+        IndexRam {
+            memtable_bytes: self.memtables(&self.marks.lock()).map(of_memtable).sum(),
+            blocks_bytes: self.tree.tree_config().cache.size() + self.pinned_bytes(),
+            filters_bytes: self.unflushed.bytes(),
+        }
+    }
+
+    /// The memtables: the active one and those that are sealed.
+    fn memtables<'a>(&self, marks: &'a Marks) -> impl Iterator<Item = Arc<Memtable>> + 'a {
+        let sealed = marks.sealed.iter().map(|(_, memtable)| Arc::clone(memtable));
+        sealed.chain([self.tree.active_memtable()])
+    }
+
     /// A picture of the index.
     #[must_use]
     pub fn stats(&self) -> IndexStats {
         let metrics = self.tree.metrics();
         let marks = self.marks.lock();
-        let sealed_bytes: u64 = marks.sealed.iter().map(|(_, memtable)| memtable.size()).sum();
         IndexStats {
             tables: self.tree.table_count() as u64,
             bytes: self.tree.disk_space(),
-            memtable_bytes: sealed_bytes + self.tree.active_memtable().size(),
+            memtable_bytes: self.memtables(&marks).map(|memtable| memtable.size()).sum(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
             flushes: self.flushes.load(Ordering::Relaxed),
             flushed_bytes: self.written.flushed_bytes(),

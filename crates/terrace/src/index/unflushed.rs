@@ -56,6 +56,11 @@ impl Unflushed {
         filters.pop_front();
     }
 
+    /// RAM they take, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.0.read().iter().map(|filter| filter.bytes()).sum()
+    }
+
     /// Whether a memtable may have a key with this hash.
     pub fn may_have(&self, hash: u64) -> bool {
         self.0.read().iter().any(|filter| filter.may_contain(hash))

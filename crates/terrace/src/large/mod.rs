@@ -297,6 +297,12 @@ impl LargeSpace {
         }
     }
 
+    /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in bytes.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> u64 {
+        (self.space.queue.bytes() + self.space.buffers.spare_bytes()) as u64
+    }
+
     /// All blocks, by number.
     #[must_use]
     pub fn blocks(&self) -> Vec<BlockInfo> {

@@ -51,6 +51,11 @@ impl Buffers {
         buffer
     }
 
+    /// RAM that waits, in bytes.
+    pub fn spare_bytes(&self) -> usize {
+        self.kept.lock().bytes
+    }
+
     /// Keeps a buffer, unless it is long or enough are kept.
     pub fn give_back(&self, mut buffer: AlignedBuffer) {
         let bytes = buffer.capacity();
@@ -155,7 +160,6 @@ impl WriteQueue {
     }
 
     /// Bytes that wait or are being written.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.shared.state.lock().bytes
     }

@@ -84,7 +84,8 @@ pub struct CommitLog {
     /// Range deletions that are not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
-    pool: Arc<FramePool>,
+    /// Memory for frames.
+    pub pool: Arc<FramePool>,
     committed_seq: AtomicU64,
     applied_seq: AtomicU64,
     /// No commit any more; what there is goes its way.

@@ -1,0 +1,79 @@
+//! What a store's RAM is for.
+
+use crate::engine::Engine;
+
+/// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open readers) is his and not here, nor what an
+/// allocator takes beside what it was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RamStats {
+    /// Cached values, with what each costs besides its bytes. Bounded by [`Options::cache_bytes`], together with the next.
+    ///
+    /// [`Options::cache_bytes`]: crate::Options::cache_bytes
+    pub values_bytes: u64,
+    /// Frames that were written lately and are kept to be read.
+    pub recent_bytes: u64,
+    /// Frames on their way to the log and the index, the one that is being filled left out, and memory kept for the next ones. Each of the
+    /// two is bounded by [`Options::overlay_bytes`].
+    ///
+    /// [`Options::overlay_bytes`]: crate::Options::overlay_bytes
+    pub frames_bytes: u64,
+    /// Large values on their way to blocks, and memory kept for the next ones and for reads: at most 24 MiB.
+    pub transfer_bytes: u64,
+    /// Objects on their way from blocks to readers and to flash. Bounded by [`Options::staging_bytes`] and an eighth of it.
+    ///
+    /// [`Options::staging_bytes`]: crate::Options::staging_bytes
+    pub staging_bytes: u64,
+    /// Memtables of the ordered index: the one that is filled ([`Options::memtable_bytes`]) and those that wait to be flushed, three at most.
+    ///
+    /// [`Options::memtable_bytes`]: crate::Options::memtable_bytes
+    pub memtable_bytes: u64,
+    /// Blocks of the ordered index's tables. Bounded by [`Options::index_cache_bytes`], but for what every lookup needs and is kept
+    /// always.
+    ///
+    /// [`Options::index_cache_bytes`]: crate::Options::index_cache_bytes
+    pub index_blocks_bytes: u64,
+    /// The flash index: 8 to 9 bytes for each value in the log.
+    pub flash_index_bytes: u64,
+    /// Filters of keys: those in memtables, and those whose values are not in the log.
+    pub filters_bytes: u64,
+}
+
+impl RamStats {
+    /// All parts, each with its name in figures.
+    #[must_use]
+    pub const fn parts(&self) -> [(&'static str, u64); 9] {
+        [
+            ("values", self.values_bytes),
+            ("recent", self.recent_bytes),
+            ("frames", self.frames_bytes),
+            ("transfer", self.transfer_bytes),
+            ("staging", self.staging_bytes),
+            ("memtable", self.memtable_bytes),
+            ("index_blocks", self.index_blocks_bytes),
+            ("flash_index", self.flash_index_bytes),
+            ("filters", self.filters_bytes),
+        ]
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.parts().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// What the store's RAM is for at the moment.
+pub fn ram_stats(engine: &Engine) -> RamStats {
+    let (index, heat) = (engine.index.ram(), engine.heat.stats());
+    RamStats {
+        values_bytes: engine.cache.bytes(),
+        recent_bytes: engine.log.recent.bytes(),
+        frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
+        transfer_bytes: engine.large.transfer_bytes(),
+        staging_bytes: heat.staged_bytes + heat.moving_bytes,
+        memtable_bytes: index.memtable_bytes,
+        index_blocks_bytes: index.blocks_bytes,
+        flash_index_bytes: engine.flash_index.ram_bytes(),
+        filters_bytes: index.filters_bytes + engine.checkpoints.filter_bytes(),
+    }
+}

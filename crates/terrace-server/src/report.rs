@@ -177,6 +177,7 @@ fn heat_json(heat: &HeatStats) -> Value {
         "copies": heat.copies,
         "bytes": heat.bytes,
         "staged_bytes": heat.staged_bytes,
+        "asked_bytes": heat.asked_bytes,
         "image_reads": heat.image_reads,
         "copy_reads": heat.copy_reads,
         "copy_bytes_read": heat.copy_bytes_read,

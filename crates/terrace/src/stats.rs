@@ -258,6 +258,9 @@ pub struct HeatStats {
     pub bytes: u64,
     /// Bytes of RAM for objects on their way from disk.
     pub staged_bytes: u64,
+    /// Bytes that callers have asked of large objects, wherever they came from but the RAM cache. What of them came from copies is
+    /// [`HeatStats::copy_bytes_read`].
+    pub asked_bytes: u64,
     /// Reads answered by what somebody else was reading.
     pub image_reads: u64,
     /// Reads of copies.

@@ -32,6 +32,8 @@ pub const EXPERIMENT: &str = "soak";
 /// Of the log: small, for a small log.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES: u64 = 16 << 20;
+/// Writers wait for cleaning beyond so many blocks over their share of what lives, where there is no slack.
+const BLOCKS_BEYOND: u64 = 2;
 
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
@@ -91,6 +93,9 @@ pub struct Sample {
     pub disk_bytes: u64,
     /// Files of the large tier's blocks, those being written left out, over what lives in them.
     pub large_amplification: f64,
+    /// The blocks that may be there beyond the share ([`BLOCKS_BEYOND`]), over what lives. Older results have none.
+    #[serde(default)]
+    pub amplification_beyond: f64,
 }
 
 /// Runs, prints the looks and the verdict.
@@ -205,6 +210,7 @@ fn look(store: &Store, done: &Done, seconds: f64, passed: f64) -> Sample {
     let entries = |directory: &str| std::fs::read_dir(directory).map_or(0, |entries| entries.count() as u64);
     let (reads, writes) = (done.reads.summary(), done.writes.summary());
     let closed_bytes = stats.large.allocated_bytes.saturating_sub(stats.large.open_bytes);
+    let over_live = |bytes: u64| bytes as f64 / stats.large.live_bytes.max(1) as f64;
     Sample {
         seconds,
         ram_bytes: Usage::now(None).ram_bytes,
@@ -216,7 +222,8 @@ fn look(store: &Store, done: &Done, seconds: f64, passed: f64) -> Sample {
         read_p50_us: reads.percentile_us(50.0).unwrap_or_default(),
         write_p99_us: writes.percentile_us(99.0).unwrap_or_default(),
         disk_bytes: stats.space(Tier::Flash).disk_bytes + stats.space(Tier::Large).disk_bytes,
-        large_amplification: closed_bytes as f64 / stats.large.live_bytes.max(1) as f64,
+        large_amplification: over_live(closed_bytes),
+        amplification_beyond: over_live(BLOCKS_BEYOND * BLOCK_BYTES),
     }
 }
 

@@ -96,7 +96,7 @@ pub struct Heat {
 #[derive(Debug, Default)]
 struct Counters {
     /// Bytes that callers have asked of objects that may have copies, wherever they came from.
-    read_bytes: AtomicU64,
+    asked_bytes: AtomicU64,
     image_reads: AtomicU64,
     copy_reads: AtomicU64,
     copy_bytes_read: AtomicU64,
@@ -193,6 +193,7 @@ impl Heat {
             copies,
             bytes,
             staged_bytes: self.images.bytes(),
+            asked_bytes: load(&counters.asked_bytes),
             image_reads: load(&counters.image_reads),
             copy_reads: load(&counters.copy_reads),
             copy_bytes_read: load(&counters.copy_bytes_read),

@@ -139,7 +139,7 @@ impl NearReader {
     #[must_use]
     pub fn read(&self, position: u64, out: &mut [u8]) -> bool {
         if !self.is_ahead {
-            count(&self.heat.counters.read_bytes, out.len() as u64);
+            count(&self.heat.counters.asked_bytes, out.len() as u64);
         }
         let slice = self.slice(position);
         // Over the border of two slices: rare, and one read of the block is better than two of others.

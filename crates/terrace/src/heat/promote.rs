@@ -336,7 +336,7 @@ impl Promoter {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.heat.counters;
         let written_bytes = load(&counters.promoted_bytes) + load(&counters.recopied_bytes);
-        self.credit.update(load(&counters.read_bytes), written_bytes);
+        self.credit.update(load(&counters.asked_bytes), written_bytes);
         self.credit
             .written_again_max(data_bytes(&self.engine), bytes, is_single)
     }

@@ -85,6 +85,30 @@ fn what_is_read_often_is_read_from_flash_also_after_an_open() {
     assert!(store.verify().unwrap().errors.is_empty());
 }
 
+/// What may be written again to make room for copies follows what is read, so it must be counted once, wherever it comes from.
+#[test]
+fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let store = Store::open(options(dir.path(), &flash)).unwrap();
+    put_title(&store, 1);
+    let asked_for_title = |from: &str| {
+        let before = store.stats();
+        read_title(&store, 1);
+        let after = store.stats();
+        let asked = after.heat.asked_bytes - before.heat.asked_bytes;
+        // With headers and checksums.
+        let title_bytes = PARTS * PART_BYTES as u64;
+        assert!(
+            (title_bytes..title_bytes * 105 / 100).contains(&asked),
+            "{from}: {asked}"
+        );
+        after.reads.copy_hits - before.reads.copy_hits
+    };
+    assert_eq!(asked_for_title("blocks"), 0);
+    heat_up(&store, 1);
+    assert_eq!(asked_for_title("copies"), PARTS);
+}
+
 #[test]
 fn an_overwritten_object_is_never_read_from_its_old_copy() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(2));

@@ -323,7 +323,7 @@ pub fn stats(engine: &Engine) -> Stats {
             bytes: engine.cache.bytes() + engine.log.recent.bytes(),
             capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.share_bytes(),
         },
-        ram: ram_stats(engine),
+        ram: ram_stats(engine, &heat),
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),

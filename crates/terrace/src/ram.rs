@@ -1,6 +1,6 @@
 //! What a store's RAM is for.
 
-use crate::engine::Engine;
+use crate::{HeatStats, engine::Engine};
 
 /// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open readers) is his and not here, nor what an
 /// allocator takes beside what it was asked for.
@@ -62,9 +62,9 @@ impl RamStats {
     }
 }
 
-/// What the store's RAM is for at the moment.
-pub fn ram_stats(engine: &Engine) -> RamStats {
-    let (index, heat) = (engine.index.ram(), engine.heat.stats());
+/// What the store's RAM is for at the moment, of which `heat` has the staging already.
+pub fn ram_stats(engine: &Engine, heat: &HeatStats) -> RamStats {
+    let index = engine.index.ram();
     RamStats {
         values_bytes: engine.cache.bytes(),
         recent_bytes: engine.log.recent.bytes(),

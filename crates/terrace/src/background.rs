@@ -155,6 +155,9 @@ fn compact_index(engine: &Arc<Engine>) {
     let mut committed_seq = 0;
     while !engine.log.is_closed() {
         let watermark = engine.watermark_seq();
+        if let Err(error) = engine.index.forget_states(watermark) {
+            tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
+        }
         let compacted = engine.index.compact(watermark);
         match compacted.map(|changed| changed || merge_for_readers(engine, watermark)) {
             Ok(true) => {

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// How the library is told what to merge.
-type Choice = Arc<dyn CompactionStrategy>;
+pub(super) type Choice = Arc<dyn CompactionStrategy>;
 
 /// States left unused between two commits, for steps already under way.
 const UPGRADES_RESERVED: u64 = 256;
@@ -91,7 +91,23 @@ impl OrderedIndex {
         })
     }
 
-    fn compact_by(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
+    /// Forgets states that nobody reads any more, and with them the files of tables that were merged. A flush or a compaction
+    /// does so with the watermark it was given when it began; where commits or snapshots have gone on meanwhile the state it
+    /// replaced is left, until the next one. On a full device there is no next one, and no room while the files are there.
+    ///
+    /// # Errors
+    /// `Io`: a file cannot be removed. Nothing is lost; try again later.
+    pub fn forget_states(&self, watermark_seq: u64) -> Result<()> {
+        if self.tree.version_free_list_len() == 0 {
+            return Ok(());
+        }
+        let watermark = self.raise_watermark(watermark_seq);
+        errors::guarded_write("removing old states of the index", || {
+            self.tree.get_version_history_lock().maintenance(&self.dir, watermark)
+        })
+    }
+
+    pub(super) fn compact_by(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
         let compacted = self.compact_once(watermark_seq, choose);
         if compacted.is_err() {
             self.has_leftovers.store(true, Ordering::Release);

@@ -12,24 +12,26 @@
 //! uses the newest state whose seqno is below `r`, and shows the newest item whose seqno is below `r`.
 //! Write `a` for the last applied commit and `s'` for `s << UPGRADE_BITS`. Items of commit `s` have seqno `s'`;
 //! when commit `a` is complete the applier raises the counter to at least `a'`; a read at snapshot `S` uses
-//! `S' + 1`; a read of the latest uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between
+//! `(S+1)'`; a read of the latest uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between
 //! two commits (`flush_sealed` and `compact` refuse sooner). Then:
 //!
 //! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`. Seqnos of
 //!    states rise in the order of installation.
 //! 2. *Nothing is missed.* Let a read at `S ≤ a` use state `V`, and let `W` be the state installed after `V`, if any;
-//!    so `W.seqno > S'`. With `b` the last complete commit when `W` was installed, `(b+1)' > W.seqno > S'`, hence
-//!    `S ≤ b`: all items up to `S` were applied before `W` replaced `V`. Until then `V` was the live state, every
+//!    so `W.seqno ≥ (S+1)'`. With `b` the last complete commit when `W` was installed, `(b+1)' > W.seqno ≥ (S+1)'`, hence
+//!    `S < b`: all items up to `S` were applied before `W` replaced `V`. Until then `V` was the live state, every
 //!    item went to its active memtable, and rotation, done by the applier between commits, replaces the live state
 //!    in place, keeping its seqno. So `V` holds them all.
 //! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only meets items of sealed memtables, so
-//!    of commits complete before `W` was installed: their seqnos are at most `W.seqno` rounded down to a commit.
-//!    Readers of `W` have `S' ≥ W.seqno`, so all of these items are visible to each of them, and the newest per
-//!    key is the only one they can see. Dropping the shadowed ones, and tombstones in the last level, is
+//!    of commits complete before `W` was installed: their seqnos are at most `W.seqno` rounded down to a commit, `b'`.
+//!    Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`, so all of these items are visible to each of them, and the newest
+//!    per key is the only one they can see. Dropping the shadowed ones, and tombstones in the last level, is
 //!    therefore right for every reader of `W`; readers of older snapshots use older states, which keep their tables.
-//! 4. *Old states live long enough.* A state is forgotten only when a newer one has a seqno below the watermark
-//!    `w' + 1`, where `w` is at most the oldest snapshot still read and at most `a`; such a reader would use the
-//!    newer one. [`OrderedIndex::get_at`] refuses snapshots older than a watermark it was given.
+//! 4. *Old states live long enough, and no longer.* A state is forgotten only when a newer one has a seqno below the watermark
+//!    `(w+1)'`, where `w` is at most the oldest snapshot still read and at most `a`; such a reader would use the
+//!    newer one. [`OrderedIndex::get_at`] refuses snapshots older than a watermark it was given. With no snapshot but the
+//!    latest, `w = a`, only the live state is left ([`OrderedIndex::forget_states`]): what a compaction has merged does not
+//!    stay on flash until another is through, which on a full device would be never.
 //!
 //! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`, where `D` is the
 //! mark's seq; persisted items have seqnos of at most `D'`, and the applier only accepts later commits.
@@ -368,7 +370,8 @@ const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS
 }
 
-/// Seqno for reading as of commit `seq`: the library shows what is strictly below it.
+/// Seqno for reading as of commit `seq`, and for dropping what nobody reads from then on: the library shows what is strictly
+/// below it, and uses and keeps the states below it. It is that of the next commit, so that states installed since `seq` are.
 const fn read_seqno(seq: u64) -> SeqNo {
-    item_seqno(seq) + 1
+    item_seqno(seq + 1)
 }

@@ -1,9 +1,10 @@
 //! Tests of the ordered index as its callers see it.
 #![allow(clippy::unwrap_used)]
 
-use super::{mark::MARK_KEY, *};
+use super::{background::Choice, mark::MARK_KEY, *};
 use crate::{ATTRIBUTES_BYTES_MAX, Version};
 use bytes::Bytes;
+use lsm_tree::compaction::PullDown;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use std::{ops::Bound, path::Path};
 
@@ -389,6 +390,40 @@ fn states_between_two_commits_are_bounded() {
     assert!(!index.merge_for_readers(1).unwrap());
     applier.applied(2);
     assert_eq!(index.flush_sealed(1).unwrap(), Some(mark(1)));
+}
+
+/// Found by a full device: of nine tables merged into one all ten stayed, and without their room nothing else could ever be installed
+/// that would have let them go.
+#[test]
+fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (index, _) = open(dir.path());
+    let mut applier = index.applier().unwrap();
+    let tables = || std::fs::read_dir(dir.path().join("tables")).unwrap().count();
+    for seq in 1..=3 {
+        applier.insert(b"k", &flash_entry(seq), seq);
+        applier.applied(seq);
+        applier.rotate(mark(seq)).unwrap();
+        index.flush_sealed(seq.min(2)).unwrap();
+    }
+    let merge = |watermark| {
+        let strategy: Choice = Arc::new(PullDown(0, 6));
+        assert!(index.compact_by(watermark, || Some(strategy)).unwrap());
+    };
+    // Beside a snapshot of the state before; the same as a commit that comes while it runs.
+    merge(2);
+    assert_eq!((index.stats().tables, tables()), (1, 4));
+    assert_eq!(index.get_at(b"k", 2).unwrap(), Some(flash_entry(2)));
+    index.forget_states(2).unwrap();
+    assert_eq!(index.get_at(b"k", 2).unwrap(), Some(flash_entry(2)));
+    assert_eq!(tables(), 4, "the snapshot reads them");
+    index.forget_states(3).unwrap();
+    assert_eq!(tables(), 1);
+    assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));
+    // With nobody reading an older state none is left even for a moment, though no commit came in between.
+    merge(3);
+    assert_eq!((index.stats().tables, tables()), (1, 1));
+    assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));
 }
 
 #[test]

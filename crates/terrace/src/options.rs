@@ -56,7 +56,7 @@ pub struct Options {
     /// Block files may take so many per cent of what lives in them, and the slack; above that, blocks that are mostly dead are
     /// cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
-    /// Above this many per cent, and twice the slack (two blocks at least), those who write large values wait for cleaning, as long as
+    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), those who write large values wait for cleaning, as long as
     /// that can help. 150.
     pub space_amplification_max_percent: u32,
     /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a store of a few blocks the shares are less
@@ -112,6 +112,10 @@ pub struct Options {
 }
 
 impl Options {
+    /// Those who write large values wait only beyond so many blocks over their share at least, however small the slack: a store of a
+    /// few blocks has a share of its own at every seal.
+    pub const HOLD_BLOCKS: u64 = 2;
+
     /// Both tiers in one directory: `dir/flash` and `dir/large`.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {

@@ -32,8 +32,6 @@ pub const EXPERIMENT: &str = "soak";
 /// Of the log: small, for a small log.
 const SEGMENT_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES: u64 = 16 << 20;
-/// Writers wait for cleaning beyond so many blocks over their share of what lives, where there is no slack.
-const BLOCKS_BEYOND: u64 = 2;
 
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
@@ -93,7 +91,7 @@ pub struct Sample {
     pub disk_bytes: u64,
     /// Files of the large tier's blocks, those being written left out, over what lives in them.
     pub large_amplification: f64,
-    /// The blocks that may be there beyond the share ([`BLOCKS_BEYOND`]), over what lives. Older results have none.
+    /// The blocks that may be there beyond the share ([`Options::HOLD_BLOCKS`]), over what lives. Older results have none.
     #[serde(default)]
     pub amplification_beyond: f64,
 }
@@ -223,7 +221,7 @@ fn look(store: &Store, done: &Done, seconds: f64, passed: f64) -> Sample {
         write_p99_us: writes.percentile_us(99.0).unwrap_or_default(),
         disk_bytes: stats.space(Tier::Flash).disk_bytes + stats.space(Tier::Large).disk_bytes,
         large_amplification: over_live(closed_bytes),
-        amplification_beyond: over_live(BLOCKS_BEYOND * BLOCK_BYTES),
+        amplification_beyond: over_live(Options::HOLD_BLOCKS * BLOCK_BYTES),
     }
 }
 

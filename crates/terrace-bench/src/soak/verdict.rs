@@ -2,6 +2,7 @@
 
 use super::Sample;
 use crate::{Outcome, harness::target::Target};
+use terrace::Options;
 
 /// Looks that are needed to say anything.
 const LOOKS_MIN: usize = 12;
@@ -40,7 +41,7 @@ pub fn verdicts(samples: &[Sample]) -> Outcome<Vec<Target>> {
         growth("writes at 99 %", LATENCY_GROWTH_MAX, &|sample| sample.write_p99_us),
         growth("files on disk", GROWTH_MAX, &|sample| sample.disk_bytes as f64),
         Target {
-            name: "blocks over what lives in them, but for two".to_owned(),
+            name: format!("blocks over what lives in them, but for {}", Options::HOLD_BLOCKS),
             wanted: AMPLIFICATION_MAX,
             at_most: true,
             measured: median(last, &|sample| sample.large_amplification - sample.amplification_beyond),

@@ -5,6 +5,7 @@
 //! emptiest costs least for what it gives. Open blocks come on top: what dies in them can only be had once they are sealed.
 
 use crate::{
+    Options,
     io::PAGE_BYTES,
     large::{BlockShare, LargeTotals},
 };
@@ -13,8 +14,6 @@ use crate::{
 const GAIN_BYTES_MIN: u64 = 4 * PAGE_BYTES as u64;
 /// The bound while the tier has no room for what is to be written.
 const PERCENT_WITHOUT_ROOM: u64 = 110;
-/// Writers are held only beyond this many blocks over the limit at least: a store of a few blocks has a share of its own at every seal.
-const HOLD_BLOCKS: u64 = 2;
 /// Emptied blocks that may wait for the index, for snapshots and for readers before no more are made, in blocks,
 const OUTSTANDING_BLOCKS: u64 = 8;
 /// and in per cent of the blocks at rest, if that is more.
@@ -54,7 +53,10 @@ impl Bounds {
 
     /// Whether writers are to be held, if `tolerated_bytes` at rest can be reclaimed by nobody.
     pub fn holds(&self, totals: &LargeTotals, tolerated_bytes: u64) -> bool {
-        let slack_bytes = self.slack_bytes.saturating_mul(2).max(HOLD_BLOCKS * self.split_bytes);
+        let slack_bytes = self
+            .slack_bytes
+            .saturating_mul(2)
+            .max(Options::HOLD_BLOCKS * self.split_bytes);
         let beyond = tolerated_bytes.saturating_add(slack_bytes);
         exceeds(
             (totals.rest_bytes + totals.full_bytes).saturating_sub(beyond),

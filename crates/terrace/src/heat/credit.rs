@@ -9,12 +9,17 @@
 const SHARE_PERCENT: u64 = 75;
 /// The same while there is credit,
 const SHARE_PERCENT_WITH_CREDIT: u64 = 88;
-/// if a segment holds at least as many copies. With a dozen it would be half as much again to write, and no more hits.
-const COPIES_MIN: u64 = 20;
+/// if a segment holds many copies, at least as many. With a dozen it would be half as much again to write, and no more hits.
+const MANY_COPIES: u64 = 20;
 /// Bytes of copies, new ones and those written again, that one byte read pays for.
 const PER_READ_BYTE: f64 = 0.07;
 /// Segments' bytes that may be saved up, or owed.
 const SEGMENTS_MAX: f64 = 8.0;
+
+/// Whether a segment that has room for `data_bytes` of copies holds many of `bytes`.
+pub(super) const fn holds_many(data_bytes: u64, bytes: u64) -> bool {
+    bytes * MANY_COPIES <= data_bytes
+}
 
 /// What reads have paid for and has not been written.
 #[derive(Debug)]
@@ -49,7 +54,7 @@ impl Credit {
     /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a copy of `bytes`. Those counted one by one
     /// are so many that are worth a little that for them it is never more than three quarters.
     pub fn written_again_max(&self, data_bytes: u64, bytes: u64, is_single: bool) -> u64 {
-        let may_more = self.bytes > 0.0 && !is_single && bytes * COPIES_MIN <= data_bytes;
+        let may_more = self.bytes > 0.0 && !is_single && holds_many(data_bytes, bytes);
         let percent = if may_more {
             SHARE_PERCENT_WITH_CREDIT
         } else {

@@ -198,13 +198,15 @@ impl Popularity {
     }
 
     /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one serves a reader or two, so no others are
-    /// written for it once passing ones have all that is theirs.
+    /// written for it once passing ones have all that is theirs, nor where it is not one of many in its segment. Of a dozen those that
+    /// nobody waits for any more are soon most, so that to keep the rest each would be written several times.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
-    pub fn may_stay(&self, worth: Worth) -> bool {
+    pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
         match worth {
             Worth::None => false,
             Worth::Settled => true,
+            Worth::Passing if !is_of_many => false,
             Worth::Passing => {
                 let state = self.state.lock();
                 state.passing_bytes as f64 <= state.passing_bytes_max()

@@ -8,7 +8,7 @@ use super::{
     contents::{self, Contents, Item, Owner},
     copies::Copy,
     count,
-    credit::Credit,
+    credit::{Credit, holds_many},
     images::Image,
     popularity::Worth,
     small_moves,
@@ -374,7 +374,9 @@ impl Promoter {
         let mut buffer = AlignedBuffer::new();
         for (slice, copy) in copies {
             let worth = worth_of(&heat, &copy);
-            if !heat.popularity.may_stay(worth) || !stays(&copy) || recopied + u64::from(copy.bytes) > limit {
+            let is_of_many = holds_many(data_bytes(&self.engine), u64::from(copy.bytes));
+            if !heat.popularity.may_stay(worth, is_of_many) || !stays(&copy) || recopied + u64::from(copy.bytes) > limit
+            {
                 continue;
             }
             buffer.clear();

@@ -80,6 +80,8 @@ pub struct Amount {
     cache_mib: u64,
     /// RAM for Terrace's: it reads past the kernel's cache, so that what the bound leaves would lie idle.
     terrace_cache_mib: u64,
+    /// The same for YCSB, none of whose steps takes as much memory beside the caches as overwriting of some lengths does.
+    ycsb_terrace_cache_mib: u64,
     /// RAM for the whole process, with what the kernel caches for it.
     memory_mib: u64,
     /// Single operations.
@@ -106,6 +108,7 @@ impl WorkloadFile {
             let two = &amount.two_drives;
             for (caches, memory) in [
                 ([amount.cache_mib, amount.terrace_cache_mib], amount.memory_mib),
+                ([amount.cache_mib, amount.ycsb_terrace_cache_mib], amount.memory_mib),
                 ([two.cache_mib, two.terrace_cache_mib], two.memory_mib),
             ] {
                 if caches.iter().any(|&mib| mib < 16 || memory < mib) {
@@ -295,6 +298,14 @@ impl Contest {
     #[must_use]
     pub fn meeting(&self, candidate: Candidate) -> Meeting {
         self.meeting_on(candidate, self.common.setup)
+    }
+
+    /// A candidate with the RAM for YCSB.
+    #[must_use]
+    pub fn ycsb_meeting(&self, candidate: Candidate) -> Meeting {
+        let amount = self.amount();
+        self.meeting(candidate)
+            .with_ram(amount.cache_mib, amount.ycsb_terrace_cache_mib, amount.memory_mib)
     }
 
     /// A candidate on a setup.

@@ -149,7 +149,7 @@ pub fn measure_all(contest: &Contest) -> Outcome {
     let amount = &contest.amount().ycsb;
     let plan = |candidate| {
         let settings = Settings {
-            meeting: contest.meeting(candidate),
+            meeting: contest.ycsb_meeting(candidate),
             amount: amount.clone(),
             seed: contest.seed(),
         };

@@ -23,6 +23,7 @@ use super::{
 use crate::key_hash;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 
 /// Groups that are remembered; those read least are forgotten.
 const GROUPS_MAX: usize = 1 << 16;
@@ -103,7 +104,8 @@ struct State {
     passing_bytes: u64,
     /// Worth per byte that the last settled group has.
     margin: f64,
-    unmeasured: Vec<u64>,
+    /// Groups in the order in which they were first read: what is read often tends to come early.
+    unmeasured: VecDeque<u64>,
     sketch: Sketch,
 }
 
@@ -121,7 +123,7 @@ impl Popularity {
                 space_bytes: 0,
                 passing_bytes: 0,
                 margin: 0.0,
-                unmeasured: Vec::new(),
+                unmeasured: VecDeque::new(),
                 sketch: Sketch::default(),
             }),
         }
@@ -159,7 +161,7 @@ impl Popularity {
                 heads,
             };
             state.groups.insert(hash, group);
-            state.unmeasured.push(hash);
+            state.unmeasured.push_back(hash);
         }
         let worth = state.worth(hash, key, prefix.len(), bytes);
         Seen { worth, run }
@@ -226,7 +228,7 @@ impl Popularity {
     pub fn unmeasured(&self) -> Option<Unmeasured> {
         let mut state = self.state.lock();
         loop {
-            let hash = state.unmeasured.pop()?;
+            let hash = state.unmeasured.pop_front()?;
             if let Some(group) = state.groups.get(&hash) {
                 let prefix = group.prefix.to_vec();
                 return Some(Unmeasured { prefix, hash });

@@ -10,7 +10,7 @@ use super::{
     count,
     credit::{Credit, holds_many},
     images::Image,
-    popularity::Worth,
+    popularity::{Unmeasured, Worth},
     small_moves,
 };
 use crate::{
@@ -35,6 +35,10 @@ const CHUNK_BYTES: usize = 512 << 10;
 const IDLE: Duration = Duration::from_millis(100);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
+/// Steps of the index that are spent on measuring before the next image is looked at: some milliseconds.
+const MEASURING_STEPS: usize = 5_000;
+/// What it takes to begin a scan, in steps.
+const SCAN_STEPS: usize = 100;
 /// A group with more objects is not measured to its end, and counts object by object.
 const MEASURED_OBJECTS_MAX: usize = 20_000;
 /// While no segment begins, the room for copies is looked at at most this often.
@@ -86,9 +90,11 @@ impl Promoter {
                 self.seal_open();
             }
             self.look_at_space();
-            self.measure_one();
+            // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
+            let all_measured = self.measure_some();
             small_moves::move_waiting(&self.engine, &mut self.budget);
-            let Some(image) = self.heat.images.next(IDLE) else {
+            let wait = if all_measured { IDLE } else { Duration::ZERO };
+            let Some(image) = self.heat.images.next(wait) else {
                 continue;
             };
             self.budget.earn();
@@ -188,11 +194,20 @@ impl Promoter {
         (used + left).max(guaranteed(&self.engine))
     }
 
-    /// Measures a group of which nothing is known but its name.
-    fn measure_one(&self) {
-        let Some(group) = self.heat.popularity.unmeasured() else {
-            return;
-        };
+    /// Measures groups of which nothing is known but their names. `false` if there may be more.
+    fn measure_some(&self) -> bool {
+        let mut steps = 0;
+        while steps < MEASURING_STEPS {
+            let Some(group) = self.heat.popularity.unmeasured() else {
+                return true;
+            };
+            steps += SCAN_STEPS + self.measure(&group);
+        }
+        false
+    }
+
+    /// Measures a group, and says how many objects were looked at. Where that fails nothing of the group is copied.
+    fn measure(&self, group: &Unmeasured) -> usize {
         let bounds = (
             Bound::Included(group.prefix.clone()),
             ScanRange::prefix(&group.prefix).end,
@@ -203,11 +218,12 @@ impl Promoter {
             .snapshots
             .register_for_good(|| self.engine.log.applied_seq());
         let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
-            return;
+            return 0;
         };
-        let (mut objects, mut bytes) = (0, 0);
+        let (mut objects, mut bytes, mut steps) = (0, 0, 0);
         for item in scan.take(MEASURED_OBJECTS_MAX) {
-            let Ok((_, entry)) = item else { return };
+            steps += 1;
+            let Ok((_, entry)) = item else { return steps };
             if matches!(entry.home, Home::Block { .. }) {
                 objects += 1;
                 bytes += entry.length;
@@ -216,7 +232,8 @@ impl Promoter {
         if objects as usize >= MEASURED_OBJECTS_MAX {
             bytes = u64::MAX >> 8;
         }
-        self.heat.popularity.measured(&group, objects, bytes);
+        self.heat.popularity.measured(group, objects, bytes);
+        steps
     }
 
     /// Writes an image to flash, if it is still worth it, and there is room and budget for it.

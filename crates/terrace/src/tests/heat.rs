@@ -392,7 +392,7 @@ fn a_thousand_groups_are_known_soon() {
     for number in 0..1_000 {
         store.put(image(number), bytes(number, PART_BYTES)).unwrap();
     }
-    // The popular ones come first, then each once, then the popular ones for as long as that would take to measure a fifth of them.
+    // The popular ones come first, then each once, then the popular ones for a fifth of the time that measuring all took.
     let until = Instant::now() + Duration::from_secs(20);
     let popular = 0..10_u64;
     for number in popular.clone().chain(0..1_000) {

@@ -36,7 +36,7 @@ fn text(tree: &Tree, key: &str, seqno: SeqNo) -> Option<String> {
     Some(String::from_utf8(value.to_vec()).unwrap())
 }
 
-/// Snapshots read at `read_seqno`, one above the commit's.
+/// Snapshots read at `read_seqno`, the next commit's.
 #[test]
 fn a_read_shows_what_is_strictly_below_its_seqno() {
     let dir = tempfile::tempdir().unwrap();

@@ -55,6 +55,10 @@ impl TrafficSource for Drive {
     fn take_time(&self, factor: f64) -> Outcome {
         self.fault(Fault::Slow { factor })
     }
+
+    fn empty(&self) -> Outcome {
+        Self::empty(self)
+    }
 }
 
 /// Drives that are removed with this.

@@ -61,6 +61,14 @@ pub trait TrafficSource: Debug + Send + Sync {
     fn take_time(&self, _factor: f64) -> Outcome {
         Ok(())
     }
+
+    /// Replaces the file system by an empty one, if that may be done.
+    ///
+    /// # Errors
+    /// If it is in use.
+    fn empty(&self) -> Outcome {
+        Ok(())
+    }
 }
 
 /// The kernel's counters of a block device.
@@ -174,6 +182,15 @@ impl Place {
     /// If the drive does not answer.
     pub fn hurry(&self, factor: f64) -> Outcome {
         self.drive.as_ref().map_or(Ok(()), |drive| drive.take_time(factor))
+    }
+
+    /// Gives an emulated drive a new file system, so that what comes next lies where it would lie on a new drive. Everything in the place
+    /// is gone then. Real drives keep what they have.
+    ///
+    /// # Errors
+    /// If a file in it is open.
+    pub fn empty(&self) -> Outcome {
+        self.drive.as_ref().map_or(Ok(()), |drive| drive.empty())
     }
 
     /// A directory of this name in the place, empty.

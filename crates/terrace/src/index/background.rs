@@ -95,10 +95,12 @@ impl OrderedIndex {
     /// does so with the watermark it was given when it began; where commits or snapshots have gone on meanwhile the state it
     /// replaced is left, until the next one. On a full device there is no next one, and no room while the files are there.
     ///
+    /// Nothing is removed of an index that has failed: which state its directory names is unknown then.
+    ///
     /// # Errors
     /// `Io`: a file cannot be removed. Nothing is lost; try again later.
     pub fn forget_states(&self, watermark_seq: u64) -> Result<()> {
-        if self.tree.version_free_list_len() == 0 {
+        if self.tree.version_free_list_len() == 0 || self.check_usable().is_err() {
             return Ok(());
         }
         let watermark = self.raise_watermark(watermark_seq);

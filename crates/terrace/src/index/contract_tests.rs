@@ -160,6 +160,31 @@ fn old_states_are_freed_by_the_watermark() {
     assert!(vanished.is_err(), "why get_at checks the watermark first");
 }
 
+/// By itself, too: it installs no state and takes no seqno. A state whose successor is not below the watermark stays, with its tables.
+#[test]
+fn maintenance_alone_frees_states_and_their_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, seqno) = open(dir.path());
+    for seq in 1..=3 {
+        tree.insert("k", seq.to_string(), item_seqno(seq));
+        seqno.fetch_max(item_seqno(seq));
+        flush(&tree, read_seqno(1));
+    }
+    tree.major_compact(u64::MAX, read_seqno(1)).unwrap();
+    let tables = || std::fs::read_dir(dir.path().join("tables")).unwrap().count();
+    let before = (tree.current_version().id(), seqno.get());
+    let mut seen = Vec::new();
+    for seq in [1, 2, 3] {
+        tree.get_version_history_lock()
+            .maintenance(dir.path(), read_seqno(seq))
+            .unwrap();
+        assert_eq!(text(&tree, "k", read_seqno(seq)), Some(seq.to_string()));
+        seen.push((tree.version_free_list_len(), tables()));
+    }
+    assert_eq!(seen, [(3, 4), (2, 4), (0, 1)]);
+    assert_eq!((tree.current_version().id(), seqno.get()), before);
+}
+
 /// After an open there is one state, which every read uses.
 #[test]
 fn the_state_after_an_open_has_seqno_zero() {

@@ -417,6 +417,10 @@ fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
     index.forget_states(2).unwrap();
     assert_eq!(index.get_at(b"k", 2).unwrap(), Some(flash_entry(2)));
     assert_eq!(tables(), 4, "the snapshot reads them");
+    *index.failed.lock() = Some("the directory may name the older state".into());
+    index.forget_states(3).unwrap();
+    assert_eq!(tables(), 4, "an open may need them");
+    *index.failed.lock() = None;
     index.forget_states(3).unwrap();
     assert_eq!(tables(), 1);
     assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));

@@ -32,15 +32,17 @@ use crate::{
 use audience::{Audience, Played, Rush, Window};
 use rivals::{Kind, Rival, Shelf};
 use serde::{Deserialize, Serialize};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use terrace::Terrace;
 
 /// What kind of run this is, in the results.
 pub const EXPERIMENT: &str = "video-drives";
-/// Name of the directories.
+/// Name of the directories, the same for everybody: ext4 puts a directory of the root where a hash of its name says.
 const NAME: &str = "video";
-/// The disk's files of all rivals.
-const SHELF: &str = "video-shelf";
 
 /// Somebody who answers reads of segments.
 pub trait Server: Send + Sync {
@@ -289,7 +291,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .expect(plans.iter().map(|plan| plan.expected_seconds).sum());
     let made = make_all(&bench, &places, &plans);
     // The next who uses these directories finds them as they were.
-    places.remove(SHELF)?;
+    places.remove(NAME)?;
     made?;
     bench.progress.finish();
     let records = bench.results().all()?;
@@ -350,8 +352,7 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
             }
         }
     }
-    // The rivals' catalogue is written once and stays, where the disk is fastest: behind it Terrace's reads took a tenth longer. So it goes
-    // first, while there is none.
+    // The rivals' catalogue is written once and stays. Terrace needs the disk for itself, so it goes first.
     plans.sort_by_key(|plan: &Plan<Settings>| plan.settings.system != System::Terrace);
     plans
 }
@@ -392,16 +393,20 @@ fn measure(
 ) -> Outcome<Measured> {
     let scene = &settings.scene;
     let values = Arc::new(Values::new(scene.seed, scene.segment_bytes));
-    places.fresh(NAME)?;
+    places.ssd.fresh(NAME)?;
     // Nothing is timed until the caches are warm.
     places.hurry(HASTE)?;
     let server: Box<dyn Server> = match settings.system.kind() {
-        None => Box::new(Terrace::open(places, NAME, settings, &values)?),
+        None => {
+            *shelf = None;
+            on_an_empty_disk(places)?;
+            Box::new(Terrace::open(places, NAME, settings, &values)?)
+        }
         Some(kind) => {
             let shelf = match shelf {
                 Some(shelf) => Arc::clone(shelf),
                 None => {
-                    let filled = Arc::new(Shelf::fill(&places.hdd.fresh(SHELF)?, scene, &values)?);
+                    let filled = Arc::new(Shelf::fill(&on_an_empty_disk(places)?, scene, &values)?);
                     Arc::clone(shelf.insert(filled))
                 }
             };
@@ -411,8 +416,15 @@ fn measure(
     let watched = watch(places, settings, &values, server.as_ref(), progress);
     places.hurry(1.0)?;
     server.close()?;
-    places.remove(NAME)?;
+    places.ssd.remove(NAME)?;
     watched
+}
+
+/// The directory on the disk. On what another one has left behind a catalogue would lie elsewhere than on an empty disk: further in, where
+/// a disk is slower, or in more pieces.
+fn on_an_empty_disk(places: &Places) -> Outcome<PathBuf> {
+    places.hdd.empty()?;
+    places.hdd.fresh(NAME)
 }
 
 fn watch(

@@ -38,8 +38,12 @@ impl Terrace {
         let of_video = scene.segment_bytes as u64 + 8192;
         let videos = (capacity / of_video / 100).clamp(3, 28);
         let segment_bytes = (videos * of_video).next_multiple_of(64 << 10);
+        // ext4 divides a disk into groups of 128 MiB. Two blocks of 64 MiB do not fit into one with a copy of the superblock in it, on a
+        // disk this small each second one: the catalogue would be half as far apart again as it is long, which real disks do not know.
+        let split_threshold_bytes = 60 << 20;
         let store = Store::open(Options {
             segment_bytes,
+            split_threshold_bytes,
             flash_capacity_bytes: capacity.max(8 * segment_bytes),
             size_threshold_bytes: 16 << 10,
             copies_share_percent: 80,

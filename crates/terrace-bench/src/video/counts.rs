@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use terrace::{Durability, Options, PutOptions, Store};
 
+/// Without `--seed`.
+const SEED: u64 = 1;
+
 const EXPERIMENT: &str = "video-hits";
 const CATALOGUE: Catalogue = Catalogue::PUBLISHED;
 const SHARES: [f64; 6] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5];
@@ -104,7 +107,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             plans.push(Plan {
                 experiment: EXPERIMENT,
                 name: format!("exponent {exponent}, flash {share}"),
-                seed: arguments.seed,
+                seed: arguments.seed.unwrap_or(SEED),
                 expected_seconds: 20.0
                     + (warm_up_sessions + measured_sessions) as f64 * CATALOGUE.parts as f64 / 15_000.0,
                 settings: Settings {
@@ -113,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                     part_bytes: arguments.part_bytes,
                     warm_up_sessions,
                     measured_sessions,
-                    seed: arguments.seed,
+                    seed: arguments.seed.unwrap_or(SEED),
                 },
             });
         }

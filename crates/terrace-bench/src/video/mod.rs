@@ -43,9 +43,12 @@ pub struct Arguments {
     /// Counting: two titles change their places in the ranking each time so many sessions have begun.
     #[arg(long, value_name = "SESSIONS", default_value = "0")]
     pub swap_every: u64,
-    /// Of what is random.
-    #[arg(long, default_value = "1")]
-    pub seed: u64,
+    /// Two drives: only these, each of them once for every share and exponent; without, all.
+    #[arg(long = "only", value_enum, value_name = "SYSTEM")]
+    pub only: Vec<drives::System>,
+    /// Of what is random: who reads what; without, the workload's.
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Two drives: sizes, times and counts, instead of those in the program.
     #[arg(long, value_name = "FILE")]
     pub workload: Option<PathBuf>,
@@ -75,8 +78,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.places.are_given() {
         drives::run(arguments)
-    } else {
+    } else if arguments.only.is_empty() {
         counts::run(arguments)
+    } else {
+        Err(
+            "--only needs two drives: --emulate as root, or --ssd and --hdd; without them Terrace alone is counted"
+                .into(),
+        )
     }
 }
 
@@ -93,7 +101,8 @@ pub fn run_all(directory: &Path, places: &PlaceArguments, results: &ResultArgume
         shares: Vec::new(),
         exponents: Vec::new(),
         swap_every: 0,
-        seed: 1,
+        only: Vec::new(),
+        seed: None,
         workload: None,
     };
     let is_timed = places.are_given();

@@ -141,7 +141,7 @@ impl WorkloadFile {
 const WINDOWS: u64 = 20;
 
 /// Who takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum System {
     /// Ours.
@@ -282,7 +282,8 @@ impl Measured {
 /// # Errors
 /// The first run's that fails.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let file = WorkloadFile::read(arguments.workload.as_deref())?;
+    let mut file = WorkloadFile::read(arguments.workload.as_deref())?;
+    file.seed = arguments.seed.unwrap_or(file.seed);
     let places = Places::open(&arguments.places, file.seed)?;
     let bench = Bench::new(&arguments.results.results, arguments.results.resume)?;
     let plans = plans(arguments, &file, &places);
@@ -352,6 +353,7 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
             }
         }
     }
+    plans.retain(|plan| arguments.only.is_empty() || arguments.only.contains(&plan.settings.system));
     // The rivals' catalogue is written once and stays. Terrace needs the disk for itself, so it goes first.
     plans.sort_by_key(|plan: &Plan<Settings>| plan.settings.system != System::Terrace);
     plans

@@ -36,7 +36,7 @@ impl Terrace {
         // The log keeps some segments free whatever their length. The study's flash would be hundreds of 64 MiB, 28 of its segments of
         // video in each; so here they are short, but so that little is left over at their ends.
         let of_video = scene.segment_bytes as u64 + 8192;
-        let videos = (capacity / of_video / 100).clamp(3, 28);
+        let videos = (capacity / of_video / 300).clamp(3, 28);
         let segment_bytes = (videos * of_video).next_multiple_of(64 << 10);
         // ext4 divides a disk into groups of 128 MiB. Two blocks of 64 MiB do not fit into one with a copy of the superblock in it, on a
         // disk this small each second one: the catalogue would be half as far apart again as it is long, which real disks do not know.

@@ -8,6 +8,7 @@ use super::{
     targets::targets,
 };
 use crate::{
+    Outcome,
     harness::{
         results::{Record, Results},
         setup::BothTraffic,
@@ -203,8 +204,8 @@ struct Line {
     arguments: crate::video::Arguments,
 }
 
-#[test]
-fn everybody_is_measured_in_miniature() {
+/// Runs the program with `TINY` and further arguments.
+fn in_miniature(more: &[&str]) -> Outcome<Vec<Record>> {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("tiny.toml"), TINY).unwrap();
@@ -220,8 +221,33 @@ fn everybody_is_measured_in_miniature() {
         "--workload",
         &file,
     ];
-    super::super::run(&Line::try_parse_from(line).unwrap().arguments).unwrap();
-    let records = Results::create(Path::new(&results)).unwrap().all().unwrap();
+    let arguments = Line::try_parse_from(line.iter().chain(more)).unwrap().arguments;
+    super::super::run(&arguments)?;
+    for place in [ssd, hdd] {
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "something stayed on a drive");
+    }
+    Results::create(Path::new(&results)).unwrap().all()
+}
+
+#[test]
+fn systems_and_the_seed_can_be_chosen() {
+    let records = in_miniature(&["--only", "terrace", "--only", "disk-only", "--seed", "7"]).unwrap();
+    let chosen = records.iter().map(|record| record.settings::<Settings>().unwrap());
+    let mut chosen: Vec<_> = chosen.map(|settings| (settings.system, settings.scene.seed)).collect();
+    chosen.sort_unstable();
+    // The disk alone for half of the sessions as well.
+    assert_eq!(
+        chosen,
+        [(System::Terrace, 7), (System::DiskOnly, 7), (System::DiskOnly, 7)]
+    );
+    let arguments = Line::try_parse_from(["video", "--only", "terrace"]).unwrap().arguments;
+    let refused = super::super::run(&arguments).unwrap_err().to_string();
+    assert!(refused.contains("--emulate"), "{refused}");
+}
+
+#[test]
+fn everybody_is_measured_in_miniature() {
+    let records = in_miniature(&[]).unwrap();
     assert_eq!(records.len(), 6);
     for record in &records {
         let (settings, measured): (Settings, Measured) = (record.settings().unwrap(), record.outcome().unwrap());
@@ -251,9 +277,6 @@ fn everybody_is_measured_in_miniature() {
         "Targets of video",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
-    }
-    for place in [ssd, hdd] {
-        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "something stayed on a drive");
     }
 }
 

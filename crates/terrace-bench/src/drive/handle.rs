@@ -114,19 +114,16 @@ impl Drive {
         fs::create_dir(self.place.fuse())?;
         fs::create_dir(self.place.mount_point())?;
         self.start_daemon()?;
-        self.format(description.seed)
+        self.format()
     }
 
     /// Makes an empty ext4.
-    fn format(&self, seed: u64) -> Outcome {
+    fn format(&self) -> Outcome {
         // Formatting at the pace of an old disk takes minutes and teaches nothing.
         self.set_pace(Pace::Instant)?;
         let device = self.attach()?;
-        // ext4 puts a directory of the root where a hash of its name says. With the hash's seed drawn anew for each drive, the same files
-        // would lie at the edge of a disk in one run and in its middle in the next.
-        let hash_seed = format!("00000000-0000-4000-8000-{:012x}", seed & 0xffff_ffff_ffff);
-        let options = format!("lazy_itable_init=0,lazy_journal_init=0,nodiscard,hash_seed={hash_seed}");
-        let arguments = ["-q", "-F", "-m", "0", "-E", &options].map(OsStr::new);
+        let options = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
+        let arguments = ["-q", "-F", "-m", "0", "-E", options].map(OsStr::new);
         system::run("mkfs.ext4", arguments.into_iter().chain([device.as_ref()]))?;
         self.set_pace(Pace::Model)
     }
@@ -137,7 +134,7 @@ impl Drive {
     /// If ext4 is in use, or a step fails.
     pub fn empty(&self) -> Outcome {
         self.unmount()?;
-        self.format(self.description()?.seed)?;
+        self.format()?;
         self.mount().map(drop)
     }
 

@@ -41,7 +41,7 @@ use terrace::Terrace;
 
 /// What kind of run this is, in the results.
 pub const EXPERIMENT: &str = "video-drives";
-/// Name of the directories, the same for everybody: ext4 puts a directory of the root where a hash of its name says.
+/// Name of the directories.
 const NAME: &str = "video";
 
 /// Somebody who answers reads of segments.
@@ -422,8 +422,8 @@ fn measure(
     watched
 }
 
-/// The directory on the disk. On what another one has left behind a catalogue would lie elsewhere than on an empty disk: further in, where
-/// a disk is slower, or in more pieces.
+/// The directory on the disk. Where another one was before, ext4 would put a catalogue elsewhere than on an empty disk: further in, where a
+/// disk is slower, or in more pieces.
 fn on_an_empty_disk(places: &Places) -> Outcome<PathBuf> {
     places.hdd.empty()?;
     places.hdd.fresh(NAME)

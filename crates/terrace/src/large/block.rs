@@ -23,11 +23,10 @@ use std::{
     },
 };
 
-/// Space is taken from the file system ahead, so that a full disk shows at a reservation. A step doubles what all blocks have, within
-/// these bounds: a small store stays small, and in a large one a block of ordinary length is taken at once. ext4 puts each step where it
-/// likes: with three or four of them the pieces of one block lay up to 100 MiB apart.
+/// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps double, within these
+/// bounds: while one is taken nobody can write to the file.
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
-const ALLOCATION_STEP_BYTES_MAX: u64 = 64 << 20;
+const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
 /// A block and what is known of it. `Arc` clones beside the one in the space's table pin it.
 #[derive(Debug)]
@@ -205,8 +204,7 @@ impl Writing {
         if end <= self.allocated_bytes {
             return Ok(());
         }
-        let used_bytes = self.room.used_bytes();
-        let growth = used_bytes.clamp(ALLOCATION_STEP_BYTES_MIN, ALLOCATION_STEP_BYTES_MAX);
+        let growth = (self.allocated_bytes).clamp(ALLOCATION_STEP_BYTES_MIN, ALLOCATION_STEP_BYTES_MAX);
         let ahead = self.allocated_bytes.max(end) + growth;
         // A block that is longer than the threshold already is one huge value's: there is no other limit.
         let limit = split_bytes.next_multiple_of(PAGE);

@@ -224,29 +224,6 @@ fn what_does_not_match_is_reported() {
 }
 
 #[test]
-fn blocks_after_the_first_are_taken_whole() {
-    let disk = MemoryDisk::new();
-    let space = open(&disk, 16 << 20);
-    let has = |number| disk.file(&block_path(number)).bytes.lock().len();
-    let mut lengths = Vec::new();
-    loop {
-        let found = space.write(b"key", b"", &pattern(500_000, 1), 1).unwrap();
-        if found.block == 2 {
-            break;
-        }
-        if lengths.last() != Some(&has(1)) {
-            lengths.push(has(1));
-        }
-    }
-    // In several steps a file system scatters it; but a store of one small value need not take a whole block.
-    assert!(
-        lengths.len() == 2 && lengths[0] < 10 << 20 && lengths[1] == 16 << 20,
-        "{lengths:?}"
-    );
-    assert_eq!(has(2), 16 << 20);
-}
-
-#[test]
 fn a_block_left_open_is_only_read_and_trimmed() {
     let disk = MemoryDisk::new();
     let space = LargeSpace::open(Arc::<MemoryDisk>::clone(&disk), options(64 << 20))

@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Scale::Small => (1_500, 500),
         Scale::Full => (6_000, 3_000),
     };
+    let seed = arguments.seed.unwrap_or(SEED);
     let mut plans = Vec::new();
     for &exponent in arguments.exponents_or(&EXPONENTS) {
         for &share in arguments.shares_or(&SHARES) {
@@ -107,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             plans.push(Plan {
                 experiment: EXPERIMENT,
                 name: format!("exponent {exponent}, flash {share}"),
-                seed: arguments.seed.unwrap_or(SEED),
+                seed,
                 expected_seconds: 20.0
                     + (warm_up_sessions + measured_sessions) as f64 * CATALOGUE.parts as f64 / 15_000.0,
                 settings: Settings {
@@ -116,7 +117,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                     part_bytes: arguments.part_bytes,
                     warm_up_sessions,
                     measured_sessions,
-                    seed: arguments.seed.unwrap_or(SEED),
+                    seed,
                 },
             });
         }

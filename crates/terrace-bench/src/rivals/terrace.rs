@@ -19,8 +19,8 @@ pub struct Terrace {
 }
 
 impl Terrace {
-    /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but at most a quarter, the rest values;
-    /// `cached` false leaves the values out.
+    /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but at most a quarter, or a sixteenth
+    /// where the values are in it; the rest values. `cached` false leaves the values out.
     ///
     /// # Errors
     /// The store's.
@@ -60,7 +60,13 @@ fn options(opening: &Opening, cached: bool) -> Options {
         0 => u64::MAX,
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
     };
-    let index_cache_bytes = entries_bytes.min(opening.cache_bytes / 4);
+    let inline_bytes_max = opening.inline_bytes_max.unwrap_or(options.inline_bytes_max);
+    // Where pairs are in the index itself its tables are all there is to read, and the kernel caches them: it gets what is not taken here.
+    let index_bytes_max = match opening.expected_object_bytes {
+        bytes if (1..=inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
+        _ => opening.cache_bytes / 4,
+    };
+    let index_cache_bytes = entries_bytes.min(index_bytes_max);
     let overlay_bytes = options.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
     // What is on its way between two drives. On one no copies are worth making; 64 MiB of them used to be beside what the caches were given.
     let staging_bytes = match opening.large_directory {

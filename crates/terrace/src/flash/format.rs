@@ -286,6 +286,12 @@ impl<'a> Body<'a> {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
+    /// Whether the value's home is this record: only such records are read by their place.
+    #[must_use]
+    pub const fn is_home(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::MoveToFlash { .. })
+    }
+
     /// Whether this says where a value is.
     #[must_use]
     pub const fn names_value(&self) -> bool {

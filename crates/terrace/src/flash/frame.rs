@@ -147,6 +147,8 @@ struct Contents {
     last_seq: u64,
     record_count: u32,
     padding_bytes: usize,
+    /// Some record of it is the home of its value.
+    has_homes: bool,
 }
 
 /// Read access to a frame's records.
@@ -174,6 +176,7 @@ impl Frame {
                 last_seq: 0,
                 record_count: 0,
                 padding_bytes: 0,
+                has_homes: false,
             }),
             sealed: OnceLock::new(),
             written: AtomicBool::new(false),
@@ -203,15 +206,13 @@ impl Frame {
             contents.record_count = header.record_count;
             let mut at = FRAME_HEADER_BYTES;
             while let Some(record) = contents.buffer.get(at..).and_then(Record::parse) {
-                let (hash, bytes, answers) = (
-                    crate::key_hash(record.key),
-                    record.record_bytes(),
-                    record.body.answers_for_key(),
-                );
+                let (hash, bytes, body) = (crate::key_hash(record.key), record.record_bytes(), record.body);
+                let (answers, is_home) = (body.answers_for_key(), body.is_home());
                 if answers {
                     let Contents { buffer, table, .. } = &mut *contents;
                     insert(table, buffer, hash, at);
                 }
+                contents.has_homes |= is_home;
                 at += bytes;
             }
             frame.settle(&mut contents);
@@ -264,6 +265,7 @@ impl Frame {
                 ..*record
             };
             record.encode_into(&mut contents.buffer[at..]);
+            contents.has_homes |= record.body.is_home();
             // Until the applier decides about a move the old home answers; what a range deletion hides is told by versions.
             if record.body.answers_for_key() {
                 insert(&mut contents.table, &contents.buffer, *hash, at);
@@ -395,6 +397,11 @@ impl FrameView<'_> {
             slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
         })?;
         record_at(found.1)
+    }
+
+    /// Whether a record of it is the home of its value, so that it may be read by its place.
+    pub fn has_homes(&self) -> bool {
+        self.contents.has_homes
     }
 
     /// Hashes of the keys that it answers for.

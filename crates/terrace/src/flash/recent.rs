@@ -113,9 +113,9 @@ impl RecentFrames {
         let _ = self.heir.set(heir);
     }
 
-    /// Keeps a frame that is written and applied. The RAM that came with it: it may be too much now ([`RecentFrames::give_back`]).
+    /// Keeps a frame that is written and applied, if anybody may ask for a place in it: inline values are in the index. The RAM that came with it: it may be too much now ([`RecentFrames::give_back`]).
     pub fn add(&self, frame: &Arc<Frame>) -> u64 {
-        if self.share_bytes == 0 {
+        if self.share_bytes == 0 || !frame.view().has_homes() {
             return 0;
         }
         let place = (frame.generation, frame.offset);

@@ -77,8 +77,26 @@ impl Space {
             return;
         }
         match self.create_block(Origin::User) {
-            Ok(block) => self.idle.lock().push(block),
+            Ok(block) => {
+                self.take_whole(&block);
+                self.idle.lock().push(block);
+            }
             Err(error) => tracing::debug!(%error, "the next block cannot be made yet"),
+        }
+    }
+
+    /// Takes all of a new block's space at once, if there is plenty: a file system that is asked in steps scatters it. Only for
+    /// one that nobody writes yet, who would have to wait. What is not taken here is when it is needed.
+    fn take_whole(&self, block: &Block) {
+        let split_bytes = self.options.split_threshold_bytes;
+        if self.room.lacks(2 * split_bytes) {
+            return;
+        }
+        let taken = with_writing(block, |writing| {
+            writing.allocate(split_bytes, split_bytes, Origin::User)
+        });
+        if let Err(error) = taken {
+            tracing::debug!(%error, "the next block takes its space in steps");
         }
     }
 

@@ -91,6 +91,33 @@ fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
     assert_eq!(value_at(&recent, place(12)), Some((90, noise(90, 600))));
 }
 
+/// What a store of inline values had written last took all of its RAM for values, and nobody ever asked for it: in a trace of short
+/// values 300 MB, which the kernel would have had for the index's tables.
+#[test]
+fn frames_that_are_no_values_home_take_no_room() {
+    let recent = RecentFrames::new(1 << 20);
+    let frame = |seq: u64, body| {
+        let frame = Frame::open(3, 7, SEGMENT_BYTES, 4096 * seq, Arc::new(FramePool::for_overlay(0)));
+        frame.append(seq, &[(1, record(b"key", Body::PutInline { value: b"short" }))]);
+        frame.append(seq + 1, &[(2, record(b"other", body))]);
+        frame.seal(seq);
+        Arc::new(frame)
+    };
+    keep(&recent, &frame(1, Body::Delete));
+    keep(&recent, &frame(3, Body::PutLarge { extent: EXTENT }));
+    assert_eq!(recent.bytes(), 0);
+    let value = noise(1, 100);
+    keep(&recent, &frame(5, Body::Put { value: &value }));
+    assert!(recent.bytes() > 0);
+    let moved = Body::MoveToFlash {
+        version: 2,
+        value: &value,
+    };
+    let before = recent.bytes();
+    keep(&recent, &frame(7, moved));
+    assert!(recent.bytes() > before);
+}
+
 #[test]
 fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     const CAPACITY_BYTES: u64 = 100_000;

@@ -223,6 +223,26 @@ fn what_does_not_match_is_reported() {
     );
 }
 
+/// Taken in steps ext4 scatters a block, and each step keeps its writers waiting.
+#[test]
+fn the_next_block_takes_its_space_at_once_before_anybody_writes_it() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 32 << 20);
+    let taken = |number| disk.file(&block_path(number)).bytes.lock().len();
+    let mut lengths = Vec::new();
+    while disk.open(&block_path(2), OpenMode::READ).is_err() {
+        space.write(b"key", b"", &pattern(500_000, 1), 1).unwrap();
+        if lengths.last() != Some(&taken(1)) {
+            lengths.push(taken(1));
+        }
+    }
+    assert!(
+        lengths[0] < 10 << 20 && lengths.len() > 1,
+        "a store of one small value needs no whole block: {lengths:?}"
+    );
+    assert_eq!(taken(2), 32 << 20);
+}
+
 #[test]
 fn a_block_left_open_is_only_read_and_trimmed() {
     let disk = MemoryDisk::new();

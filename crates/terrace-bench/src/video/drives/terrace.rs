@@ -39,7 +39,7 @@ impl Terrace {
         let videos = (capacity / of_video / 300).clamp(3, 28);
         let segment_bytes = (videos * of_video).next_multiple_of(64 << 10);
         // ext4 divides a disk into groups of 128 MiB. Two blocks of 64 MiB do not fit into one with a copy of the superblock in it, on a
-        // disk this small each second one. In steps, as blocks are taken, that is hardly seen; where one is taken at once it is half as far again.
+        // disk this small each second one, and then blocks lie half as far apart again.
         let split_threshold_bytes = 60 << 20;
         let store = Store::open(Options {
             segment_bytes,

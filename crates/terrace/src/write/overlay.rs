@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::flash::{format::Body, frame::FramePool};
 
-    /// A sealed frame with a commit of so many deletes.
+    /// A sealed frame with a commit of so many empty values.
     fn frame(seq: u64, records: usize) -> Arc<Frame> {
         let record = Record {
             seq: 0,
@@ -206,7 +206,7 @@ mod tests {
             key: b"k",
             attributes: &[],
             checksum: 0,
-            body: Body::Delete,
+            body: Body::Put { value: b"" },
         };
         let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
         frame.append(seq, &vec![(crate::key_hash(b"k"), record); records]);

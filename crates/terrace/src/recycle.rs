@@ -15,7 +15,7 @@ use crate::{
     engine::{Engine, FLASH_INDEX_LOAD_WANTED},
     flash::{
         address::Address,
-        format::{Body, FRAME_HEADER_BYTES, Record, records},
+        format::{FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
         segments::{RESERVED_SEGMENTS, Segment, SegmentState, Segments},
     },
@@ -386,7 +386,7 @@ impl Recycler {
         for frame in image.frames() {
             let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
             for (at, record) in records(payload) {
-                if !matches!(record.body, Body::Put { .. } | Body::MoveToFlash { .. }) {
+                if !record.body.is_home() {
                     continue;
                 }
                 let hash = key_hash(record.key);

@@ -55,15 +55,17 @@ fn options(opening: &Opening, cached: bool) -> Options {
         .unwrap_or(&opening.directory)
         .join("large");
     let mut options = Options::on_tiers(flash, large);
+    if let Some(bytes) = opening.inline_bytes_max {
+        options.inline_bytes_max = bytes;
+    }
     let memtable_bytes = options.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
     let entries_bytes = match opening.expected_objects {
         0 => u64::MAX,
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
     };
-    let inline_bytes_max = opening.inline_bytes_max.unwrap_or(options.inline_bytes_max);
     // Where pairs are in the index itself its tables are all there is to read, and the kernel caches them: it gets what is not taken here.
     let index_bytes_max = match opening.expected_object_bytes {
-        bytes if (1..=inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
+        bytes if (1..=options.inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
         _ => opening.cache_bytes / 4,
     };
     let index_cache_bytes = entries_bytes.min(index_bytes_max);
@@ -81,9 +83,6 @@ fn options(opening: &Opening, cached: bool) -> Options {
     options.index_cache_bytes = index_cache_bytes;
     options.staging_bytes = staging_bytes;
     options.cache_bytes = if cached { cache_bytes } else { 0 };
-    if let Some(bytes) = opening.inline_bytes_max {
-        options.inline_bytes_max = bytes;
-    }
     if let Some(bytes) = opening.flash_capacity_bytes {
         // Sixty-four segments, so that recycling goes in small steps.
         options.segment_bytes = (bytes / 64).next_multiple_of(64 << 10).clamp(256 << 10, 64 << 20);

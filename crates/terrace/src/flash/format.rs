@@ -286,7 +286,7 @@ impl<'a> Body<'a> {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
-    /// Whether the value's home is this record: only such records are read by their place.
+    /// Whether this record is a value's home, if it is the newest word on it: only such records are read by their place.
     #[must_use]
     pub const fn is_home(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::MoveToFlash { .. })

@@ -205,15 +205,18 @@ impl Frame {
             contents.last_seq = header.last_seq;
             contents.record_count = header.record_count;
             let mut at = FRAME_HEADER_BYTES;
-            while let Some(record) = contents.buffer.get(at..).and_then(Record::parse) {
-                let (hash, bytes, body) = (crate::key_hash(record.key), record.record_bytes(), record.body);
-                let (answers, is_home) = (body.answers_for_key(), body.is_home());
-                if answers {
-                    let Contents { buffer, table, .. } = &mut *contents;
-                    insert(table, buffer, hash, at);
+            let Contents {
+                buffer,
+                table,
+                has_homes,
+                ..
+            } = &mut *contents;
+            while let Some(record) = buffer.get(at..).and_then(Record::parse) {
+                if record.body.answers_for_key() {
+                    insert(table, buffer, crate::key_hash(record.key), at);
                 }
-                contents.has_homes |= is_home;
-                at += bytes;
+                *has_homes |= record.body.is_home();
+                at += record.record_bytes();
             }
             frame.settle(&mut contents);
         }

@@ -24,7 +24,7 @@ use std::{
 };
 
 /// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps double, within these
-/// bounds: while one is taken nobody can write to the file.
+/// bounds: while one is taken nobody can write to the file. A block that is made ready before anybody writes it has all of its space.
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
 const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 

@@ -92,10 +92,7 @@ impl Space {
         if self.room.lacks(2 * split_bytes) {
             return;
         }
-        let taken = with_writing(block, |writing| {
-            writing.allocate(split_bytes, split_bytes, Origin::User)
-        });
-        if let Err(error) = taken {
+        if let Err(error) = self.allocate(block, split_bytes) {
             tracing::debug!(%error, "the next block takes its space in steps");
         }
     }

@@ -1,10 +1,10 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
 use crate::{
-    Error, Options, Result, Stats, Tier,
+    Error, Options, Result, Tier,
     accounting::Accounting,
     api::{expiry::Expiring, placement::Placement},
-    blocks::LargeSpace,
+    blocks::{LargeSpace, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::Heat,
     hash_index::{Config as FlashIndexConfig, FlashIndex, checkpoint::Checkpoints},
@@ -14,8 +14,7 @@ use crate::{
     manifest::Manifest,
     metrics::counters::{AnsweredBy, Metrics},
     ordered_index::OrderedIndex,
-    visibility::snapshots::Snapshots,
-    write::stream::UnsyncedLarge,
+    visibility::{presence::Presence, snapshots::Snapshots},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -283,8 +282,9 @@ impl Engine {
         self.flash_index.load_of_bound() > FLASH_INDEX_LOAD_WANTED
     }
 
-    /// A picture of the store.
-    pub fn stats(&self) -> Stats {
-        crate::metrics::counters::stats(self)
+    /// What decides about the newest state. To be taken before the key is looked up.
+    #[inline]
+    pub fn presence(&self) -> Presence<'_> {
+        Presence::at(self.log.ranges.current(), u64::MAX, &self.options.clock)
     }
 }

@@ -1,48 +1,69 @@
-//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides its first home.
+//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides its first home,
+//! heat its later one.
 //!
 //! *The log is the truth; the index is a fold of the log; every move is a record in the log.*
 //!
-//! ARCHITECTURE.md walks one put to the device and one get back. In reading order: [`Store`] is the interface;
-//! `write` places, commits and applies; `flash` is the log and its index in RAM; `large` the blocks; `index` the ordered
-//! index; `read` the way back; `recycle` and `clean` make room; `heat` copies to flash what is read often from disk; `placement` says
-//! what belongs where, and `settle` brings it there when that has changed; `pace` has background work let reads go first; `ranges`,
-//! `presence` and `sweep` are about objects that are gone and not yet forgotten; `recover` opens all of it again, and `checkpoint`
-//! makes that short.
+//! # The rooms
+//!
+//! State lies below the engine, workers lie above it. From the bottom up; ARCHITECTURE.md walks one put to the device and
+//! one get back, and `cargo xtask tidy` refuses what its table of rooms does not allow.
+//!
+//! | room | what |
+//! |---|---|
+//! | `metrics` | counters, and the small structures that policies are made of |
+//! | [`io`] | devices, direct I/O, slices and rests of background I/O; the simulated disk |
+//! | `api` | the words of the interface |
+//! | `visibility` | whether what is found is there: snapshots, range tombstones |
+//! | `log` | the flash log: segments, frames, group commit, the overlay |
+//! | `cache` | values in RAM |
+//! | `hash_index` | which record of the log is a key's, in RAM, and its checkpoint |
+//! | `ordered_index` | key to entry; the only room that knows `lsm_tree` |
+//! | `blocks` | the large space |
+//! | `flash_cache` | copies on flash of large objects that are read often |
+//! | `engine` | the parts of an open store, shared by callers and workers |
+//! | `figures` | one picture of all counters |
+//! | `write`, `read` | place, commit, apply; locate, fetch |
+//! | `maintenance` | the workers: log GC, block GC, migration, expiry |
+//! | `admin` | open, verify, repair, backup |
+//! | `store` | the calls of the interface: [`Store`] |
 //!
 //! # Memory
 //!
-//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one thread and freed on another, and the C
-//! library's allocator has a heap for each thread: it may keep twice as much. The server uses jemalloc, and so should a program with a
-//! store in it.
+//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one thread and freed on another,
+//! and the C library's allocator has a heap for each thread: it may keep twice as much. The server uses jemalloc, and so
+//! should a program with a store in it.
 
+mod accounting;
 mod admin;
 mod api;
-#[doc(hidden)]
-pub mod blocks;
-pub mod cache;
+mod cache;
 mod engine;
-#[doc(hidden)]
-pub mod flash_cache;
-pub mod hash_index;
-#[doc(hidden)]
-pub mod log;
+mod figures;
 mod maintenance;
+mod manifest;
 mod metrics;
 mod read;
 mod store;
 mod visibility;
 mod write;
+
+pub mod io;
+
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
-pub mod fuzzing;
-pub mod io;
+pub mod blocks;
 #[doc(hidden)]
-pub mod ordered_index;
-
-mod accounting;
-mod manifest;
+pub mod flash_cache;
+#[doc(hidden)]
+pub mod fuzzing;
+#[doc(hidden)]
+pub mod hash_index;
+#[doc(hidden)]
+pub mod log;
 #[doc(hidden)]
 pub mod mutation;
+#[doc(hidden)]
+pub mod ordered_index;
 
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
@@ -50,24 +71,27 @@ mod test_common;
 #[cfg(test)]
 mod tests;
 
-pub use admin::backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport};
-pub use admin::repair::RepairReport;
-pub use admin::verify::VerifyReport;
-pub use api::batch::Batch;
-pub use api::clock::Clock;
-pub use api::error::{Error, Result, Tier};
-pub use api::expiry::Expiry;
-pub use api::object::{
-    ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
+pub use admin::{
+    backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport},
+    repair::RepairReport,
+    verify::VerifyReport,
 };
-pub use api::options::{Condition, Durability, Options, PutOptions, WriterOptions};
-pub use api::placement::{Pin, Pinning};
-pub use api::ram::RamStats;
-pub use api::stats::*;
-pub use flash_cache::GroupRule;
+pub use api::{
+    batch::Batch,
+    clock::Clock,
+    error::{Error, Result, Tier},
+    expiry::Expiry,
+    group::GroupRule,
+    object::{ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version},
+    options::{Condition, Durability, Options, PutOptions, WriterOptions},
+    placement::{Pin, Pinning},
+    ram::RamStats,
+    scan_range::ScanRange,
+    stats::*,
+};
 pub use read::{
     reader::Reader,
-    scan::{Scan, ScanItem, ScanRange},
+    scan::{Scan, ScanItem},
     snapshot::Snapshot,
 };
 pub use store::Store;

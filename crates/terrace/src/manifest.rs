@@ -5,9 +5,10 @@
 //! that nothing was ever committed, beside a large tier without a manifest is a creation that a crash cut short, and is
 //! finished with the same identity. The other way around it would be a store whose flash tier is missing.
 
+pub mod marks;
+
 use crate::{
     Error, Options, Result, Tier,
-    admin::backup,
     io::{Disk, OpenMode},
     mutation::{Mutation, unless},
 };
@@ -184,7 +185,7 @@ impl Manifest {
         large: &dyn Disk,
         otherwise: impl FnOnce() -> Result<Option<(u64, u64)>>,
     ) -> Result<(Self, Vec<Tier>)> {
-        backup::refuse_marked(options, flash)?;
+        marks::refuse_marked(options, flash)?;
         let tiers = [
             (Tier::Flash, flash, &options.flash_dir),
             (Tier::Large, large, &options.large_dir),
@@ -251,7 +252,7 @@ impl Manifest {
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
     pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
-        backup::refuse_marked(options, flash)?;
+        marks::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
         let refuse = |path: &Path, reason: &str| {

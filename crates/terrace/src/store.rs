@@ -294,7 +294,7 @@ impl Store {
     /// Figures about the store.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.engine().stats()
+        crate::figures::stats(self.engine())
     }
 
     /// Makes everything durable and closes; later writes fail. Dropping the last clone closes too, without reporting.

@@ -8,7 +8,7 @@ use crate::{
     Error, Options, Result,
     accounting::Accounting,
     api::expiry::Expiring,
-    blocks::{LargeOptions, LargeSpace},
+    blocks::{LargeOptions, LargeSpace, unsynced::UnsyncedLarge},
     engine::{Engine, Parts},
     io::{Disk, FileDisk},
     log::{
@@ -26,7 +26,6 @@ use crate::{
         DeletedRange, Ranges,
         stored::{self, Stored},
     },
-    write::stream::UnsyncedLarge,
 };
 use std::{path::Path, sync::Arc};
 

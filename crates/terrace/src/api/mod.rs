@@ -9,4 +9,5 @@ pub(crate) mod object;
 pub(crate) mod options;
 pub(crate) mod placement;
 pub(crate) mod ram;
+pub(crate) mod scan_range;
 pub(crate) mod stats;

@@ -1,7 +1,5 @@
 //! What a store's RAM is for.
 
-use crate::{HeatStats, engine::Engine};
-
 /// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open readers) is his and not here, nor what an
 /// allocator takes beside what it was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,21 +57,5 @@ impl RamStats {
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.parts().iter().map(|(_, bytes)| bytes).sum()
-    }
-}
-
-/// What the store's RAM is for at the moment, of which `heat` has the staging already.
-pub fn ram_stats(engine: &Engine, heat: &HeatStats) -> RamStats {
-    let index = engine.index.ram();
-    RamStats {
-        values_bytes: engine.cache.bytes(),
-        recent_bytes: engine.log.recent.bytes(),
-        frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
-        transfer_bytes: engine.large.transfer_bytes(),
-        staging_bytes: heat.staged_bytes + heat.moving_bytes,
-        memtable_bytes: index.memtable_bytes,
-        index_blocks_bytes: index.blocks_bytes,
-        flash_index_bytes: engine.flash_index.ram_bytes(),
-        filters_bytes: index.filters_bytes + engine.checkpoints.filter_bytes(),
     }
 }

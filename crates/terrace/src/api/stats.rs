@@ -1,6 +1,7 @@
 //! What a store tells about itself.
 
 use crate::{RamStats, Tier, Version};
+pub use crate::{io::throttle::PaceStats, metrics::counters::OperationStats};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -301,17 +302,6 @@ pub struct HeatStats {
     pub moving_bytes: u64,
 }
 
-/// How background work shares a device with callers' reads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PaceStats {
-    /// Share of the device's time that background work may have at the moment, per mille.
-    pub share_per_mille: u32,
-    /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is not known.
-    pub slow_ns: u64,
-    /// Microseconds that background threads rested for callers, since open.
-    pub rested_us: u64,
-}
-
 /// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlacementStats {
@@ -483,21 +473,4 @@ pub struct SnapshotStats {
     pub held_block_bytes: u64,
     /// Snapshots that became older than the limit, since open.
     pub expired: u64,
-}
-
-/// One operation's count and latencies since open.
-#[derive(Debug, Clone)]
-pub struct OperationStats {
-    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …; `reader` and `writer` are streams, each counted when it ends
-    /// with the time spent in its calls.
-    pub name: &'static str,
-    /// Calls that succeeded.
-    pub count: u64,
-    /// Calls that failed.
-    pub errors: u64,
-    /// Sum of the latencies in nanoseconds.
-    pub total_ns: u64,
-    /// Count of calls per latency bucket: upper bound in nanoseconds, calls at or below it and above
-    /// the bound before.
-    pub buckets: Vec<(u64, u64)>,
 }

@@ -31,6 +31,7 @@ mod scan;
 mod seal;
 #[cfg(test)]
 mod tests;
+pub mod unsynced;
 mod writer;
 
 pub use account::{BlockShare, LargeTotals, decode_accounting, encode_accounting};

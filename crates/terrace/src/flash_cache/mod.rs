@@ -29,7 +29,6 @@ mod small_simulation;
 mod staging;
 mod streams;
 
-pub use crate::api::group::GroupRule;
 pub use cached_reader::{NearReader, Source};
 pub use prefetch::read_ahead;
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};

@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
 use super::{
-    GroupRule,
     admission::{Popularity, Worth},
     credit::{Credit, holds_many},
 };
+use crate::GroupRule;
 
 const SESSIONS: usize = 50;
 const PART_BYTES: u64 = 2_300_000;

@@ -10,12 +10,23 @@
 //!
 //! Invariants: nothing here decides about correctness; a step is never refused, only put off, by [`REST_MAX`] at most.
 
-use crate::{PaceStats, io::SEEKS_NS, metrics::moving_average::RunningMean};
+use crate::{io::SEEKS_NS, metrics::moving_average::RunningMean};
 use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
+
+/// How background work shares a device with callers' reads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PaceStats {
+    /// Share of the device's time that background work may have at the moment, per mille.
+    pub share_per_mille: u32,
+    /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is not known.
+    pub slow_ns: u64,
+    /// Microseconds that background threads rested for callers, since open.
+    pub rested_us: u64,
+}
 
 /// Least share of a device that background work has, per mille: it must get on.
 const SHARE_MIN: u32 = 30;

@@ -128,7 +128,7 @@ impl Overlay {
     }
 
     /// Number of frames.
-    pub fn len(&self) -> usize {
+    pub fn frame_count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
 
@@ -175,7 +175,7 @@ impl Overlay {
     /// Hands the record at a place to `use_record`, if its frame is in the overlay. The indexes may know a record before it
     /// is on the device; whoever comes from them with its address must look here first.
     pub fn find_at<R>(&self, segment: u32, offset: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
-        if self.len() == 0 {
+        if self.frame_count() == 0 {
             return None;
         }
         let frames = self.frames.read();
@@ -239,7 +239,10 @@ mod tests {
         first.set_written();
         overlay.release_finished(&recent);
         assert!(!overlay.is_full());
-        assert_eq!((overlay.bytes(), overlay.len(), overlay.released_seq()), (0, 0, 2));
+        assert_eq!(
+            (overlay.bytes(), overlay.frame_count(), overlay.released_seq()),
+            (0, 0, 2)
+        );
         overlay.wait_for_room(|| unreachable!("there is room"));
         let seq_at = |seq: u64| recent.find((1, (seq << 16) + 64), |record| record.seq);
         assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
@@ -267,7 +270,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while overlay.len() > 0 {
+                while overlay.frame_count() > 0 {
                     (1..=500).rev().for_each(look_for);
                 }
             });

@@ -23,10 +23,7 @@ use crate::{
         format::{Body, Record},
     },
     ordered_index::KeyBounds,
-    visibility::{
-        presence::Dead,
-        range_tombstones::{DeletedRange, RANGES_MAX},
-    },
+    visibility::range_tombstones::{DeletedRange, RANGES_MAX},
 };
 use bytes::Bytes;
 use std::{
@@ -303,13 +300,4 @@ pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
         body: Body::Drop { version },
     };
     (key_hash(key), record)
-}
-
-/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time had come.
-pub fn count(engine: &Engine, why: Option<Dead>) {
-    let counter = match why {
-        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
-        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
-    };
-    counter.fetch_add(1, Ordering::Relaxed);
 }

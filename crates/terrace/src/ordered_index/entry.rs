@@ -8,7 +8,7 @@
 //! than the bytes it was given. `encode_into` asserts that the numbers fit, because a number cut short would
 //! be a wrong address on flash.
 
-use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version};
+use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, visibility::presence::Presence};
 use bytes::Bytes;
 
 /// Versions are below this (48 bits).
@@ -205,4 +205,12 @@ fn number<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut wide = [0; 8];
     wide[..N].copy_from_slice(head);
     Some((u64::from_le_bytes(wide), rest))
+}
+
+impl Presence<'_> {
+    /// The entry, unless it is dead.
+    #[inline]
+    pub fn living(&self, key: &[u8], entry: Option<Entry>) -> Option<Entry> {
+        entry.filter(|entry| self.dead(key, entry.version.0, &entry.attributes).is_none())
+    }
 }

@@ -2,80 +2,14 @@
 
 use super::{multi_get, object_info, read_home, snapshot::Snapshot};
 use crate::{
-    ObjectInfo, Result,
+    ObjectInfo, Result, ScanRange,
     engine::Engine,
     ordered_index::{Entry, IndexScan},
 };
 use bytes::Bytes;
-use std::ops::{Bound, RangeBounds};
 
 /// For so many objects of one call memory is got beforehand; most scans that are asked for more end sooner.
 const PRESIZED_MAX: usize = 256;
-
-/// Which keys a scan covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScanRange {
-    /// From here.
-    pub start: Bound<Vec<u8>>,
-    /// Up to here.
-    pub end: Bound<Vec<u8>>,
-}
-
-impl ScanRange {
-    /// Every key.
-    #[must_use]
-    pub const fn all() -> Self {
-        Self {
-            start: Bound::Unbounded,
-            end: Bound::Unbounded,
-        }
-    }
-
-    /// Keys that start with `prefix`.
-    #[must_use]
-    pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
-        let prefix = prefix.as_ref();
-        // The end is the next key of the same length; a prefix of 0xff bytes has none.
-        let mut end = prefix.to_vec();
-        while end.pop_if(|byte| *byte == 0xff).is_some() {}
-        let end = match end.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end)
-            }
-            None => Bound::Unbounded,
-        };
-        Self {
-            start: Bound::Included(prefix.to_vec()),
-            end,
-        }
-    }
-
-    /// Keys in `range`.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(range: impl RangeBounds<K>) -> Self {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        Self {
-            start: owned(range.start_bound()),
-            end: owned(range.end_bound()),
-        }
-    }
-
-    /// The same range, from after `key` on: for going on with a page.
-    #[must_use]
-    pub fn after(mut self, key: impl AsRef<[u8]>) -> Self {
-        let key = key.as_ref();
-        let already_later = match &self.start {
-            Bound::Included(start) => start.as_slice() > key,
-            Bound::Excluded(start) => start.as_slice() >= key,
-            Bound::Unbounded => false,
-        };
-        if !already_later {
-            self.start = Bound::Excluded(key.to_vec());
-        }
-        self
-    }
-}
 
 /// An iterator over objects in key order, from both ends. It sees the store as it was when it began, without what had expired
 /// by then, and holds a snapshot until it is dropped.

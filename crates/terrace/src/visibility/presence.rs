@@ -6,7 +6,7 @@
 //!
 //! On failure: nothing here can fail. Attributes that are damaged never count as expired, so the damage is reported.
 
-use crate::{Clock, api::expiry, engine::Engine, ordered_index::Entry, visibility::range_tombstones::RangeSet};
+use crate::{Clock, api::expiry, visibility::range_tombstones::RangeSet};
 use std::sync::Arc;
 
 /// Why an object is dead.
@@ -65,19 +65,5 @@ impl<'a> Presence<'a> {
     /// Whether an expiry has come.
     pub fn is_over(&self, expires_ms: u64) -> bool {
         expires_ms <= self.now_ms.unwrap_or_else(|| self.clock.now_ms())
-    }
-
-    /// The entry, unless it is dead.
-    #[inline]
-    pub fn living(&self, key: &[u8], entry: Option<Entry>) -> Option<Entry> {
-        entry.filter(|entry| self.dead(key, entry.version.0, &entry.attributes).is_none())
-    }
-}
-
-impl Engine {
-    /// What decides about the newest state. To be taken before the key is looked up.
-    #[inline]
-    pub fn presence(&self) -> Presence<'_> {
-        Presence::at(self.log.ranges.current(), u64::MAX, &self.options.clock)
     }
 }

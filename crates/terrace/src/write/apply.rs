@@ -21,10 +21,9 @@ use crate::{
         frame::Frame,
         free_list::encode_free_list,
     },
-    maintenance::expire,
     mutation::{Mutation, active, unless},
     ordered_index::{Applier as IndexApplier, Entry, Home, IndexMark},
-    visibility::range_tombstones,
+    visibility::{presence::Dead, range_tombstones},
 };
 use bytes::Bytes;
 use fill::Filling;
@@ -380,7 +379,7 @@ impl Applier {
         // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a drop of the same value.
         if record.seq > self.engine.recovered_seq {
             let presence = self.engine.presence();
-            expire::count(&self.engine, presence.dead(record.key, version, &entry.attributes));
+            count_drop(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
         let replaced = Replaced::Entry(entry);
         self.account_replaced(&replaced);
@@ -395,4 +394,13 @@ fn block_home(extent: Extent) -> Home {
         offset: extent.offset,
         extent_bytes: extent.extent_bytes,
     }
+}
+
+/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time had come.
+fn count_drop(engine: &Engine, why: Option<Dead>) {
+    let counter = match why {
+        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -15,7 +15,10 @@ use crate::{
     Error, Options, Result, Tier,
     hash_index::checkpoint,
     io::{Disk, FileDisk, OpenMode},
-    manifest::Manifest,
+    manifest::{
+        Manifest,
+        marks::{BACKUP_FILE, RESTORING_FILE, exists, exists_plainly},
+    },
 };
 use std::{
     fs::{self, File, TryLockError},
@@ -25,14 +28,10 @@ use std::{
     sync::Arc,
 };
 
-/// A complete backup's manifest, and the marker in its flash directory.
-pub(super) const BACKUP_FILE: &str = "BACKUP";
 /// Where it grows.
 const BACKUP_NEW: &str = "BACKUP.new";
 /// A backup that is not complete.
 const PART_FILE: &str = "BACKUP.part";
-/// A restore that is not complete.
-const RESTORING_FILE: &str = "RESTORING";
 /// More than a mark has.
 const MARK_BYTES_MAX: usize = 256;
 /// The directories of a backup, innermost first.
@@ -52,49 +51,11 @@ const PART_TEXT: &str =
     "A backup that is being taken, or was cut short. The next `terrace backup` here begins again.\n";
 const RESTORING_TEXT: &str = "A restore that is under way, or was cut short. Run `terrace restore` again.";
 
-fn exists(disk: &dyn Disk, name: &str) -> Result<bool> {
-    exists_plainly(disk, name).map_err(|error| Error::io(format!("read {name}"), &error))
-}
-
-fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
-    match disk.open(Path::new(name), OpenMode::READ) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 /// Writes a small file that is not there yet, durably once its directory is synced.
 pub(super) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = disk.open(path, OpenMode::CREATE)?;
     file.write_all_at(bytes, 0)?;
     file.sync_data()
-}
-
-/// Refuses to open or repair what is not a whole store to write: a backup, a restore that was cut short.
-///
-/// # Errors
-/// [`Error::NotAStore`], the devices'.
-pub fn refuse_marked(options: &Options, flash: &dyn Disk) -> Result<()> {
-    let refuse = |path: &Path, reason: &str| {
-        Err(Error::NotAStore {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        })
-    };
-    if !options.read_only && exists(flash, BACKUP_FILE)? {
-        return refuse(
-            &options.flash_dir,
-            "this is a backup, which nobody writes; copy it to a new place with `terrace restore`, or only read it",
-        );
-    }
-    if exists(flash, RESTORING_FILE)? {
-        return refuse(
-            &options.flash_dir,
-            "a restore into it is under way or was cut short; run `terrace restore` again",
-        );
-    }
-    Ok(())
 }
 
 /// Opens an existing directory as a disk.

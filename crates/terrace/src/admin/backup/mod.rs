@@ -21,7 +21,6 @@ mod transfer;
 pub(crate) use manifest::{BackupManifest, end_line};
 
 pub use check::verify;
-pub use dirs::refuse_marked;
 pub use restore::restore;
 pub use take::take;
 

@@ -1,0 +1,199 @@
+//! The figures of an open store: one picture, assembled from the counters of all rooms.
+//!
+//! Above the engine, so that no room has to know how the others count.
+
+use crate::{
+    CacheStats, FlashIndexStats, HeatStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats, ReadStats,
+    SnapshotStats, Stats, SweepStats, Version, WrittenStats,
+    api::{clock::NEVER_MS, expiry},
+    engine::Engine,
+    log::segments::SegmentState,
+    metrics::counters::AnsweredBy,
+    visibility::snapshots::SnapshotFigures,
+};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// Makes a picture of the store.
+pub fn stats(engine: &Engine) -> Stats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let large = engine.large.counters();
+    let written = engine.log.writer.written();
+    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.heat.moved_log_bytes());
+    let index = engine.index.stats();
+    let heat = engine.heat.stats();
+    let snapshots = engine.snapshots.figures();
+    // Before the figures that are there when it is over.
+    let refilling = engine.refilling.load(Ordering::Acquire);
+    let checkpoint = engine.checkpoints.stats();
+    Stats {
+        heat,
+        flash_pace: engine.paces.flash.stats(),
+        large_pace: engine.paces.large.stats(),
+        placement: engine.settling.stats(),
+        inline: engine.accounting.stats(HomeKind::Inline),
+        flash: engine.accounting.stats(HomeKind::Flash),
+        block: engine.accounting.stats(HomeKind::Block),
+        log: log_stats(engine),
+        large: large_stats(engine),
+        index,
+        flash_index: FlashIndexStats {
+            entries: engine.flash_index.len(),
+            ram_bytes: engine.flash_index.ram_bytes(),
+            slots_max: engine.flash_index.slots_max(),
+            evicted: engine.flash_index.evicted(),
+            refilling,
+            checkpoint,
+        },
+        cache: CacheStats {
+            bytes: engine.cache.bytes() + engine.log.recent.bytes(),
+            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.share_bytes(),
+        },
+        ram: ram_stats(engine, &heat),
+        reads: read_stats(engine, large.reads),
+        written: WrittenStats {
+            user_bytes: load(&metrics.user_bytes),
+            flash_user_bytes: load(&written.records).saturating_sub(reinserted + moved),
+            flash_padding_bytes: load(&written.padding),
+            flash_reinserted_bytes: reinserted,
+            flash_moved_bytes: moved,
+            index_bytes: index.flushed_bytes,
+            compaction_bytes: index.compacted_bytes,
+            large_user_bytes: large.user_bytes + large.overhead_bytes,
+            large_destaged_bytes: large.destaged_bytes,
+            large_cleaned_bytes: large.cleaned_bytes,
+            copy_bytes: heat.promoted_bytes + heat.recopied_bytes,
+            checkpoint_bytes: checkpoint.written_bytes,
+        },
+        queue: QueueStats {
+            overlay_bytes: engine.log.overlay.bytes(),
+            frames: engine.log.overlay.frame_count() as u64,
+            committed_seq: engine.log.committed_seq(),
+            durable_seq: engine.log.writer.durable_seq(),
+            syncs: load(&written.syncs),
+            applied_seq: engine.log.applied_seq(),
+            snapshots: snapshots.count,
+        },
+        sweep: sweep_stats(engine),
+        snapshots: snapshot_stats(engine, snapshots),
+        operations: metrics.operations(),
+        failed: engine.log.writer.failure(),
+        damage: engine.damage.clone(),
+    }
+}
+
+fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    ReadStats {
+        overlay_hits: metrics.hits(AnsweredBy::Overlay),
+        cache_hits: metrics.hits(AnsweredBy::Cache),
+        inline_hits: metrics.hits(AnsweredBy::Inline),
+        copy_hits: metrics.hits(AnsweredBy::Copy),
+        ahead_hits: metrics.hits(AnsweredBy::Ahead),
+        flash_hits: metrics.hits(AnsweredBy::Log),
+        block_hits: metrics.hits(AnsweredBy::Block),
+        misses: metrics.answers.sum(|answers| &answers.misses),
+        ram_bytes: metrics.answers.sum(|answers| &answers.ram_bytes),
+        flash_bytes: metrics.answers.sum(|answers| &answers.flash_bytes),
+        large_bytes: metrics.answers.sum(|answers| &answers.large_bytes),
+        flash_device_reads: engine.flash_disk.counters().reads,
+        flash_reads: load(&metrics.flash_reads),
+        false_flash_reads: load(&metrics.false_flash_reads),
+        block_reads,
+    }
+}
+
+fn sweep_stats(engine: &Engine) -> SweepStats {
+    let metrics = &engine.metrics;
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != NEVER_MS);
+    SweepStats {
+        ranges_outstanding: engine.log.ranges.count() as u64,
+        dropped_expired: load(&metrics.dropped_expired),
+        dropped_deleted: load(&metrics.dropped_deleted),
+        expiry_passes: load(&metrics.expiry_passes),
+        earliest_expiry: earliest_ms.map(expiry::from_ms),
+    }
+}
+
+/// What the snapshots hold back: drained segments and dead blocks that the index has done with.
+fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
+    let segments = &engine.log.segments;
+    let persisted_seq = engine.persisted_seq.load(Ordering::Acquire);
+    let oldest_seq = figures.oldest.map_or(u64::MAX, |(seq, _)| seq);
+    let held = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Drained)
+        .filter(|segment| segment.drained_seq() <= persisted_seq && segment.drained_seq() > oldest_seq);
+    SnapshotStats {
+        open: figures.count,
+        oldest_version: figures.oldest.map(|(seq, _)| Version(seq)),
+        oldest_age: figures.oldest.map(|(_, age)| age),
+        held_segment_bytes: held.count() as u64 * segments.segment_bytes(),
+        held_block_bytes: engine.metrics.held_block_bytes.load(Ordering::Relaxed),
+        expired: figures.expired,
+    }
+}
+
+fn large_stats(engine: &Engine) -> LargeStats {
+    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (metrics, cleaning) = (&engine.metrics, &engine.cleaning);
+    let totals = engine.large.totals();
+    LargeStats {
+        blocks: engine.large.block_count(),
+        allocated_bytes: totals.allocated_bytes,
+        open_bytes: totals
+            .allocated_bytes
+            .saturating_sub(totals.rest_bytes + totals.full_bytes),
+        live_bytes: engine.large.live_bytes(),
+        meta_version: engine.large.meta_version(),
+        meta_bytes: engine.large.meta_bytes(),
+        capacity_bytes: engine.options.large_capacity_bytes,
+        blocks_cleaned: load(&cleaning.blocks_cleaned),
+        blocks_set_aside: load(&cleaning.blocks_set_aside),
+        set_aside_bytes: load(&cleaning.set_aside_bytes),
+        pinned_block_bytes: load(&metrics.pinned_block_bytes),
+        writers_held: load(&cleaning.writers_held),
+        writers_held_time: Duration::from_nanos(load(&cleaning.held_ns)),
+        writers_let_go: load(&cleaning.writers_let_go),
+        fallback_values: load(&metrics.fallback_values),
+        fallback_bytes: load(&metrics.fallback_bytes),
+    }
+}
+
+fn log_stats(engine: &Engine) -> LogStats {
+    let segments = &engine.log.segments;
+    let quarantined = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Quarantined)
+        .count();
+    LogStats {
+        capacity_bytes: u64::from(segments.capacity()) * segments.segment_bytes(),
+        allocated_bytes: u64::from(segments.created()) * segments.segment_bytes(),
+        segments_used: u64::from(segments.created() - segments.free().min(segments.created())),
+        segments_free: u64::from(segments.available()),
+        segments_recycled: engine.metrics.segments_recycled.load(Ordering::Relaxed),
+        eviction_age: *engine.metrics.log_eviction_age.lock(),
+        segments_quarantined: quarantined as u64,
+    }
+}
+
+/// What the store's RAM is for at the moment, of which `heat` has the staging already.
+pub fn ram_stats(engine: &Engine, heat: &HeatStats) -> RamStats {
+    let index = engine.index.ram();
+    RamStats {
+        values_bytes: engine.cache.bytes(),
+        recent_bytes: engine.log.recent.bytes(),
+        frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
+        transfer_bytes: engine.large.transfer_bytes(),
+        staging_bytes: heat.staged_bytes + heat.moving_bytes,
+        memtable_bytes: index.memtable_bytes,
+        index_blocks_bytes: index.blocks_bytes,
+        flash_index_bytes: engine.flash_index.ram_bytes(),
+        filters_bytes: index.filters_bytes + engine.checkpoints.filter_bytes(),
+    }
+}

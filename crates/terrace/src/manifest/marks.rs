@@ -1,0 +1,58 @@
+//! The files that mark a directory as something else than a whole store to write.
+
+use crate::{
+    Error, Options, Result,
+    io::{Disk, OpenMode},
+};
+use std::{io, path::Path};
+
+/// A complete backup's manifest, and the marker in its flash directory.
+pub const BACKUP_FILE: &str = "BACKUP";
+/// A restore that is not complete.
+pub const RESTORING_FILE: &str = "RESTORING";
+
+/// Whether there is a file of this name.
+///
+/// # Errors
+/// The device's.
+pub fn exists(disk: &dyn Disk, name: &str) -> Result<bool> {
+    exists_plainly(disk, name).map_err(|error| Error::io(format!("read {name}"), &error))
+}
+
+/// The same, with the error as the device gives it.
+///
+/// # Errors
+/// The device's.
+pub fn exists_plainly(disk: &dyn Disk, name: &str) -> io::Result<bool> {
+    match disk.open(Path::new(name), OpenMode::READ) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses to open or repair what is not a whole store to write: a backup, a restore that was cut short.
+///
+/// # Errors
+/// [`Error::NotAStore`], the devices'.
+pub fn refuse_marked(options: &Options, flash: &dyn Disk) -> Result<()> {
+    let refuse = |path: &Path, reason: &str| {
+        Err(Error::NotAStore {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        })
+    };
+    if !options.read_only && exists(flash, BACKUP_FILE)? {
+        return refuse(
+            &options.flash_dir,
+            "this is a backup, which nobody writes; copy it to a new place with `terrace restore`, or only read it",
+        );
+    }
+    if exists(flash, RESTORING_FILE)? {
+        return refuse(
+            &options.flash_dir,
+            "a restore into it is under way or was cut short; run `terrace restore` again",
+        );
+    }
+    Ok(())
+}

@@ -2,7 +2,8 @@
 //!
 //! The policy is the tables at the top of this file; the rooms below apply it:
 //! [`lexer`] tells code from comments and literals, [`functions`] measures functions, [`rules`] holds the checks of
-//! one file, [`links`] those of Markdown links.
+//! one file, [`rooms`] says which room of the engine may use which, [`walk`] whether the walk through them is true, [`links`] checks
+//! Markdown links.
 //!
 //! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is looked at. Findings go to
 //! standard output as `file:line: message`. A file that cannot be read or lexed is a finding, never skipped.
@@ -10,9 +11,11 @@
 mod functions;
 mod lexer;
 mod links;
+mod rooms;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use std::{collections::BTreeSet, fmt, path::Path, path::PathBuf, process::Command, process::ExitCode};
 
@@ -151,7 +154,12 @@ fn check_file(root: &Path, file: &str, files: &BTreeSet<String>) -> Vec<Finding>
     };
     match std::fs::read(root.join(file)) {
         Err(error) => report.add(1, format!("cannot be read: {error}")),
-        Ok(bytes) => check_bytes(&mut report, &bytes, files),
+        Ok(bytes) => {
+            check_bytes(&mut report, &bytes, files);
+            if file == walk::WALKED_IN {
+                walk::check(&mut report, &String::from_utf8_lossy(&bytes), root);
+            }
+        }
     }
     report.findings
 }
@@ -170,6 +178,7 @@ fn check_bytes(report: &mut Report<'_>, bytes: &[u8], files: &BTreeSet<String>) 
         rules::Kind::Rust => rules::check_rust(report, text),
         rules::Kind::Markdown => {
             rules::check_workplaces(report, kind, text, &[]);
+            rooms::check_drawing(report, text);
             links::check(report, text, files);
         }
         _ => rules::check_workplaces(report, kind, text, &[]),

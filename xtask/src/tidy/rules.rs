@@ -4,6 +4,7 @@ use super::{
     BYTES, CONFINED, Confined, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, Report, WORKPLACES,
     functions::{functions, is_test_path, test_ranges},
     lexer::{Views, find_word, line_of, views},
+    rooms,
 };
 use std::ops::Range;
 
@@ -107,6 +108,7 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
     for rule in CONFINED {
         check_confined(report, rule, &code, &tests);
     }
+    rooms::check(report, &code);
     check_workplaces(report, Kind::Rust, source, &tests);
 }
 

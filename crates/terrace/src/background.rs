@@ -9,6 +9,7 @@ use crate::{
     recycle::Recycler,
     settle::Settler,
     sweep::Sweeper,
+    threads,
     write::apply::Applier,
 };
 use std::{
@@ -36,14 +37,16 @@ const GENTLE: [&str; 4] = ["terrace-compact", "terrace-recycle", "terrace-promot
 /// How much they stand back, from 0 to 19.
 const NICENESS: i32 = 5;
 
-/// Starts the threads of a store.
+/// Starts the threads of a store, and adds each to `threads`.
 ///
 /// # Errors
-/// If a thread cannot be started.
-pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
+/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
+pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    // Before any thread that writes: it notes the rules by which values are placed from here on.
+    let settler = (!engine.options.read_only).then(|| Settler::new(Arc::clone(engine)));
     let applier = Applier::new(Arc::clone(engine))?;
-    let mut threads = vec![spawn(engine, "terrace-apply", move || applier.run())?];
-    if !engine.options.read_only {
+    threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
+    if let Some(settler) = settler {
         for (name, body) in [
             ("terrace-flush", flush as fn(&Arc<Engine>)),
             ("terrace-index", flush_index),
@@ -59,12 +62,10 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
         }
-        // Now, since what is written from here on is placed by the rules that it notes.
-        let settler = Settler::new(Arc::clone(engine));
         let its = Arc::clone(engine);
         threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
     }
-    Ok(threads)
+    Ok(())
 }
 
 /// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows priorities, at the devices: it derives them
@@ -90,10 +91,7 @@ fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 
             resume_unwind(panic);
         }
     };
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(guarded)
-        .map_err(|error| Error::io(format!("start the thread {name}"), &error))
+    threads::start(name, guarded).map_err(|error| Error::io(format!("start the thread {name}"), &error))
 }
 
 /// Writes frames that are full or old enough.

@@ -63,6 +63,7 @@ mod recycle;
 mod repair;
 mod settle;
 mod sweep;
+mod threads;
 mod verify;
 
 #[cfg(test)]

@@ -238,9 +238,9 @@ impl Promoter {
 
     /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
     fn promote(&mut self, image: &Image) -> Result<()> {
-        if self.heat.copies.has(image.slice) {
+        let Some(bytes) = image.whole().filter(|_| !self.heat.copies.has(image.slice)) else {
             return Ok(());
-        }
+        };
         // It may have been promoted, or lost its worth, while it was queued.
         let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
@@ -251,7 +251,7 @@ impl Promoter {
             count(&self.heat.counters.dropped_budget, 1);
             return Ok(());
         }
-        let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
+        let written = self.write(image.slice, &image.key, bytes, worth)?;
         if written {
             count(&self.heat.counters.promoted, 1);
             count(&self.heat.counters.promoted_bytes, image.slice_bytes as u64);
@@ -401,6 +401,10 @@ impl Promoter {
             let read = self
                 .engine
                 .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
+            if !heat.copies.holds(slice, victim) {
+                // Recycling was quicker: what was read may be the log's by now.
+                return Ok(());
+            }
             let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
             if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
                 continue;

@@ -11,10 +11,10 @@ use crate::{
     mutation::{Mutation, unless},
 };
 use parking_lot::Mutex;
-use std::{io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc};
 
-/// Values that commits point to, or will, and that are not known to be durable. Each gets a turn, rising; a frame with
-/// records of such values has them synced, up to the last of their turns, before it is written.
+/// Values that commits point to and that are not known to be durable. Each gets a turn, rising; a frame with records of such
+/// values has them synced, up to the last of their turns, before it is written.
 #[derive(Debug)]
 pub struct UnsyncedLarge {
     large: LargeSpace,
@@ -24,7 +24,8 @@ pub struct UnsyncedLarge {
 #[derive(Debug, Default)]
 struct Values {
     last_turn: u64,
-    waiting: Vec<(u64, LargeValue)>,
+    /// By turn.
+    waiting: BTreeMap<u64, LargeValue>,
 }
 
 impl UnsyncedLarge {
@@ -36,18 +37,21 @@ impl UnsyncedLarge {
         }
     }
 
-    /// Takes a value in. Returns its turn, above 0.
-    fn add(&self, value: LargeValue) -> u64 {
+    /// A turn for a value, above 0.
+    fn turn(&self) -> u64 {
         let mut values = self.values.lock();
         values.last_turn += 1;
-        let turn = values.last_turn;
-        values.waiting.push((turn, value));
-        turn
+        values.last_turn
+    }
+
+    /// Takes a value in.
+    fn add(&self, turn: u64, value: LargeValue) {
+        self.values.lock().waiting.insert(turn, value);
     }
 
     /// No record will point to the value with this turn.
     fn forget(&self, turn: u64) {
-        self.values.lock().waiting.retain(|(other, _)| *other != turn);
+        self.values.lock().waiting.remove(&turn);
     }
 
     /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later ones are not waited
@@ -56,11 +60,12 @@ impl UnsyncedLarge {
     /// # Errors
     /// The large space's. No frame may then be written any more: its records could point to bytes that are not there.
     pub fn sync(&self, turn: u64) -> Result<()> {
-        let due = |(other, _): &mut (u64, LargeValue)| *other <= turn;
-        let values: Vec<LargeValue> = {
-            let mut values = self.values.lock();
-            values.waiting.extract_if(.., due).map(|(_, value)| value).collect()
+        let due = {
+            let waiting = &mut self.values.lock().waiting;
+            let later = waiting.split_off(&(turn + 1));
+            std::mem::replace(waiting, later)
         };
+        let values: Vec<LargeValue> = due.into_values().collect();
         self.large.sync_all(&values)
     }
 }
@@ -127,9 +132,17 @@ impl<'a> PendingLarge<'a> {
                 self.engine.large_result(synced)
             }
             Durability::Buffered => {
-                self.turn = self.engine.unsynced.add(self.place);
+                self.turn = self.engine.unsynced.turn();
                 Ok(())
             }
+        }
+    }
+
+    /// Inside its commit, which nothing refuses any more but want of room in the log: from now on frames are not written
+    /// before it is durable. Not earlier: if its write fails, that concerns no other commit. May be called again.
+    pub fn enter(&self) {
+        if self.turn > 0 {
+            self.engine.unsynced.add(self.turn, self.place);
         }
     }
 
@@ -339,5 +352,44 @@ impl io::Write for ValueWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        Options, Store,
+        io::{Fault, FaultKind, SimDisk},
+        tests::{bytes, small_options},
+    };
+
+    /// A value whose write behind had failed, and whose commit was then refused, made the frame of other commits fail, and with
+    /// it the store.
+    #[test]
+    fn a_failed_write_of_what_is_not_committed_fails_no_other_commit() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+        let options = Options {
+            large_disk: Some(Arc::new(disk.clone())),
+            ..small_options(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        store.put("before", bytes(1, 20_000)).unwrap();
+        let engine = store.engine();
+        disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk")));
+        let mut refused = PendingLarge::write(engine, b"refused", b"", &bytes(2, 20_000), true).unwrap();
+        refused.prepare(Durability::Buffered).unwrap();
+        assert!(engine.large.sync(&refused.place).is_err(), "it is known by now");
+        disk.set_fault(None);
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        store.put_with("other", bytes(3, 20_000), &buffered).unwrap();
+        store.flush().unwrap();
+        drop(refused);
+        store.put("after", bytes(4, 20_000)).unwrap();
+        assert!(store.get("other").unwrap().unwrap().value == bytes(3, 20_000));
     }
 }

@@ -45,6 +45,7 @@ mod background;
 mod backup;
 mod checkpoint;
 mod clean;
+mod event;
 mod key_filter;
 mod lanes;
 mod manifest;

@@ -167,6 +167,9 @@ pub(super) struct Images {
     table: Mutex<HashMap<Slice, Arc<Image>>>,
     queue: Mutex<VecDeque<Arc<Image>>>,
     queued: Condvar,
+    /// The thread that writes images has something else to do, and may be asleep; changed with `queue` locked.
+    is_roused: AtomicBool,
+    roused: Condvar,
 }
 
 /// What [`Images::join`] gives.
@@ -188,6 +191,8 @@ impl Images {
             table: Mutex::default(),
             queue: Mutex::default(),
             queued: Condvar::new(),
+            is_roused: AtomicBool::new(false),
+            roused: Condvar::new(),
         }
     }
 
@@ -259,6 +264,23 @@ impl Images {
     pub fn enqueue(&self, image: Arc<Image>) {
         self.queue.lock().push_back(image);
         self.queued.notify_one();
+        self.roused.notify_one();
+    }
+
+    /// Sleeps until there is an image to write or something else to do, at most `wait`.
+    pub fn sleep(&self, wait: Duration) {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() && !self.is_roused.load(Ordering::Acquire) {
+            self.roused.wait_for(&mut queue, wait);
+        }
+        self.is_roused.store(false, Ordering::Release);
+    }
+
+    /// Ends [`Images::sleep`]: there is something else to do, which can wait as long as the next image is waited for.
+    pub fn rouse(&self) {
+        let _queue = self.queue.lock();
+        self.is_roused.store(true, Ordering::Release);
+        self.roused.notify_one();
     }
 
     /// The next image to write; waits at most `wait` for one.
@@ -270,8 +292,9 @@ impl Images {
         queue.pop_front()
     }
 
-    /// Wakes who waits for the next image.
+    /// Ends both waits.
     pub fn wake(&self) {
+        self.rouse();
         let _queue = self.queue.lock();
         self.queued.notify_all();
     }

@@ -138,6 +138,9 @@ impl NearReader {
                 return popularity.worth(&self.key, self.value_bytes);
             }
             let seen = popularity.read(&self.key, self.value_bytes);
+            if seen.is_new {
+                self.heat.images.rouse();
+            }
             if seen.run >= RUN_MIN
                 && let Some(next) = popularity.successor(&self.key)
             {

@@ -31,8 +31,10 @@ use std::{
 
 /// Bytes of one write.
 const CHUNK_BYTES: usize = 512 << 10;
-/// How long it sleeps when there is nothing to do.
+/// How long it waits for the next image when there is nothing else to do.
 const IDLE: Duration = Duration::from_millis(100);
+/// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits for it.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
 /// Steps of the index that are spent on measuring before the next image is looked at: some milliseconds.
@@ -63,6 +65,8 @@ pub struct Promoter {
     budget: Budget,
     credit: Credit,
     space_seen: Option<Instant>,
+    /// What callers had asked for when it was last looked at.
+    asked_bytes: u64,
     /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
     full_bytes: u64,
 }
@@ -77,6 +81,7 @@ impl Promoter {
             budget: Budget::new(engine.options.promotion_bytes_per_day),
             credit: Credit::new(engine.log.segments.segment_bytes()),
             space_seen: None,
+            asked_bytes: 0,
             full_bytes: data_bytes(&engine),
             engine,
         }
@@ -93,6 +98,14 @@ impl Promoter {
             // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
             let all_measured = self.measure_some();
             small_moves::move_waiting(&self.engine, &mut self.budget);
+            let asked_bytes = self.heat.counters.asked_bytes.load(Ordering::Relaxed);
+            let is_quiet = std::mem::replace(&mut self.asked_bytes, asked_bytes) == asked_bytes;
+            if all_measured && is_quiet && self.heat.small.bytes() == 0 {
+                self.heat.images.sleep(IDLE_MAX);
+                if self.engine.log.is_closed() {
+                    break;
+                }
+            }
             let wait = if all_measured { IDLE } else { Duration::ZERO };
             let Some(image) = self.heat.images.next(wait) else {
                 continue;
@@ -462,6 +475,7 @@ pub fn release_to_log(engine: &Engine) -> bool {
     let Some((victim, _)) = least_worth(&engine.heat) else {
         // What is still being written must be ended first.
         engine.heat.must_seal.store(true, Ordering::Release);
+        engine.heat.images.rouse();
         return false;
     };
     release(engine, victim);

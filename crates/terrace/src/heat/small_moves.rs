@@ -53,7 +53,8 @@ pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, v
     match heat.small.enqueue(hash, value) {
         Enqueued::Urgent => heat.wake(),
         Enqueued::Full => count(&heat.counters.dropped_full, 1),
-        Enqueued::Waits | Enqueued::Already => {}
+        Enqueued::Waits => heat.images.rouse(),
+        Enqueued::Already => {}
     }
 }
 

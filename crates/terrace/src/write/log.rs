@@ -11,6 +11,7 @@
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
+    event::Event,
     flash::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
@@ -96,12 +97,16 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
+    /// The applier is to look at what else there is, and has not yet; changed with `to_apply` locked.
+    apply_asked: AtomicBool,
     /// For the flusher: something was opened or sealed.
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
     /// For those who wait until a seq is applied, or for free segments.
     progress: Mutex<u64>,
     progress_signal: Condvar,
+    /// Something happened that may have made work for a thread of the background.
+    pub activity: Arc<Event>,
 }
 
 #[derive(Debug)]
@@ -170,10 +175,12 @@ impl CommitLog {
             index_full: IndexFull::default(),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
+            apply_asked: AtomicBool::new(false),
             flush_needed: Mutex::new(false),
             flush_signal: Condvar::new(),
             progress: Mutex::new(0),
             progress_signal: Condvar::new(),
+            activity: Arc::default(),
         }
     }
 
@@ -476,15 +483,21 @@ impl CommitLog {
     /// The applier's next frame; waits at most `wait`.
     pub fn next_to_apply(&self, wait: Duration) -> Option<Arc<Frame>> {
         let mut queue = self.to_apply.lock();
-        if queue.is_empty() {
+        if queue.is_empty() && !self.apply_asked.load(Ordering::Acquire) {
             self.apply_signal.wait_for(&mut queue, wait);
         }
-        queue.pop_front()
+        let frame = queue.pop_front();
+        if frame.is_none() {
+            // Whoever is given a frame may not look at anything else before the next one, not even whether the log is closed.
+            self.apply_asked.store(false, Ordering::Release);
+        }
+        frame
     }
 
     /// Wakes the applier for something other than a frame.
     pub fn wake_applier(&self) {
         let _guard = self.to_apply.lock();
+        self.apply_asked.store(true, Ordering::Release);
         self.apply_signal.notify_one();
     }
 
@@ -503,6 +516,7 @@ impl CommitLog {
     pub fn notify_progress(&self) {
         *self.progress.lock() += 1;
         self.progress_signal.notify_all();
+        self.activity.raise();
     }
 
     /// Returns when `done` holds; looks again at every progress.

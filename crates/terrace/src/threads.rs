@@ -22,6 +22,8 @@ pub mod watch {
     use parking_lot::Mutex;
     use std::{cell::RefCell, io, sync::Arc};
 
+    type AtEnd = Arc<dyn Fn(&str) + Send + Sync>;
+
     thread_local! {
         static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
     }
@@ -36,7 +38,7 @@ pub mod watch {
         /// Called in each as it starts, by the thread that starts it.
         pub at_start: Arc<dyn Fn()>,
         /// Called in each as it ends.
-        pub at_end: Arc<dyn Fn(&str) + Send + Sync>,
+        pub at_end: AtEnd,
     }
 
     /// Runs `action` with the threads that it starts being watched.
@@ -48,7 +50,7 @@ pub mod watch {
     }
 
     /// Calls `at_end` also if the thread panics.
-    struct End(String, Option<Arc<dyn Fn(&str) + Send + Sync>>);
+    struct End(String, Option<AtEnd>);
 
     impl Drop for End {
         fn drop(&mut self) {

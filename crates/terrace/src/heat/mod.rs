@@ -12,6 +12,7 @@
 //! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
 
 mod ahead;
+mod budget;
 mod contents;
 mod copies;
 mod credit;

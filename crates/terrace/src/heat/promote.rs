@@ -5,6 +5,7 @@
 
 use super::{
     Heat, SLICE_BYTES, Slice,
+    budget::Budget,
     contents::{self, Contents, Item, Owner},
     copies::Copy,
     count,
@@ -556,49 +557,6 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
             .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
     }
     Ok(())
-}
-
-/// How much may be written to flash: the device wears.
-#[derive(Debug)]
-pub(super) struct Budget {
-    per_day: Option<u64>,
-    left_bytes: f64,
-    earned_at: Instant,
-}
-
-impl Budget {
-    fn new(per_day: Option<u64>) -> Self {
-        #[allow(clippy::cast_precision_loss)]
-        Self {
-            per_day,
-            // The first hour's share is there at once.
-            left_bytes: per_day.map_or(0.0, |bytes| bytes as f64 / 24.0),
-            earned_at: Instant::now(),
-        }
-    }
-
-    /// What is not used in a day is lost.
-    #[allow(clippy::cast_precision_loss)]
-    pub(super) fn earn(&mut self) {
-        if let Some(per_day) = self.per_day {
-            let per_day = per_day as f64;
-            self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
-            self.left_bytes = self.left_bytes.min(per_day);
-            self.earned_at = Instant::now();
-        }
-    }
-
-    #[allow(clippy::cast_precision_loss)]
-    pub(super) fn spend(&mut self, bytes: u64) -> bool {
-        if self.per_day.is_none() {
-            return true;
-        }
-        let may = self.left_bytes >= bytes as f64;
-        if may {
-            self.left_bytes -= bytes as f64;
-        }
-        may
-    }
 }
 
 impl std::fmt::Debug for Promoter {

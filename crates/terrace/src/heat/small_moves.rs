@@ -6,8 +6,9 @@
 //! On failure: the value stays where it is.
 
 use super::{
-    COPY_BYTES_MIN, Heat, count,
-    promote::Budget,
+    COPY_BYTES_MIN, Heat,
+    budget::Budget,
+    count,
     small::{Enqueued, SmallValue},
 };
 use crate::{

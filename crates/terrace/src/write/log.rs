@@ -8,6 +8,7 @@
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
 //! at commit.
 
+use super::patience::Patience;
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
@@ -35,9 +36,6 @@ use std::{
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// How long a commit waits for recycling before it reports that the tier is full.
-const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-
 /// How often those who wait look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -585,28 +583,5 @@ impl CommitLog {
     /// Whether the log was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-}
-
-/// How long a commit still waits for a segment. As long as segments become free, whoever gets them, it is worth waiting: on a
-/// slow disk many writers may stand in line for each.
-struct Patience {
-    until: Instant,
-    uses_begun: u64,
-}
-
-impl Patience {
-    fn new(segments: &Segments) -> Self {
-        Self {
-            until: Instant::now() + SPACE_WAIT_MAX,
-            uses_begun: segments.uses_begun(),
-        }
-    }
-
-    fn is_over(&mut self, segments: &Segments) -> bool {
-        if self.uses_begun != segments.uses_begun() {
-            *self = Self::new(segments);
-        }
-        Instant::now() >= self.until
     }
 }

@@ -17,6 +17,7 @@ mod fallback;
 pub mod index_full;
 pub mod log;
 pub mod overlay;
+mod patience;
 pub mod stream;
 
 use crate::{
@@ -313,10 +314,8 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
         pending().for_each(PendingLarge::enter);
         Ok(())
     };
-    let only_deletes = placed
-        .iter()
-        .all(|placed| matches!(placed.operation.change, Change::Delete));
-    let who = if only_deletes {
+    let is_delete = |placed: &Placed<'_>| matches!(placed.operation.change, Change::Delete);
+    let who = if placed.iter().all(is_delete) {
         Committer::Freeing
     } else {
         Committer::User

@@ -3,15 +3,17 @@
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
     Options, PutOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange, Snapshot, Stats,
-    ValueWriter, VerifyReport, Version, WriterOptions, background, backup,
-    checkpoint::{
+    ValueWriter, VerifyReport, Version, WriterOptions,
+    admin::{backup, open, repair, verify},
+    engine::Engine,
+    hash_index::checkpoint::{
         self,
         take::{Haste, take_if},
     },
-    engine::Engine,
+    maintenance::workers,
     manifest,
-    metrics::StreamClock,
-    read, recover, repair, verify, write,
+    metrics::counters::StreamClock,
+    read, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -52,13 +54,13 @@ impl Store {
     pub fn open(options: Options) -> Result<Self> {
         options.validate()?;
         let lock = manifest::lock(&options)?;
-        let engine = Arc::new(recover::open(options)?);
+        let engine = Arc::new(open::open(options)?);
         let handle = Handle {
             engine,
             threads: Mutex::default(),
             lock: Mutex::new(lock),
         };
-        let started = background::start(&handle.engine, &mut handle.threads.lock());
+        let started = workers::start(&handle.engine, &mut handle.threads.lock());
         if let Err(error) = started {
             // Nothing was committed but moves: those that are not durable are where they were before.
             let _ = handle.stop();
@@ -252,7 +254,7 @@ impl Store {
         engine
             .metrics
             .multi_get
-            .measure_all(|| read::together::multi_get(engine, keys))
+            .measure_all(|| read::multi_get::multi_get(engine, keys))
     }
 
     /// Objects in a range, in key order, as of this call.

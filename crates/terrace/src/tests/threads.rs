@@ -3,8 +3,10 @@
 use super::{bytes, small_options};
 use crate::{
     Error, Options, Store,
-    io::SimDisk,
-    threads::watch::{Watch, watching},
+    io::{
+        SimDisk,
+        threads::watch::{Watch, watching},
+    },
 };
 use parking_lot::Mutex;
 use std::{fs::File, path::Path, sync::Arc};

@@ -1,0 +1,371 @@
+//! Reading an extent by what is nearer than its block: an image in RAM, a copy on flash; and gathering an image from what
+//! is read of the block all the same.
+
+use super::{
+    COPY_BYTES_MIN, Heat, SLICE_BYTES, Slice,
+    admission::Worth,
+    count,
+    prefetch::RUN_MIN,
+    staging::{Appended, Image, ImageRead, Joined},
+};
+use parking_lot::Mutex;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
+
+/// What the bytes of a read came from, the farthest of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Source {
+    /// An image in RAM, because somebody else reads the same.
+    Ram = 1,
+    /// A copy on flash.
+    Copy = 2,
+    /// An image in RAM that was read ahead.
+    Ahead = 3,
+    /// The block.
+    Block = 4,
+}
+
+/// One reader of one extent. Positions count from the page in which the extent begins.
+#[derive(Debug)]
+pub struct NearReader {
+    heat: Arc<Heat>,
+    block: u64,
+    offset: u64,
+    /// Bytes from the first page to the last.
+    extent_bytes: u64,
+    key: Arc<[u8]>,
+    value_bytes: u64,
+    /// What copying it is worth, once the read is counted.
+    worth: OnceLock<Worth>,
+    /// The image this reader fills, or did before another became its filler.
+    filling: Mutex<Option<Filling>>,
+    /// A copy was used since somebody last asked.
+    used_copy: AtomicBool,
+    /// Copies are not to be trusted any more.
+    avoids_copies: AtomicBool,
+    farthest: AtomicU8,
+    /// Nobody has asked for it yet.
+    is_ahead: bool,
+}
+
+#[derive(Debug)]
+struct Filling {
+    image: Arc<Image>,
+    /// See [`Image::is_filled_by`].
+    filler: u64,
+}
+
+impl Filling {
+    fn goes_on(&self) -> bool {
+        self.image.is_filled_by(self.filler)
+    }
+}
+
+impl NearReader {
+    /// Begins to read an object; counts the read when bytes are first asked for, as what a cache in RAM has needs no copy. `None`
+    /// for extents that are too short to be copied.
+    #[must_use]
+    pub fn begin(
+        heat: &Arc<Heat>,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<Self> {
+        if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
+            return None;
+        }
+        Some(Self::new(heat, key, block, offset, extent_bytes, value_bytes, false))
+    }
+
+    /// Begins to read an object ahead of its reader. `None` if that is of no use: it is near, or of more than one slice.
+    #[must_use]
+    pub fn begin_ahead(
+        heat: &Arc<Heat>,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<Self> {
+        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&extent_bytes) {
+            return None;
+        }
+        let reader = Self::new(heat, key, block, offset, extent_bytes, value_bytes, true);
+        (!reader.is_near()).then_some(reader)
+    }
+
+    /// Whether its beginning is nearer than the block.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        let slice = self.slice(0);
+        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
+    }
+
+    fn new(
+        heat: &Arc<Heat>,
+        key: &[u8],
+        block: u64,
+        offset: u64,
+        extent_bytes: u64,
+        value_bytes: u64,
+        is_ahead: bool,
+    ) -> Self {
+        Self {
+            heat: Arc::clone(heat),
+            block,
+            offset,
+            extent_bytes,
+            key: key.into(),
+            value_bytes,
+            worth: OnceLock::new(),
+            filling: Mutex::default(),
+            used_copy: AtomicBool::new(false),
+            avoids_copies: AtomicBool::new(false),
+            farthest: AtomicU8::new(0),
+            is_ahead,
+        }
+    }
+
+    fn worth(&self) -> Worth {
+        *self.worth.get_or_init(|| {
+            let popularity = &self.heat.popularity;
+            if self.is_ahead {
+                return popularity.worth(&self.key, self.value_bytes);
+            }
+            let seen = popularity.read(&self.key, self.value_bytes);
+            if seen.is_new {
+                self.heat.images.rouse();
+            }
+            if seen.run >= RUN_MIN
+                && let Some(next) = popularity.successor(&self.key)
+            {
+                self.heat.ahead.want(next.into());
+            }
+            seen.worth
+        })
+    }
+
+    fn slice(&self, position: u64) -> Slice {
+        Slice {
+            block: self.block,
+            offset: self.offset,
+            #[allow(clippy::cast_possible_truncation)] // a value has fewer slices
+            number: (position / SLICE_BYTES) as u32,
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
+    fn slice_bytes(&self, slice: Slice) -> usize {
+        (self.extent_bytes - u64::from(slice.number) * SLICE_BYTES).min(SLICE_BYTES) as usize
+    }
+
+    /// Fills `out` with the bytes at `position` if they are nearer than the block.
+    #[must_use]
+    pub fn read(&self, position: u64, out: &mut [u8]) -> bool {
+        if !self.is_ahead {
+            count(&self.heat.counters.asked_bytes, out.len() as u64);
+        }
+        let worth = self.worth();
+        let slice = self.slice(position);
+        // Over the border of two slices: rare, and one read of the block is better than two of others.
+        if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
+            return false;
+        }
+        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+        let from = (position % SLICE_BYTES) as usize;
+        if self.reads_copy(slice, from as u64, out) {
+            self.came_from(Source::Copy);
+            count(&self.heat.counters.copy_reads, 1);
+            count(&self.heat.counters.copy_bytes_read, out.len() as u64);
+            return true;
+        }
+        if self.is_filling(slice) {
+            return false;
+        }
+        let image = if from == 0 {
+            match self.join(slice) {
+                Joined::There(image) => Some(image),
+                Joined::Fill(image) => {
+                    self.fill(image, 0);
+                    None
+                }
+                Joined::Full => {
+                    if worth != Worth::None {
+                        count(&self.heat.counters.dropped_full, 1);
+                    }
+                    None
+                }
+            }
+        } else {
+            self.heat.images.find(slice)
+        };
+        image.is_some_and(|image| self.reads_image(&image, from, out))
+    }
+
+    fn join(&self, slice: Slice) -> Joined {
+        let images = &self.heat.images;
+        images.join(slice, self.slice_bytes(slice), &self.key, self.is_ahead)
+    }
+
+    fn reads_image(&self, image: &Arc<Image>, from: usize, out: &mut [u8]) -> bool {
+        match image.read(from, out, !self.is_ahead) {
+            ImageRead::Done => {}
+            ImageRead::Absent => return false,
+            ImageRead::Fill(filler) => {
+                self.fill(Arc::clone(image), filler);
+                return false;
+            }
+        }
+        if image.is_ahead {
+            self.came_from(Source::Ahead);
+            count(&self.heat.counters.ahead_reads, 1);
+            if from + out.len() == image.slice_bytes && !self.is_ahead {
+                image.set_read();
+                if self.heat.ahead.release(image) {
+                    self.heat.pass_on(Arc::clone(image), self.worth());
+                }
+            }
+        } else {
+            self.came_from(Source::Ram);
+            count(&self.heat.counters.image_reads, 1);
+        }
+        true
+    }
+
+    fn reads_copy(&self, slice: Slice, from: u64, out: &mut [u8]) -> bool {
+        if self.avoids_copies.load(Ordering::Relaxed) {
+            return false;
+        }
+        // A device that fails to read a copy may still be able to read the block.
+        let found = matches!(self.heat.read_copy(slice, from, out), Ok(Some(())));
+        if found {
+            self.used_copy.store(true, Ordering::Relaxed);
+        }
+        found
+    }
+
+    fn is_filling(&self, slice: Slice) -> bool {
+        let filling = self.filling.lock();
+        filling
+            .as_ref()
+            .is_some_and(|filling| filling.image.slice == slice && filling.goes_on())
+    }
+
+    /// Takes note of what was read of the block at `position`.
+    pub fn gather(&self, position: u64, mut bytes: &[u8]) {
+        self.came_from(Source::Block);
+        let mut position = position;
+        while !bytes.is_empty() {
+            let slice = self.slice(position);
+            let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
+            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+            let (from, length) = (
+                (position % SLICE_BYTES) as usize,
+                ((slice_end - position) as usize).min(bytes.len()),
+            );
+            self.gather_in(slice, from, &bytes[..length]);
+            bytes = &bytes[length..];
+            position += length as u64;
+        }
+    }
+
+    fn gather_in(&self, slice: Slice, from: usize, bytes: &[u8]) {
+        let is_of = |filling: &Option<Filling>| filling.as_ref().is_some_and(|filling| filling.image.slice == slice);
+        // Reached by a read over the border of two slices.
+        if from == 0
+            && !is_of(&self.filling.lock())
+            && let Joined::Fill(image) = self.join(slice)
+        {
+            self.fill(image, 0);
+        }
+        let mut guard = self.filling.lock();
+        if !is_of(&guard) {
+            return;
+        }
+        let Some(filling) = guard.take() else { return };
+        // A stream reads on where it ended, but may read a part twice.
+        match filling.image.append(from, bytes) {
+            Appended::InOrder => *guard = Some(filling),
+            Appended::Completed if self.is_ahead => self.heat.keep_ahead(filling.image),
+            Appended::Completed => self.heat.pass_on(filling.image, self.worth()),
+            Appended::Refused => {
+                drop(guard);
+                self.let_go(Some(filling));
+            }
+        }
+    }
+
+    /// From now on this reader fills the image, and no other.
+    fn fill(&self, image: Arc<Image>, filler: u64) {
+        let before = self.filling.lock().replace(Filling { image, filler });
+        self.let_go(before);
+    }
+
+    /// What is neither complete nor another's to fill is given up.
+    fn let_go(&self, filling: Option<Filling>) {
+        if let Some(filling) = filling.filter(Filling::goes_on) {
+            self.heat.images.drop_image(&filling.image);
+        }
+    }
+
+    fn came_from(&self, source: Source) {
+        self.farthest.fetch_max(source as u8, Ordering::Relaxed);
+    }
+
+    /// The farthest that anything read so far came from.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        [Source::Ram, Source::Copy, Source::Ahead, Source::Block]
+            .into_iter()
+            .find(|source| *source as u8 == self.farthest.load(Ordering::Relaxed))
+    }
+
+    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then, and to read again is worth it.
+    #[must_use]
+    pub fn blames_copy(&self) -> bool {
+        if !self.used_copy.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        self.avoids_copies.store(true, Ordering::Relaxed);
+        let slices = self.extent_bytes.div_ceil(SLICE_BYTES);
+        for number in 0..slices {
+            if self.heat.copies.forget(self.slice(number * SLICE_BYTES)) {
+                count(&self.heat.counters.forgotten, 1);
+            }
+        }
+        true
+    }
+}
+
+impl Drop for NearReader {
+    fn drop(&mut self) {
+        let filling = self.filling.lock().take();
+        self.let_go(filling);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Options, api::placement::Placement, io::throttle::Paces};
+
+    /// Streams that the cache in RAM served counted as reads, as gets did not: what needs no copy drove out what does.
+    #[test]
+    fn a_read_counts_when_bytes_are_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path());
+        let placement = Arc::new(Placement::new(&options));
+        let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
+        let begin = || NearReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
+        drop(begin());
+        assert!(heat.popularity.unmeasured().is_none(), "no group was read");
+        assert!(!begin().read(0, &mut [0; 4096]));
+        assert!(heat.popularity.unmeasured().is_some());
+    }
+}

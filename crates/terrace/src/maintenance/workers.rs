@@ -1,0 +1,329 @@
+//! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
+//! the index and the ring.
+
+use crate::{
+    Error, Result,
+    api::clock::NEVER_MS,
+    engine::Engine,
+    flash_cache::{Promoter, read_ahead},
+    hash_index::checkpoint,
+    io::threads,
+    maintenance::{block_gc::Cleaner, expire::Sweeper, log_gc::Recycler, migrate::Settler},
+    write::apply::Applier,
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Buffered commits are durable after this long at the latest when the store is quiet.
+const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
+/// Wait before trying again what a full device refused.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long the index is left as it is before it is looked at what readers have paid for.
+const READERS_IDLE: Duration = Duration::from_millis(200);
+/// The same while nobody uses the store: scans raise its event, gets that pay do not.
+const READERS_IDLE_MAX: Duration = Duration::from_secs(1);
+/// Wait before looking whether written frames are to be synced, or there are new ones.
+const FLUSH_IDLE: Duration = Duration::from_millis(100);
+/// Wait before looking whether segments are to be recycled, and blocks to be sealed or deleted.
+const RECYCLE_IDLE: Duration = Duration::from_millis(50);
+/// How long cleaning waits before it looks at the blocks again.
+const CLEAN_IDLE: Duration = Duration::from_millis(100);
+/// Wait before looking whether objects have expired,
+const SWEEP_IDLE: Duration = Duration::from_millis(50);
+/// the same while nobody uses the store, if any ever will,
+const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
+/// and whether a range that was swept can be forgotten.
+const RANGES_IDLE: Duration = Duration::from_millis(2);
+/// A store is at rest when nothing has happened for so long: longer than any of the waits by which recycling and cleaning do
+/// one thing after the other.
+const AT_REST_AFTER: Duration = Duration::from_secs(3);
+/// Whatever makes work raises the store's event, so this is how long a worker sleeps that none woke: for what nothing tells, as
+/// a snapshot that becomes too old.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Wait before looking whether values are to be moved because of the rules.
+const SETTLE_IDLE: Duration = Duration::from_millis(200);
+/// Wait before a walk over the index begins anew after a failure: it may be a long one.
+const SWEEP_RETRY: Duration = Duration::from_secs(5);
+
+/// Threads that nobody waits for as long as there is room.
+const GENTLE: [&str; 4] = ["terrace-compact", "terrace-recycle", "terrace-promote", "terrace-sweep"];
+/// How much they stand back, from 0 to 19.
+const NICENESS: i32 = 5;
+
+/// Starts the threads of a store, and adds each to `threads`.
+///
+/// # Errors
+/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
+pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    // Before any thread that writes: it notes the rules by which values are placed from here on.
+    let settler = (!engine.options.read_only).then(|| Settler::new(Arc::clone(engine)));
+    let applier = Applier::new(Arc::clone(engine))?;
+    threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
+    if let Some(settler) = settler {
+        for (name, body) in [
+            ("terrace-flush", flush as fn(&Arc<Engine>)),
+            ("terrace-index", flush_index),
+            ("terrace-compact", compact_index),
+            ("terrace-recycle", recycle),
+            ("terrace-clean", clean),
+            ("terrace-promote", promote),
+            ("terrace-ahead", |engine| read_ahead(engine)),
+            ("terrace-warm", warm),
+            ("terrace-sweep", sweep),
+            ("terrace-checkpoint", checkpoint),
+        ] {
+            let its = Arc::clone(engine);
+            threads.push(spawn(engine, name, move || body(&its))?);
+        }
+        let its = Arc::clone(engine);
+        threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
+    }
+    Ok(())
+}
+
+/// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows priorities, at the devices: it derives them
+/// from this one. Where that is not allowed everything works all the same.
+fn be_gentle() {
+    let this = rustix::thread::gettid();
+    let _ = rustix::process::setpriority_process(Some(this), NICENESS);
+}
+
+/// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any more.
+fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let engine = Arc::clone(engine);
+    let guarded = move || {
+        if GENTLE.contains(&name) {
+            be_gentle();
+        }
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            engine
+                .log
+                .writer
+                .fail(&format!("the thread {name} panicked: a bug, please report it"));
+            engine.log.notify_progress();
+            resume_unwind(panic);
+        }
+    };
+    threads::start(name, guarded).map_err(|error| Error::io(format!("start the thread {name}"), &error))
+}
+
+/// What a worker does next.
+pub enum Next {
+    /// Its next turn.
+    Again,
+    /// The same, after this time.
+    In(Duration),
+    /// There is nothing to do. It looks again after `soon` while the store is in use, and after `late` or when something happens
+    /// once the store is at rest.
+    Look { soon: Duration, late: Duration },
+}
+
+impl Next {
+    /// Nothing to do, and nothing that only the clock brings.
+    pub const fn look(soon: Duration) -> Self {
+        Self::Look { soon, late: IDLE_MAX }
+    }
+}
+
+/// Takes turns until the store is closed. `rest` waits while the store is in use.
+fn work(engine: &Engine, mut rest: impl FnMut(Duration), mut turn: impl FnMut() -> Next) {
+    let activity = &engine.log.activity;
+    let mut seen = activity.count();
+    let mut busy_at = Instant::now();
+    loop {
+        // Before anything is looked at: what happens from here on ends the wait, the end of the store too.
+        let now = activity.count();
+        if engine.log.is_closed() {
+            return;
+        }
+        if now != seen {
+            (seen, busy_at) = (now, Instant::now());
+        }
+        match turn() {
+            Next::Again => busy_at = Instant::now(),
+            Next::In(wait) => engine.pause(wait),
+            Next::Look { late, .. } if busy_at.elapsed() >= AT_REST_AFTER => activity.wait_beyond(seen, late),
+            Next::Look { soon, .. } => rest(soon),
+        }
+    }
+}
+
+/// The next turn after one that said whether it found something to do.
+fn after(outcome: Result<bool>, engine: &Engine, what: &str, idle: Next, retry: Duration) -> Next {
+    match outcome {
+        Ok(true) => Next::Again,
+        Ok(false) => idle,
+        Err(error) => {
+            if !engine.log.is_closing() {
+                tracing::warn!(%error, "{what} is held up");
+            }
+            Next::In(retry)
+        }
+    }
+}
+
+/// Writes frames that are full or old enough. It is woken when a frame is begun or sealed.
+fn flush(engine: &Arc<Engine>) {
+    let log = &engine.log;
+    let mut busy_at = Instant::now();
+    while !log.is_closed() {
+        let is_all_durable = log.writer.backlog().1 == 0;
+        let idle = if is_all_durable { IDLE_MAX } else { FLUSH_IDLE };
+        match log.flush_turn(engine.options.coalesce_interval, idle) {
+            Ok(true) => busy_at = Instant::now(),
+            Ok(false) => {
+                if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {
+                    // An error is kept by the writer and reported to the next commit.
+                    let _ = log.make_durable(log.committed_seq());
+                }
+            }
+            Err(_) => engine.pause(RETRY),
+        }
+    }
+}
+
+/// Flushes sealed memtables. The applier made the log durable up to their marks before it sealed them.
+fn flush_index(engine: &Arc<Engine>) {
+    let mut seen = 0;
+    while !engine.log.is_closed() {
+        if engine.index.sealed_count() == 0 {
+            engine.wait_for_index_work(&mut seen, IDLE_MAX);
+            continue;
+        }
+        let Err(error) = flush_index_once(engine) else { continue };
+        if let Error::OutOfSpace { reason, .. } = &error {
+            tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
+            engine.log.index_full.flush_ended(Some(reason.clone()));
+        } else {
+            engine.log.writer.fail(&format!("flushing the index: {error}"));
+        }
+        engine.pause(RETRY);
+    }
+}
+
+/// One flush of what is sealed.
+///
+/// # Errors
+/// The log's or the index's.
+pub fn flush_index_once(engine: &Engine) -> Result<()> {
+    let mark = engine.index.flush_sealed(engine.watermark_seq())?;
+    engine.log.index_full.flush_ended(None);
+    if let Some(mark) = mark {
+        engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
+        tracing::debug!(seq = mark.applied_seq, "flushed the index");
+        engine.log.notify_progress();
+        engine.wake_recycler();
+    }
+    Ok(())
+}
+
+/// Does what the index needs to be merged, then what readers have paid for.
+fn compact_index(engine: &Arc<Engine>) {
+    let mut seen = 0;
+    let mut committed_seq = 0;
+    let rest = |wait| engine.wait_for_index_work(&mut seen, wait);
+    work(engine, rest, || {
+        let watermark = engine.watermark_seq();
+        if let Err(error) = engine.index.forget_states(watermark) {
+            tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
+        }
+        let compacted = engine.index.compact(watermark);
+        match compacted.map(|changed| changed || merge_for_readers(engine, watermark)) {
+            Ok(true) => {
+                tracing::debug!("compacted the index");
+                engine.log.index_full.compaction_ended(None);
+                Next::Again
+            }
+            Ok(false) => {
+                engine.log.index_full.compaction_ended(None);
+                let before = std::mem::replace(&mut committed_seq, engine.log.committed_seq());
+                if before == committed_seq && engine.index.take_fare_of_flush() {
+                    engine.want_mark();
+                }
+                Next::Look {
+                    soon: READERS_IDLE,
+                    late: READERS_IDLE_MAX,
+                }
+            }
+            Err(error) => {
+                if let Error::OutOfSpace { reason, .. } = &error {
+                    engine.log.index_full.compaction_ended(Some(reason.clone()));
+                }
+                tracing::warn!(%error, "compacting the index failed; trying again");
+                Next::In(RETRY)
+            }
+        }
+    });
+}
+
+/// Nothing but readers' time depends on it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
+fn merge_for_readers(engine: &Engine, watermark: u64) -> bool {
+    let has_room = engine.log.index_full.reason().is_none();
+    has_room
+        && engine.index.merge_for_readers(watermark).unwrap_or_else(|error| {
+            tracing::warn!(%error, "merging the index for readers failed");
+            false
+        })
+}
+
+/// Ends when it is done.
+fn warm(engine: &Arc<Engine>) {
+    let is_over = || engine.log.is_closing();
+    engine.index.warm(is_over);
+    engine.large.warm(is_over, |work| engine.large_step(0, work));
+}
+
+fn promote(engine: &Arc<Engine>) {
+    Promoter::new(Arc::clone(engine)).run();
+}
+
+fn recycle(engine: &Arc<Engine>) {
+    let mut recycler = Recycler::new(Arc::clone(engine));
+    let rest = |wait| engine.wait_for_recycle_work(wait);
+    work(engine, rest, || {
+        after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
+    });
+}
+
+fn clean(engine: &Arc<Engine>) {
+    let mut cleaner = Cleaner::new(Arc::clone(engine));
+    let rest = |wait| engine.cleaning.wait_for_work(wait);
+    work(engine, rest, || {
+        let outcome = cleaner.turn().inspect_err(|_| cleaner.failed());
+        after(outcome, engine, "cleaning", Next::look(CLEAN_IDLE), RETRY)
+    });
+}
+
+fn settle(engine: &Arc<Engine>, mut settler: Settler) {
+    let what = "moving values to where they belong";
+    let rest = |wait| engine.pause(wait);
+    work(engine, rest, || {
+        after(settler.turn(), engine, what, Next::look(SETTLE_IDLE), SWEEP_RETRY)
+    });
+}
+
+fn sweep(engine: &Arc<Engine>) {
+    let mut sweeper = Sweeper::new(Arc::clone(engine));
+    let rest = |wait| engine.pause(wait);
+    work(engine, rest, || {
+        let outcome = sweeper.turn();
+        let has_ranges = engine.log.ranges.count() > 0;
+        let may_expire = engine.expiring.earliest_ms() < NEVER_MS;
+        let idle = Next::Look {
+            soon: if has_ranges { RANGES_IDLE } else { SWEEP_IDLE },
+            late: if may_expire { EXPIRY_IDLE_MAX } else { IDLE_MAX },
+        };
+        after(outcome, engine, "sweeping", idle, SWEEP_RETRY)
+    });
+}
+
+fn checkpoint(engine: &Arc<Engine>) {
+    if engine.options.checkpoint_log_bytes > 0 {
+        let rest = |wait| engine.pause(wait);
+        work(engine, rest, || checkpoint::turn(engine));
+    }
+}

@@ -139,9 +139,11 @@ impl Engine {
                 parts.options.flash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
-            snapshots: Arc::new(Snapshots::new(parts.options.snapshot_max_age)),
+            snapshots: Arc::new(
+                Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
+            ),
             metrics: Metrics::default(),
-            cleaning: Cleaning::default(),
+            cleaning: Cleaning::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
             manifest: parts.manifest,

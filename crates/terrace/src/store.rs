@@ -55,13 +55,19 @@ impl Store {
         options.validate()?;
         let lock = manifest::lock(&options)?;
         let engine = Arc::new(open::open(options)?);
-        let threads = workers::start(&engine)?;
+        let handle = Handle {
+            engine,
+            threads: Mutex::default(),
+            lock: Mutex::new(lock),
+        };
+        let started = workers::start(&handle.engine, &mut handle.threads.lock());
+        if let Err(error) = started {
+            // Nothing was committed but moves: those that are not durable are where they were before.
+            let _ = handle.stop();
+            return Err(error);
+        }
         Ok(Self {
-            handle: Arc::new(Handle {
-                engine,
-                threads: Mutex::new(threads),
-                lock: Mutex::new(lock),
-            }),
+            handle: Arc::new(handle),
             patience: None,
         })
     }
@@ -371,6 +377,13 @@ impl Handle {
             let _resting = engine.cleaning.at_work();
             outcome = outcome.and_then(|()| engine.large_result(engine.large.close()));
         }
+        outcome.and(self.stop())
+    }
+
+    /// Ends all threads, and lets go of the lock when the last has ended: whatever they write, no other process has the store open.
+    fn stop(&self) -> Result<()> {
+        let engine = &self.engine;
+        let mut outcome = Ok(());
         engine.log.close();
         engine.wake_index_threads();
         engine.wake_recycler();
@@ -382,6 +395,7 @@ impl Handle {
                 )));
             }
         }
+        engine.large.stop();
         drop(self.lock.lock().take());
         outcome
     }

@@ -136,8 +136,7 @@ impl LargeSpace {
             Err(error) => Err(Space::write_error(&block, &error)),
         };
         if !matches!(ended, Ok(Ok(_))) {
-            // Its head may be there, its value is not: the footer shall pass it over.
-            Space::mark(&block, start, ExtentKind::Put);
+            Space::mark_unwritten(&block, start);
             block.settle(start, 0);
         }
         ended
@@ -167,6 +166,12 @@ impl Space {
         let (block, start) = self.reserve(bytes, origin)?;
         Self::mark(&block, start, ExtentKind::Region);
         Ok((block, start))
+    }
+
+    /// Some records of the region at `start` may be there, others are not. The footer names it as a value without a version,
+    /// which is passed over: a region is walked record by record, and what cannot be read of one is reported as damage.
+    fn mark_unwritten(block: &Block, start: u64) {
+        Self::mark(block, start, ExtentKind::Put);
     }
 
     /// Says what the extent at `start` is.
@@ -199,6 +204,9 @@ impl Space {
         // Before the extent is settled: the block must not look dead in between.
         for value in &values[first..] {
             block.unapplied_bytes.fetch_add(value.extent_bytes, Ordering::AcqRel);
+        }
+        if written.is_err() {
+            Self::mark_unwritten(&block, start);
         }
         // The records carry their versions, so the footer need not wait for the moves to commit.
         block.settle(start, 0);

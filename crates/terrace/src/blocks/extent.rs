@@ -104,11 +104,12 @@ impl Space {
             with_writing(block, end).is_ok_and(|end| end <= self.options.split_threshold_bytes)
         };
         let mut idle = self.idle.lock();
-        if let Some(at) = idle.iter().position(fits) {
-            return Ok(idle.swap_remove(at));
-        }
+        // A write that failed has closed its block wherever that was by then.
+        let closed: Vec<_> = idle.extract_if(.., |block| is_closed(block)).collect();
+        let found = idle.iter().position(fits).map(|at| idle.swap_remove(at));
         drop(idle);
-        self.create_block(origin)
+        self.full.lock().extend(closed);
+        found.map_or_else(|| self.create_block(origin), Ok)
     }
 
     /// Makes sure that a block has space up to `end`.
@@ -120,10 +121,13 @@ impl Space {
     }
 
     pub(super) fn give_back(&self, block: &Arc<Block>) {
-        let closed = with_writing(block, |writing| Ok(writing.closed)).unwrap_or(true);
-        let list = if closed { &self.full } else { &self.idle };
+        let list = if is_closed(block) { &self.full } else { &self.idle };
         list.lock().push(Arc::clone(block));
     }
+}
+
+fn is_closed(block: &Block) -> bool {
+    with_writing(block, |writing| Ok(writing.closed)).unwrap_or(true)
 }
 
 /// Runs `action` on a block's writable side. A block that has none any more counts as closed.

@@ -54,7 +54,7 @@ use format::RecordKind;
 use group::NotDurable;
 use meta::{BlockState, Meta};
 use parking_lot::{Mutex, RwLock};
-use queue::{Buffers, WriteQueue};
+use queue::{Buffers, Failure, WriteQueue};
 use std::{
     collections::BTreeMap,
     io,
@@ -186,7 +186,7 @@ struct Space {
     idle: Mutex<Vec<Arc<Block>>>,
     /// Closed blocks waiting for their last extent to be settled, and for their footer.
     full: Mutex<Vec<Arc<Block>>>,
-    failed: Mutex<Option<String>>,
+    failure: Arc<Failure>,
     room: Arc<Room>,
     totals: Totals,
     accounted: AtomicBool,
@@ -263,6 +263,11 @@ impl LargeSpace {
         })
     }
 
+    /// Writes what waits to be written, and ends the threads that write it. What is written behind after that fails.
+    pub fn stop(&self) {
+        self.space.queue.close();
+    }
+
     /// The commit that points to `value` got `version` (above 0). Needed for every value that was not
     /// abandoned: without it the block gets no footer. Bytes stay protected until they are accounted live.
     pub fn committed(&self, value: &LargeValue, version: u64) {
@@ -337,7 +342,7 @@ impl LargeSpace {
     /// Why the space refuses writes, if it does.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
-        self.space.failed.lock().clone()
+        self.space.failure.reason()
     }
 }
 
@@ -395,20 +400,16 @@ impl Space {
 
     /// Stops all writes and returns the error that says so.
     fn fail(&self, reason: String) -> Error {
-        tracing::error!(%reason, "the large space refuses writes");
-        self.queue.stop(&reason);
-        let mut failed = self.failed.lock();
-        Error::Failed(failed.get_or_insert(reason).clone())
+        Error::Failed(self.failure.set(reason))
     }
 
     fn check_writable(&self) -> Result<()> {
         if self.options.read_only {
             return Err(Error::Unavailable("the large space is open read-only"));
         }
-        match &*self.failed.lock() {
-            Some(reason) => Err(Error::Failed(reason.clone())),
-            None => Ok(()),
-        }
+        self.failure
+            .reason()
+            .map_or(Ok(()), |reason| Err(Error::Failed(reason)))
     }
 
     /// Writes the next LargeMeta, durable when this returns.

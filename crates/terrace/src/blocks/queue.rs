@@ -12,16 +12,22 @@
 //! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is); who brings more waits.
 //!
 //! On failure: the extents of a write that failed fail, each with its ordinal. They can be read until they are abandoned
-//! or the space is closed, no footer gives them a version, and their block gets no further extents. Once the space is
-//! stopped, or a block's sync failed, what waits fails unwritten.
+//! or the space is closed, no footer gives them a version, and their block gets no further extents. Once the space has
+//! failed, or a block's sync has, what waits fails unwritten. A write that panics makes the space fail.
 
 use super::block::Block;
 use crate::{
     Error, Result,
-    io::{AlignedBuffer, DiskFile},
+    io::{AlignedBuffer, DiskFile, threads},
 };
 use parking_lot::{Condvar, Mutex};
-use std::{collections::BTreeMap, io, sync::Arc, thread::JoinHandle};
+use std::{
+    collections::BTreeMap,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::JoinHandle,
+};
 
 /// Threads that write, and so the writes under way.
 const WRITERS: usize = 2;
@@ -72,7 +78,7 @@ impl Buffers {
 #[derive(Debug)]
 pub(super) struct WriteQueue {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -83,6 +89,23 @@ struct Shared {
     /// Something was written.
     room: Condvar,
     buffers: Arc<Buffers>,
+    failure: Arc<Failure>,
+}
+
+/// Why the space refuses writes, if it does.
+#[derive(Debug, Default)]
+pub(super) struct Failure(Mutex<Option<String>>);
+
+impl Failure {
+    pub fn reason(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+
+    /// Refuses writes from now on. Gives the reason, which is that of before if there was one.
+    pub fn set(&self, reason: String) -> String {
+        tracing::error!(%reason, "the large space refuses writes");
+        self.0.lock().get_or_insert(reason).clone()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -91,8 +114,6 @@ struct State {
     waiting: BTreeMap<(u64, u64), Extent>,
     /// Bytes that wait or are being written.
     bytes: usize,
-    /// Why nothing is written any more.
-    stopped: Option<String>,
     closed: bool,
 }
 
@@ -107,23 +128,23 @@ struct Extent {
 
 impl WriteQueue {
     /// Starts the threads, if anything is to be written at all.
-    pub fn start(buffers: Arc<Buffers>, read_only: bool) -> Result<Self> {
-        let mut queue = Self {
+    pub fn start(buffers: Arc<Buffers>, failure: Arc<Failure>, read_only: bool) -> Result<Self> {
+        let queue = Self {
             shared: Arc::new(Shared {
                 state: Mutex::default(),
                 work: Condvar::new(),
                 room: Condvar::new(),
                 buffers,
+                failure,
             }),
-            threads: Vec::new(),
+            threads: Mutex::default(),
         };
         for number in 0..if read_only { 0 } else { WRITERS } {
             let shared = Arc::clone(&queue.shared);
-            let thread = std::thread::Builder::new()
-                .name(format!("terrace-large-{number}"))
-                .spawn(move || shared.write_until_closed())
-                .map_err(|error| Error::io("start a thread that writes large values", &error))?;
-            queue.threads.push(thread);
+            let name = format!("terrace-large-{number}");
+            let thread = threads::start(&name, move || shared.write_until_closed())
+                .map_err(|error| Error::io(format!("start the thread {name}"), &error))?;
+            queue.threads.lock().push(thread);
         }
         Ok(queue)
     }
@@ -132,12 +153,12 @@ impl WriteQueue {
     pub fn push(&self, block: &Arc<Block>, file: &Arc<dyn DiskFile>, offset: u64, buffer: AlignedBuffer) -> u64 {
         let buffer = Arc::new(buffer);
         let mut state = self.shared.state.lock();
-        while state.bytes > 0 && state.bytes + buffer.len() > QUEUED_BYTES_MAX {
+        while !state.closed && state.bytes > 0 && state.bytes + buffer.len() > QUEUED_BYTES_MAX {
             self.shared.room.wait(&mut state);
         }
         block.behind.lock().insert(offset, Arc::clone(&buffer));
         let ordinal = block.group.begin();
-        state.bytes += buffer.len();
+        let bytes = buffer.len();
         let extent = Extent {
             block: Arc::clone(block),
             file: Arc::clone(file),
@@ -145,18 +166,26 @@ impl WriteQueue {
             buffer,
             ordinal,
         };
+        if state.closed {
+            drop(state);
+            self.shared.end(extent, Some(&io::Error::other("the store is closed")));
+            return ordinal;
+        }
+        state.bytes += bytes;
         state.waiting.insert((block.number, offset), extent);
         self.shared.work.notify_one();
         ordinal
     }
 
-    /// Has everything that waits fail unwritten, and everything that comes.
-    pub fn stop(&self, reason: &str) {
-        self.shared
-            .state
-            .lock()
-            .stopped
-            .get_or_insert_with(|| reason.to_owned());
+    /// Writes what waits, and ends the threads. What is pushed after that fails.
+    pub fn close(&self) {
+        self.shared.state.lock().closed = true;
+        self.shared.work.notify_all();
+        self.shared.room.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            // It ended all the same if it panicked.
+            let _ = thread.join();
+        }
     }
 
     /// Bytes that wait or are being written.
@@ -172,14 +201,8 @@ impl WriteQueue {
 }
 
 impl Drop for WriteQueue {
-    /// Writes what waits, and ends the threads.
     fn drop(&mut self) {
-        self.shared.state.lock().closed = true;
-        self.shared.work.notify_all();
-        for thread in self.threads.drain(..) {
-            // It ended all the same if it panicked.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
@@ -195,12 +218,15 @@ impl Shared {
                 self.work.wait(&mut state);
                 continue;
             }
-            let stopped = state.stopped.clone();
             drop(state);
             let bytes: usize = run.iter().map(|extent| extent.buffer.len()).sum();
-            let result = match stopped {
+            let result = match self.failure.reason() {
                 Some(reason) => Err(io::Error::other(reason)),
-                None => write_run(&run),
+                // Whoever waits for these extents must hear of a panic: nobody else will end their ordinals.
+                None => catch_unwind(AssertUnwindSafe(|| write_run(&run))).unwrap_or_else(|_| {
+                    let reason = "writing large values panicked: a bug, please report it";
+                    Err(io::Error::other(self.failure.set(reason.to_owned())))
+                }),
             };
             for extent in run {
                 self.end(extent, result.as_ref().err());

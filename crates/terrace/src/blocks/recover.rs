@@ -13,7 +13,7 @@ use super::{
     capacity::Room,
     format::{PAGE, decode_block_header},
     meta::{self, BlockState, META_DIR, Meta, MetaBlock},
-    queue::{Buffers, WriteQueue},
+    queue::{Buffers, Failure, WriteQueue},
 };
 use crate::{
     Error, Result,
@@ -62,7 +62,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         .collect();
     let used_bytes = listed.blocks.values().map(|listed| listed.bytes).sum();
     let buffers = Arc::<Buffers>::default();
-    let queue = WriteQueue::start(Arc::clone(&buffers), options.read_only)?;
+    let failure = Arc::<Failure>::default();
+    let queue = WriteQueue::start(Arc::clone(&buffers), Arc::clone(&failure), options.read_only)?;
     let space = Space {
         heat: OnceLock::new(),
         paces: OnceLock::new(),
@@ -85,7 +86,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         prepared_for: AtomicU64::new(0),
         idle: Mutex::default(),
         full: Mutex::default(),
-        failed: Mutex::default(),
+        failure,
         accounted: AtomicBool::new(false),
         handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
         buffers,

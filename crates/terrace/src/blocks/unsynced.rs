@@ -1,11 +1,12 @@
-//! Large values that commits point to, or will, and that are not known to be durable.
+//! Large values that commits point to, and that are not known to be durable.
 
 use super::{LargeSpace, LargeValue};
 use crate::Result;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 
-/// Values that commits point to, or will, and that are not known to be durable. Each gets a turn, rising; a frame with
-/// records of such values has them synced, up to the last of their turns, before it is written.
+/// Values that commits point to and that are not known to be durable. Each gets a turn, rising; a frame with records of such
+/// values has them synced, up to the last of their turns, before it is written.
 #[derive(Debug)]
 pub struct UnsyncedLarge {
     large: LargeSpace,
@@ -15,7 +16,8 @@ pub struct UnsyncedLarge {
 #[derive(Debug, Default)]
 struct Values {
     last_turn: u64,
-    waiting: Vec<(u64, LargeValue)>,
+    /// By turn.
+    waiting: BTreeMap<u64, LargeValue>,
 }
 
 impl UnsyncedLarge {
@@ -27,18 +29,21 @@ impl UnsyncedLarge {
         }
     }
 
-    /// Takes a value in. Returns its turn, above 0.
-    pub fn add(&self, value: LargeValue) -> u64 {
+    /// A turn for a value, above 0.
+    pub fn turn(&self) -> u64 {
         let mut values = self.values.lock();
         values.last_turn += 1;
-        let turn = values.last_turn;
-        values.waiting.push((turn, value));
-        turn
+        values.last_turn
+    }
+
+    /// Takes a value in.
+    pub fn add(&self, turn: u64, value: LargeValue) {
+        self.values.lock().waiting.insert(turn, value);
     }
 
     /// No record will point to the value with this turn.
     pub fn forget(&self, turn: u64) {
-        self.values.lock().waiting.retain(|(other, _)| *other != turn);
+        self.values.lock().waiting.remove(&turn);
     }
 
     /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later ones are not waited
@@ -47,11 +52,12 @@ impl UnsyncedLarge {
     /// # Errors
     /// The large space's. No frame may then be written any more: its records could point to bytes that are not there.
     pub fn sync(&self, turn: u64) -> Result<()> {
-        let due = |(other, _): &mut (u64, LargeValue)| *other <= turn;
-        let values: Vec<LargeValue> = {
-            let mut values = self.values.lock();
-            values.waiting.extract_if(.., due).map(|(_, value)| value).collect()
+        let due = {
+            let waiting = &mut self.values.lock().waiting;
+            let later = waiting.split_off(&(turn + 1));
+            std::mem::replace(waiting, later)
         };
+        let values: Vec<LargeValue> = due.into_values().collect();
         self.large.sync_all(&values)
     }
 }

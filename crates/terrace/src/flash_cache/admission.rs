@@ -61,6 +61,8 @@ pub struct Seen {
     pub worth: Worth,
     /// How many objects of its group the reader has read in order, this one included; 0 if that cannot be said.
     pub run: u32,
+    /// It is the first read of its group, which is to be measured.
+    pub is_new: bool,
 }
 
 /// A group that should be measured: how many objects it has, and bytes in the large space.
@@ -140,6 +142,7 @@ impl Popularity {
         let (now, half_life) = (state.now, state.half_life);
         let ordinal = ordinal(&key[prefix.len()..]);
         let run;
+        let is_new = !state.groups.contains_key(&hash);
         if let Some(group) = state.groups.get_mut(&hash) {
             group.score = group.decayed(now, half_life) + 1.0;
             group.counted_at = now;
@@ -162,7 +165,7 @@ impl Popularity {
             state.unmeasured.push_back(hash);
         }
         let worth = state.worth(hash, key, prefix.len(), bytes);
-        Seen { worth, run }
+        Seen { worth, run, is_new }
     }
 
     /// The key that its readers, if they go in order, will read after this one.

@@ -6,11 +6,11 @@ use super::{
     admission::Worth,
     count,
     prefetch::RUN_MIN,
-    staging::{Image, Joined},
+    staging::{Appended, Image, ImageRead, Joined},
 };
 use parking_lot::Mutex;
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
@@ -37,9 +37,11 @@ pub struct NearReader {
     /// Bytes from the first page to the last.
     extent_bytes: u64,
     key: Arc<[u8]>,
-    worth: Worth,
-    /// The image this reader fills.
-    filling: Mutex<Option<Arc<Image>>>,
+    value_bytes: u64,
+    /// What copying it is worth, once the read is counted.
+    worth: OnceLock<Worth>,
+    /// The image this reader fills, or did before another became its filler.
+    filling: Mutex<Option<Filling>>,
     /// A copy was used since somebody last asked.
     used_copy: AtomicBool,
     /// Copies are not to be trusted any more.
@@ -49,8 +51,22 @@ pub struct NearReader {
     is_ahead: bool,
 }
 
+#[derive(Debug)]
+struct Filling {
+    image: Arc<Image>,
+    /// See [`Image::is_filled_by`].
+    filler: u64,
+}
+
+impl Filling {
+    fn goes_on(&self) -> bool {
+        self.image.is_filled_by(self.filler)
+    }
+}
+
 impl NearReader {
-    /// Counts a read of the object and begins it. `None` for extents that are too short to be copied.
+    /// Begins to read an object; counts the read when bytes are first asked for, as what a cache in RAM has needs no copy. `None`
+    /// for extents that are too short to be copied.
     #[must_use]
     pub fn begin(
         heat: &Arc<Heat>,
@@ -63,13 +79,7 @@ impl NearReader {
         if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
             return None;
         }
-        let seen = heat.popularity.read(key, value_bytes);
-        if seen.run >= RUN_MIN
-            && let Some(next) = heat.popularity.successor(key)
-        {
-            heat.ahead.want(next.into());
-        }
-        Some(Self::new(heat, key, block, offset, extent_bytes, seen.worth, false))
+        Some(Self::new(heat, key, block, offset, extent_bytes, value_bytes, false))
     }
 
     /// Begins to read an object ahead of its reader. `None` if that is of no use: it is near, or of more than one slice.
@@ -85,8 +95,7 @@ impl NearReader {
         if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&extent_bytes) {
             return None;
         }
-        let worth = heat.popularity.worth(key, value_bytes);
-        let reader = Self::new(heat, key, block, offset, extent_bytes, worth, true);
+        let reader = Self::new(heat, key, block, offset, extent_bytes, value_bytes, true);
         (!reader.is_near()).then_some(reader)
     }
 
@@ -103,7 +112,7 @@ impl NearReader {
         block: u64,
         offset: u64,
         extent_bytes: u64,
-        worth: Worth,
+        value_bytes: u64,
         is_ahead: bool,
     ) -> Self {
         Self {
@@ -112,13 +121,33 @@ impl NearReader {
             offset,
             extent_bytes,
             key: key.into(),
-            worth,
+            value_bytes,
+            worth: OnceLock::new(),
             filling: Mutex::default(),
             used_copy: AtomicBool::new(false),
             avoids_copies: AtomicBool::new(false),
             farthest: AtomicU8::new(0),
             is_ahead,
         }
+    }
+
+    fn worth(&self) -> Worth {
+        *self.worth.get_or_init(|| {
+            let popularity = &self.heat.popularity;
+            if self.is_ahead {
+                return popularity.worth(&self.key, self.value_bytes);
+            }
+            let seen = popularity.read(&self.key, self.value_bytes);
+            if seen.is_new {
+                self.heat.images.rouse();
+            }
+            if seen.run >= RUN_MIN
+                && let Some(next) = popularity.successor(&self.key)
+            {
+                self.heat.ahead.want(next.into());
+            }
+            seen.worth
+        })
     }
 
     fn slice(&self, position: u64) -> Slice {
@@ -141,6 +170,7 @@ impl NearReader {
         if !self.is_ahead {
             count(&self.heat.counters.asked_bytes, out.len() as u64);
         }
+        let worth = self.worth();
         let slice = self.slice(position);
         // Over the border of two slices: rare, and one read of the block is better than two of others.
         if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
@@ -161,12 +191,11 @@ impl NearReader {
             match self.join(slice) {
                 Joined::There(image) => Some(image),
                 Joined::Fill(image) => {
-                    self.give_up();
-                    *self.filling.lock() = Some(image);
+                    self.fill(image, 0);
                     None
                 }
                 Joined::Full => {
-                    if self.worth != Worth::None {
+                    if worth != Worth::None {
                         count(&self.heat.counters.dropped_full, 1);
                     }
                     None
@@ -184,8 +213,13 @@ impl NearReader {
     }
 
     fn reads_image(&self, image: &Arc<Image>, from: usize, out: &mut [u8]) -> bool {
-        if !image.read(from, out) {
-            return false;
+        match image.read(from, out, !self.is_ahead) {
+            ImageRead::Done => {}
+            ImageRead::Absent => return false,
+            ImageRead::Fill(filler) => {
+                self.fill(Arc::clone(image), filler);
+                return false;
+            }
         }
         if image.is_ahead {
             self.came_from(Source::Ahead);
@@ -193,7 +227,7 @@ impl NearReader {
             if from + out.len() == image.slice_bytes && !self.is_ahead {
                 image.set_read();
                 if self.heat.ahead.release(image) {
-                    self.heat.pass_on(Arc::clone(image), self.worth);
+                    self.heat.pass_on(Arc::clone(image), self.worth());
                 }
             }
         } else {
@@ -216,7 +250,10 @@ impl NearReader {
     }
 
     fn is_filling(&self, slice: Slice) -> bool {
-        self.filling.lock().as_ref().is_some_and(|image| image.slice == slice)
+        let filling = self.filling.lock();
+        filling
+            .as_ref()
+            .is_some_and(|filling| filling.image.slice == slice && filling.goes_on())
     }
 
     /// Takes note of what was read of the block at `position`.
@@ -238,38 +275,41 @@ impl NearReader {
     }
 
     fn gather_in(&self, slice: Slice, from: usize, bytes: &[u8]) {
-        let mut filling = self.filling.lock();
-        if from == 0 && filling.as_ref().is_none_or(|image| image.slice != slice) {
-            // Reached by a read over the border of two slices.
-            if let Joined::Fill(image) = self.join(slice)
-                && let Some(before) = filling.replace(image)
-            {
-                self.heat.images.drop_image(&before);
-            }
+        let is_of = |filling: &Option<Filling>| filling.as_ref().is_some_and(|filling| filling.image.slice == slice);
+        // Reached by a read over the border of two slices.
+        if from == 0
+            && !is_of(&self.filling.lock())
+            && let Joined::Fill(image) = self.join(slice)
+        {
+            self.fill(image, 0);
         }
-        let Some(image) = filling.as_ref().filter(|image| image.slice == slice) else {
+        let mut guard = self.filling.lock();
+        if !is_of(&guard) {
             return;
-        };
+        }
+        let Some(filling) = guard.take() else { return };
         // A stream reads on where it ended, but may read a part twice.
-        let filled = image.filled();
-        let is_in_order =
-            from <= filled && (from + bytes.len() <= filled || image.append(filled, &bytes[filled - from..]));
-        if is_in_order && !image.is_complete() {
-            return;
-        }
-        let Some(image) = filling.take() else { return };
-        if !is_in_order {
-            self.heat.images.drop_image(&image);
-        } else if self.is_ahead {
-            self.heat.keep_ahead(image);
-        } else {
-            self.heat.pass_on(image, self.worth);
+        match filling.image.append(from, bytes) {
+            Appended::InOrder => *guard = Some(filling),
+            Appended::Completed if self.is_ahead => self.heat.keep_ahead(filling.image),
+            Appended::Completed => self.heat.pass_on(filling.image, self.worth()),
+            Appended::Refused => {
+                drop(guard);
+                self.let_go(Some(filling));
+            }
         }
     }
 
-    fn give_up(&self) {
-        if let Some(image) = self.filling.lock().take() {
-            self.heat.images.drop_image(&image);
+    /// From now on this reader fills the image, and no other.
+    fn fill(&self, image: Arc<Image>, filler: u64) {
+        let before = self.filling.lock().replace(Filling { image, filler });
+        self.let_go(before);
+    }
+
+    /// What is neither complete nor another's to fill is given up.
+    fn let_go(&self, filling: Option<Filling>) {
+        if let Some(filling) = filling.filter(Filling::goes_on) {
+            self.heat.images.drop_image(&filling.image);
         }
     }
 
@@ -304,6 +344,28 @@ impl NearReader {
 
 impl Drop for NearReader {
     fn drop(&mut self) {
-        self.give_up();
+        let filling = self.filling.lock().take();
+        self.let_go(filling);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Options, api::placement::Placement, io::throttle::Paces};
+
+    /// Streams that the cache in RAM served counted as reads, as gets did not: what needs no copy drove out what does.
+    #[test]
+    fn a_read_counts_when_bytes_are_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path());
+        let placement = Arc::new(Placement::new(&options));
+        let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
+        let begin = || NearReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
+        drop(begin());
+        assert!(heat.popularity.unmeasured().is_none(), "no group was read");
+        assert!(!begin().read(0, &mut [0; 4096]));
+        assert!(heat.popularity.unmeasured().is_some());
     }
 }

@@ -94,6 +94,12 @@ impl Copies {
         self.table.read().copies.contains_key(&slice)
     }
 
+    /// Whether the copy of a slice is in this segment. If so it was all the time since it was seen there: the segment was not freed.
+    pub fn holds(&self, slice: Slice, segment: u32) -> bool {
+        let table = self.table.read();
+        table.copies.get(&slice).is_some_and(|copy| copy.segment == segment)
+    }
+
     /// Fills `out` from the copy of a slice, from `from` on; the device is read by way of `timed`. `None` if there is no copy that long.
     ///
     /// # Errors
@@ -263,7 +269,9 @@ mod tests {
             copies.read(slice(7), 8192, &mut out, |read| read()).unwrap().is_none(),
             "it ends before"
         );
+        assert!(copies.holds(slice(7), 1) && !copies.holds(slice(7), 2) && !copies.holds(slice(9), 1));
         copies.insert(slice(7), copy(2, 4096));
+        assert!(copies.holds(slice(7), 2) && !copies.holds(slice(7), 1));
         assert!(copies.read(slice(7), 0, &mut out, |read| read()).unwrap().is_some());
         assert_eq!(out[0], 2);
         assert_eq!((copies.size(), copies.segments()), ((2, 2, 16_384), (2, 8192)));
@@ -273,6 +281,8 @@ mod tests {
         copies.seal(2);
         assert_eq!((copies.end(1), copies.end(2)), (Some(0), Some(1)));
         assert_eq!(copies.end(2), None, "it is free already");
+        // Found by reading: what was read of a segment that recycling had just freed was the log's, and was written as a copy.
+        assert!(!copies.holds(slice(7), 2));
         assert_eq!(copies.size(), (0, 0, 0));
     }
 

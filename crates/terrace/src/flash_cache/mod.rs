@@ -12,6 +12,7 @@
 //! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
 
 mod admission;
+mod budget;
 mod cached_reader;
 mod contents;
 mod copies;

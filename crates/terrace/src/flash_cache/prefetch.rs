@@ -13,7 +13,10 @@ use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, ordered_index::Home
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -23,8 +26,10 @@ pub(super) const RUN_MIN: u32 = 3;
 const WANTED_MAX: usize = 64;
 /// How long an image waits for its reader.
 const KEPT: Duration = Duration::from_secs(10);
-/// How long the thread sleeps when nothing is wanted.
+/// How long the thread sleeps when nothing is wanted, while images wait for their readers,
 const IDLE: Duration = Duration::from_millis(250);
+/// and while none does.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of one read.
 const STEP_BYTES: u64 = 1 << 20;
 
@@ -33,6 +38,8 @@ const STEP_BYTES: u64 = 1 << 20;
 pub(super) struct Ahead {
     wanted: Mutex<VecDeque<Arc<[u8]>>>,
     signal: Condvar,
+    /// The thread is to look up; changed with `wanted` locked.
+    is_woken: AtomicBool,
     kept: Mutex<VecDeque<(Arc<Image>, Instant)>>,
 }
 
@@ -54,16 +61,22 @@ impl Ahead {
     /// The next key; waits at most `wait` for one.
     fn next(&self, wait: Duration) -> Option<Arc<[u8]>> {
         let mut wanted = self.wanted.lock();
-        if wanted.is_empty() {
+        if wanted.is_empty() && !self.is_woken.load(Ordering::Acquire) {
             self.signal.wait_for(&mut wanted, wait);
         }
+        self.is_woken.store(false, Ordering::Release);
         wanted.pop_front()
     }
 
     /// Wakes who waits for the next key.
     pub fn wake(&self) {
         let _wanted = self.wanted.lock();
+        self.is_woken.store(true, Ordering::Release);
         self.signal.notify_all();
+    }
+
+    fn keeps_none(&self) -> bool {
+        self.kept.lock().is_empty()
     }
 
     /// Keeps a complete image until its reader comes.
@@ -117,7 +130,7 @@ impl Heat {
 pub fn read_ahead(engine: &Engine) {
     let heat = &engine.heat;
     while !engine.log.is_closed() {
-        let wanted = heat.ahead.next(IDLE);
+        let wanted = heat.ahead.next(if heat.ahead.keeps_none() { IDLE_MAX } else { IDLE });
         drop_unused(heat, &heat.ahead.overdue());
         let Some(key) = wanted else { continue };
         if let Err(error) = read_one(engine, &key) {

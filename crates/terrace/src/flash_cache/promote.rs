@@ -6,6 +6,7 @@
 use super::{
     Heat, SLICE_BYTES, Slice,
     admission::{Unmeasured, Worth},
+    budget::Budget,
     contents::{self, Contents, Item, Owner},
     copies::Copy,
     count,
@@ -31,8 +32,10 @@ use std::{
 
 /// Bytes of one write.
 const CHUNK_BYTES: usize = 512 << 10;
-/// How long it sleeps when there is nothing to do.
+/// How long it waits for the next image when there is nothing else to do.
 const IDLE: Duration = Duration::from_millis(100);
+/// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits for it.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
 /// Steps of the index that are spent on measuring before the next image is looked at: some milliseconds.
@@ -63,6 +66,8 @@ pub struct Promoter {
     budget: Budget,
     credit: Credit,
     space_seen: Option<Instant>,
+    /// What callers had asked for when it was last looked at.
+    asked_bytes: u64,
     /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
     full_bytes: u64,
 }
@@ -77,6 +82,7 @@ impl Promoter {
             budget: Budget::new(engine.options.promotion_bytes_per_day),
             credit: Credit::new(engine.log.segments.segment_bytes()),
             space_seen: None,
+            asked_bytes: 0,
             full_bytes: data_bytes(&engine),
             engine,
         }
@@ -93,6 +99,14 @@ impl Promoter {
             // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
             let all_measured = self.measure_some();
             small_moves::move_waiting(&self.engine, &mut self.budget);
+            let asked_bytes = self.heat.counters.asked_bytes.load(Ordering::Relaxed);
+            let is_quiet = std::mem::replace(&mut self.asked_bytes, asked_bytes) == asked_bytes;
+            if all_measured && is_quiet && self.heat.small.bytes() == 0 {
+                self.heat.images.sleep(IDLE_MAX);
+                if self.engine.log.is_closed() {
+                    break;
+                }
+            }
             let wait = if all_measured { IDLE } else { Duration::ZERO };
             let Some(image) = self.heat.images.next(wait) else {
                 continue;
@@ -238,9 +252,9 @@ impl Promoter {
 
     /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
     fn promote(&mut self, image: &Image) -> Result<()> {
-        if self.heat.copies.has(image.slice) {
+        let Some(bytes) = image.whole().filter(|_| !self.heat.copies.has(image.slice)) else {
             return Ok(());
-        }
+        };
         // It may have been promoted, or lost its worth, while it was queued.
         let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
@@ -251,7 +265,7 @@ impl Promoter {
             count(&self.heat.counters.dropped_budget, 1);
             return Ok(());
         }
-        let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
+        let written = self.write(image.slice, &image.key, bytes, worth)?;
         if written {
             count(&self.heat.counters.promoted, 1);
             count(&self.heat.counters.promoted_bytes, image.slice_bytes as u64);
@@ -401,6 +415,10 @@ impl Promoter {
             let read = self
                 .engine
                 .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
+            if !heat.copies.holds(slice, victim) {
+                // Recycling was quicker: what was read may be the log's by now.
+                return Ok(());
+            }
             let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
             if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
                 continue;
@@ -458,6 +476,7 @@ pub fn release_to_log(engine: &Engine) -> bool {
     let Some((victim, _)) = least_worth(&engine.heat) else {
         // What is still being written must be ended first.
         engine.heat.must_seal.store(true, Ordering::Release);
+        engine.heat.images.rouse();
         return false;
     };
     release(engine, victim);
@@ -538,49 +557,6 @@ fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Re
             .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
     }
     Ok(())
-}
-
-/// How much may be written to flash: the device wears.
-#[derive(Debug)]
-pub(super) struct Budget {
-    per_day: Option<u64>,
-    left_bytes: f64,
-    earned_at: Instant,
-}
-
-impl Budget {
-    fn new(per_day: Option<u64>) -> Self {
-        #[allow(clippy::cast_precision_loss)]
-        Self {
-            per_day,
-            // The first hour's share is there at once.
-            left_bytes: per_day.map_or(0.0, |bytes| bytes as f64 / 24.0),
-            earned_at: Instant::now(),
-        }
-    }
-
-    /// What is not used in a day is lost.
-    #[allow(clippy::cast_precision_loss)]
-    pub(super) fn earn(&mut self) {
-        if let Some(per_day) = self.per_day {
-            let per_day = per_day as f64;
-            self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
-            self.left_bytes = self.left_bytes.min(per_day);
-            self.earned_at = Instant::now();
-        }
-    }
-
-    #[allow(clippy::cast_precision_loss)]
-    pub(super) fn spend(&mut self, bytes: u64) -> bool {
-        if self.per_day.is_none() {
-            return true;
-        }
-        let may = self.left_bytes >= bytes as f64;
-        if may {
-            self.left_bytes -= bytes as f64;
-        }
-        may
-    }
 }
 
 impl std::fmt::Debug for Promoter {

@@ -6,8 +6,9 @@
 //! On failure: the value stays where it is.
 
 use super::{
-    COPY_BYTES_MIN, Heat, count,
-    promote::Budget,
+    COPY_BYTES_MIN, Heat,
+    budget::Budget,
+    count,
     small::{Enqueued, SmallValue},
 };
 use crate::{
@@ -53,7 +54,8 @@ pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, v
     match heat.small.enqueue(hash, value) {
         Enqueued::Urgent => heat.wake(),
         Enqueued::Full => count(&heat.counters.dropped_full, 1),
-        Enqueued::Waits | Enqueued::Already => {}
+        Enqueued::Waits => heat.images.rouse(),
+        Enqueued::Already => {}
     }
 }
 

@@ -1,8 +1,12 @@
 //! Images of slices in RAM: being filled by the one reader who reads the disk, read by everybody else who wants the same,
 //! and kept until the copy is on flash.
 //!
-//! Invariants: bounded in bytes; one image per slice; an image is filled from its start on by one thread at a time. Who waits for
-//! bytes waits for a bounded time and then reads the disk himself: a filler may be as slow as its caller.
+//! Invariants:
+//! - Bounded in bytes; one image per slice; it is filled from its start on.
+//! - An image that is being filled has one filler, which must let go of it: complete or not. A filler may be as slow as its
+//!   caller, so a reader waits for bytes for a bounded time. After that the reader that needs the next bytes becomes the
+//!   filler, and nobody else waits until more bytes have come.
+//! - Complete bytes do not change and are read without a lock, also while they are written to flash.
 
 use super::Slice;
 use crate::io::AlignedBuffer;
@@ -11,14 +15,14 @@ use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 /// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within that.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bytes of a slice, as far as they were read.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) struct Image {
     pub is_ahead: bool,
     /// A caller has read it to its end.
     was_read: AtomicBool,
+    /// All bytes, once they are there.
+    whole: OnceLock<AlignedBuffer>,
     filling: Mutex<Filling>,
     progress: Condvar,
 }
@@ -41,42 +47,105 @@ pub(super) struct Image {
 struct Filling {
     bytes: AlignedBuffer,
     given_up: bool,
+    /// Which filler it is: how often it has changed.
+    filler: u64,
+    /// A reader has waited in vain since the last bytes came.
+    stalled: bool,
+}
+
+/// What [`Image::read`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ImageRead {
+    /// The bytes are there.
+    Done,
+    /// They do not come.
+    Absent,
+    /// They do not come, and the caller is the filler with this number now.
+    Fill(u64),
+}
+
+/// What [`Image::append`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Appended {
+    /// More bytes are to come.
+    InOrder,
+    /// These were the last: the caller passes the image on.
+    Completed,
+    /// Nothing: it was given up or complete, or bytes before these are missing.
+    Refused,
 }
 
 impl Image {
-    /// Copies the bytes at `from` into `out`; waits for them if somebody is reading them. `false` if they do not come.
-    pub fn read(&self, from: usize, out: &mut [u8]) -> bool {
+    /// Copies the bytes at `from` into `out`; waits for them if somebody is reading them. After a wait in vain the caller becomes
+    /// the filler, if `may_fill` and the bytes are the next.
+    pub fn read(&self, from: usize, out: &mut [u8], may_fill: bool) -> ImageRead {
         let until = Instant::now() + PATIENCE;
         let end = from + out.len();
-        let mut filling = self.filling.lock();
-        while filling.bytes.len() < end {
-            if filling.given_up || self.progress.wait_until(&mut filling, until).timed_out() {
-                return false;
-            }
+        if let Some(bytes) = self.whole.get() {
+            out.copy_from_slice(&bytes[from..end]);
+            return ImageRead::Done;
         }
-        out.copy_from_slice(&filling.bytes[from..end]);
-        true
+        let mut filling = self.filling.lock();
+        let filler = filling.filler;
+        loop {
+            if let Some(bytes) = self.whole.get() {
+                out.copy_from_slice(&bytes[from..end]);
+                return ImageRead::Done;
+            }
+            if filling.bytes.len() >= end {
+                out.copy_from_slice(&filling.bytes[from..end]);
+                return ImageRead::Done;
+            }
+            if filling.given_up {
+                return ImageRead::Absent;
+            }
+            if !filling.stalled && !self.progress.wait_until(&mut filling, until).timed_out() {
+                continue;
+            }
+            if filling.filler != filler {
+                // Another has waited as long, and is reading what comes next.
+                return ImageRead::Absent;
+            }
+            if may_fill && from <= filling.bytes.len() {
+                filling.filler += 1;
+                filling.stalled = false;
+                return ImageRead::Fill(filling.filler);
+            }
+            filling.stalled = true;
+            self.progress.notify_all();
+            return ImageRead::Absent;
+        }
     }
 
-    /// Appends bytes that were read behind those that are there. `false`, and nothing done, if they are not the next.
-    pub fn append(&self, from: usize, bytes: &[u8]) -> bool {
+    /// Takes bytes that were read at `from`: those that are not there yet.
+    pub fn append(&self, from: usize, bytes: &[u8]) -> Appended {
         let mut filling = self.filling.lock();
-        let is_next = filling.bytes.len() == from && from + bytes.len() <= self.slice_bytes && !filling.given_up;
-        if is_next {
-            filling.bytes.extend_from_slice(bytes);
+        let filled = filling.bytes.len();
+        let end = from + bytes.len();
+        if self.whole.get().is_some() || filling.given_up || from > filled || end > self.slice_bytes {
+            return Appended::Refused;
+        }
+        if end > filled {
+            filling.bytes.extend_from_slice(&bytes[filled - from..]);
+            filling.stalled = false;
             self.progress.notify_all();
         }
-        is_next
+        if filling.bytes.len() < self.slice_bytes {
+            return Appended::InOrder;
+        }
+        let _ = self.whole.set(std::mem::take(&mut filling.bytes));
+        Appended::Completed
     }
 
-    /// Bytes so far.
-    pub fn filled(&self) -> usize {
-        self.filling.lock().bytes.len()
+    /// Whether the filler with this number is still the one, and has something to do.
+    pub fn is_filled_by(&self, filler: u64) -> bool {
+        let filling = self.filling.lock();
+        filling.filler == filler && !filling.given_up && self.whole.get().is_none()
     }
 
-    /// Whether all bytes are there.
-    pub fn is_complete(&self) -> bool {
-        self.filled() == self.slice_bytes
+    /// All bytes, once they are there.
+    pub fn whole(&self) -> Option<&[u8]> {
+        self.whole.get().map(|bytes| &bytes[..])
     }
 
     /// A caller has read it to its end.
@@ -88,11 +157,6 @@ impl Image {
     pub fn was_read(&self) -> bool {
         self.was_read.load(Ordering::Acquire)
     }
-
-    /// Hands the bytes to `use_bytes`.
-    pub fn with_bytes<T>(&self, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
-        use_bytes(&self.filling.lock().bytes)
-    }
 }
 
 /// All images, and which of them are to be written to flash.
@@ -103,13 +167,16 @@ pub(super) struct Images {
     table: Mutex<HashMap<Slice, Arc<Image>>>,
     queue: Mutex<VecDeque<Arc<Image>>>,
     queued: Condvar,
+    /// The thread that writes images has something else to do, and may be asleep; changed with `queue` locked.
+    is_roused: AtomicBool,
+    roused: Condvar,
 }
 
 /// What [`Images::join`] gives.
 pub(super) enum Joined {
     /// Somebody has it or is reading it.
     There(Arc<Image>),
-    /// The caller is to fill it.
+    /// The caller is to fill it: it is filler number 0.
     Fill(Arc<Image>),
     /// No room.
     Full,
@@ -124,6 +191,8 @@ impl Images {
             table: Mutex::default(),
             queue: Mutex::default(),
             queued: Condvar::new(),
+            is_roused: AtomicBool::new(false),
+            roused: Condvar::new(),
         }
     }
 
@@ -171,6 +240,7 @@ impl Images {
             slice_bytes,
             is_ahead,
             was_read: AtomicBool::new(false),
+            whole: OnceLock::new(),
             filling: Mutex::default(),
             progress: Condvar::new(),
         });
@@ -194,6 +264,23 @@ impl Images {
     pub fn enqueue(&self, image: Arc<Image>) {
         self.queue.lock().push_back(image);
         self.queued.notify_one();
+        self.roused.notify_one();
+    }
+
+    /// Sleeps until there is an image to write or something else to do, at most `wait`.
+    pub fn sleep(&self, wait: Duration) {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() && !self.is_roused.load(Ordering::Acquire) {
+            self.roused.wait_for(&mut queue, wait);
+        }
+        self.is_roused.store(false, Ordering::Release);
+    }
+
+    /// Ends [`Images::sleep`]: there is something else to do, which can wait as long as the next image is waited for.
+    pub fn rouse(&self) {
+        let _queue = self.queue.lock();
+        self.is_roused.store(true, Ordering::Release);
+        self.roused.notify_one();
     }
 
     /// The next image to write; waits at most `wait` for one.
@@ -205,8 +292,9 @@ impl Images {
         queue.pop_front()
     }
 
-    /// Wakes who waits for the next image.
+    /// Ends both waits.
     pub fn wake(&self) {
+        self.rouse();
         let _queue = self.queue.lock();
         self.queued.notify_all();
     }
@@ -243,14 +331,17 @@ mod tests {
         };
         let follower = std::thread::spawn(move || {
             let mut out = [0; 4096];
-            (other.read(4096, &mut out), out[0])
+            (other.read(4096, &mut out, false), out[0])
         });
-        assert!(image.append(0, &[1; 4096]));
-        assert!(!image.append(0, &[1; 4096]), "not the next");
-        std::thread::sleep(Duration::from_millis(5));
-        assert!(image.append(4096, &[2; 4096]));
-        assert_eq!(follower.join().unwrap(), (true, 2));
-        assert!(image.is_complete());
+        assert_eq!(image.append(0, &[1; 4096]), Appended::InOrder);
+        assert_eq!(image.append(0, &[9; 4096]), Appended::InOrder, "they are there");
+        assert_eq!(image.append(4097, &[9; 95]), Appended::Refused, "not the next");
+        assert!(image.is_filled_by(0) && image.whole().is_none());
+        assert_eq!(image.append(4096, &[2; 4096]), Appended::Completed);
+        assert_eq!(follower.join().unwrap(), (ImageRead::Done, 2));
+        assert_eq!(image.append(0, &[9; 8192]), Appended::Refused, "it is passed on once");
+        assert!(!image.is_filled_by(0));
+        assert_eq!(image.whole().unwrap()[4095..4097], [1, 2]);
     }
 
     #[test]
@@ -258,14 +349,54 @@ mod tests {
         let images = Images::new(1 << 20);
         let image = fill(&images, SLICE, 8192);
         let start = Instant::now();
-        assert!(!image.read(0, &mut [0; 10]));
+        assert_eq!(image.read(0, &mut [0; 10], false), ImageRead::Absent);
         assert!(start.elapsed() >= PATIENCE);
         images.drop_image(&image);
         let start = Instant::now();
-        assert!(!image.read(0, &mut [0; 10]));
+        assert_eq!(image.read(0, &mut [0; 10], true), ImageRead::Absent);
         assert!(start.elapsed() < PATIENCE);
-        assert!(!image.append(0, &[1; 10]), "it was given up");
+        assert_eq!(image.append(0, &[1; 10]), Appended::Refused, "it was given up");
         assert!(images.find(SLICE).is_none());
+    }
+
+    /// A client that stopped reading kept the image that it filled: every other reader waited 100 ms at every read, and none
+    /// of them was allowed to fill it.
+    #[test]
+    fn who_waited_in_vain_for_the_next_bytes_fills_the_image() {
+        let images = Images::new(1 << 20);
+        let image = fill(&images, SLICE, 8192);
+        assert_eq!(image.append(0, &[1; 100]), Appended::InOrder);
+        assert_eq!(image.read(8000, &mut [0; 100], true), ImageRead::Absent, "not the next");
+        let start = Instant::now();
+        for _ in 0..5 {
+            assert_eq!(image.read(8000, &mut [0; 100], true), ImageRead::Absent);
+        }
+        assert_eq!(image.read(50, &mut [0; 100], true), ImageRead::Fill(1));
+        assert!(start.elapsed() < PATIENCE, "once is enough");
+        assert!(!image.is_filled_by(0) && image.is_filled_by(1));
+        assert_eq!(image.append(50, &[2; 8142]), Appended::Completed);
+        assert_eq!(
+            image.append(100, &[3; 100]),
+            Appended::Refused,
+            "the one before comes late"
+        );
+        assert_eq!(image.whole().unwrap()[99..101], [1, 2]);
+        let mut out = [0; 100];
+        assert_eq!((image.read(100, &mut out, true), out), (ImageRead::Done, [2; 100]));
+    }
+
+    /// Whoever wrote an image to flash held its lock while it did, for seconds beside other work: readers of the object, which is
+    /// hot, waited for that.
+    #[test]
+    fn a_whole_image_is_read_while_it_is_being_written() {
+        let images = Images::new(1 << 20);
+        let image = fill(&images, SLICE, 8192);
+        assert_eq!(image.append(0, &[1; 8192]), Appended::Completed);
+        let written = image.whole().unwrap();
+        let _whatever_else_is_locked = image.filling.lock();
+        let mut out = [0; 100];
+        assert_eq!(image.read(0, &mut out, false), ImageRead::Done);
+        assert_eq!(out, written[..100]);
     }
 
     #[test]

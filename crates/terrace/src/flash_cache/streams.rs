@@ -36,7 +36,7 @@ impl Heads {
         let moved = self
             .0
             .iter_mut()
-            .filter(|head| (head.ordinal..=head.ordinal + 2).contains(&ordinal));
+            .filter(|head| (head.ordinal..=head.ordinal.saturating_add(2)).contains(&ordinal));
         if let Some(head) = moved.max_by_key(|head| head.ordinal) {
             if head.ordinal < ordinal {
                 let rest = now - head.moved_at;
@@ -139,6 +139,18 @@ mod tests {
             .map(|ordinal| heads.read(ordinal, 1.0))
             .collect();
         assert_eq!(runs, [1, 2, 0, 3, 1]);
+    }
+
+    /// An object named `…/18446744073709551615` made debug builds panic at the second read, and others count in a circle.
+    #[test]
+    fn the_last_number_there_is_is_read_like_others() {
+        let mut heads = Heads::default();
+        let runs: Vec<u32> = [u64::MAX - 1, u64::MAX, u64::MAX, 0]
+            .into_iter()
+            .map(|ordinal| heads.read(ordinal, 1.0))
+            .collect();
+        assert_eq!(runs, [1, 2, 0, 1]);
+        assert_eq!(heads.reads_until(u64::MAX, 1.0), None);
     }
 
     #[test]

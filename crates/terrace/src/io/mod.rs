@@ -17,6 +17,7 @@ mod sim;
 mod slicing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod threads;
 pub(crate) mod throttle;
 
 pub use buffer::AlignedBuffer;

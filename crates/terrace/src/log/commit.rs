@@ -8,6 +8,7 @@
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
 //! at commit.
 
+use super::patience::Patience;
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
@@ -20,6 +21,7 @@ use crate::{
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
     },
+    metrics::event::Event,
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -34,9 +36,6 @@ use std::{
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// How long a commit waits for recycling before it reports that the tier is full.
-const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-
 /// How often those who wait look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -96,12 +95,16 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
+    /// The applier is to look at what else there is, and has not yet; changed with `to_apply` locked.
+    apply_asked: AtomicBool,
     /// For the flusher: something was opened or sealed.
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
     /// For those who wait until a seq is applied, or for free segments.
     progress: Mutex<u64>,
     progress_signal: Condvar,
+    /// Something happened that may have made work for a thread of the background.
+    pub activity: Arc<Event>,
 }
 
 #[derive(Debug)]
@@ -170,10 +173,12 @@ impl CommitLog {
             index_full: IndexFull::default(),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
+            apply_asked: AtomicBool::new(false),
             flush_needed: Mutex::new(false),
             flush_signal: Condvar::new(),
             progress: Mutex::new(0),
             progress_signal: Condvar::new(),
+            activity: Arc::default(),
         }
     }
 
@@ -476,15 +481,21 @@ impl CommitLog {
     /// The applier's next frame; waits at most `wait`.
     pub fn next_to_apply(&self, wait: Duration) -> Option<Arc<Frame>> {
         let mut queue = self.to_apply.lock();
-        if queue.is_empty() {
+        if queue.is_empty() && !self.apply_asked.load(Ordering::Acquire) {
             self.apply_signal.wait_for(&mut queue, wait);
         }
-        queue.pop_front()
+        let frame = queue.pop_front();
+        if frame.is_none() {
+            // Whoever is given a frame may not look at anything else before the next one, not even whether the log is closed.
+            self.apply_asked.store(false, Ordering::Release);
+        }
+        frame
     }
 
     /// Wakes the applier for something other than a frame.
     pub fn wake_applier(&self) {
         let _guard = self.to_apply.lock();
+        self.apply_asked.store(true, Ordering::Release);
         self.apply_signal.notify_one();
     }
 
@@ -503,6 +514,7 @@ impl CommitLog {
     pub fn notify_progress(&self) {
         *self.progress.lock() += 1;
         self.progress_signal.notify_all();
+        self.activity.raise();
     }
 
     /// Returns when `done` holds; looks again at every progress.
@@ -571,28 +583,5 @@ impl CommitLog {
     /// Whether the log was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-}
-
-/// How long a commit still waits for a segment. As long as segments become free, whoever gets them, it is worth waiting: on a
-/// slow disk many writers may stand in line for each.
-struct Patience {
-    until: Instant,
-    uses_begun: u64,
-}
-
-impl Patience {
-    fn new(segments: &Segments) -> Self {
-        Self {
-            until: Instant::now() + SPACE_WAIT_MAX,
-            uses_begun: segments.uses_begun(),
-        }
-    }
-
-    fn is_over(&mut self, segments: &Segments) -> bool {
-        if self.uses_begun != segments.uses_begun() {
-            *self = Self::new(segments);
-        }
-        Instant::now() >= self.until
     }
 }

@@ -16,6 +16,7 @@ mod identify;
 pub mod index_full;
 pub mod overlay;
 pub mod parallel_scan;
+pub(crate) mod patience;
 pub mod reader;
 pub mod recent;
 pub mod recover;

@@ -3,9 +3,11 @@
 
 use crate::{
     Error, Result,
+    api::clock::NEVER_MS,
     engine::Engine,
     flash_cache::{Promoter, read_ahead},
     hash_index::checkpoint,
+    io::threads,
     maintenance::{block_gc::Cleaner, expire::Sweeper, log_gc::Recycler, migrate::Settler},
     write::apply::Applier,
 };
@@ -22,8 +24,26 @@ const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the index is left as it is before it is looked at what readers have paid for.
 const READERS_IDLE: Duration = Duration::from_millis(200);
+/// The same while nobody uses the store: scans raise its event, gets that pay do not.
+const READERS_IDLE_MAX: Duration = Duration::from_secs(1);
+/// Wait before looking whether written frames are to be synced, or there are new ones.
+const FLUSH_IDLE: Duration = Duration::from_millis(100);
+/// Wait before looking whether segments are to be recycled, and blocks to be sealed or deleted.
+const RECYCLE_IDLE: Duration = Duration::from_millis(50);
 /// How long cleaning waits before it looks at the blocks again.
 const CLEAN_IDLE: Duration = Duration::from_millis(100);
+/// Wait before looking whether objects have expired,
+const SWEEP_IDLE: Duration = Duration::from_millis(50);
+/// the same while nobody uses the store, if any ever will,
+const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
+/// and whether a range that was swept can be forgotten.
+const RANGES_IDLE: Duration = Duration::from_millis(2);
+/// A store is at rest when nothing has happened for so long: longer than any of the waits by which recycling and cleaning do
+/// one thing after the other.
+const AT_REST_AFTER: Duration = Duration::from_secs(3);
+/// Whatever makes work raises the store's event, so this is how long a worker sleeps that none woke: for what nothing tells, as
+/// a snapshot that becomes too old.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Wait before looking whether values are to be moved because of the rules.
 const SETTLE_IDLE: Duration = Duration::from_millis(200);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
@@ -34,14 +54,16 @@ const GENTLE: [&str; 4] = ["terrace-compact", "terrace-recycle", "terrace-promot
 /// How much they stand back, from 0 to 19.
 const NICENESS: i32 = 5;
 
-/// Starts the threads of a store.
+/// Starts the threads of a store, and adds each to `threads`.
 ///
 /// # Errors
-/// If a thread cannot be started.
-pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
+/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
+pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+    // Before any thread that writes: it notes the rules by which values are placed from here on.
+    let settler = (!engine.options.read_only).then(|| Settler::new(Arc::clone(engine)));
     let applier = Applier::new(Arc::clone(engine))?;
-    let mut threads = vec![spawn(engine, "terrace-apply", move || applier.run())?];
-    if !engine.options.read_only {
+    threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
+    if let Some(settler) = settler {
         for (name, body) in [
             ("terrace-flush", flush as fn(&Arc<Engine>)),
             ("terrace-index", flush_index),
@@ -52,17 +74,15 @@ pub fn start(engine: &Arc<Engine>) -> Result<Vec<JoinHandle<()>>> {
             ("terrace-ahead", |engine| read_ahead(engine)),
             ("terrace-warm", warm),
             ("terrace-sweep", sweep),
-            ("terrace-checkpoint", checkpoint::run),
+            ("terrace-checkpoint", checkpoint),
         ] {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
         }
-        // Now, since what is written from here on is placed by the rules that it notes.
-        let settler = Settler::new(Arc::clone(engine));
         let its = Arc::clone(engine);
         threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
     }
-    Ok(threads)
+    Ok(())
 }
 
 /// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows priorities, at the devices: it derives them
@@ -88,18 +108,72 @@ fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 
             resume_unwind(panic);
         }
     };
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(guarded)
-        .map_err(|error| Error::io(format!("start the thread {name}"), &error))
+    threads::start(name, guarded).map_err(|error| Error::io(format!("start the thread {name}"), &error))
 }
 
-/// Writes frames that are full or old enough.
+/// What a worker does next.
+pub enum Next {
+    /// Its next turn.
+    Again,
+    /// The same, after this time.
+    In(Duration),
+    /// There is nothing to do. It looks again after `soon` while the store is in use, and after `late` or when something happens
+    /// once the store is at rest.
+    Look { soon: Duration, late: Duration },
+}
+
+impl Next {
+    /// Nothing to do, and nothing that only the clock brings.
+    pub const fn look(soon: Duration) -> Self {
+        Self::Look { soon, late: IDLE_MAX }
+    }
+}
+
+/// Takes turns until the store is closed. `rest` waits while the store is in use.
+fn work(engine: &Engine, mut rest: impl FnMut(Duration), mut turn: impl FnMut() -> Next) {
+    let activity = &engine.log.activity;
+    let mut seen = activity.count();
+    let mut busy_at = Instant::now();
+    loop {
+        // Before anything is looked at: what happens from here on ends the wait, the end of the store too.
+        let now = activity.count();
+        if engine.log.is_closed() {
+            return;
+        }
+        if now != seen {
+            (seen, busy_at) = (now, Instant::now());
+        }
+        match turn() {
+            Next::Again => busy_at = Instant::now(),
+            Next::In(wait) => engine.pause(wait),
+            Next::Look { late, .. } if busy_at.elapsed() >= AT_REST_AFTER => activity.wait_beyond(seen, late),
+            Next::Look { soon, .. } => rest(soon),
+        }
+    }
+}
+
+/// The next turn after one that said whether it found something to do.
+fn after(outcome: Result<bool>, engine: &Engine, what: &str, idle: Next, retry: Duration) -> Next {
+    match outcome {
+        Ok(true) => Next::Again,
+        Ok(false) => idle,
+        Err(error) => {
+            if !engine.log.is_closing() {
+                tracing::warn!(%error, "{what} is held up");
+            }
+            Next::In(retry)
+        }
+    }
+}
+
+/// Writes frames that are full or old enough. It is woken when a frame is begun or sealed.
 fn flush(engine: &Arc<Engine>) {
     let log = &engine.log;
     let mut busy_at = Instant::now();
     while !log.is_closed() {
-        match log.flush_turn(engine.options.coalesce_interval, Duration::from_millis(100)) {
+        let is_all_durable = log.writer.backlog().1 == 0;
+        let idle = if is_all_durable { IDLE_MAX } else { FLUSH_IDLE };
+        match log.flush_turn(engine.options.coalesce_interval, idle) {
             Ok(true) => busy_at = Instant::now(),
             Ok(false) => {
                 if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {
@@ -117,7 +191,7 @@ fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         if engine.index.sealed_count() == 0 {
-            engine.wait_for_index_work(&mut seen, Duration::from_millis(200));
+            engine.wait_for_index_work(&mut seen, IDLE_MAX);
             continue;
         }
         let Err(error) = flush_index_once(engine) else { continue };
@@ -151,7 +225,8 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
-    while !engine.log.is_closed() {
+    let rest = |wait| engine.wait_for_index_work(&mut seen, wait);
+    work(engine, rest, || {
         let watermark = engine.watermark_seq();
         if let Err(error) = engine.index.forget_states(watermark) {
             tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
@@ -161,6 +236,7 @@ fn compact_index(engine: &Arc<Engine>) {
             Ok(true) => {
                 tracing::debug!("compacted the index");
                 engine.log.index_full.compaction_ended(None);
+                Next::Again
             }
             Ok(false) => {
                 engine.log.index_full.compaction_ended(None);
@@ -168,17 +244,20 @@ fn compact_index(engine: &Arc<Engine>) {
                 if before == committed_seq && engine.index.take_fare_of_flush() {
                     engine.want_mark();
                 }
-                engine.wait_for_index_work(&mut seen, READERS_IDLE);
+                Next::Look {
+                    soon: READERS_IDLE,
+                    late: READERS_IDLE_MAX,
+                }
             }
             Err(error) => {
                 if let Error::OutOfSpace { reason, .. } = &error {
                     engine.log.index_full.compaction_ended(Some(reason.clone()));
                 }
                 tracing::warn!(%error, "compacting the index failed; trying again");
-                engine.pause(RETRY);
+                Next::In(RETRY)
             }
         }
-    }
+    });
 }
 
 /// Nothing but readers' time depends on it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
@@ -204,65 +283,47 @@ fn promote(engine: &Arc<Engine>) {
 
 fn recycle(engine: &Arc<Engine>) {
     let mut recycler = Recycler::new(Arc::clone(engine));
-    while !engine.log.is_closed() {
-        match recycler.turn() {
-            Ok(true) => {}
-            Ok(false) => engine.wait_for_recycle_work(Duration::from_millis(50)),
-            Err(error) => {
-                tracing::warn!(%error, "recycling is held up");
-                engine.pause(RETRY);
-            }
-        }
-    }
+    let rest = |wait| engine.wait_for_recycle_work(wait);
+    work(engine, rest, || {
+        after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
+    });
 }
 
 fn clean(engine: &Arc<Engine>) {
     let mut cleaner = Cleaner::new(Arc::clone(engine));
-    while !engine.log.is_closed() {
-        match cleaner.turn() {
-            Ok(true) => {}
-            Ok(false) => engine.cleaning.wait_for_work(CLEAN_IDLE),
-            Err(error) => {
-                cleaner.failed();
-                if !engine.log.is_closing() {
-                    tracing::warn!(%error, "cleaning is held up");
-                }
-                engine.pause(RETRY);
-            }
-        }
-    }
+    let rest = |wait| engine.cleaning.wait_for_work(wait);
+    work(engine, rest, || {
+        let outcome = cleaner.turn().inspect_err(|_| cleaner.failed());
+        after(outcome, engine, "cleaning", Next::look(CLEAN_IDLE), RETRY)
+    });
 }
 
 fn settle(engine: &Arc<Engine>, mut settler: Settler) {
-    while !engine.log.is_closed() {
-        match settler.turn() {
-            Ok(true) => {}
-            Ok(false) => engine.pause(SETTLE_IDLE),
-            Err(error) => {
-                if !engine.log.is_closing() {
-                    tracing::warn!(%error, "moving values to where they belong is held up");
-                }
-                engine.pause(SWEEP_RETRY);
-            }
-        }
-    }
+    let what = "moving values to where they belong";
+    let rest = |wait| engine.pause(wait);
+    work(engine, rest, || {
+        after(settler.turn(), engine, what, Next::look(SETTLE_IDLE), SWEEP_RETRY)
+    });
 }
 
 fn sweep(engine: &Arc<Engine>) {
     let mut sweeper = Sweeper::new(Arc::clone(engine));
-    while !engine.log.is_closed() {
-        match sweeper.turn() {
-            Ok(true) => {}
-            Ok(false) => {
-                let soon = engine.log.ranges.count() > 0;
-                engine.pause(Duration::from_millis(if soon { 2 } else { 50 }));
-            }
-            Err(error) => {
-                if !engine.log.is_closing() {
-                    tracing::warn!(%error, "sweeping is held up");
-                }
-                engine.pause(SWEEP_RETRY);
-            }
-        }
+    let rest = |wait| engine.pause(wait);
+    work(engine, rest, || {
+        let outcome = sweeper.turn();
+        let has_ranges = engine.log.ranges.count() > 0;
+        let may_expire = engine.expiring.earliest_ms() < NEVER_MS;
+        let idle = Next::Look {
+            soon: if has_ranges { RANGES_IDLE } else { SWEEP_IDLE },
+            late: if may_expire { EXPIRY_IDLE_MAX } else { IDLE_MAX },
+        };
+        after(outcome, engine, "sweeping", idle, SWEEP_RETRY)
+    });
+}
+
+fn checkpoint(engine: &Arc<Engine>) {
+    if engine.options.checkpoint_log_bytes > 0 {
+        let rest = |wait| engine.pause(wait);
+        work(engine, rest, || checkpoint::turn(engine));
     }
 }

@@ -109,6 +109,35 @@ fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
     assert_eq!(asked_for_title("copies"), PARTS);
 }
 
+/// A client that paused a video kept what it had read of an object in RAM: whoever came after it waited 100 ms at every read,
+/// and as long as it paused the object got no copy, however often it was read.
+#[test]
+fn a_reader_that_pauses_keeps_an_object_from_nobody() {
+    let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+    let options = Options {
+        segment_bytes: 2 << 20,
+        flash_capacity_bytes: 32 << 20,
+        split_threshold_bytes: 4 << 20,
+        ..options(dir.path(), &flash)
+    };
+    let store = Store::open(options).unwrap();
+    // Longer than what one read of the device brings.
+    let value = bytes(1, 1_500_000);
+    store.put("film", &value).unwrap();
+    let mut paused = store.reader("film").unwrap().unwrap();
+    let mut start = vec![0; 1000];
+    paused.read_exact(&mut start).unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    while store.stats().heat.copies == 0 {
+        let mut all = Vec::new();
+        store.reader("film").unwrap().unwrap().read_to_end(&mut all).unwrap();
+        assert!(all == value);
+        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    }
+    paused.read_to_end(&mut start).unwrap();
+    assert!(start == value);
+}
+
 #[test]
 fn an_overwritten_object_is_never_read_from_its_old_copy() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(2));

@@ -13,6 +13,7 @@ mod placement;
 mod range_delete;
 mod reopen;
 mod small_heat;
+mod threads;
 mod together;
 
 pub use crate::test_common::bytes;

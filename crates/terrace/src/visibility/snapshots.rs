@@ -9,7 +9,7 @@
 //!   the snapshot sees.
 //! - What the store registers for itself has no maximum age.
 
-use crate::{Error, Result};
+use crate::{Error, Result, metrics::event::Event};
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -28,6 +28,8 @@ pub struct Snapshots {
     open: Mutex<BTreeMap<(u64, u64), Open>>,
     next: AtomicU64,
     expired: AtomicU64,
+    /// Raised when one is dropped: what it kept may go.
+    dropped: Arc<Event>,
 }
 
 /// A snapshot that counts.
@@ -57,6 +59,13 @@ impl Snapshots {
             max_age,
             ..Self::default()
         }
+    }
+
+    /// Has this raised whenever one is dropped.
+    #[must_use]
+    pub fn raising(mut self, dropped: Arc<Event>) -> Self {
+        self.dropped = dropped;
+        self
     }
 
     /// Registers a caller's snapshot at what `current_seq` gives. Both happen under the lock that [`Snapshots::oldest_or`]
@@ -167,6 +176,7 @@ impl SnapshotSeq {
 impl Drop for SnapshotSeq {
     fn drop(&mut self) {
         self.snapshots.open.lock().remove(&(self.seq, self.number));
+        self.snapshots.dropped.raise();
     }
 }
 

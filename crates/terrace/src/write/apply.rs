@@ -40,6 +40,10 @@ const SEALED_MEMTABLES_MAX: usize = 3;
 const FIRST_LEVEL_RUNS_MAX: usize = 30;
 /// Records whose buckets in the flash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
+/// Wait before trying again to seal the memtable, when the index's device is full.
+const RETRY: Duration = Duration::from_millis(100);
+/// Wait for the next frame, or to be asked for something else.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// State of the applying thread.
 pub struct Applier {
@@ -108,8 +112,10 @@ impl Applier {
             let filling = self.filling.as_ref();
             let wait = if filling.is_some_and(Filling::goes_on) {
                 Duration::ZERO
+            } else if self.is_mark_due() {
+                RETRY
             } else {
-                Duration::from_millis(100)
+                IDLE_MAX
             };
             if !filling.is_some_and(Filling::holds_up_frames) {
                 match self.engine.log.next_to_apply(wait) {
@@ -125,6 +131,11 @@ impl Applier {
         self.engine.log.notify_progress();
     }
 
+    fn is_mark_due(&self) -> bool {
+        let is_due = self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK;
+        is_due && !self.engine.options.read_only
+    }
+
     fn between_frames(&mut self) -> Result<()> {
         if !self.accounted && self.index.applied_seq() >= self.engine.recovered_seq {
             self.engine.large.accounting_complete();
@@ -133,7 +144,7 @@ impl Applier {
         let asked = self.engine.mark_wanted.swap(false, Ordering::AcqRel);
         if self.engine.options.read_only {
             // Nothing is persisted: what was replayed stays in memory.
-        } else if asked || self.index.is_full() || self.log_bytes_since_mark >= LOG_BYTES_PER_MARK {
+        } else if asked || self.is_mark_due() {
             self.rotate()?;
         }
         self.fill_step();

@@ -99,7 +99,7 @@ fn put_stored(
         checksum: crc32c::crc32c(value),
         body,
     };
-    commit_one(engine, record, 0, condition, durability)
+    commit_one(engine, record, None, condition, durability)
 }
 
 /// Where a small value's home is.
@@ -123,7 +123,7 @@ pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Dur
         checksum: 0,
         body: Body::Delete,
     };
-    commit_one(engine, record, 0, condition, durability)
+    commit_one(engine, record, None, condition, durability)
 }
 
 /// Commits the record of a value that is in the large space.
@@ -146,7 +146,7 @@ pub fn commit_large(
             extent: pending.extent(),
         },
     };
-    let version = commit_one(engine, record, pending.turn(), condition, Durability::Buffered)?;
+    let version = commit_one(engine, record, Some(&pending), condition, Durability::Buffered)?;
     pending.committed(version);
     if durability == Durability::Sync {
         unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
@@ -157,7 +157,7 @@ pub fn commit_large(
 fn commit_one(
     engine: &Engine,
     record: Record<'_>,
-    large_turn: u64,
+    pending: Option<&PendingLarge<'_>>,
     condition: Condition,
     durability: Durability,
 ) -> Result<Version> {
@@ -168,8 +168,11 @@ fn commit_one(
         Body::Delete => Committer::Freeing,
         _ => Committer::User,
     };
+    let large_turn = pending.map_or(0, PendingLarge::turn);
     let seq = engine.log.commit(who, &[(hash, record)], large_turn, || {
-        precheck.decide(engine, record.key, hash)
+        precheck.decide(engine, record.key, hash)?;
+        pending.into_iter().for_each(PendingLarge::enter);
+        Ok(())
     })?;
     engine
         .metrics
@@ -301,17 +304,17 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
             ))
         })
         .collect::<Result<Vec<_>>>()?;
-    let turns = placed.iter().filter_map(|placed| placed.pending.as_ref());
-    let large_turn = turns.map(PendingLarge::turn).max().unwrap_or(0);
+    let pending = || placed.iter().filter_map(|placed| placed.pending.as_ref());
+    let large_turn = pending().map(PendingLarge::turn).max().unwrap_or(0);
     let decide = || {
         conditions
             .iter()
-            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))
+            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))?;
+        pending().for_each(PendingLarge::enter);
+        Ok(())
     };
-    let only_deletes = placed
-        .iter()
-        .all(|placed| matches!(placed.operation.change, Change::Delete));
-    let who = if only_deletes {
+    let is_delete = |placed: &Placed<'_>| matches!(placed.operation.change, Change::Delete);
+    let who = if placed.iter().all(is_delete) {
         Committer::Freeing
     } else {
         Committer::User

@@ -10,10 +10,13 @@
 //! Invariant: whatever the thread does or fails to do, a writer goes on. A bound on space is not worth a deadlock.
 
 use crate::maintenance::block_gc::policy::Bounds;
-use crate::{Error, Result, Tier, engine::Engine};
+use crate::{Error, Result, Tier, engine::Engine, metrics::event::Event};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -50,6 +53,8 @@ pub struct Cleaning {
     is_deleting: AtomicBool,
     lock: Mutex<()>,
     signal: Condvar,
+    /// Raised when a writer begins to wait.
+    activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
     /// Blocks emptied since the store was opened.
     pub blocks_cleaned: AtomicU64,
@@ -66,6 +71,14 @@ pub struct Cleaning {
 }
 
 impl Cleaning {
+    /// Nobody waits. From now on whoever does raises `activity`.
+    pub fn raising(activity: Arc<Event>) -> Self {
+        Self {
+            activity,
+            ..Self::default()
+        }
+    }
+
     /// Says what was seen: how much cannot be reclaimed now, and whether nothing can though there is need.
     pub fn publish(&self, tolerated_bytes: u64, is_stuck: bool) {
         self.tolerated_bytes.store(tolerated_bytes, Ordering::Release);
@@ -160,6 +173,7 @@ impl Cleaning {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         self.waiting_for_room.fetch_add(for_room, Ordering::AcqRel);
         self.notify();
+        self.activity.raise();
         let outcome = wait();
         self.waiting_for_room.fetch_sub(for_room, Ordering::AcqRel);
         self.waiting.fetch_sub(1, Ordering::AcqRel);

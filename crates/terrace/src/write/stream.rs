@@ -74,9 +74,17 @@ impl<'a> PendingLarge<'a> {
                 self.engine.large_result(synced)
             }
             Durability::Buffered => {
-                self.turn = self.engine.unsynced.add(self.place);
+                self.turn = self.engine.unsynced.turn();
                 Ok(())
             }
+        }
+    }
+
+    /// Inside its commit, which nothing refuses any more but want of room in the log: from now on frames are not written
+    /// before it is durable. Not earlier: if its write fails, that concerns no other commit. May be called again.
+    pub fn enter(&self) {
+        if self.turn > 0 {
+            self.engine.unsynced.add(self.turn, self.place);
         }
     }
 
@@ -286,5 +294,44 @@ impl io::Write for ValueWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        Options, Store,
+        io::{Fault, FaultKind, SimDisk},
+        tests::{bytes, small_options},
+    };
+
+    /// A value whose write behind had failed, and whose commit was then refused, made the frame of other commits fail, and with
+    /// it the store.
+    #[test]
+    fn a_failed_write_of_what_is_not_committed_fails_no_other_commit() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
+        let options = Options {
+            large_disk: Some(Arc::new(disk.clone())),
+            ..small_options(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        store.put("before", bytes(1, 20_000)).unwrap();
+        let engine = store.engine();
+        disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk")));
+        let mut refused = PendingLarge::write(engine, b"refused", b"", &bytes(2, 20_000), true).unwrap();
+        refused.prepare(Durability::Buffered).unwrap();
+        assert!(engine.large.sync(&refused.place).is_err(), "it is known by now");
+        disk.set_fault(None);
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        store.put_with("other", bytes(3, 20_000), &buffered).unwrap();
+        store.flush().unwrap();
+        drop(refused);
+        store.put("after", bytes(4, 20_000)).unwrap();
+        assert!(store.get("other").unwrap().unwrap().value == bytes(3, 20_000));
     }
 }

@@ -1,6 +1,7 @@
 //! Full devices and failing ones.
 
 use super::*;
+use crate::io::{Fault, FaultKind, SimDisk};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -97,6 +98,64 @@ fn after_a_failed_sync_nothing_is_written_and_all_is_readable() {
     assert_eq!(report.left_open, [1]);
     assert_eq!(read(&space, b"key", &first).unwrap(), value[..]);
     assert_eq!(space.write(b"key", b"", &value, 1).unwrap().block, 2);
+}
+
+/// A value above 16 MiB gives its block back before it is written. When its write failed, the block was closed in the list of
+/// idle ones: the next such value was refused, and a stream of unknown length was written into it.
+#[test]
+fn a_block_whose_write_failed_gets_no_other_value() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 128 << 20);
+    let value = pattern(17 << 20, 1);
+    for unknown in [false, true] {
+        let mut writer = space.writer(b"key", b"", Some(value.len() as u64), 1).unwrap();
+        disk.shared.fail_writes.store(true, Ordering::SeqCst);
+        assert!(writer.write(&value).is_err());
+        disk.shared.fail_writes.store(false, Ordering::SeqCst);
+        drop(writer);
+        let closed = space.blocks().len() as u64;
+        let found = match unknown {
+            false => space.write(b"key", b"", &value, 1),
+            true => stream(&space, b"key", &pattern(3 << 20, 1), 100_000),
+        }
+        .unwrap();
+        assert_eq!(found.block, closed + 1, "another block, unknown length: {unknown}");
+        space.sync(&found).unwrap();
+        space.committed(&found, 2);
+    }
+    space.seal_ready().unwrap();
+    let states = space.blocks().into_iter().map(|block| block.state);
+    let sealed = states.filter(|state| *state == BlockState::Sealed).count();
+    assert_eq!(sealed, 2, "those that are closed get their footers");
+}
+
+/// A region of which only a part was written stayed a region in the footer: cleaning and repair walked it byte by byte, and took
+/// records whose values are not there for records.
+#[test]
+fn a_region_that_was_not_written_is_passed_over() {
+    let disk = SimDisk::new(1);
+    let (space, _) = LargeSpace::open(Arc::new(disk.clone()), options(8 << 20)).unwrap();
+    let values: Vec<Vec<u8>> = (0..40).map(|seed| pattern(70_000, seed)).collect();
+    let items = |version| {
+        let item = move |value| DestageItem {
+            key: b"key",
+            attributes: b"",
+            value,
+            version,
+        };
+        values.iter().map(|value| item(value)).collect::<Vec<_>>()
+    };
+    let found = space.write_batch(&items(7), Origin::Recycling).unwrap();
+    space.sync_all(&found).unwrap();
+    // The first mebibyte gets there.
+    disk.set_fault(Some(Fault::new(FaultKind::Write).on(".blk").after(1)));
+    assert!(space.write_batch(&items(8), Origin::Recycling).is_err());
+    disk.set_fault(None);
+    space.close().unwrap();
+    let scan = space.scan_block(found[0].block).unwrap();
+    assert!(scan.has_footer());
+    let versions: Vec<_> = scan.map(|extent| extent.unwrap().version).collect();
+    assert_eq!(versions, vec![Some(7); 40]);
 }
 
 #[test]

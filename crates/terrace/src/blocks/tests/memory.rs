@@ -18,6 +18,8 @@ pub struct Shared {
     pub used: AtomicU64,
     pub fail_syncs: AtomicBool,
     pub fail_writes: AtomicBool,
+    /// Writes of two pages and more panic.
+    pub panics: AtomicBool,
     /// Held by a test, writes of two pages and more wait.
     pub gate: Mutex<()>,
     /// Requests of writes, several buffers in one counting once; the longest of them.
@@ -49,6 +51,7 @@ impl MemoryDisk {
                 used: AtomicU64::new(0),
                 fail_syncs: AtomicBool::new(false),
                 fail_writes: AtomicBool::new(false),
+                panics: AtomicBool::new(false),
                 gate: Mutex::default(),
                 requests: AtomicU64::new(0),
                 longest: AtomicU64::new(0),
@@ -164,6 +167,7 @@ impl DiskFile for MemoryFile {
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
         if buffer.len() >= 2 * PAGE_BYTES {
             drop(self.shared.gate.lock());
+            assert!(!self.shared.panics.load(Ordering::SeqCst), "a bug in the device");
         }
         self.shared.writes.fetch_add(1, Ordering::SeqCst);
         if self.shared.fail_writes.load(Ordering::SeqCst) {

@@ -180,6 +180,34 @@ fn after_a_failed_sync_nothing_that_waits_is_written() {
     assert!(write_behind(&space, b"key", &value).is_err());
 }
 
+/// A panic ended one of the threads that write, and its writes never ended: whoever synced them waited for ever, the thread that
+/// writes the log for one.
+#[test]
+fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 64 << 20);
+    let value = pattern(100_000, 1);
+    let gate = disk.shared.gate.lock();
+    let found: Vec<_> = (0..30).map(|_| write_behind(&space, b"key", &value).unwrap()).collect();
+    disk.shared.panics.store(true, Ordering::SeqCst);
+    drop(gate);
+    let (ended, ends) = std::sync::mpsc::channel();
+    let syncing = space.clone();
+    std::thread::spawn(move || {
+        let errors: Vec<String> = found
+            .iter()
+            .map(|value| syncing.sync(value).unwrap_err().to_string())
+            .collect();
+        ended.send(errors)
+    });
+    let errors = ends.recv_timeout(Duration::from_secs(20)).expect("somebody waits");
+    assert!(errors.iter().all(|error| error.contains("panicked")), "{errors:?}");
+    disk.shared.panics.store(false, Ordering::SeqCst);
+    assert!(matches!(space.write(b"key", b"", &value, 1), Err(Error::Failed(_))));
+    assert!(matches!(write_behind(&space, b"key", &value), Err(Error::Failed(_))));
+    drop(space);
+}
+
 #[test]
 fn dropping_the_space_ends_its_threads_and_writes_what_was_accepted() {
     let disk = MemoryDisk::new();

@@ -21,7 +21,9 @@ pub mod take;
 #[cfg(test)]
 mod tests;
 
-use crate::{CheckpointStats, FilledFrom, engine::Engine, hash_index::key_filter::KeyFilter};
+use crate::{
+    CheckpointStats, FilledFrom, engine::Engine, hash_index::key_filter::KeyFilter, maintenance::workers::Next,
+};
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -175,19 +177,14 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
     }
 }
 
-/// Takes checkpoints as they are due, until the store is closed.
-pub fn run(engine: &Arc<Engine>) {
-    if engine.options.checkpoint_log_bytes == 0 {
-        return;
-    }
-    while !engine.log.is_closed() {
-        match take_if(engine, Haste::Gently, |newest| is_due(engine, newest)) {
-            Ok(_) => engine.pause(LOOK_INTERVAL),
-            Err(_) if engine.log.is_closing() => engine.pause(LOOK_INTERVAL),
-            Err(error) => {
-                tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
-                engine.pause(RETRY);
-            }
+/// Takes a checkpoint if one is due.
+pub fn turn(engine: &Engine) -> Next {
+    match take_if(engine, Haste::Gently, |newest| is_due(engine, newest)) {
+        Ok(_) => Next::look(LOOK_INTERVAL),
+        Err(_) if engine.log.is_closing() => Next::In(LOOK_INTERVAL),
+        Err(error) => {
+            tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
+            Next::In(RETRY)
         }
     }
 }

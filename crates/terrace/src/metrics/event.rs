@@ -1,0 +1,87 @@
+//! An event that many may raise and some wait for.
+//!
+//! Invariant: no event is lost. Whoever waits has read the count before looking for work; an event since then ends the wait at
+//! once. Raising one takes no lock while nobody waits, so it may be done wherever something happens.
+
+use parking_lot::{Condvar, Mutex};
+use std::{
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Event {
+    count: AtomicU64,
+    /// Threads that wait or are about to: they count themselves before they look at `count`, which is raised before this is
+    /// looked at. All four are sequentially consistent, so one of the two sees the other.
+    waiting: AtomicUsize,
+    lock: Mutex<()>,
+    signal: Condvar,
+}
+
+impl Event {
+    /// How often it was raised.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// Raises it: all who wait go on.
+    pub fn raise(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _guard = self.lock.lock();
+            self.signal.notify_all();
+        }
+    }
+
+    /// Waits until it was raised more than `seen` times, at most for `wait`.
+    pub fn wait_beyond(&self, seen: u64, wait: Duration) {
+        let until = Instant::now() + wait;
+        let mut guard = self.lock.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while self.count() == seen && !self.signal.wait_until(&mut guard, until).timed_out() {}
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::{sync::Arc, thread};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_was_raised_before_the_wait_ends_it_at_once() {
+        let event = Event::default();
+        let seen = event.count();
+        event.raise();
+        let start = Instant::now();
+        event.wait_beyond(seen, LONG);
+        event.wait_beyond(event.count(), Duration::from_millis(5));
+        assert!(start.elapsed() < LONG / 2);
+    }
+
+    #[test]
+    fn no_event_is_lost_between_looking_and_waiting() {
+        let (there, back) = (Arc::new(Event::default()), Arc::new(Event::default()));
+        let start = Instant::now();
+        let other = {
+            let (there, back) = (Arc::clone(&there), Arc::clone(&back));
+            thread::spawn(move || {
+                for turn in 0..5_000 {
+                    there.wait_beyond(turn, LONG);
+                    back.raise();
+                }
+            })
+        };
+        for turn in 0..5_000 {
+            there.raise();
+            back.wait_beyond(turn, LONG);
+        }
+        other.join().unwrap();
+        assert!(start.elapsed() < LONG / 2);
+    }
+}

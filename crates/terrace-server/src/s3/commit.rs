@@ -167,8 +167,9 @@ impl<'a> Place<'a> {
 /// was there before stays as a version if the bucket's versioning says so. Blocks.
 ///
 /// # Errors
-/// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says, `OperationAborted` if others are always faster, `NotImplemented` if what would
-/// stay as a version is too long to be moved, the store's.
+/// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says,
+/// `OperationAborted` if others are always faster, `NotImplemented` if what would stay as a version
+/// is too long to be moved, the store's.
 pub fn change(
     place: Place<'_>,
     requirement: &Requirement,

@@ -79,7 +79,8 @@ pub fn source_version(source: &Source, opened: &Opened) -> Option<String> {
 /// Opens the source if the request's conditions on it hold.
 ///
 /// # Errors
-/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker, `PreconditionFailed`, the store's.
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker,
+/// `PreconditionFailed`, the store's.
 pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
     let (claim, key, name) = (source.claim.clone(), source.key.clone(), source.name);
     gateway

@@ -149,7 +149,8 @@ pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::
 /// Describes the current object, or the version that is named, if the claim is good for it. Blocks.
 ///
 /// # Errors
-/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the store's.
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
+/// store's.
 pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> S3Result<Facts> {
     let bucket = claim.bucket();
     let object = keyspace::object(&bucket.name, key);

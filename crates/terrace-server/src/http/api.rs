@@ -8,7 +8,7 @@ use super::{
     App, ImportWatch,
     refusal::{Checked, Refusal},
 };
-use crate::{key_text, report};
+use crate::{key_text, report, s3::offline::Shown};
 use axum::{
     Json,
     extract::{Path, Query, State},
@@ -56,6 +56,7 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
     if let Some(id) = after.filter(|id| !id.is_empty()) {
         range = range.after(format!("{CATALOGUE_PREFIX}{id}"));
     }
+    let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
     let mut images = Vec::with_capacity(limit);
     let mut last = None;
     for item in store.scan(range)? {
@@ -63,6 +64,9 @@ fn list(store: &Store, after: Option<&str>, limit: usize) -> terrace::Result<Val
             return Ok(json!({ "images": images, "next": last }));
         }
         let item = item?;
+        if !shown.has(&item.info) {
+            continue;
+        }
         // An ID that is not text cannot be asked for over HTTP, nor is it ever imported.
         let Some(id) = item
             .key
@@ -103,10 +107,13 @@ pub async fn image(State(app): State<Arc<App>>, Checked(Path(id)): Checked<Path<
 fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
     // One snapshot, so that a group replaced meanwhile is not shown half and half.
     let snapshot = store.snapshot()?;
-    let Some(entry) = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))? else {
+    let entry = snapshot.head(format!("{CATALOGUE_PREFIX}{id}"))?;
+    let shown = Shown::of(store, CATALOGUE_PREFIX.as_bytes())?;
+    let Some(entry) = entry.filter(|entry| shown.has(entry)) else {
         return Ok(None);
     };
     let prefix = format!("{IMAGES_PREFIX}{id}/");
+    let shown = Shown::of(store, IMAGES_PREFIX.as_bytes())?;
     let mut resolutions = Vec::new();
     for item in snapshot.scan(ScanRange::prefix(&prefix))?.take(RESOLUTIONS_MAX) {
         let item = item?;
@@ -114,7 +121,7 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             .key
             .strip_prefix(prefix.as_bytes())
             .and_then(|name| std::str::from_utf8(name).ok());
-        if let Some(name) = name.filter(|name| !name.contains('/')) {
+        if let Some(name) = name.filter(|name| !name.contains('/') && shown.has(&item.info)) {
             resolutions.push(resolution(name, &item.info));
         }
     }

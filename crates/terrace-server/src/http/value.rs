@@ -15,7 +15,7 @@ use super::{
 };
 use crate::s3::{
     Shared,
-    offline::{self, Values},
+    offline::{self, Shown, Values},
 };
 use axum::{
     body::{Body, Bytes},
@@ -113,7 +113,10 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
     let key = key(id, resolution);
     let info = app
         .engine
-        .call(move |store| store.head(key))
+        .call(move |store| {
+            let shown = Shown::of(store, &key)?;
+            Ok::<_, terrace::Error>(store.head(&key)?.filter(|info| shown.has(info)))
+        })
         .await?
         .ok_or_else(|| missing(id, resolution))?;
     let facts = Facts::of(&info);
@@ -169,12 +172,13 @@ impl Source {
 }
 
 fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared) -> Result<Option<Opened>, Refusal> {
-    let (info, mut source) = match offline::open(store, key, shared)? {
+    let shown = Shown::of(store, key)?;
+    let (info, mut source) = match shown.open(store, key, shared)? {
         Some(values) => (values.info(), Source::Values(Box::new(values))),
         None => match shared
             .guarded(store)
             .reader(key)?
-            .filter(|reader| !offline::has_values(reader.info()))
+            .filter(|reader| !offline::has_values(reader.info()) && shown.has(reader.info()))
         {
             Some(reader) => (reader.info().clone(), Source::Record(reader)),
             None => return Ok(None),

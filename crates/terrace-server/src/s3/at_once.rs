@@ -6,7 +6,14 @@
 //! goes the long way; what is read and what is said of it is `ops::objects`' on both. A request comes here after
 //! what the front asks of all requests, and its answer gets what the front adds to all answers.
 
-use super::{Gateway, access::Domains, ops::objects};
+use super::{
+    Gateway,
+    access::{
+        Domains,
+        decide::{Action, Claim, Principal},
+    },
+    ops::objects,
+};
 use crate::http::ranges::Ranges;
 use hyper::{
     Method, Response,
@@ -78,13 +85,12 @@ impl<'p> Plain<'p> {
     /// Answers it, if everybody may read the object and RAM has it. `None` says nothing about it.
     pub fn answer(&self, gateway: &Gateway) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
-        if !bucket.record().is_read_by_all() {
-            return None;
-        }
+        let claim = Claim::new(Principal::Everybody, Action::Read, &bucket);
+        claim.may_begin().ok()?;
         let (operation, (head, body)) = if self.has_body {
-            ("GetObject", objects::get_at_once(gateway, &bucket, self.key)?)
+            ("GetObject", objects::get_at_once(gateway, &claim, self.key)?)
         } else {
-            let head = objects::head_at_once(gateway, &bucket, self.key)?;
+            let head = objects::head_at_once(gateway, &claim, self.key)?;
             ("HeadObject", (head, Body::empty()))
         };
         gateway.figures.at_once.inc();

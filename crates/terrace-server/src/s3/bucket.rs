@@ -157,7 +157,30 @@ pub struct Bucket {
     turns: OnceLock<Box<[Mutex<()>]>>,
 }
 
+/// The record of a bucket as the store has it.
+///
+/// # Errors
+/// The store's; [`Error::Corruption`] for a record that is none.
+pub fn stored(store: &Store, name: &str) -> terrace::Result<Option<Record>> {
+    let json = store.get(keyspace::bucket(name))?;
+    json.map(|json| decode(name, &json)).transpose()
+}
+
+fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
+    serde_json::from_slice(json).map_err(|error| Error::corruption(format!("bucket {name}"), error.to_string()))
+}
+
 impl Bucket {
+    /// A bucket that nobody finds by its name, yet or at all.
+    pub fn apart(name: String, record: Record) -> Self {
+        Self {
+            name,
+            record: RwLock::new(Arc::new(record)),
+            exists: RwLock::new(true),
+            turns: OnceLock::new(),
+        }
+    }
+
     /// Its record as it is now.
     pub fn record(&self) -> Arc<Record> {
         Arc::clone(&self.record.read())
@@ -217,9 +240,8 @@ impl Buckets {
         for item in store.scan(ScanRange::prefix(keyspace::BUCKETS))? {
             let item = item?;
             let name = String::from_utf8_lossy(&item.key[keyspace::BUCKETS.len()..]).into_owned();
-            let record: Record = serde_json::from_slice(&item.value()?)
-                .map_err(|error| Error::corruption(format!("bucket {name}"), error.to_string()))?;
-            by_name.insert(name.clone(), Arc::new(bucket_of(name, record)));
+            let record = decode(&name, &item.value()?)?;
+            by_name.insert(name.clone(), Arc::new(Bucket::apart(name, record)));
         }
         Ok(Self {
             by_name: RwLock::new(by_name),
@@ -260,7 +282,7 @@ impl Buckets {
             return Err(s3_error!(TooManyBuckets, "There are {BUCKETS_MAX} buckets already."));
         }
         write_record(store, name, &record)?;
-        let bucket = Arc::new(bucket_of(name.to_owned(), record));
+        let bucket = Arc::new(Bucket::apart(name.to_owned(), record));
         self.by_name.write().insert(name.to_owned(), bucket);
         Ok(())
     }
@@ -324,15 +346,6 @@ fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3R
     write_record(store, &bucket.name, &record)?;
     *bucket.record.write() = Arc::new(record);
     Ok(())
-}
-
-fn bucket_of(name: String, record: Record) -> Bucket {
-    Bucket {
-        name,
-        record: RwLock::new(Arc::new(record)),
-        exists: RwLock::new(true),
-        turns: OnceLock::new(),
-    }
 }
 
 fn write_record(store: &Store, name: &str, record: &Record) -> S3Result {

@@ -12,6 +12,7 @@
 //! commit, because switching it waits for all that have entered the bucket.
 
 use super::{
+    access::decide::Permit,
     bucket::{Bucket, Versioning},
     errors,
     keyspace::{self, Id},
@@ -20,6 +21,7 @@ use super::{
     versions::{self, Found, Name},
 };
 use bytes::Bytes;
+use parking_lot::RwLockReadGuard;
 use s3s::{
     S3Error, S3Result,
     dto::{ETagCondition, Timestamp},
@@ -144,27 +146,39 @@ pub struct Place<'a> {
     pub store: &'a Store,
     /// What must survive a crash.
     pub durability: Durability,
-    /// The bucket.
-    pub bucket: &'a Bucket,
+    /// That it may, and in which bucket.
+    pub permit: &'a Permit,
     /// The object's key.
     pub key: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn bucket(&self) -> &'a Bucket {
+        self.permit.bucket()
+    }
+
+    /// Keeps the bucket from being deleted, if it may be written to.
+    fn enter(&self) -> S3Result<RwLockReadGuard<'a, bool>> {
+        self.permit.to_write()?.enter()
+    }
 }
 
 /// Puts an object in place of the current one (or deletes that, if there is no `new`), together with what `also` adds. What
 /// was there before stays as a version if the bucket's versioning says so. Blocks.
 ///
 /// # Errors
-/// `NoSuchBucket`, what the requirement says, `OperationAborted` if others are always faster, `NotImplemented` if what would
-/// stay as a version is too long to be moved, the store's.
+/// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says,
+/// `OperationAborted` if others are always faster, `NotImplemented` if what would stay as a version
+/// is too long to be moved, the store's.
 pub fn change(
     place: Place<'_>,
     requirement: &Requirement,
     new: Option<&NewObject>,
     also: &dyn Fn(&mut Batch),
 ) -> S3Result<Outcome> {
-    let _entered = place.bucket.enter()?;
-    let versioning = place.bucket.versioning();
-    let _turn = (versioning != Versioning::Never).then(|| place.bucket.turn(place.key));
+    let _entered = place.enter()?;
+    let versioning = place.bucket().versioning();
+    let _turn = (versioning != Versioning::Never).then(|| place.bucket().turn(place.key));
     attempt(place, |step| {
         let existing = step.head(&step.object)?;
         requirement.check(existing.as_ref())?;
@@ -198,11 +212,11 @@ pub fn change(
 /// # Errors
 /// As [`change`].
 pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> S3Result<Outcome> {
-    let _entered = place.bucket.enter()?;
-    let is_versioned = place.bucket.versioning() != Versioning::Never;
-    let _turn = is_versioned.then(|| place.bucket.turn(place.key));
+    let _entered = place.enter()?;
+    let is_versioned = place.bucket().versioning() != Versioning::Never;
+    let _turn = is_versioned.then(|| place.bucket().turn(place.key));
     attempt(place, |step| {
-        let (store, bucket, key) = (place.store, place.bucket.name.as_str(), place.key);
+        let (store, bucket, key) = (place.store, place.bucket().name.as_str(), place.key);
         let found = versions::find(&|key| store.head(key), bucket, key, name).map_err(|error| step.fail(&error))?;
         requirement.check(found.as_ref().map(|found| &found.facts))?;
         let Some(found) = found else {
@@ -238,7 +252,7 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
 /// # Errors
 /// `NoSuchBucket`, the store's.
 pub fn redescribe(place: Place<'_>, at: &[u8], version: Version, new: &NewObject) -> S3Result<bool> {
-    let _entered = place.bucket.enter()?;
+    let _entered = place.enter()?;
     let mut batch = Batch::new();
     batch.put_with(
         at,
@@ -268,7 +282,7 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) ->
     for _ in 0..ATTEMPTS {
         let mut step = Step {
             place,
-            object: keyspace::object(&place.bucket.name, place.key),
+            object: keyspace::object(&place.bucket().name, place.key),
             batch: Batch::new(),
             done: Done::default(),
         };
@@ -346,14 +360,14 @@ impl Step<'_> {
             .delete_if(&found.place, Condition::VersionIs(found.facts.version));
         if found.facts.is_null {
             self.batch
-                .delete(keyspace::null_version(&self.place.bucket.name, self.place.key));
+                .delete(keyspace::null_version(&self.place.bucket().name, self.place.key));
         }
     }
 
     /// Makes a version the latest: an object, or a delete marker. The current object becomes one of the others, unless it is
     /// replaced. False if it has changed since.
     fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> S3Result<bool> {
-        let (bucket, key) = (self.place.bucket.name.as_str(), self.place.key);
+        let (bucket, key) = (self.place.bucket().name.as_str(), self.place.key);
         let former = self.former_order(existing)?;
         let order = former.map_or_else(Id::new, |former| Id::new().max(former.next()));
         if is_null {
@@ -396,7 +410,7 @@ impl Step<'_> {
         if let Some(order) = existing.and_then(|facts| facts.order) {
             return Ok(Some(order));
         }
-        let latest = versions::latest(self.place.store, &self.place.bucket.name, self.place.key, 1);
+        let latest = versions::latest(self.place.store, &self.place.bucket().name, self.place.key, 1);
         let latest = latest.map_err(|error| self.fail(&error))?;
         let of_latest = latest.first().and_then(|found| found.facts.order);
         let Some(existing) = existing else { return Ok(of_latest) };
@@ -416,7 +430,7 @@ impl Step<'_> {
         }
         let mut attributes = existing.attributes.clone();
         record::set_version(&mut attributes, order, existing.is_null);
-        let place = keyspace::version(&self.place.bucket.name, self.place.key, order);
+        let place = keyspace::version(&self.place.bucket().name, self.place.key, order);
         self.batch.put_with(place, value, attributes, Condition::Absent);
         Ok(true)
     }
@@ -425,13 +439,13 @@ impl Step<'_> {
     fn name_null(&mut self, order: Id) {
         let mut attributes = Attributes::new();
         record::set_version(&mut attributes, order, true);
-        let key = keyspace::null_version(&self.place.bucket.name, self.place.key);
+        let key = keyspace::null_version(&self.place.bucket().name, self.place.key);
         self.batch.put_with(key, "", attributes, Condition::None);
     }
 
     /// Deletes the `null` version if it is not the current object.
     fn remove_null(&mut self) -> S3Result {
-        let (store, bucket, key) = (self.place.store, self.place.bucket.name.as_str(), self.place.key);
+        let (store, bucket, key) = (self.place.store, self.place.bucket().name.as_str(), self.place.key);
         let order = versions::null_order(&|key| store.head(key), bucket, key).map_err(|error| self.fail(&error))?;
         let Some(order) = order else { return Ok(()) };
         self.batch.delete(keyspace::null_version(bucket, key));
@@ -445,7 +459,7 @@ impl Step<'_> {
 
     /// What becomes the current object when `found` goes. `None` if that has changed since.
     fn heir(&self, found: &Found, is_current: bool) -> S3Result<Option<Heir>> {
-        let bucket = self.place.bucket.name.as_str();
+        let bucket = self.place.bucket().name.as_str();
         // A delete marker is the latest version if there is no current object and nothing later.
         if !is_current && (!found.facts.is_delete_marker || self.head(&self.object)?.is_some()) {
             return Ok(Some(Heir::None));

@@ -9,10 +9,11 @@ use super::{
     cors,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, Forms, is_form},
+    last_chunk::ToLastChunk,
     limit::Sender,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
-    signature::has_signature,
+    signature::{has_signature, refuse_repeated},
 };
 use crate::http::ranges::Ranges;
 use futures_util::future::{Either, Ready, ready};
@@ -48,9 +49,15 @@ pub struct Front {
     peer: Option<IpAddr>,
 }
 
+/// The address a request came from, which has paid for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
 struct Inner {
     gateway: Arc<Gateway>,
     service: S3Service,
+    /// For forms: until when one is good its policy says, however long ago it was signed.
+    form_service: S3Service,
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
@@ -60,21 +67,19 @@ struct Inner {
 impl Front {
     /// A service that takes buckets from hosts below these domains.
     pub fn new(gateway: Arc<Gateway>, domains: Vec<String>) -> Self {
-        let mut builder = S3ServiceBuilder::new(Service(Arc::clone(&gateway)));
-        builder.set_auth(Auth(Arc::clone(&gateway)));
-        builder.set_access(Access(Arc::clone(&gateway)));
-        builder.set_host(Domains(domains.clone()));
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         config.post_object_max_file_size = form::FILE_BYTES_MAX;
         config.form_max_field_size = form::FIELD_BYTES_MAX;
         config.form_max_fields_size = form::FIELDS_BYTES_MAX;
         config.form_max_parts = form::FIELDS_MAX;
-        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        let service = service(&gateway, &domains, config.clone());
+        config.presigned_url_max_skew_time_secs = u32::MAX;
         Self {
             inner: Arc::new(Inner {
+                service,
+                form_service: self::service(&gateway, &domains, config),
                 gateway,
-                service: builder.build(),
                 domains: Domains(domains),
                 next: AtomicU64::new(super::keyspace::now_ms() << 20),
                 forms: Forms::default(),
@@ -92,6 +97,16 @@ impl Front {
     }
 }
 
+/// `s3s`, with all that it asks.
+fn service(gateway: &Arc<Gateway>, domains: &[String], config: S3Config) -> S3Service {
+    let mut builder = S3ServiceBuilder::new(Service(Arc::clone(gateway)));
+    builder.set_auth(Auth(Arc::clone(gateway)));
+    builder.set_access(Access(Arc::clone(gateway)));
+    builder.set_host(Domains(domains.to_vec()));
+    builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+    builder.build()
+}
+
 type Answered = Result<Response<Counted>, Infallible>;
 
 impl hyper::service::Service<Request<Incoming>> for Front {
@@ -102,12 +117,21 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let inner = Arc::clone(&self.inner);
         let (mut parts, body) = request.into_parts();
+        if let Some(peer) = self.peer {
+            parts.extensions.insert(Peer(peer));
+        }
+        // Before anything is read or taken out.
+        let is_clear = refuse_repeated(&parts);
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
         let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
         let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
         let mut asked = Asked::of(&parts, exchange);
-        match inner.way(&parts, &mut asked, self.peer) {
+        let way = match is_clear {
+            Ok(()) => inner.way(&parts, &mut asked, self.peer),
+            Err(refusal) => Way::Short(Err(refusal)),
+        };
+        match way {
             Way::Short(outcome) => Either::Left(ready(Ok(inner.finish(asked, outcome)))),
             Way::Long(promise) => Either::Right(Box::pin(async move {
                 let outcome = inner.go_long(&mut asked, parts, body, promise).await;
@@ -161,8 +185,9 @@ impl Inner {
                 Way::Short(Ok(answer.response))
             });
         }
-        // What has a signature is counted once that is known to be right.
-        let admitted = refuse(parts).and_then(|()| if has_signature(parts) { Ok(()) } else { self.admit(peer) });
+        // The address pays until a signature is known to be right, and gets back what it paid if it
+        // is.
+        let admitted = refuse(parts).and_then(|()| self.admit(peer));
         match admitted.and_then(|()| Promise::of(parts)) {
             Err(refusal) => Way::Short(Err(refusal)),
             Ok(_) if parts.method == Method::OPTIONS => Way::Short(self.preflight(parts)),
@@ -220,7 +245,7 @@ impl Inner {
 
     /// Hands a request to `s3s`.
     async fn call(&self, mut parts: Parts, body: Attentive) -> S3Result<Response<Body>> {
-        let (body, _permit) = if is_form(&parts.method, &parts.headers) {
+        let (service, body, _permit) = if is_form(&parts.method, &parts.headers) {
             let permit = self.forms.admit()?;
             let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
             let bucket = self.bucket_name(parts.uri.path(), &parts.headers);
@@ -229,18 +254,19 @@ impl Inner {
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
             let (kind, body) = form.written();
             parts.headers.insert(header::CONTENT_TYPE, kind);
-            (Body::http_body_unsync(body), Some(permit))
+            (&self.form_service, Body::http_body_unsync(body), Some(permit))
         } else {
-            (Body::http_body_unsync(body), None)
+            let body = Body::http_body_unsync(ToLastChunk::new(&parts.headers, body));
+            (&self.service, body, None)
         };
-        let answer = self.service.call(Request::from_parts(parts, body)).await;
+        let answer = service.call(Request::from_parts(parts, body)).await;
         answer.map_err(|error| {
             tracing::error!(?error, "a request could not be answered");
             s3s::S3ErrorCode::InternalError.into()
         })
     }
 
-    /// Counts what comes without a signature.
+    /// Counts a request for the address that it came from.
     fn admit(&self, peer: Option<IpAddr>) -> S3Result {
         let Some(peer) = peer else { return Ok(()) };
         self.gateway.admit(Sender::at(peer), Instant::now())

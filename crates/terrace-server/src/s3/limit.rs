@@ -86,6 +86,13 @@ impl Limiter {
         bucket.left -= 1.0;
         Ok(())
     }
+
+    /// Takes back what was counted for a sender, who turned out to be another.
+    pub fn give_back(&self, sender: &Sender) {
+        if let Some(bucket) = self.senders.lock().0.get_mut(sender) {
+            bucket.left = (bucket.left + 1.0).min(self.per_second);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod figures;
 mod form;
 mod front;
 pub mod keyspace;
+mod last_chunk;
 mod lifecycle;
 mod limit;
 mod list;
@@ -152,6 +153,13 @@ impl Gateway {
         limiter.admit(sender, now).inspect_err(|_| {
             self.figures.limited.inc();
         })
+    }
+
+    /// Counts a request for somebody else after all.
+    fn give_back(&self, sender: &Sender) {
+        if let Some(limiter) = &self.limiter {
+            limiter.give_back(sender);
+        }
     }
 
     /// Runs `work` where it may block.

@@ -1,7 +1,9 @@
 //! What commands and the page need to know of S3: objects whose bytes are in values of their own.
 
 use super::{
-    Shared, keyspace,
+    Shared,
+    access::decide::Claim,
+    keyspace,
     read::{self, Opened},
     record::{self, Facts},
 };
@@ -75,11 +77,47 @@ impl Values {
 /// # Errors
 /// The store's.
 pub fn open(store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
+    open_values(&Claim::of_operator(), store, key, shared)
+}
+
+/// What the page may show of a bucket, or of what an import keeps where one would be.
+pub struct Shown(Claim);
+
+impl Shown {
+    /// Of the bucket that `key` is in.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn of(store: &Store, key: &[u8]) -> terrace::Result<Self> {
+        let name = key.split(|byte| *byte == b'/').next().unwrap_or_default();
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        Claim::of_page(store, name).map(Self)
+    }
+
+    /// Whether an object is shown.
+    pub fn has(&self, info: &ObjectInfo) -> bool {
+        self.0.on(&Facts::of(info)).is_ok()
+    }
+
+    /// Opens an object that has values of its own, as [`open`] does. `None` also for one that is
+    /// not shown.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn open(&self, store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
+        open_values(&self.0, store, key, shared)
+    }
+}
+
+fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Option<Values>> {
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
     let (guarded, wait_max) = (shared.guarded(store), shared.large_wait.unwrap_or_default());
-    let opened = read::open(&guarded, &shared.collector, key).map_err(|error| of_s3(&error, wait_max))?;
+    let opened = match read::open(&guarded, &shared.collector, key, claim) {
+        Err(error) if *error.code() == S3ErrorCode::AccessDenied => None,
+        opened => opened.map_err(|error| of_s3(&error, wait_max))?,
+    };
     Ok(opened.map(|opened| Values {
         store: store.clone(),
         guarded: Some(guarded),

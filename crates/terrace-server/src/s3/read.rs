@@ -8,6 +8,7 @@
 
 use super::{
     Gateway,
+    access::decide::{Claim, Permit},
     byteranges::Byteranges,
     collector::{Collector, Hold},
     errors, keyspace,
@@ -46,6 +47,7 @@ pub struct Opened {
     pub info: ObjectInfo,
     key: Vec<u8>,
     source: Source,
+    permit: Permit,
     /// Where it is read on, and up to where.
     range: Range<u64>,
     /// How much to read next.
@@ -62,19 +64,21 @@ enum Source {
     },
 }
 
-/// Opens the object at a key of the store. `None` if there is none.
+/// Opens the object at a key of the store for whoever may read exactly what is there. `None` if
+/// there is none.
 ///
 /// # Errors
-/// The store's.
-pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<Option<Opened>> {
+/// `AccessDenied`, the store's.
+pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim) -> S3Result<Option<Opened>> {
     let fail = |error: Error| errors::of_engine(&error, key);
     for _ in 0..ATTEMPTS {
         let Some(reader) = store.reader(key).map_err(fail)? else {
             return Ok(None);
         };
         let facts = Facts::of(reader.info());
+        let permit = claim.on(&facts)?;
         let Some(id) = facts.values else {
-            return Ok(Some(Opened::of_record(reader, facts, key)));
+            return Ok(Some(Opened::of_record(reader, facts, key, permit)));
         };
         let hold = collector.hold(id);
         let unchanged = store.head(key).map_err(fail)?.map(|info| info.version) == Some(facts.version);
@@ -90,6 +94,7 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
                 current: None,
                 _hold: hold,
             },
+            permit,
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),
             facts,
@@ -101,12 +106,17 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8]) -> S3Result<O
     ))
 }
 
-/// Opens the object at a key of the store if RAM has all of it, without waiting for anything. `None` says nothing about the key.
-pub fn open_in_ram(store: &Store, key: &[u8]) -> Option<Opened> {
+/// Opens the object at a key of the store if RAM has all of it and the claim is good, without
+/// waiting for anything. `None` says nothing about the key.
+pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {
     // What is wrong with it is found out again by who may wait.
     let reader = store.reader_in_ram(key).ok()??;
     let facts = Facts::of(reader.info());
-    facts.values.is_none().then(|| Opened::of_record(reader, facts, key))
+    let permit = claim.on(&facts).ok()?;
+    facts
+        .values
+        .is_none()
+        .then(|| Opened::of_record(reader, facts, key, permit))
 }
 
 fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
@@ -158,16 +168,22 @@ const fn first_read_bytes(length: u64) -> usize {
 
 impl Opened {
     /// An object whose bytes are its record's value.
-    fn of_record(reader: Reader, facts: Facts, key: &[u8]) -> Self {
+    fn of_record(reader: Reader, facts: Facts, key: &[u8], permit: Permit) -> Self {
         Self {
             parts: None,
             info: reader.info().clone(),
             key: key.to_vec(),
             source: Source::Record(reader),
+            permit,
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),
             facts,
         }
+    }
+
+    /// What it was opened by.
+    pub fn permit(&self) -> &Permit {
+        &self.permit
     }
 
     /// The key of its record in the store.

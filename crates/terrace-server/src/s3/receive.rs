@@ -32,6 +32,9 @@ const FRAME_BYTES_MIN: usize = 4 << 10;
 /// Up to here hashing takes less than handing it to another thread.
 const HASH_HERE_BYTES_MAX: usize = 16 << 10;
 
+/// How often a nonce is drawn: two that are the same come once in 2^32 draws.
+const DRAWS: usize = 16;
+
 /// A body, and what is said of it.
 pub struct Incoming {
     /// The bytes.
@@ -236,13 +239,50 @@ impl Writing {
     /// # Errors
     /// The store's.
     pub fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
-        let mut nonce = [0; 4];
-        keyspace::fill_random(&mut nonce);
-        let nonce = u32::from_le_bytes(nonce);
+        let draw = || {
+            let mut nonce = [0; 4];
+            keyspace::fill_random(&mut nonce);
+            u32::from_le_bytes(nonce)
+        };
+        Self::begin_with(gateway, store, target, length, draw)
+    }
+
+    fn begin_with(
+        gateway: &Gateway,
+        store: &Store,
+        target: Target,
+        length: Option<u64>,
+        mut draw: impl FnMut() -> u32,
+    ) -> S3Result<Self> {
         let (id, number) = match target {
             Target::Object => (Id::new(), 1),
             Target::Part(id, number) => (id, number),
         };
+        let fail = |error: Error, key: &[u8]| errors::of_engine(&error, key);
+        for _ in 0..DRAWS {
+            let nonce = draw();
+            let key = keyspace::value(id, number, nonce);
+            // A part that is sent again has an ID that is known: its nonce must be no other's.
+            let is_taken = |store: &Store| store.head(&key).map(|info| info.is_some());
+            if matches!(target, Target::Part(..)) && is_taken(store).map_err(|error| fail(error, &key))? {
+                continue;
+            }
+            let place = (id, number, nonce);
+            if let Some(begun) = Self::begin_at(gateway, store, target, length, place)? {
+                return Ok(begun);
+            }
+        }
+        Err(s3s::S3ErrorCode::InternalError.into())
+    }
+
+    /// Begins at a place. `None` if another is being written there.
+    fn begin_at(
+        gateway: &Gateway,
+        store: &Store,
+        target: Target,
+        length: Option<u64>,
+        (id, number, nonce): (Id, u16, u32),
+    ) -> S3Result<Option<Self>> {
         let key = keyspace::value(id, number, nonce);
         let buffered = PutOptions {
             durability: Durability::Buffered,
@@ -255,7 +295,14 @@ impl Writing {
             Target::Object => keyspace::pending(id),
             Target::Part(..) => keyspace::pending_part(&key),
         };
-        store.put_with(marker, "", &buffered).map_err(fail)?;
+        let absent = PutOptions {
+            condition: Condition::Absent,
+            ..buffered.clone()
+        };
+        match store.put_with(marker, "", &absent) {
+            Err(Error::ConditionFailed { .. }) => return Ok(None),
+            put => put.map(drop).map_err(fail)?,
+        }
         let unfinished = match target {
             Target::Object => gateway.collector.unfinished_values(id),
             Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
@@ -271,7 +318,7 @@ impl Writing {
             Err(error)
         });
         let writer = begun.map_err(fail)?;
-        Ok(Self {
+        Ok(Some(Self {
             id,
             number,
             nonce,
@@ -280,7 +327,7 @@ impl Writing {
             writer,
             written: 0,
             unfinished,
-        })
+        }))
     }
 
     /// Writes a piece.
@@ -411,5 +458,44 @@ impl Pieces {
                 },
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::Choices;
+    use terrace::Options;
+
+    /// A part that was sent again and drew the nonce of the one before was written over it, and
+    /// registering it deleted what it took for the other's value: its own.
+    #[test]
+    fn a_nonce_is_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
+        let id = Id::new();
+        let begin = |drawn: &[u32]| {
+            let mut drawn = drawn.iter().copied();
+            let draw = || drawn.next().unwrap();
+            Writing::begin_with(&gateway, &store, Target::Part(id, 1), None, draw)
+        };
+        let write = |writing: Writing, bytes: &'static [u8]| {
+            let writing = writing.take(&[Bytes::from_static(bytes)]).unwrap();
+            writing.finish(Digests::new(&[]).finish()).unwrap()
+        };
+        let first = begin(&[7]).unwrap();
+        let beside = begin(&[7, 8]).unwrap();
+        assert_eq!((first.nonce, beside.nonce), (7, 8), "one that is being written");
+        let (first, beside) = (write(first, b"one"), write(beside, b"two"));
+        let again = begin(&[7, 8, 9]).unwrap();
+        assert_eq!(again.nonce, 9, "and one that is");
+        drop(write(again, b"three"));
+        for (part, bytes) in [(&first, b"one"), (&beside, b"two")] {
+            let value = store.get(keyspace::value(id, 1, part.part.nonce)).unwrap().unwrap();
+            assert_eq!(&value[..], bytes);
+        }
+        assert!(begin(&[7; DRAWS]).is_err(), "not for ever");
     }
 }

@@ -11,6 +11,7 @@ use super::{
     digest::{self, Computed},
     keyspace::{self, Id},
 };
+use hyper::header::HeaderName;
 use s3s::{
     S3Result,
     dto::{ETag, Metadata, Timestamp, TimestampFormat},
@@ -338,12 +339,18 @@ impl Facts {
     /// User metadata that must be encoded to go into a header.
     pub fn encoded_metadata(&self) -> Option<Metadata> {
         let named = self.attributes.iter().filter_map(|(name, value)| {
+            HeaderName::from_bytes(name.as_bytes()).ok()?;
             let name = name.strip_prefix(METADATA_PREFIX)?;
             let text = std::str::from_utf8(value).ok()?;
             (!is_plain(text)).then(|| (name.to_owned(), text.to_owned()))
         });
         let metadata: Metadata = named.collect();
         (!metadata.is_empty()).then_some(metadata)
+    }
+
+    /// It was put over S3, which notes when that was; no import and no command does.
+    pub fn is_of_s3(&self) -> bool {
+        self.attributes.get(MODIFIED_MS).is_some()
     }
 
     /// Its access control list says that everybody may read it.

@@ -13,6 +13,7 @@ use super::{
 };
 use hyper::{HeaderMap, Method, Version, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
+use std::borrow::Cow;
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
@@ -110,6 +111,7 @@ pub fn refuse(parts: &Parts) -> S3Result {
     } else {
         refuse_long_xml(&parts.method, query, text("content-length"))?;
     }
+    refuse_trailer(&parts.headers)?;
     refuse_values(text)?;
     signature::check(parts)
 }
@@ -128,12 +130,12 @@ fn refuse_long_form(length: Option<&str>) -> S3Result {
 
 /// Whether a body is XML, if it is no form: what is behind a subresource, or posted.
 pub fn is_xml(method: &Method, query: &str) -> bool {
-    *method == Method::POST || names(query).any(|name| SUBRESOURCES.contains(&name))
+    *method == Method::POST || names(query).any(|name| SUBRESOURCES.contains(&&*name))
 }
 
-/// The names in a query.
-pub fn names(query: &str) -> impl Iterator<Item = &str> {
-    query.split('&').map(|pair| pair.split('=').next().unwrap_or(""))
+/// The names in a query, decoded.
+pub fn names(query: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    signature::decoded(query).map(|(name, _)| name)
 }
 
 /// Refuses XML that is longer than any, before it is read.
@@ -206,7 +208,8 @@ fn refuse_odd_puts(parts: &Parts, query: &str) -> S3Result {
         return Err(s3_error!(InvalidArgument, "A part needs both uploadId and partNumber."));
     }
     let headers = &parts.headers;
-    let has_body = !headers.contains_key("x-amz-copy-source") && !names(query).any(|name| SUBRESOURCES.contains(&name));
+    let has_body =
+        !headers.contains_key("x-amz-copy-source") && !names(query).any(|name| SUBRESOURCES.contains(&&*name));
     if has_body {
         refuse_algorithm(headers)?;
     }
@@ -243,6 +246,29 @@ fn refuse_algorithm(headers: &HeaderMap) -> S3Result {
     Err(s3_error!(
         InvalidRequest,
         "x-amz-sdk-checksum-algorithm was given, but neither a checksum nor an x-amz-trailer header."
+    ))
+}
+
+/// Refuses checksums that are announced to come after a body that nothing can come after, and those
+/// that nobody can compute: what is announced is verified or not taken.
+fn refuse_trailer(headers: &HeaderMap) -> S3Result {
+    let Some(announced) = headers.get("x-amz-trailer") else {
+        return Ok(());
+    };
+    let hash = headers
+        .get("x-amz-content-sha256")
+        .and_then(|value| value.to_str().ok());
+    let has_trailer = hash.is_some_and(|hash| hash.starts_with("STREAMING-") && hash.ends_with("-TRAILER"));
+    let is_known = |name: &str| {
+        let is_header = |algorithm: Algorithm| algorithm.header().eq_ignore_ascii_case(name.trim());
+        Algorithm::ALL.into_iter().any(is_header)
+    };
+    if has_trailer && announced.to_str().is_ok_and(is_known) {
+        return Ok(());
+    }
+    Err(s3_error!(
+        InvalidRequest,
+        "The value specified in the x-amz-trailer header is not supported: it needs a body in chunks with a trailer, and one checksum."
     ))
 }
 
@@ -367,7 +393,8 @@ mod tests {
             ("CRC32", ("x-amz-checksum-crc32", "AAAAAA=="), None),
             ("crc32c", ("x-amz-trailer", "x-amz-checksum-crc32c"), None),
         ] {
-            let headers = [LENGTH, ("x-amz-sdk-checksum-algorithm", algorithm), checksum];
+            let chunks = ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+            let headers = [LENGTH, chunks, ("x-amz-sdk-checksum-algorithm", algorithm), checksum];
             assert_eq!(refused("PUT", "/b/k", &headers).as_deref(), code, "{algorithm}");
         }
         assert_eq!(refused("PUT", "/b/k", &[("transfer-encoding", "chunked")]), None);

@@ -3,9 +3,9 @@
 //! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned URL. S3 tells the cases apart
 //! (the "Error responses" of its API reference), and clients act on the codes.
 
-use super::ops::tagging::unescape;
-use hyper::{Method, header, http::request::Parts};
+use hyper::{Method, Uri, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
+use std::collections::BTreeSet;
 
 /// The only algorithm.
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -20,8 +20,32 @@ const QUERY_FIELDS: [&str; 6] = [
     "X-Amz-SignedHeaders",
     "X-Amz-Expires",
 ];
+/// What a URL has that was presigned by version 2.
+const VERSION_2_FIELDS: [&str; 2] = ["Signature", "AWSAccessKeyId"];
 /// Headers that need not be signed: the first two are covered by the signature in another way.
 const UNSIGNED: [&str; 3] = ["x-amz-content-sha256", "x-amz-date", "x-amz-user-agent"];
+/// Headers of which there is one at most, besides those that begin with [`OURS`]. What is said
+/// twice is read in two ways: one reader takes the first, `s3s` takes none.
+const SAID_ONCE: [header::HeaderName; 8] = [
+    header::AUTHORIZATION,
+    header::HOST,
+    header::CONTENT_TYPE,
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::EXPECT,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+];
+/// What names of headers begin with that are S3's.
+const OURS: &str = "x-amz-";
+/// Headers of S3 that are lists, or the client's own, and may have several lines.
+const SAID_OFTEN: [&str; 3] = [
+    "x-amz-meta-",
+    "x-amz-object-attributes",
+    "x-amz-optional-object-attributes",
+];
+/// Names of which a query has one at most, besides those of signatures.
+const ASKED_ONCE: [&str; 3] = ["versionId", "uploadId", "partNumber"];
 /// What query names begin with that choose headers of the answer.
 const RESPONSE_HEADERS: &str = "response-";
 
@@ -31,7 +55,7 @@ const RESPONSE_HEADERS: &str = "response-";
 /// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`, `AuthorizationQueryParametersError`, `AccessDenied`.
 pub fn check(parts: &Parts) -> S3Result {
     let query = Query::of(parts);
-    if query.value("Signature").is_some() || query.value("AWSAccessKeyId").is_some() {
+    if VERSION_2_FIELDS.iter().any(|name| query.value(name).is_some()) {
         return Err(version_2());
     }
     let in_query = query.value("X-Amz-Algorithm").is_some() || query.value("X-Amz-Signature").is_some();
@@ -43,7 +67,7 @@ pub fn check(parts: &Parts) -> S3Result {
         )),
         (Some(text), false) => check_header(parts, text),
         (None, true) => check_query(&query),
-        (None, false) => check_anonymous(parts, &query),
+        (None, false) => refuse_choices(&parts.method, &parts.uri),
     }?;
     check_content_hash(parts)?;
     let signed = in_header.and_then(|text| field(text, "SignedHeaders"));
@@ -51,6 +75,46 @@ pub fn check(parts: &Parts) -> S3Result {
         Some(signed) => check_signed(parts, signed),
         None => Ok(()),
     }
+}
+
+/// Refuses what is said twice and can be meant only once.
+///
+/// # Errors
+/// `InvalidArgument`
+pub fn refuse_repeated(parts: &Parts) -> S3Result {
+    let headers = &parts.headers;
+    if headers.len() != headers.keys_len() {
+        let is_single = |name: &&header::HeaderName| {
+            let is_ours = name.as_str().starts_with(OURS);
+            let is_list = SAID_OFTEN.iter().any(|start| name.as_str().starts_with(start));
+            (SAID_ONCE.contains(*name) || name.as_str() == "content-md5" || is_ours) && !is_list
+        };
+        let repeated = headers
+            .keys()
+            .filter(is_single)
+            .find(|name| headers.get_all(*name).iter().count() > 1);
+        if let Some(name) = repeated {
+            return Err(s3_error!(InvalidArgument, "The header {name} is there more than once."));
+        }
+    }
+    let is_single = |name: &str| ASKED_ONCE.contains(&name) || is_of_signature(name);
+    let mut seen = BTreeSet::new();
+    let names = Query::of(parts).0.into_iter().map(|(name, _)| name);
+    match names
+        .filter(|name| is_single(name))
+        .find(|name| !seen.insert(name.clone()))
+    {
+        None => Ok(()),
+        Some(name) => Err(s3_error!(InvalidArgument, "The query has {name} more than once.")),
+    }
+}
+
+/// Whether a name in a query, decoded, belongs to a signature.
+pub fn is_of_signature(name: &str) -> bool {
+    let is_version_4 = name
+        .get(..OURS.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(OURS));
+    is_version_4 || VERSION_2_FIELDS.contains(&name)
 }
 
 /// Whether somebody says who he is.
@@ -66,18 +130,22 @@ fn authorization(parts: &Parts) -> Option<&str> {
     Some(value.to_str().unwrap_or("?")).filter(|text| !text.trim().is_empty())
 }
 
+/// The names and values of a query, decoded by what decodes it for `s3s`.
+pub fn decoded(query: &str) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(query.as_bytes())
+}
+
 /// A query as `s3s` sees it, decoded: otherwise whoever has a presigned URL could write its names in another way, which the
 /// signature allows, and nothing here would know them.
 struct Query(Vec<(String, String)>);
 
 impl Query {
     fn of(parts: &Parts) -> Self {
-        let pairs = parts.uri.query().unwrap_or("").split('&').map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            // What cannot be decoded is no name of ours.
-            (unescape(name).unwrap_or_default(), unescape(value).unwrap_or_default())
-        });
-        Self(pairs.collect())
+        Self::in_uri(&parts.uri)
+    }
+
+    fn in_uri(uri: &Uri) -> Self {
+        Self(decoded(uri.query().unwrap_or("")).into_owned().collect())
     }
 
     fn value(&self, name: &str) -> Option<&str> {
@@ -159,9 +227,17 @@ fn check_query(query: &Query) -> S3Result {
 }
 
 /// Whoever finds a link to a public object must not choose what a browser takes it for.
-fn check_anonymous(parts: &Parts, query: &Query) -> S3Result {
-    let reads = matches!(parts.method, Method::GET | Method::HEAD);
-    if reads && query.0.iter().any(|(name, _)| name.starts_with(RESPONSE_HEADERS)) {
+///
+/// # Errors
+/// `InvalidRequest`
+pub fn refuse_choices(method: &Method, uri: &Uri) -> S3Result {
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    if reads
+        && Query::in_uri(uri)
+            .0
+            .iter()
+            .any(|(name, _)| name.starts_with(RESPONSE_HEADERS))
+    {
         return Err(s3_error!(
             InvalidRequest,
             "Only signed requests can choose headers of the answer."
@@ -188,9 +264,9 @@ fn check_content_hash(parts: &Parts) -> S3Result {
 }
 
 /// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may have slashes.
-fn is_scope(text: &str) -> bool {
+pub fn is_scope(text: &str) -> bool {
     let parts: Vec<_> = text.rsplitn(5, '/').collect();
-    let [end, _, region, date, id] = parts.as_slice() else {
+    let [end, "s3", region, date, id] = parts.as_slice() else {
         return false;
     };
     *end == "aws4_request" && !region.is_empty() && !id.is_empty() && date.len() == 8 && is_number(date)
@@ -268,6 +344,7 @@ mod tests {
             format!("{ALGORITHM} SignedHeaders=host, Signature=0"),
             format!("{ALGORITHM} Credential=ID/2020/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"),
             format!("{ALGORITHM} Credential=ID, SignedHeaders=host, Signature=0"),
+            format!("{ALGORITHM} Credential=ID/20200102/r/sts/aws4_request, SignedHeaders=host, Signature=0"),
         ] {
             assert_eq!(refused(&wrong), "AuthorizationHeaderMalformed", "{wrong}");
         }

@@ -2,6 +2,7 @@
 //! and `run` beside this file.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod access;
 mod at_once;
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,6 +11,7 @@ mod hostile;
 mod operating;
 mod sign;
 mod sites;
+mod table;
 mod versions;
 
 use common::{Answer, PATIENCE, Place, bytes, files, signal, wait};

@@ -186,6 +186,8 @@ fn the_page_shows_what_came_over_s3() {
         .trim_start_matches("http://")
         .trim_end_matches('/')
         .to_owned();
+    plain(&page, "/images/y/original").status(404);
+    crate::access::open_to_all(client, "images");
     let whole = plain(&page, "/images/y/original").status(200);
     assert!(whole.body == large);
     assert_eq!(whole.header("etag"), client.get("/images/y/original").header("etag"));

@@ -58,9 +58,11 @@ fn hmac(key: &[u8], data: &str) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// `YYYYMMDDTHHMMSSZ` now, by the civil-from-days method of Howard Hinnant's "chrono-compatible date algorithms".
-fn now() -> String {
+/// `YYYYMMDDTHHMMSSZ` so many seconds from now, by the civil-from-days method of Howard Hinnant's
+/// "chrono-compatible date algorithms".
+pub fn time(from_now: i64) -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seconds = seconds.checked_add_signed(from_now).unwrap();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
     let era = shifted / 146_097;
@@ -85,12 +87,21 @@ fn now() -> String {
 
 struct Scope {
     time: String,
+    service: &'static str,
     key: Vec<u8>,
 }
 
 impl Scope {
+    fn new(secret: &str, time: String, service: &'static str) -> Self {
+        let mut key = hmac(format!("AWS4{secret}").as_bytes(), &time[..8]);
+        for part in ["us-east-1", service, "aws4_request"] {
+            key = hmac(&key, part);
+        }
+        Self { time, service, key }
+    }
+
     fn text(&self) -> String {
-        format!("{}/us-east-1/s3/aws4_request", &self.time[..8])
+        format!("{}/us-east-1/{}/aws4_request", &self.time[..8], self.service)
     }
 
     fn sign(&self, algorithm: &str, rest: &str) -> String {
@@ -117,12 +128,20 @@ impl Client {
 
     /// Signs a request. The target's query must be in order already.
     pub fn sign(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8], mode: Mode) -> Signed {
-        let time = now();
-        let mut key = hmac(format!("AWS4{}", self.secret).as_bytes(), &time[..8]);
-        for part in ["us-east-1", "s3", "aws4_request"] {
-            key = hmac(&key, part);
-        }
-        let scope = Scope { time, key };
+        self.sign_for("s3", method, target, headers, body, mode)
+    }
+
+    /// Signs a request for a service.
+    pub fn sign_for(
+        &self,
+        service: &'static str,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        mode: Mode,
+    ) -> Signed {
+        let scope = Scope::new(&self.secret, time(0), service);
         let payload = match mode {
             Mode::Whole => sha256(body),
             Mode::Unsigned => "UNSIGNED-PAYLOAD".to_owned(),
@@ -176,17 +195,103 @@ impl Client {
         Signed { head, body }
     }
 
+    /// A target with a signature in its query, of which the host is all that is signed besides.
+    pub fn presigned(&self, method: &str, target: &str) -> String {
+        let scope = Scope::new(&self.secret, time(0), "s3");
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let credential = format!("{}/{}", self.id, scope.text()).replace('/', "%2F");
+        let mut pairs = vec![
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256".to_owned(),
+            format!("X-Amz-Credential={credential}"),
+            format!("X-Amz-Date={}", scope.time),
+            "X-Amz-Expires=600".to_owned(),
+            "X-Amz-SignedHeaders=host".to_owned(),
+        ];
+        let given = query.split('&').filter(|pair| !pair.is_empty());
+        pairs.extend(given.map(|pair| {
+            if pair.contains('=') {
+                pair.to_owned()
+            } else {
+                format!("{pair}=")
+            }
+        }));
+        pairs.sort();
+        let query = pairs.join("&");
+        let canonical = format!(
+            "{method}\n{path}\n{query}\nhost:{}\n\nhost\nUNSIGNED-PAYLOAD",
+            self.address
+        );
+        let signature = scope.sign("AWS4-HMAC-SHA256", &sha256(canonical.as_bytes()));
+        format!("{path}?{query}&X-Amz-Signature={signature}")
+    }
+
+    /// Uploads by a form that was signed `age` seconds ago and whose policy expires in `life`
+    /// seconds. Of the fields each may be anything.
+    pub fn form(&self, bucket: &str, fields: &[(&str, &str)], age: i64, life: i64) -> Answer {
+        let scope = Scope::new(&self.secret, time(-age), "s3");
+        let end = time(life);
+        let end = format!(
+            "{}-{}-{}T{}:{}:{}.000Z",
+            &end[..4],
+            &end[4..6],
+            &end[6..8],
+            &end[9..11],
+            &end[11..13],
+            &end[13..15]
+        );
+        let credential = format!("{}/{}", self.id, scope.text());
+        let mut all = vec![
+            ("x-amz-algorithm", "AWS4-HMAC-SHA256"),
+            ("x-amz-credential", credential.as_str()),
+            ("x-amz-date", scope.time.as_str()),
+        ];
+        let conditions: String = fields
+            .iter()
+            .map(|(name, _)| format!(r#",["starts-with","${name}",""]"#))
+            .collect();
+        let signed: String = all
+            .iter()
+            .map(|(name, value)| format!(r#",{{"{name}":"{value}"}}"#))
+            .collect();
+        let policy = format!(r#"{{"expiration":"{end}","conditions":[{{"bucket":"{bucket}"}}{signed}{conditions}]}}"#);
+        let policy = base64(policy.as_bytes());
+        let signature = hex(hmac(&scope.key, &policy));
+        all.extend([("policy", policy.as_str()), ("x-amz-signature", signature.as_str())]);
+        all.extend(fields);
+        post_form(&self.address, bucket, &all)
+    }
+
     /// Sends a signed request, and reads the answer.
     pub fn exchange(&self, request: &Signed) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
-        stream.write_all(request.head.as_bytes()).unwrap();
-        // A server that refuses closes before it has read everything.
-        let _ = stream.write_all(&request.body);
-        let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes);
-        Answer::parse(&bytes)
+        raw(&self.address, &[request.head.as_bytes(), &request.body].concat())
     }
+}
+
+/// Posts a form with these fields and a file.
+pub fn post_form(address: &str, bucket: &str, fields: &[(&str, &str)]) -> Answer {
+    let start = "--x\r\nContent-Disposition: form-data; name=";
+    let fields: String = fields
+        .iter()
+        .map(|(name, value)| format!("{start}\"{name}\"\r\n\r\n{value}\r\n"))
+        .collect();
+    let body = format!("{fields}{start}\"file\"; filename=\"f\"\r\n\r\nfile\r\n--x--\r\n");
+    let head = format!(
+        "POST /{bucket} HTTP/1.1\r\nHost: {address}\r\nContent-Type: multipart/form-data; boundary=x\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    raw(address, format!("{head}{body}").as_bytes())
+}
+
+/// Sends bytes as they are, and reads the answer.
+pub fn raw(address: &str, request: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(crate::common::PATIENCE)).unwrap();
+    // A server that refuses closes before it has read everything.
+    let _ = stream.write_all(request);
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    Answer::parse(&bytes)
 }
 
 fn chunked(scope: &Scope, body: &[u8], seed: &str, mode: Mode) -> Vec<u8> {

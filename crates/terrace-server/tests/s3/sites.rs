@@ -163,6 +163,7 @@ fn a_busy_disk_refuses_rather_than_cuts() {
     service.client.put("/public/small", b"small", Mode::Whole).status(200);
     // What the page shows is a bucket, too.
     service.client.send("PUT", "/images", &[], b"").status(200);
+    crate::access::open_to_all(&service.client, "images");
     service.client.put("/images/1/large", &value, Mode::Whole).status(200);
     let (id, secret) = (service.client.id.clone(), service.client.secret.clone());
     drop(service.restart(&place, "TERM"));

@@ -1,17 +1,19 @@
 //! Changes of objects without versioning; with it, see [`super::super::versions`].
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::s3::bucket::{Buckets, Record};
-use std::sync::Arc;
+use crate::s3::{
+    access::decide::Claim,
+    bucket::{Buckets, Record},
+};
 use terrace::Options;
 
-fn place() -> (tempfile::TempDir, Store, Arc<Bucket>) {
+fn place() -> (tempfile::TempDir, Store, Permit) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(Options::new(dir.path())).unwrap();
     let buckets = Buckets::load(&store).unwrap();
     buckets.create(&store, "abc", Record::default()).unwrap();
-    let bucket = buckets.get("abc").unwrap();
-    (dir, store, bucket)
+    let permit = Claim::of_system(&buckets.get("abc").unwrap()).on_bucket().unwrap();
+    (dir, store, permit)
 }
 
 fn object(etag: &str, values: Option<Id>) -> NewObject {
@@ -26,17 +28,17 @@ fn object(etag: &str, values: Option<Id>) -> NewObject {
     }
 }
 
-fn at<'a>(store: &'a Store, bucket: &'a Bucket) -> Place<'a> {
+fn at<'a>(store: &'a Store, permit: &'a Permit) -> Place<'a> {
     Place {
         store,
         durability: Durability::Buffered,
-        bucket,
+        permit,
         key: "k",
     }
 }
 
-fn put(store: &Store, bucket: &Bucket, requirement: &Requirement, new: &NewObject) -> Result<Outcome, String> {
-    change(at(store, bucket), requirement, Some(new), &|_| {}).map_err(|error| error.code().as_str().to_owned())
+fn put(store: &Store, permit: &Permit, requirement: &Requirement, new: &NewObject) -> Result<Outcome, String> {
+    change(at(store, permit), requirement, Some(new), &|_| {}).map_err(|error| error.code().as_str().to_owned())
 }
 
 fn done(garbage: bool) -> Outcome {
@@ -52,7 +54,7 @@ fn condition(text: &str) -> Option<ETagCondition> {
 
 #[test]
 fn conditions_are_judged_on_what_is_replaced() {
-    let (_dir, store, bucket) = place();
+    let (_dir, store, permit) = place();
     let absent = Requirement {
         if_none_match: condition("*"),
         ..Requirement::default()
@@ -63,49 +65,49 @@ fn conditions_are_judged_on_what_is_replaced() {
     };
     let done = Ok(done(false));
     assert_eq!(
-        put(&store, &bucket, &is_a, &object("b", None)),
+        put(&store, &permit, &is_a, &object("b", None)),
         Err("NoSuchKey".to_owned())
     );
-    assert_eq!(put(&store, &bucket, &absent, &object("a", None)), done);
+    assert_eq!(put(&store, &permit, &absent, &object("a", None)), done);
     assert_eq!(
-        put(&store, &bucket, &absent, &object("b", None)),
+        put(&store, &permit, &absent, &object("b", None)),
         Err("PreconditionFailed".to_owned())
     );
-    assert_eq!(put(&store, &bucket, &is_a, &object("b", None)), done);
+    assert_eq!(put(&store, &permit, &is_a, &object("b", None)), done);
     assert_eq!(
-        put(&store, &bucket, &is_a, &object("c", None)),
+        put(&store, &permit, &is_a, &object("c", None)),
         Err("PreconditionFailed".to_owned())
     );
 }
 
 #[test]
 fn what_had_values_leaves_a_marker() {
-    let (_dir, store, bucket) = place();
+    let (_dir, store, permit) = place();
     let (first, second) = (Id::new(), Id::new());
     let free = Requirement::default();
-    put(&store, &bucket, &free, &object("a", Some(first))).unwrap();
-    let same = put(&store, &bucket, &free, &object("retagged", Some(first)));
+    put(&store, &permit, &free, &object("a", Some(first))).unwrap();
+    let same = put(&store, &permit, &free, &object("retagged", Some(first)));
     assert_eq!(same, Ok(done(false)), "the values are still an object's");
-    assert_eq!(put(&store, &bucket, &free, &object("b", Some(second))), Ok(done(true)));
+    assert_eq!(put(&store, &permit, &free, &object("b", Some(second))), Ok(done(true)));
     assert!(store.head(keyspace::garbage(first)).unwrap().is_some());
-    let deleted = change(at(&store, &bucket), &free, None, &|_| {}).unwrap();
+    let deleted = change(at(&store, &permit), &free, None, &|_| {}).unwrap();
     assert_eq!(deleted, done(true));
     assert!(store.head(keyspace::garbage(second)).unwrap().is_some());
-    let again = change(at(&store, &bucket), &free, None, &|_| {}).unwrap();
+    let again = change(at(&store, &permit), &free, None, &|_| {}).unwrap();
     assert_eq!(again, Outcome::Nothing);
 }
 
 /// Of many that want to be the first, one is; and of many that replace at once, none leaves its values behind.
 #[test]
 fn commits_that_meet() {
-    let (_dir, store, bucket) = place();
+    let (_dir, store, permit) = place();
     let absent = Requirement {
         if_none_match: condition("*"),
         ..Requirement::default()
     };
     let first = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| put(&store, &bucket, &absent, &object("a", None)).is_ok()))
+            .map(|_| scope.spawn(|| put(&store, &permit, &absent, &object("a", None)).is_ok()))
             .collect();
         threads
             .into_iter()
@@ -119,7 +121,7 @@ fn commits_that_meet() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..20 {
-                    put(&store, &bucket, &free, &object("b", Some(Id::new()))).unwrap();
+                    put(&store, &permit, &free, &object("b", Some(Id::new()))).unwrap();
                 }
             });
         }

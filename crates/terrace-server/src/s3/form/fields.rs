@@ -6,18 +6,23 @@
 //!
 //! Signatures of version 2 are compared here, too, since `s3s` stops at the first character that differs.
 
-use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX};
+use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX, policy::IGNORED};
 use crate::s3::keyspace::Id;
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use hyper::{HeaderMap, header, header::HeaderValue};
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderName, HeaderValue},
+};
 use multer::{Constraints, Field, Multipart, SizeLimit};
 use s3s::{S3Error, S3Result, s3_error};
 use sha1::Sha1;
 
+/// Fields that become no header.
+const NO_HEADERS: [&str; 5] = ["key", "policy", "tagging", "submit", "bucket"];
 /// What stands for the file's name.
 const FILE_NAME: &str = "${filename}";
 
@@ -45,6 +50,7 @@ impl Form {
             let name = part.name().unwrap_or_default().to_ascii_lowercase();
             if name == "file" {
                 expand(&mut fields, part.file_name().unwrap_or_default());
+                fields.iter().try_for_each(refuse_unspeakable)?;
                 return Ok(Self { fields, file: part });
             }
             let value = value_of(&mut part).await?;
@@ -131,6 +137,21 @@ impl Form {
         let kind = kind.unwrap_or(HeaderValue::from_static("multipart/form-data"));
         (kind, Body::from_stream(pieces))
     }
+}
+
+/// Refuses fields that become headers of the object and that no header can carry: a line break
+/// would end it.
+fn refuse_unspeakable((name, value): &(String, String)) -> S3Result {
+    let is_header = !NO_HEADERS.contains(&name.as_str()) && !name.starts_with(IGNORED);
+    let is_control = |letter: char| letter != '\t' && letter.is_ascii_control();
+    let is_odd = name.starts_with("x-amz-") && HeaderName::from_bytes(name.as_bytes()).is_err();
+    if is_header && (is_odd || value.contains(is_control)) {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The field {name:?} has characters that no header can carry."
+        ));
+    }
+    Ok(())
 }
 
 async fn value_of(part: &mut Field<'static>) -> S3Result<String> {

@@ -5,7 +5,7 @@
 //! What the policy itself is like, its signature, its time and the length of the file stay its business.
 
 use super::fields::Form;
-use crate::s3::ops::tagging;
+use crate::s3::{ops::tagging, signature::is_scope};
 use s3s::{
     S3Error, S3Result,
     dto::{ObjectCannedACL, PostObjectInput, Tagging},
@@ -24,7 +24,7 @@ const FREE: [&str; 6] = [
     "policy",
 ];
 /// What names of fields begin with that nobody looks at.
-const IGNORED: &str = "x-ignore-";
+pub const IGNORED: &str = "x-ignore-";
 /// The field that the path or the host stands for.
 const BUCKET: &str = "bucket";
 
@@ -42,6 +42,12 @@ pub fn check(form: &Form, bucket: &str) -> S3Result {
     let is_version_4 = form.field("x-amz-signature").is_some() || form.field("x-amz-algorithm").is_some();
     if is_version_4 {
         needs(&["x-amz-signature", "x-amz-credential", "x-amz-date", "policy"])?;
+        if !form.field("x-amz-credential").is_some_and(is_scope) {
+            return Err(s3_error!(
+                InvalidArgument,
+                "The field 'x-amz-credential' is not ID/YYYYMMDD/REGION/s3/aws4_request."
+            ));
+        }
     } else if form.field("policy").is_some() || form.field("signature").is_some() {
         needs(&["signature", "AWSAccessKeyId", "policy"])?;
     }

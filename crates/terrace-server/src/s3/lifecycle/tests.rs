@@ -3,6 +3,7 @@
 
 use super::{walk::Walk, *};
 use crate::s3::{
+    access::decide::Claim,
     bucket::{Bucket, Buckets, Record, Versioning},
     commit::{self, NewObject, Outcome, Place, Requirement},
     versions,
@@ -109,7 +110,7 @@ impl World {
         let place = Place {
             store: &self.store,
             durability: Durability::Buffered,
-            bucket: &self.bucket,
+            permit: &Claim::of_system(&self.bucket).on_bucket().unwrap(),
             key,
         };
         let outcome = commit::change(place, &Requirement::default(), new, &|_| {}).unwrap();

@@ -7,6 +7,7 @@
 use super::{Rule, Subject};
 use crate::s3::{
     Gateway,
+    access::decide::Claim,
     bucket::Bucket,
     collector,
     commit::{self, Outcome, Place, Requirement},
@@ -125,7 +126,7 @@ impl Walk {
     ///
     /// # Errors
     /// The store's.
-    pub fn page(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule]) -> S3Result<bool> {
+    pub fn page(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> S3Result<bool> {
         let last = self.last.clone();
         let query = Query {
             bucket: &bucket.name,
@@ -153,7 +154,7 @@ impl Walk {
         Ok(!page.truncated)
     }
 
-    fn judge(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule], version: Version) -> S3Result {
+    fn judge(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule], version: Version) -> S3Result {
         let Version { key, facts, is_latest } = version;
         if self.last.as_ref().is_some_and(|(last, _)| *last == key) {
             self.marker = None;
@@ -191,7 +192,7 @@ impl Walk {
     }
 
     /// A delete marker that turned out to be all there is of its object.
-    fn judge_marker(&mut self, store: &Store, bucket: &Bucket, rules: &[Rule]) -> S3Result {
+    fn judge_marker(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> S3Result {
         let Some((key, facts)) = self.marker.take() else {
             return Ok(());
         };
@@ -205,11 +206,19 @@ impl Walk {
     }
 
     /// Deletes what was judged, if it is still exactly that.
-    fn delete(&mut self, store: &Store, bucket: &Bucket, key: &str, facts: &Facts, name: Option<Name>) -> S3Result {
+    fn delete(
+        &mut self,
+        store: &Store,
+        bucket: &Arc<Bucket>,
+        key: &str,
+        facts: &Facts,
+        name: Option<Name>,
+    ) -> S3Result {
+        let permit = Claim::of_system(bucket).on_bucket()?;
         let place = Place {
             store,
             durability: Durability::Buffered,
-            bucket,
+            permit: &permit,
             key,
         };
         let judged = Requirement {

@@ -8,7 +8,7 @@
 use super::owner;
 use crate::s3::{
     Gateway,
-    access_key::Level,
+    access::decide::Action,
     bucket::{Bucket, PublicAccessBlock, Record},
     commit::{self, NewObject, Place},
     errors, record,
@@ -56,7 +56,7 @@ pub fn canned(name: Option<&str>) -> S3Result<bool> {
 ///
 /// # Errors
 /// `AccessControlListNotSupported`, `AccessDenied`.
-pub fn check(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucket, is_public: bool) -> S3Result {
+pub fn check(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Arc<Bucket>, is_public: bool) -> S3Result {
     if !is_public {
         return Ok(());
     }
@@ -67,8 +67,8 @@ pub fn check(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Buck
             "The bucket does not allow ACLs"
         ));
     }
-    let may = gateway.level(credentials, &bucket.name) >= Some(Level::Admin);
-    if !may || record.public_access_block.is_some_and(|block| block.refuse_lists) {
+    gateway.claim(credentials, Action::Configure, bucket).on_bucket()?;
+    if record.public_access_block.is_some_and(|block| block.refuse_lists) {
         return Err(s3_error!(AccessDenied, "Access Denied"));
     }
     Ok(())
@@ -211,8 +211,9 @@ pub async fn object(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Inspect, &bucket);
     let facts = gateway
-        .run(move |_, store| versions::describe(store, &bucket, &input.key, name))
+        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
         .await?;
     Ok(S3Response::new(GetObjectAclOutput {
         grants: Some(grants(facts.is_public())),
@@ -234,16 +235,17 @@ pub async fn put_object(
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     check(gateway, request.credentials.as_ref(), &bucket, is_public)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Write, &bucket);
     gateway
         .run(move |gateway, store| {
-            let place = Place {
-                store,
-                durability: gateway.durability,
-                bucket: &bucket,
-                key: &input.key,
-            };
             for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &bucket, &input.key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &input.key, name)?;
+                let place = Place {
+                    store,
+                    durability: gateway.durability,
+                    permit: opened.permit(),
+                    key: &input.key,
+                };
                 let new = NewObject {
                     value: opened.record_value()?,
                     attributes: record::with_public(&opened.facts.attributes, is_public),

@@ -4,6 +4,7 @@ use super::signed;
 use crate::{
     s3::{
         Gateway,
+        access::decide::Action,
         read::Opened,
         record,
         versions::{self, Name},
@@ -48,9 +49,10 @@ pub async fn get(
     }
     let wants = |name: &str| asked.contains(&name);
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let (asked_bucket, key) = (Arc::clone(&bucket), input.key);
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Inspect, &bucket);
+    let key = input.key;
     let opened = gateway
-        .run(move |gateway, store| versions::open(store, &gateway.collector, &asked_bucket, &key, name))
+        .run(move |gateway, store| versions::open(store, &gateway.collector, &claim, &key, name))
         .await?;
     let facts = &opened.facts;
     let checksum = facts.checksums();

@@ -3,6 +3,7 @@
 use super::acl;
 use crate::s3::{
     Gateway, REGION,
+    access::decide::Action,
     bucket::{Record, Versioning},
     errors, keyspace,
 };
@@ -35,7 +36,10 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
     let mut seen = gateway.buckets.all().into_iter().filter(|bucket| {
         bucket.name.starts_with(prefix)
             && bucket.name.as_str() > after
-            && gateway.level(request.credentials.as_ref(), &bucket.name).is_some()
+            && gateway
+                .claim(request.credentials.as_ref(), Action::Inspect, bucket)
+                .on_bucket()
+                .is_ok()
     });
     let buckets: Vec<_> = seen
         .by_ref()

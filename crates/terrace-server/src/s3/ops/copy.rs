@@ -8,6 +8,7 @@ use crate::{
     description,
     s3::{
         Gateway,
+        access::decide::{Action, Claim, Permit},
         bucket::Versioning,
         commit::{self, NewObject, Place, Requirement},
         digest::{self, Algorithm, Digests},
@@ -35,18 +36,18 @@ use terrace::{Attributes, VALUE_BYTES_MAX};
 
 /// The object that a copy is of.
 pub struct Source {
-    /// Its bucket.
-    pub bucket: String,
+    /// That it is to be read.
+    pub claim: Claim,
     /// Its key.
     pub key: String,
     /// The version, if not the current one.
     pub name: Option<Name>,
 }
 
-/// Finds the source, and checks that it may be read.
+/// Finds the source. Whether it may be read is decided on what is opened ([`open`]).
 ///
 /// # Errors
-/// `AccessDenied`, `NoSuchBucket`, `NotImplemented` for access points.
+/// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
 pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &CopySource) -> S3Result<Source> {
     let CopySource::Bucket {
         bucket,
@@ -57,31 +58,34 @@ pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &Cop
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
     let name = Name::parse(version_id.as_deref())?;
-    gateway.may_read(credentials, bucket)?;
-    gateway.buckets.get(bucket)?;
+    let claim = gateway.claim(
+        credentials,
+        Action::reading(name.is_some()),
+        &gateway.buckets.get(bucket)?,
+    );
+    claim.may_begin()?;
     Ok(Source {
-        bucket: bucket.to_string(),
+        claim,
         key: key.to_string(),
         name,
     })
 }
 
 /// What answers say of the version that was copied.
-pub fn source_version(gateway: &Gateway, source: &Source, opened: &Opened) -> Option<String> {
-    let bucket = gateway.buckets.get(&source.bucket).ok()?;
-    bucket.shown(Name::of(&opened.facts))
+pub fn source_version(source: &Source, opened: &Opened) -> Option<String> {
+    source.claim.bucket().shown(Name::of(&opened.facts))
 }
 
 /// Opens the source if the request's conditions on it hold.
 ///
 /// # Errors
-/// `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker, `PreconditionFailed`, the store's.
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `InvalidRequest` for a delete marker,
+/// `PreconditionFailed`, the store's.
 pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
-    let bucket = gateway.buckets.get(&source.bucket)?;
-    let (key, name) = (source.key.clone(), source.name);
+    let (claim, key, name) = (source.claim.clone(), source.key.clone(), source.name);
     gateway
         .run(move |gateway, store| {
-            let opened = versions::open(store, &gateway.collector, &bucket, &key, name);
+            let opened = versions::open(store, &gateway.collector, &claim, &key, name);
             let opened = opened.map_err(|error| match error.code() {
                 S3ErrorCode::MethodNotAllowed => s3_error!(
                     InvalidRequest,
@@ -141,10 +145,11 @@ pub async fn object(
     let mut input = request.input;
     check_key(&input.key)?;
     let from = source(gateway, request.credentials.as_ref(), &input.copy_source)?;
-    let target = gateway.buckets.get(&input.bucket)?;
+    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
+    let target = permit.bucket();
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
-    let is_same = from.bucket == input.bucket && from.key == input.key && from.name.is_none();
+    let is_same = from.claim.bucket().name == input.bucket && from.key == input.key && from.name.is_none();
     let redirects = input.website_redirect_location.is_some();
     if is_same && !replaces && !retags && !redirects && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
@@ -154,7 +159,7 @@ pub async fn object(
     }
     let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
-    let given = objects::checked_description(gateway, request.credentials.as_ref(), &target, description!(input))?;
+    let given = objects::checked_description(gateway, request.credentials.as_ref(), target, description!(input))?;
     let requirement = requirement(&request.headers)?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {
@@ -164,13 +169,13 @@ pub async fn object(
         ));
     }
     let attributes = merge(&opened.facts.description(), &given, replaces, retags);
-    let (bucket, key) = (input.bucket, input.key);
-    let copied = source_version(gateway, &from, &opened);
+    let key = input.key;
+    let copied = source_version(&from, &opened);
     // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
     let kept = if is_same && algorithms.is_empty() && target.versioning() == Versioning::Never {
-        rewrite(gateway, bucket, key, opened, attributes, requirement).await?
+        rewrite(gateway, permit, key, opened, attributes, requirement).await?
     } else {
-        duplicate(gateway, (bucket, key), opened, attributes, algorithms, requirement).await?
+        duplicate(gateway, (permit, key), opened, attributes, algorithms, requirement).await?
     };
     let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
@@ -225,7 +230,7 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
 /// Gives an object other attributes; its bytes stay where they are.
 async fn rewrite(
     gateway: &Arc<Gateway>,
-    bucket: String,
+    permit: Permit,
     key: String,
     opened: Opened,
     description: Attributes,
@@ -235,7 +240,6 @@ async fn rewrite(
     requirement.check(Some(&opened.facts))?;
     gateway
         .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket)?;
             let modified_ms = keyspace::now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
             let attributes = record::with_public(&attributes, record::is_public(&description));
@@ -246,7 +250,7 @@ async fn rewrite(
             let place = Place {
                 store,
                 durability: gateway.durability,
-                bucket: &bucket,
+                permit: &permit,
                 key: &key,
             };
             // Its values are the ones of exactly this version.
@@ -261,7 +265,7 @@ async fn rewrite(
                 attributes,
                 modified_ms,
                 version: None,
-                expiration: bucket.expiration(Subject::of(&key, &opened.facts)),
+                expiration: permit.bucket().expiration(Subject::of(&key, &opened.facts)),
             })
         })
         .await
@@ -269,7 +273,7 @@ async fn rewrite(
 
 async fn duplicate(
     gateway: &Arc<Gateway>,
-    (bucket, key): (String, String),
+    (permit, key): (Permit, String),
     mut opened: Opened,
     attributes: Attributes,
     mut algorithms: Vec<Algorithm>,
@@ -301,9 +305,6 @@ async fn duplicate(
         Received::Stored(into_value(gateway, opened, length, Target::Object, &algorithms).await?)
     };
     gateway
-        .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket)?;
-            objects::keep(gateway, store, &bucket, &key, &requirement, attributes, received)
-        })
+        .run(move |gateway, store| objects::keep(gateway, store, &permit, &key, &requirement, attributes, received))
         .await
 }

@@ -9,6 +9,7 @@ use crate::{
     conditions, declared_fields, description,
     s3::{
         Gateway,
+        access::decide::{Action, Claim, Permit},
         bucket::{Bucket, Versioning},
         commit::{self, Done, NewObject, Outcome, Place, Requirement},
         digest::{self, Algorithm},
@@ -47,13 +48,14 @@ const DELETE_KEYS_MAX: usize = 1000;
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
+    let bucket = permit.bucket();
     let requirement = Requirement {
         if_match: input.if_match.take(),
         if_none_match: input.if_none_match.take(),
         ..Requirement::default()
     };
-    let attributes = checked_description(gateway, request.credentials.as_ref(), &bucket, description!(input))?;
+    let attributes = checked_description(gateway, request.credentials.as_ref(), bucket, description!(input))?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -78,8 +80,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let key = input.key;
     let kept = gateway
         .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket.name)?;
-            keep(gateway, store, &bucket, &key, &requirement, attributes, received)
+            // Not the bucket of this name: the one that it was permitted in.
+            keep(gateway, store, &permit, &key, &requirement, attributes, received)
         })
         .await?;
     let mut output = PutObjectOutput {
@@ -109,7 +111,7 @@ pub fn asked_algorithm(name: Option<&str>) -> S3Result<Vec<Algorithm>> {
 pub fn checked_description(
     gateway: &Gateway,
     credentials: Option<&Credentials>,
-    bucket: &Bucket,
+    bucket: &Arc<Bucket>,
     mut description: Description,
 ) -> S3Result<Attributes> {
     let is_public = acl::canned(description.acl.as_deref())?;
@@ -138,7 +140,7 @@ pub struct Kept {
 pub fn keep(
     gateway: &Gateway,
     store: &terrace::Store,
-    bucket: &Bucket,
+    permit: &Permit,
     key: &str,
     requirement: &Requirement,
     mut attributes: Attributes,
@@ -169,7 +171,7 @@ pub fn keep(
     let place = Place {
         store,
         durability: gateway.durability,
-        bucket,
+        permit,
         key,
     };
     let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
@@ -182,7 +184,7 @@ pub fn keep(
     if done.garbage {
         gateway.collector.wake();
     }
-    let expiration = bucket.expiration(Subject {
+    let expiration = permit.bucket().expiration(Subject {
         key,
         length: computed.length,
         tagging: record::tagging(&attributes),
@@ -199,7 +201,7 @@ pub fn keep(
 
 /// What a GET asks for.
 struct Question {
-    bucket: Arc<Bucket>,
+    claim: Claim,
     key: String,
     name: Option<Name>,
     conditions: Conditions,
@@ -217,7 +219,13 @@ impl Question {
     /// Opens the object: at once if RAM has all of it, else where one may wait.
     async fn ask(self, gateway: &Arc<Gateway>) -> S3Result<(Self, Begun)> {
         let store = gateway.engine.now();
-        let in_ram = || read::open_in_ram(store, &keyspace::object(&self.bucket.name, &self.key));
+        let in_ram = || {
+            read::open_in_ram(
+                store,
+                &keyspace::object(&self.claim.bucket().name, &self.key),
+                &self.claim,
+            )
+        };
         if let Some(opened) = self.name.is_none().then(in_ram).flatten() {
             let begun = self.begin(store, opened)?;
             return Ok((self, begun));
@@ -225,7 +233,7 @@ impl Question {
         gateway
             .run(move |gateway, store| {
                 let store = &gateway.shared.guarded(store);
-                let opened = versions::open(store, &gateway.collector, &self.bucket, &self.key, self.name)?;
+                let opened = versions::open(store, &gateway.collector, &self.claim, &self.key, self.name)?;
                 let begun = self.begin(store, opened)?;
                 if begun.answer.range.start == 0 {
                     read::note(store, &begun.opened);
@@ -248,19 +256,16 @@ impl Question {
 /// GetObject
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
-    let level = gateway.level(request.credentials.as_ref(), &input.bucket);
-    let name = Name::asked(input.version_id.as_deref(), level)?;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
     let question = Question {
-        bucket: gateway.buckets.get(&input.bucket)?,
+        claim: gateway.claim(request.credentials.as_ref(), Action::reading(name.is_some()), &bucket),
         key: input.key,
         name,
         conditions: conditions!(input),
         wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers),
     };
-    let (Question { bucket, key, .. }, begun) = question
-        .ask(gateway)
-        .await
-        .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
+    let (Question { key, .. }, begun) = question.ask(gateway).await?;
     let Begun {
         opened,
         mut answer,
@@ -275,7 +280,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         answer: &answer,
         with_checksums: wants_checksums(input.checksum_mode.as_ref()),
     };
-    let mut head = said.head_with_body(opened.home())?;
+    let mut head = said.head_with_body(opened.home());
     // What a signed request chooses itself `s3s` puts where these would replace it.
     let chosen = [
         (header::CONTENT_TYPE, input.response_content_type.is_some()),
@@ -318,21 +323,21 @@ pub async fn head(
     request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let mut input = request.input;
-    let level = gateway.level(request.credentials.as_ref(), &input.bucket);
-    let name = Name::asked(input.version_id.as_deref(), level)?;
+    let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::reading(name.is_some()), &bucket);
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
     let (key, checksum_mode) = (input.key, input.checksum_mode);
     let (head, metadata) = gateway
         .run(move |gateway, store| {
             let (facts, answer) = if wanted.is_part() {
-                let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
                 conditions.check(&opened.facts)?;
                 let answer = wanted.answer(&opened)?;
                 (opened.facts, answer)
             } else {
-                let facts = versions::describe(store, &bucket, &key, name)?;
+                let facts = versions::describe(store, &claim, &key, name)?;
                 conditions.check(&facts)?;
                 let answer = wanted.answer_for(&facts)?;
                 (facts, answer)
@@ -344,10 +349,9 @@ pub async fn head(
                 answer: &answer,
                 with_checksums: wants_checksums(checksum_mode.as_ref()),
             };
-            Ok((said.head()?, facts.encoded_metadata()))
+            Ok((said.head(), facts.encoded_metadata()))
         })
-        .await
-        .map_err(|error| gateway.told(request.credentials.as_ref(), &input.bucket, error))?;
+        .await?;
     let output = HeadObjectOutput {
         metadata,
         ..HeadObjectOutput::default()
@@ -357,26 +361,26 @@ pub async fn head(
 
 /// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and it can be had without waiting.
 /// `None` says nothing about the object.
-pub fn get_at_once(gateway: &Gateway, bucket: &Bucket, key: &str) -> Option<(HeaderMap, Body)> {
+pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<(HeaderMap, Body)> {
     let store = gateway.engine.now();
-    let mut opened = open_at_once(store, bucket, key)?;
+    let mut opened = open_at_once(store, claim, key)?;
     let body = opened.next_piece(store).ok()?;
     let answer = Answer::whole(opened.facts.length);
-    let head = said_at_once(bucket, key, &opened, &answer).head_with_body(opened.home());
+    let head = said_at_once(claim.bucket(), key, &opened, &answer).head_with_body(opened.home());
     (body.len() as u64 == opened.facts.length).then_some(())?;
-    Some((head.ok()?, Body::from(body)))
+    Some((head, Body::from(body)))
 }
 
 /// The same to a HEAD.
-pub fn head_at_once(gateway: &Gateway, bucket: &Bucket, key: &str) -> Option<HeaderMap> {
-    let opened = open_at_once(gateway.engine.now(), bucket, key)?;
+pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<HeaderMap> {
+    let opened = open_at_once(gateway.engine.now(), claim, key)?;
     let answer = Answer::whole(opened.facts.length);
-    said_at_once(bucket, key, &opened, &answer).head().ok()
+    Some(said_at_once(claim.bucket(), key, &opened, &answer).head())
 }
 
-fn open_at_once(store: &Store, bucket: &Bucket, key: &str) -> Option<Opened> {
+fn open_at_once(store: &Store, claim: &Claim, key: &str) -> Option<Opened> {
     check_key(key).ok()?;
-    let opened = read::open_in_ram(store, &keyspace::object(&bucket.name, key))?;
+    let opened = read::open_in_ram(store, &keyspace::object(&claim.bucket().name, key), claim)?;
     opened.facts.encoded_metadata().is_none().then_some(opened)
 }
 
@@ -406,7 +410,7 @@ pub async fn delete(
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
     let requirement = Requirement {
         if_match: input.if_match,
         modified: input.if_match_last_modified_time,
@@ -416,7 +420,7 @@ pub async fn delete(
     let done = gateway
         .run(move |gateway, store| {
             let durability = gateway.durability;
-            let done = delete_one(store, durability, &bucket, &input.key, name, &requirement)?;
+            let done = delete_one(store, durability, &permit, &input.key, name, &requirement)?;
             if done.garbage {
                 gateway.collector.wake();
             }
@@ -434,7 +438,7 @@ pub async fn delete(
 fn delete_one(
     store: &terrace::Store,
     durability: Durability,
-    bucket: &Bucket,
+    permit: &Permit,
     key: &str,
     name: Option<Name>,
     requirement: &Requirement,
@@ -443,7 +447,7 @@ fn delete_one(
     let place = Place {
         store,
         durability,
-        bucket,
+        permit,
         key,
     };
     let outcome = match name {
@@ -453,7 +457,7 @@ fn delete_one(
     Ok(match outcome {
         Outcome::Done(done) => done,
         Outcome::Nothing | Outcome::OtherCondition => Done {
-            version: name.filter(|_| bucket.versioning() != Versioning::Never),
+            version: name.filter(|_| permit.bucket().versioning() != Versioning::Never),
             ..Done::default()
         },
     })
@@ -471,7 +475,7 @@ pub async fn delete_many(
             "The XML you provided was not well-formed or did not validate against our published schema"
         ));
     }
-    let bucket = gateway.buckets.get(&request.input.bucket)?;
+    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &request.input.bucket)?;
     let quiet = delete.quiet.unwrap_or(false);
     let (deleted, errors) = gateway
         .run(move |gateway, store| {
@@ -486,11 +490,11 @@ pub async fn delete_many(
                     ..Requirement::default()
                 };
                 let outcome = Name::parse(object.version_id.as_deref())
-                    .and_then(|name| delete_one(store, Durability::Buffered, &bucket, &object.key, name, &requirement));
+                    .and_then(|name| delete_one(store, Durability::Buffered, &permit, &object.key, name, &requirement));
                 match outcome {
                     Ok(done) => {
                         garbage |= done.garbage;
-                        last = Some(keyspace::object(&bucket.name, &object.key));
+                        last = Some(keyspace::object(&permit.bucket().name, &object.key));
                         deleted.push(deleted_object(object.key, object.version_id, done));
                     }
                     Err(error) => errors.push(Error {

@@ -15,7 +15,6 @@ use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
 };
-use s3s::{S3Error, S3Result};
 use terrace::HomeKind;
 
 /// Headers of an answer, as many as most have without growing.
@@ -36,25 +35,24 @@ pub struct Said<'a> {
 }
 
 impl Said<'_> {
-    /// What GET and HEAD both say, but for user metadata that no header can carry as it is ([`Facts::encoded_metadata`]).
-    ///
-    /// # Errors
-    /// `InternalError` for what no header can carry in any way; only other ways of writing than S3 let it in.
-    pub fn head(&self) -> S3Result<HeaderMap> {
+    /// What GET and HEAD both say, but for user metadata that no header can carry as it is
+    /// ([`Facts::encoded_metadata`]), and for what no header can carry in any way: the object can
+    /// be read all the same.
+    pub fn head(&self) -> HeaderMap {
         let (facts, answer) = (self.facts, self.answer);
         let mut head = HeaderMap::with_capacity(HEADERS);
         head.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         head.insert(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE_DEFAULT));
         for (name, text) in facts.shown() {
-            set(&mut head, name, text)?;
+            set(&mut head, name, text);
         }
         if let Some(time) = facts.expires() {
-            set(&mut head, "expires", &record::http_date(&time))?;
+            set(&mut head, "expires", &record::http_date(&time));
         }
         let length = answer.range.end - answer.range.start;
         head.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-        set(&mut head, "etag", &format!("\"{}\"", facts.etag))?;
-        set(&mut head, "last-modified", &httpdate::fmt_http_date(facts.modified))?;
+        set(&mut head, "etag", &format!("\"{}\"", facts.etag));
+        set(&mut head, "last-modified", &httpdate::fmt_http_date(facts.modified));
         let texts = [
             ("content-range", answer.content_range.clone()),
             ("x-amz-mp-parts-count", answer.parts.map(|parts| parts.to_string())),
@@ -66,38 +64,39 @@ impl Said<'_> {
         ];
         for (name, text) in texts {
             if let Some(text) = text {
-                set(&mut head, name, &text)?;
+                set(&mut head, name, &text);
             }
         }
         if self.with_checksums && answer.content_range.is_none() {
             for (name, text) in digest::headers(&facts.attributes) {
-                set(&mut head, name, text)?;
+                set(&mut head, name, text);
             }
         }
-        Ok(head)
+        head
     }
 
     /// The same, and what only GET says.
-    ///
-    /// # Errors
-    /// As [`Said::head`].
-    pub fn head_with_body(&self, home: HomeKind) -> S3Result<HeaderMap> {
-        let mut head = self.head()?;
+    pub fn head_with_body(&self, home: HomeKind) -> HeaderMap {
+        let mut head = self.head();
         if let Some(tagging) = self.facts.tagging() {
             let tags = tagging.split('&').count();
             head.insert("x-amz-tagging-count", HeaderValue::from(tags));
         }
         head.insert("cache-status", cache_status(home));
-        Ok(head)
+        head
     }
 }
 
-fn set(head: &mut HeaderMap, name: &str, text: &str) -> S3Result {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(S3Error::internal_error)?;
+/// Says something, unless no header can carry it.
+fn set(head: &mut HeaderMap, name: &str, text: &str) {
     // Not `from_str`: names of files are in other letters than ASCII, too.
-    let value = HeaderValue::from_bytes(text.as_bytes()).map_err(S3Error::internal_error)?;
-    head.insert(name, value);
-    Ok(())
+    let said = (
+        HeaderName::from_bytes(name.as_bytes()),
+        HeaderValue::from_bytes(text.as_bytes()),
+    );
+    if let (Ok(name), Ok(value)) = said {
+        head.insert(name, value);
+    }
 }
 
 /// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is not.

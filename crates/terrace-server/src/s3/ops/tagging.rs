@@ -3,6 +3,7 @@
 use super::check_key;
 use crate::s3::{
     Gateway,
+    access::decide::{Action, Claim},
     commit::{self, NewObject, Place},
     errors, record,
     versions::{self, Name},
@@ -164,9 +165,10 @@ pub async fn get(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Inspect, &bucket);
     let (tags, version_id) = gateway
         .run(move |_, store| {
-            let facts = versions::describe(store, &bucket, &input.key, name)?;
+            let facts = versions::describe(store, &claim, &input.key, name)?;
             Ok((decode(facts.tagging().unwrap_or(""))?, bucket.shown(Name::of(&facts))))
         })
         .await?;
@@ -184,7 +186,9 @@ pub async fn put(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-    let version_id = retag(gateway, &input.bucket, input.key, name, Some(encode(&tags))).await?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Write, &bucket);
+    let version_id = retag(gateway, claim, input.key, name, Some(encode(&tags))).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
 
@@ -195,7 +199,9 @@ pub async fn delete(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
-    let version_id = retag(gateway, &input.bucket, input.key, name, None).await?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(request.credentials.as_ref(), Action::Write, &bucket);
+    let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }
 
@@ -203,30 +209,29 @@ pub async fn delete(
 /// the version.
 async fn retag(
     gateway: &Arc<Gateway>,
-    bucket: &str,
+    claim: Claim,
     key: String,
     name: Option<Name>,
     tagging: Option<String>,
 ) -> S3Result<Option<String>> {
     check_key(&key)?;
-    let bucket = gateway.buckets.get(bucket)?;
     gateway
         .run(move |gateway, store| {
-            let place = Place {
-                store,
-                durability: gateway.durability,
-                bucket: &bucket,
-                key: &key,
-            };
             for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &bucket, &key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                let place = Place {
+                    store,
+                    durability: gateway.durability,
+                    permit: opened.permit(),
+                    key: &key,
+                };
                 let new = NewObject {
                     value: opened.record_value()?,
                     attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
                 };
                 // If it was replaced meanwhile the new object gets the tags; if it moved, it gets them where it is now.
                 if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
-                    return Ok(bucket.shown(Name::of(&opened.facts)));
+                    return Ok(claim.bucket().shown(Name::of(&opened.facts)));
                 }
             }
             Err(s3_error!(

@@ -23,7 +23,7 @@ mod listing;
 pub use listing::{After, Query, Version, page};
 
 use super::{
-    access_key::Level,
+    access::decide::Claim,
     bucket::{Bucket, Versioning},
     collector::Collector,
     commit::no_such_key,
@@ -65,19 +65,6 @@ impl Name {
                 None => Err(s3_error!(InvalidArgument, "Invalid version id specified")),
             },
         }
-    }
-
-    /// What a request names that reads an object. The names of versions are for those who have a key to the bucket: what is
-    /// open to everybody is the object as it is now.
-    ///
-    /// # Errors
-    /// As [`Name::parse`]; `AccessDenied`.
-    pub fn asked(text: Option<&str>, level: Option<Level>) -> S3Result<Option<Self>> {
-        let name = Self::parse(text)?;
-        if name.is_some() && level < Some(Level::Read) {
-            return Err(s3_error!(AccessDenied, "Access Denied"));
-        }
-        Ok(name)
     }
 
     /// The name of a version.
@@ -159,41 +146,49 @@ pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::
         .collect()
 }
 
-/// Describes the current object, or the version that is named. Blocks.
+/// Describes the current object, or the version that is named, if the claim is good for it. Blocks.
 ///
 /// # Errors
-/// `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the store's.
-pub fn describe(store: &Store, bucket: &Bucket, key: &str, name: Option<Name>) -> S3Result<Facts> {
+/// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
+/// store's.
+pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> S3Result<Facts> {
+    let bucket = claim.bucket();
     let object = keyspace::object(&bucket.name, key);
     let fail = |error| errors::of_engine(&error, &object);
     let Some(name) = name else {
         return match store.head(&object).map_err(fail)? {
-            Some(info) => Ok(Facts::of(&info)),
-            None => Err(absent(store, bucket, key)),
+            Some(info) => {
+                let facts = Facts::of(&info);
+                claim.on(&facts)?;
+                Ok(facts)
+            }
+            None => Err(claim.on_nothing(absent(store, bucket, key))),
         };
     };
-    named(store, bucket, key, name).map(|found| found.facts)
+    named(store, claim, key, name).map(|found| found.facts)
 }
 
-/// Opens the current object, or the version that is named. Blocks.
+/// Opens the current object, or the version that is named, if the claim is good for it. Blocks.
 ///
 /// # Errors
 /// As [`describe`].
 pub fn open(
     store: &Store,
     collector: &Arc<Collector>,
-    bucket: &Bucket,
+    claim: &Claim,
     key: &str,
     name: Option<Name>,
 ) -> S3Result<Opened> {
+    let bucket = claim.bucket();
     let Some(name) = name else {
         let object = keyspace::object(&bucket.name, key);
-        return read::open(store, collector, &object)?.ok_or_else(|| absent(store, bucket, key));
+        let opened = read::open(store, collector, &object, claim)?;
+        return opened.ok_or_else(|| claim.on_nothing(absent(store, bucket, key)));
     };
     for _ in 0..ATTEMPTS {
-        let found = named(store, bucket, key, name)?;
+        let found = named(store, claim, key, name)?;
         // It may have moved since, and another may be where it was.
-        let opened = read::open(store, collector, &found.place)?;
+        let opened = read::open(store, collector, &found.place, claim)?;
         if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
             return Ok(opened);
         }
@@ -204,14 +199,16 @@ pub fn open(
     ))
 }
 
-fn named(store: &Store, bucket: &Bucket, key: &str, name: Name) -> S3Result<Found> {
+fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> S3Result<Found> {
+    let bucket = claim.bucket();
     let look = || {
         // One moment, since a version moves when another becomes the current object, or ceases to be.
         let snapshot = store.snapshot()?;
         find(&|key| snapshot.head(key), &bucket.name, key, name)
     };
     let found = look().map_err(|error| errors::of_engine(&error, &keyspace::object(&bucket.name, key)))?;
-    let found = found.ok_or_else(no_such_version)?;
+    let found = found.ok_or_else(|| claim.on_nothing(no_such_version()))?;
+    claim.on(&found.facts)?;
     if found.facts.is_delete_marker {
         return Err(is_delete_marker(&found.facts));
     }

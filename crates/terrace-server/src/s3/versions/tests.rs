@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::s3::{
+    access::decide::Permit,
     bucket::{Buckets, Record},
     commit::{self, NewObject, Outcome, Place, Requirement},
     list::Entry,
@@ -19,7 +20,8 @@ struct World {
     _dir: tempfile::TempDir,
     store: Store,
     buckets: Buckets,
-    bucket: Arc<Bucket>,
+    claim: Claim,
+    permit: Permit,
 }
 
 impl World {
@@ -33,12 +35,13 @@ impl World {
         // Another bucket's objects and versions are not ours.
         store.put("abcd/a", "").unwrap();
         store.put(keyspace::version("abcd", "a", Id::new()), "").unwrap();
-        let bucket = buckets.get("abc").unwrap();
+        let claim = Claim::of_system(&buckets.get("abc").unwrap());
         Self {
             _dir: dir,
             store,
             buckets,
-            bucket,
+            permit: claim.on_bucket().unwrap(),
+            claim,
         }
     }
 
@@ -46,7 +49,7 @@ impl World {
         Place {
             store: &self.store,
             durability: Durability::Buffered,
-            bucket: &self.bucket,
+            permit: &self.permit,
             key,
         }
     }
@@ -241,9 +244,6 @@ fn names() {
     for text in ["NULL", "1", "../x", &"f".repeat(33), "\0"] {
         assert_eq!(code(Name::parse(Some(text))), "InvalidArgument", "{text}");
     }
-    assert_eq!(code(Name::asked(Some("null"), None)), "AccessDenied");
-    assert_eq!(Name::asked(None, None).unwrap(), None);
-    assert_eq!(Name::asked(Some("null"), Some(Level::Read)).unwrap(), Some(Name::Null));
 }
 
 fn check(world: &World, model: &Model, limit: usize) {
@@ -252,7 +252,7 @@ fn check(world: &World, model: &Model, limit: usize) {
     assert_eq!(world.garbage(), model.garbage);
     for key in KEYS {
         let versions = model.versions.get(key).cloned().unwrap_or_default();
-        let current = describe(&world.store, &world.bucket, key, None);
+        let current = describe(&world.store, &world.claim, key, None);
         match versions.first() {
             Some((_, Some(values))) => assert_eq!(current.unwrap().values, Some(*values)),
             Some((name, None)) => {
@@ -263,7 +263,7 @@ fn check(world: &World, model: &Model, limit: usize) {
             None => assert_eq!(code(current), "NoSuchKey"),
         }
         for (name, values) in &versions {
-            let found = describe(&world.store, &world.bucket, key, Some(*name));
+            let found = describe(&world.store, &world.claim, key, Some(*name));
             match values {
                 Some(values) => assert_eq!(found.unwrap().values, Some(*values)),
                 None => assert_eq!(code(found), "MethodNotAllowed"),
@@ -271,7 +271,7 @@ fn check(world: &World, model: &Model, limit: usize) {
         }
         for name in [Name::Null, Name::Id(Id::new())] {
             if versions.iter().all(|(its, _)| *its != name) {
-                let found = describe(&world.store, &world.bucket, key, Some(name));
+                let found = describe(&world.store, &world.claim, key, Some(name));
                 assert_eq!(code(found), "NoSuchVersion");
             }
         }
@@ -451,14 +451,14 @@ fn what_is_removed_without_a_server() {
     let first = world.put("a", Id::new());
     let second = world.put("a", Id::new());
     world.store.delete("abc/a").unwrap();
-    assert_eq!(code(describe(&world.store, &world.bucket, "a", None)), "NoSuchKey");
+    assert_eq!(code(describe(&world.store, &world.claim, "a", None)), "NoSuchKey");
     assert_eq!(
-        code(describe(&world.store, &world.bucket, "a", Some(second))),
+        code(describe(&world.store, &world.claim, "a", Some(second))),
         "NoSuchVersion"
     );
     assert!(world.listed(10).iter().all(|line| !line.is_latest));
     world.store.put("abc/a", "written without a server").unwrap();
-    assert!(describe(&world.store, &world.bucket, "a", Some(Name::Null)).is_ok());
+    assert!(describe(&world.store, &world.claim, "a", Some(Name::Null)).is_ok());
     let third = world.put("a", Id::new());
     let names: Vec<_> = world.listed(10).into_iter().map(|line| line.name).collect();
     assert_eq!(names, [third, Name::Null, first]);

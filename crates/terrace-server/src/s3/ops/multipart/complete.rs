@@ -5,6 +5,7 @@ use crate::{
     declared_fields,
     s3::{
         Gateway,
+        access::decide::{Action, Permit},
         bucket::Bucket,
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
@@ -51,7 +52,7 @@ pub async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let mut input = request.input;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
     let location = format!("/{}/{}", input.bucket, input.key);
     let asked = Asked {
         key: input.key.clone(),
@@ -71,7 +72,7 @@ pub async fn complete(
     };
     check_order(&asked.parts)?;
     let completed = gateway
-        .run(move |gateway, store| commit_object(gateway, store, &bucket, &asked))
+        .run(move |gateway, store| commit_object(gateway, store, &permit, &asked))
         .await?;
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -115,7 +116,8 @@ struct Completed {
     expiration: Option<String>,
 }
 
-fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Asked) -> S3Result<Completed> {
+fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Asked) -> S3Result<Completed> {
+    let bucket = permit.bucket();
     for _ in 0..ATTEMPTS {
         let upload = match Upload::find(store, &bucket.name, &asked.key, &asked.upload_id) {
             Err(error) => return completed_before(store, bucket, asked).ok_or(error),
@@ -129,7 +131,7 @@ fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Aske
         let place = Place {
             store,
             durability: gateway.durability,
-            bucket,
+            permit,
             key: &asked.key,
         };
         match commit::change(place, &asked.requirement, Some(&object), &also)? {
@@ -330,6 +332,7 @@ fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::s3::access::decide::Claim;
     use crate::s3::{Choices, bucket::Buckets, digest::hex, read};
     use terrace::{Batch, Durability, Options};
 
@@ -375,7 +378,9 @@ mod tests {
             .create(&store, "abc", Default::default())
             .unwrap();
         let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
-        let bucket = gateway.buckets.get("abc").unwrap();
+        let permit = Claim::of_system(&gateway.buckets.get("abc").unwrap())
+            .on_bucket()
+            .unwrap();
         let id = Id::new();
         store.put(keyspace::upload("abc", "k", id), "").unwrap();
         let mut batch = Batch::new();
@@ -393,9 +398,11 @@ mod tests {
             .map(|number| part(number, 0));
         let asked = asked(id, listed);
         check_order(&asked.parts).unwrap();
-        let etag = commit_object(&gateway, &store, &bucket, &asked).unwrap().etag;
+        let etag = commit_object(&gateway, &store, &permit, &asked).unwrap().etag;
         assert!(etag.ends_with("-9999"));
-        let opened = read::open(&store, &gateway.collector, b"abc/k").unwrap().unwrap();
+        let opened = read::open(&store, &gateway.collector, b"abc/k", &Claim::of_operator())
+            .unwrap()
+            .unwrap();
         let parts = opened.parts.unwrap();
         assert_eq!((parts.len(), parts[76].number), (9999, 78));
         let whole: u64 = (1..=10_000)
@@ -406,10 +413,10 @@ mod tests {
         let count = |prefix: &[u8]| store.scan(ScanRange::prefix(prefix)).unwrap().count();
         assert_eq!(count(&keyspace::values(id)), 9999, "what is not listed is deleted");
         assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
-        let again = commit_object(&gateway, &store, &bucket, &asked).unwrap();
+        let again = commit_object(&gateway, &store, &permit, &asked).unwrap();
         assert_eq!(again.etag, etag, "asked again, the same answer");
         store.delete("abc/k").unwrap();
-        assert_eq!(code(commit_object(&gateway, &store, &bucket, &asked)), "NoSuchUpload");
+        assert_eq!(code(commit_object(&gateway, &store, &permit, &asked)), "NoSuchUpload");
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub async fn copy(
         Some(text) => range_of(text, opened.facts.length)?,
     };
     let length = range.end - range.start;
-    let copied = copy::source_version(gateway, &from, &opened);
+    let copied = copy::source_version(&from, &opened);
     opened.seek(range)?;
     let target = Target::Part(upload.id, number);
     let algorithms: [Algorithm; 1] = [upload.algorithm];

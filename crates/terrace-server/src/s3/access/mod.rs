@@ -1,0 +1,149 @@
+//! Access: the secret of an access key for `s3s` to check signatures with, the question that `s3s`
+//! asks of each operation, and the buckets that hosts name. [`decide`] has the answer.
+
+pub mod decide;
+
+use super::{Gateway, bucket::Bucket, exchange::note, form, front::Peer, limit::Sender, signature};
+use decide::{Action, Claim, Permit, Principal};
+use s3s::{
+    S3Error, S3Request, S3Result,
+    access::{S3Access, S3AccessContext},
+    auth::{Credentials, S3Auth, SecretKey},
+    dto::PostObjectInput,
+    host::{S3Host, VirtualHost},
+    path::S3Path,
+    s3_error,
+};
+use std::{sync::Arc, time::Instant};
+
+/// Knows the secrets.
+pub struct Auth(pub Arc<Gateway>);
+
+#[async_trait::async_trait]
+impl S3Auth for Auth {
+    async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
+        match self.0.access_keys.secret(access_key) {
+            Some(secret) => Ok(SecretKey::from(secret)),
+            None => Err(s3_error!(
+                InvalidAccessKeyId,
+                "The access key ID you provided does not exist in our records."
+            )),
+        }
+    }
+}
+
+/// Decides.
+pub struct Access(pub Arc<Gateway>);
+
+fn denied() -> S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}
+
+impl Gateway {
+    /// That whoever has these credentials wants to do something in a bucket.
+    pub(super) fn claim(&self, credentials: Option<&Credentials>, action: Action, bucket: &Arc<Bucket>) -> Claim {
+        Claim::new(Principal::of(credentials, &self.access_keys), action, bucket)
+    }
+
+    /// The permit to do something in a bucket.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`, `AccessDenied`.
+    pub(super) fn permit(&self, credentials: Option<&Credentials>, action: Action, bucket: &str) -> S3Result<Permit> {
+        let bucket = self.buckets.get(bucket)?;
+        Ok(self.claim(credentials, action, &bucket).on_bucket()?)
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for Access {
+    async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let payer = context.extensions_mut().get::<Peer>().copied();
+        let operation = context.s3_op().name();
+        let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
+        note(operation, signer);
+        if let Some(signer) = signer {
+            // Until here the address has paid.
+            if let Some(Peer(address)) = payer {
+                self.0.give_back(&Sender::at(address));
+            }
+            self.0.admit(Sender::Key(signer.to_owned()), Instant::now())?;
+        } else {
+            signature::refuse_choices(context.method(), context.uri())?;
+        }
+        let bucket = match context.s3_path() {
+            S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket,
+            // Only buckets the key may use are listed.
+            S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
+        };
+        let action = Action::of(operation);
+        let bucket = match self.0.buckets.get(bucket) {
+            // There is none yet.
+            Err(_) if operation == "CreateBucket" => Arc::new(Bucket::apart(bucket.to_string(), Default::default())),
+            found => found?,
+        };
+        self.0.claim(context.credentials(), action, &bucket).may_begin()?;
+        Ok(())
+    }
+
+    async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
+        form::refuse(&request.input)?;
+        if let Some(extras) = request.extensions.get::<form::Extras>() {
+            extras.put_into(&mut request.input);
+        }
+        Ok(())
+    }
+}
+
+/// Finds the bucket in the host: `BUCKET.DOMAIN`. Any other host is a path-style request.
+pub struct Domains(pub Vec<String>);
+
+impl Domains {
+    /// The bucket that a host names.
+    pub fn bucket<'h>(&self, host: &'h str) -> Option<&'h str> {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        self.0.iter().find_map(|domain| {
+            let start = name.len().checked_sub(domain.len())?;
+            let (front, end) = name.split_at_checked(start)?;
+            let bucket = front.strip_suffix('.')?;
+            (end.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
+        })
+    }
+}
+
+impl S3Host for Domains {
+    fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
+        Ok(match self.bucket(host) {
+            Some(bucket) => VirtualHost::new(host).with_bucket(bucket),
+            None => VirtualHost::new(host),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts() {
+        let domains = Domains(vec!["s3.example.org".to_owned(), "localhost".to_owned()]);
+        for (host, bucket) in [
+            ("photos.s3.example.org", Some("photos")),
+            ("photos.S3.example.org:7071", Some("photos")),
+            ("a.b.s3.example.org", Some("a.b")),
+            ("photos.localhost:7071", Some("photos")),
+            ("s3.example.org", None),
+            (".s3.example.org", None),
+            ("xs3.example.org", None),
+            ("localhost:7071", None),
+            ("127.0.0.1:7071", None),
+            ("[::1]:7071", None),
+            ("é", None),
+        ] {
+            assert_eq!(domains.bucket(host), bucket, "{host}");
+        }
+    }
+}

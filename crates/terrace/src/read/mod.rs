@@ -11,6 +11,7 @@
 //! is looked up (`presence`).
 
 pub mod cache;
+mod describe;
 pub mod helpers;
 mod pieces;
 pub mod reader;
@@ -20,9 +21,8 @@ pub mod snapshots;
 pub mod together;
 
 use crate::{
-    Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
+    Error, HomeKind, Object, Result, Version,
     engine::Engine,
-    expiry,
     flash::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
@@ -38,6 +38,8 @@ use crate::{
 };
 use bytes::Bytes;
 use cache::{CachedValue, Place};
+use describe::{Described, find_entry, object_info};
+pub use describe::{decode_attributes, head};
 use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
@@ -48,6 +50,7 @@ pub struct Hit {
     version: Version,
     attributes: Bytes,
     value: Bytes,
+    home: HomeKind,
 }
 
 impl Hit {
@@ -57,6 +60,7 @@ impl Hit {
             version: entry.version,
             attributes: entry.attributes.clone(),
             value,
+            home: entry.home.kind(),
         }
     }
 
@@ -84,27 +88,17 @@ impl Hit {
     }
 }
 
+/// What the cache has of a place in the log. (What is inline or in a block has an entry:
+/// [`Hit::of`].)
 impl From<CachedValue> for Hit {
     fn from(cached: CachedValue) -> Self {
         Self {
             version: Version(cached.version),
             attributes: cached.attributes(),
             value: cached.value,
+            home: HomeKind::Flash,
         }
     }
-}
-
-/// Reads stored attributes.
-///
-/// # Errors
-/// [`Error::Corruption`].
-pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
-    if bytes.is_empty() {
-        return Ok(Attributes::new());
-    }
-    expiry::split(bytes)
-        .and_then(|(_, attributes)| Attributes::decode(attributes))
-        .ok_or_else(|| Error::corruption("attributes", "they do not decode"))
 }
 
 /// Counts where a value of the large space was found, by what was read of it so far.
@@ -137,6 +131,16 @@ fn hit(record: &Record<'_>) -> Hit {
         version: Version(record.version()),
         attributes: Bytes::copy_from_slice(record.attributes),
         value: Bytes::copy_from_slice(record.body.value()),
+        home: small_home(&record.body),
+    }
+}
+
+/// Where the value of a record is once that is applied. It was decided by the limits of its time,
+/// not by today's.
+const fn small_home(body: &Body<'_>) -> HomeKind {
+    match body {
+        Body::PutInline { .. } => HomeKind::Inline,
+        _ => HomeKind::Flash,
     }
 }
 
@@ -162,7 +166,11 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     match answer_of_overlay(engine, hash, key, &presence) {
         Some(Answer::Whole(found)) => return Ok(found),
         // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
-        Some(Answer::InBlock) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
+        Some(Answer::InBlock) => {
+            return get_by_ordered_index(engine, key, |key| {
+                Ok(find_entry(engine, key)?.map(|described| described.entry))
+            });
+        }
         None => {}
     }
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {
@@ -539,51 +547,4 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
         .cache
         .insert(Place::block(extent.block, extent.offset), cached, entry.length);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
-}
-
-/// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.
-pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
-    check_key(key)?;
-    let hash = key_hash(key);
-    let presence = engine.presence();
-    let entry = match find_in_overlay(engine, hash, key) {
-        Some(Pending::Deleted) => None,
-        Some(Pending::Large(entry)) => Some(*entry),
-        Some(Pending::Small(hit)) => Some(Entry {
-            version: hit.version,
-            length: hit.value.len() as u64,
-            checksum: crc32c::crc32c(&hit.value),
-            home: Home::Inline(hit.value),
-            attributes: hit.attributes,
-        }),
-        None => engine.index.get_for_caller(key, hash)?,
-    };
-    Ok(presence.living(key, entry))
-}
-
-/// What is known of an object without reading its value.
-pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
-    let Some(entry) = find_entry(engine, key)? else {
-        return Ok(None);
-    };
-    let mut info = object_info(&entry)?;
-    if info.home == HomeKind::Inline && info.length > engine.options.inline_bytes_max {
-        info.home = HomeKind::Flash;
-    }
-    Ok(Some(info))
-}
-
-/// An entry as the interface shows it.
-///
-/// # Errors
-/// [`Error::Corruption`] if the attributes do not decode.
-pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
-    Ok(ObjectInfo {
-        version: entry.version,
-        length: entry.length,
-        checksum: entry.checksum,
-        home: entry.home.kind(),
-        expires_at: expiry::of(&entry.attributes).map(expiry::from_ms),
-        attributes: decode_attributes(&entry.attributes)?,
-    })
 }

@@ -12,7 +12,8 @@ use std::ops::{Bound, RangeBounds};
 /// For so many objects of one call memory is got beforehand; most scans that are asked for more end sooner.
 const PRESIZED_MAX: usize = 256;
 
-/// Which keys a scan covers.
+/// Which keys a scan covers. A bound need not be a key: it may be empty, or longer than a key can
+/// be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRange {
     /// From here.

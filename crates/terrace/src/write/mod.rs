@@ -13,6 +13,7 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
+pub mod departures;
 mod fallback;
 pub mod index_full;
 pub mod log;

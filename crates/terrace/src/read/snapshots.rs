@@ -4,10 +4,10 @@
 //! Invariants:
 //! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a snapshot counts, nothing
 //!   it sees is freed.
-//! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is marked before the next
-//! oldest seq is given. While a read by it is under way it counts on, however old: the index must
-//! not forget the state that the read is looking at. No read begins by a snapshot that is marked or
-//! too old.
+//! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is
+//!   marked before the next oldest seq is given. While a read by it is under way it counts on,
+//!   however old: the index must not forget the state that the read is looking at. No read begins by
+//!   a snapshot that is marked or too old.
 //! - What the store registers for itself has no maximum age.
 
 use crate::{Error, Result};

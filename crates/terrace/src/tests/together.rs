@@ -188,13 +188,13 @@ fn a_batch_is_seen_whole_or_not_at_all() {
                 let mut batch = Batch::new();
                 for key in &keys {
                     // All are there with one value, or none is.
-                    if round % 3 == 0 {
+                    if round.is_multiple_of(3) {
                         batch.delete(key);
                     } else {
                         batch.put(key, round.to_string());
                     }
                 }
-                if round % 7 == 0 {
+                if round.is_multiple_of(7) {
                     store.delete_prefix("one/", Durability::Buffered).unwrap();
                 } else {
                     store.write(batch, Durability::Buffered).unwrap();

@@ -99,7 +99,7 @@ impl World {
     fn commit(&mut self) {
         let seq = self.seq() + 1;
         let mut state = self.states[&(seq - 1)].clone();
-        for _ in 0..self.rng.random_range(0..6) {
+        for _ in 0..self.rng.random_range(0..3) {
             let key = self.key();
             if self.rng.random_bool(0.6) {
                 self.applier.insert(&key, &flash_entry(seq), seq);
@@ -118,8 +118,13 @@ impl World {
     }
 
     fn change(&mut self) {
+        let kind = self.rng.random_range(0..12);
+        self.change_by(kind);
+    }
+
+    fn change_by(&mut self, kind: u32) {
         let oldest = *self.states.keys().next().unwrap();
-        match self.rng.random_range(0..12) {
+        match kind {
             0..7 => self.commit(),
             7..9 => drop(self.applier.rotate(mark(self.seq())).unwrap()),
             9..11 => {
@@ -173,8 +178,8 @@ impl World {
 impl Reading {
     /// Does a few steps; whether it is over.
     fn go_on(&mut self, rng: &mut StdRng) -> bool {
-        let from_behind = [0.0, 0.2, 0.5, 1.0][rng.random_range(0..4)];
-        for _ in 0..rng.random_range(1..30) {
+        let from_behind = [0.0, 0.2, 0.5, 0.8][rng.random_range(0..4)];
+        for _ in 0..rng.random_range(1..20) {
             let (item, expected) = if rng.random_bool(from_behind) {
                 (shown(self.scan.next_back()), self.left.pop_back())
             } else {
@@ -212,11 +217,21 @@ fn any_order_of_steps_and_changes_shows_the_moment_of_the_scan() {
         let mut under_way: Vec<Reading> = Vec::new();
         for _ in 0..300 {
             if under_way.len() < 4 {
-                let reading = world.scan();
-                under_way.push(reading);
+                // The fewer items the memtable has, the sooner a scan has seen the end of it.
+                if world.rng.random_bool(0.7) {
+                    world.change_by(10);
+                    world.commit();
+                }
+                let mut reading = world.scan();
+                if !reading.go_on(&mut world.rng) {
+                    under_way.push(reading);
+                }
             }
             for _ in 0..world.rng.random_range(0..3) {
                 world.change();
+            }
+            if under_way.is_empty() {
+                continue;
             }
             let at = world.rng.random_range(0..under_way.len());
             if under_way[at].go_on(&mut world.rng) {

@@ -3,10 +3,10 @@
 use super::{Hit, Pending, find_in_overlay};
 use crate::{
     Attributes, Error, HomeKind, ObjectInfo, Result,
+    api::expiry,
     engine::Engine,
-    expiry,
-    index::{Entry, Home},
     key_hash,
+    ordered_index::{Entry, Home},
     write::check_key,
 };
 

@@ -2,7 +2,8 @@
 
 use super::{Described, Hit, find_entry, get_from_ram, pieces::Pieces, read_for_caller, small_value};
 use crate::{
-    Error, ObjectInfo, Result, engine::Engine, expiry, heat::COPY_BYTES_MIN, index::Home, metrics::StreamClock,
+    Error, ObjectInfo, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN,
+    metrics::counters::StreamClock, ordered_index::Home,
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};

@@ -3,14 +3,14 @@
 //!
 //! On failure: as any commit. If the sweeper cannot keep up, the call waits for it before it commits anything.
 
-use super::log::Committer;
+use crate::log::commit::Committer;
 use crate::{
     Durability, Error, Result, ScanRange, Version,
     engine::Engine,
-    flash::format::{Body, Record},
     key_hash,
+    log::format::{Body, Record},
     mutation::{Mutation, unless},
-    ranges,
+    visibility::range_tombstones,
 };
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const SWEEP_WAIT_MAX: Duration = Duration::from_secs(60);
 /// As for a delete; [`Error::Unavailable`] if too many ranges are outstanding for too long.
 pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) -> Result<Version> {
     engine.check_writable()?;
-    let Some((start, end)) = ranges::first_and_end(range) else {
+    let Some((start, end)) = range_tombstones::first_and_end(range) else {
         return nothing(engine, durability);
     };
     let admission = admit(engine, SWEEP_WAIT_MAX)?;
@@ -89,7 +89,7 @@ fn wait_for_room(engine: &Engine, deadline: Instant) -> Result<()> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{Options, PutOptions, Store, ranges::DeletedRange};
+    use crate::{Options, PutOptions, Store, visibility::range_tombstones::DeletedRange};
 
     /// Callers waited for the sweeper with the turn in hand: of several, each began to wait when
     /// the one before gave up.

@@ -7,8 +7,8 @@
 //! Invariant: a commit is noted before anybody can see it.
 
 use crate::{
-    expiry,
-    flash::format::{Body, Record},
+    api::expiry,
+    log::format::{Body, Record},
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 

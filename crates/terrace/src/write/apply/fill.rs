@@ -13,10 +13,10 @@
 use super::Applier;
 use crate::{
     FilledFrom, HomeKind, Result,
-    checkpoint::load::Loader,
-    flash::{address::Address, format::record_bytes_max, index::FlashIndex},
-    index::Home,
+    hash_index::{FlashIndex, checkpoint::load::Loader},
     key_hash,
+    log::{address::Address, format::record_bytes_max},
+    ordered_index::Home,
 };
 use std::{
     ops::Bound,
@@ -249,7 +249,7 @@ fn fill_slot(index: &FlashIndex, hash: u64, address: Address, record_bytes: u64)
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::flash::index::Config;
+    use crate::hash_index::Config;
 
     /// When the filter was stale the walk wrote every slot anew, and all that was hot looked cold
     /// to the next round of recycling.

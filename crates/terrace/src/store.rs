@@ -248,7 +248,9 @@ impl Store {
         self.engine().heat.want_ahead(key.as_ref());
     }
 
-    /// Reads several objects, in parallel. The results are in the order of the keys.
+    /// Reads several objects, in parallel, all as of one moment: of a batch they show all or
+    /// nothing. Only what expires does so in between, too. The results are in the order of the
+    /// keys.
     pub fn multi_get<K: AsRef<[u8]> + Sync>(&self, keys: &[K]) -> Vec<Result<Option<Object>>> {
         let engine = self.engine();
         engine

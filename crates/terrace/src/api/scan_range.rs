@@ -2,7 +2,8 @@
 
 use std::ops::{Bound, RangeBounds};
 
-/// Which keys a scan covers.
+/// Which keys a scan covers. A bound need not be a key: it may be empty, or longer than a key can
+/// be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRange {
     /// From here.

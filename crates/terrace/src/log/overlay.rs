@@ -7,6 +7,7 @@
 mod frame_filter;
 
 use crate::log::{format::Record, frame::Frame, recent::RecentFrames};
+use crate::write::departures::Departures;
 use frame_filter::FrameFilter;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::{
@@ -29,6 +30,8 @@ pub struct Overlay {
     /// How many there are: who finds none need not take the lock, which is everybody's.
     count: AtomicUsize,
     filter: FrameFilter,
+    /// What its commits have taken away.
+    pub departures: Departures,
     /// Those that the filter does not know.
     unfiltered: AtomicUsize,
     /// Bytes of the sealed frames in the list.
@@ -72,6 +75,7 @@ impl Overlay {
 
     /// Appends a commit to the open frame, and from here on answers for it.
     pub fn append(&self, frame: &Frame, seq: u64, records: &[(u64, Record<'_>)]) {
+        self.departures.note(seq, records);
         if let Some(bit) = frame.filter_bit() {
             let answering = records.iter().filter(|(_, record)| record.body.answers_for_key());
             answering.for_each(|(hash, _)| self.filter.add(bit, *hash));

@@ -239,8 +239,9 @@ impl Walk {
         let mut doomed = Vec::new();
         let (mut seen, mut key_bytes, mut last_key) = (0, 0, None);
         {
-            // The drops come later than this, so what the snapshot still needs stays.
-            let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
+            // The drops come later than this, so what the snapshot still needs stays. It does not
+            // age: a step would fail.
+            let snapshot = engine.snapshots.register_for_good(|| engine.log.applied_seq());
             let presence = engine.presence();
             for item in engine.index.scan(self.bounds.clone(), snapshot.seq)? {
                 let (key, entry) = item?;
@@ -300,4 +301,38 @@ pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
         body: Body::Drop { version },
     };
     (key_hash(key), record)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Durability, Expiry, Options, PutOptions, Store};
+
+    /// The sweeper read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
+    /// index could forget its state in the midst of a step, which failed, and it was counted as a
+    /// caller's snapshot that had become too old.
+    #[test]
+    fn what_a_step_reads_by_does_not_become_too_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            snapshot_max_age: Some(Duration::from_nanos(1)),
+            ..Options::new(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        let passing = PutOptions {
+            expiry: Expiry::After(Duration::from_secs(3600)),
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        store.put_with("k", "v", &passing).unwrap();
+        store.flush().unwrap();
+        let engine = store.engine();
+        let mut seen = Vec::new();
+        Walk::over((Bound::Unbounded, Bound::Unbounded))
+            .step(engine, |_| seen.push(engine.snapshots.oldest_or(|| u64::MAX)))
+            .unwrap();
+        assert_eq!(seen, [engine.log.applied_seq()], "its state is kept");
+        assert_eq!(store.stats().snapshots.expired, 0);
+    }
 }

@@ -62,6 +62,8 @@ mod scan;
 mod table_bytes;
 
 #[cfg(test)]
+mod both_ends_tests;
+#[cfg(test)]
 mod contract_tests;
 #[cfg(test)]
 mod damage_tests;

@@ -3,12 +3,13 @@
 //! A scan holds the tables and memtables it started with, so it sees one state however long it takes, and
 //! neither flush nor compaction waits for it.
 //!
-//! Invariants: the mark is never shown. Keys come in order from both ends, each once.
+//! Invariants: a scan ends before the mark, so it never reads what is put into its memtable later.
+//! Keys come in order from both ends, each once.
 //!
 //! On failure: the error is returned once and the scan is over.
 
 use super::{Entry, errors, mark::MARK_KEY, read_triggered::Fare};
-use crate::{Error, Result};
+use crate::{Error, KEY_BYTES_MAX, Result};
 use bytes::Bytes;
 use lsm_tree::{Guard as _, IterGuardImpl};
 use std::ops::Bound;
@@ -52,13 +53,7 @@ impl IndexScan {
             fare.step();
         }
         let item = errors::guarded_read("scanning the index", || {
-            while let Some(guard) = advance(inner) {
-                let pair = guard.into_inner()?;
-                if !is_mark(&pair.0) {
-                    return Ok(Some(pair));
-                }
-            }
-            Ok(None)
+            advance(inner).map(IterGuardImpl::into_inner).transpose()
         });
         let result = match item {
             Ok(Some((key, value))) => match Entry::decode(&value) {
@@ -103,17 +98,29 @@ pub(super) fn undecodable(key: &[u8]) -> Error {
     )
 }
 
-fn is_mark(key: &[u8]) -> bool {
-    key.len() == MARK_KEY.len() && key == MARK_KEY.as_slice()
-}
-
-/// The same bounds, none of them behind the mark. `None` if nothing can be between them. Without an upper one the library need
-/// not look for it in each block it reads; so the mark is passed over instead of ending before it.
+/// The same bounds in terms of keys: no longer than a key may be, and before the mark. `None` if
+/// nothing can be between them.
+///
+/// Without an upper bound the library's iterator would meet the mark, which comes into the memtable
+/// that a scan is reading, behind what the scan has seen of it. Read from both ends, the iterator
+/// takes an item that is not before the one in hand for another version of the same key, and the
+/// one in hand is lost. All else that comes later has a seqno that the scan does not see.
 pub(super) fn clamp((lower, upper): KeyBounds) -> Option<KeyBounds> {
+    // No key is equal to a longer bound; it is above one if it is above what the bound's first
+    // bytes spell.
+    let cut = |mut key: Vec<u8>| {
+        key.truncate(KEY_BYTES_MAX);
+        key
+    };
+    let is_too_long = |key: &[u8]| key.len() > KEY_BYTES_MAX;
+    let lower = match lower {
+        Bound::Included(key) | Bound::Excluded(key) if is_too_long(&key) => Bound::Excluded(cut(key)),
+        as_given => as_given,
+    };
     let upper = match upper {
-        Bound::Included(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Included(key),
-        Bound::Excluded(key) if key.as_slice() < MARK_KEY.as_slice() => Bound::Excluded(key),
-        _ => Bound::Unbounded,
+        Bound::Included(key) | Bound::Excluded(key) if is_too_long(&key) => Bound::Included(cut(key)),
+        Bound::Unbounded => Bound::Excluded(MARK_KEY.to_vec()),
+        as_given => as_given,
     };
     let empty = match (&lower, &upper) {
         (Bound::Included(low), Bound::Included(high)) => low > high,

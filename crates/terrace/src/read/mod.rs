@@ -10,6 +10,7 @@
 //! What is found may be dead: expired, or hidden by a range deletion. What decides about that is taken before the key
 //! is looked up (`presence`).
 
+mod describe;
 pub mod multi_get;
 mod pieces;
 pub mod reader;
@@ -18,8 +19,7 @@ pub mod snapshot;
 
 use crate::cache::{CachedValue, Place};
 use crate::{
-    Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
-    api::expiry,
+    Error, HomeKind, Object, Result, Version,
     blocks::ValueReader,
     engine::Engine,
     flash_cache::{self, Source},
@@ -35,6 +35,8 @@ use crate::{
     write::check_key,
 };
 use bytes::Bytes;
+use describe::{Described, find_entry, object_info};
+pub use describe::{decode_attributes, head};
 use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
@@ -45,6 +47,7 @@ pub struct Hit {
     version: Version,
     attributes: Bytes,
     value: Bytes,
+    home: HomeKind,
 }
 
 impl Hit {
@@ -54,6 +57,7 @@ impl Hit {
             version: entry.version,
             attributes: entry.attributes.clone(),
             value,
+            home: entry.home.kind(),
         }
     }
 
@@ -81,27 +85,17 @@ impl Hit {
     }
 }
 
+/// What the cache has of a place in the log. (What is inline or in a block has an entry:
+/// [`Hit::of`].)
 impl From<CachedValue> for Hit {
     fn from(cached: CachedValue) -> Self {
         Self {
             version: Version(cached.version),
             attributes: cached.attributes(),
             value: cached.value,
+            home: HomeKind::Flash,
         }
     }
-}
-
-/// Reads stored attributes.
-///
-/// # Errors
-/// [`Error::Corruption`].
-pub fn decode_attributes(bytes: &[u8]) -> Result<Attributes> {
-    if bytes.is_empty() {
-        return Ok(Attributes::new());
-    }
-    expiry::split(bytes)
-        .and_then(|(_, attributes)| Attributes::decode(attributes))
-        .ok_or_else(|| Error::corruption("attributes", "they do not decode"))
 }
 
 /// Counts where a value of the large space was found, by what was read of it so far.
@@ -134,6 +128,16 @@ fn hit(record: &Record<'_>) -> Hit {
         version: Version(record.version()),
         attributes: Bytes::copy_from_slice(record.attributes),
         value: Bytes::copy_from_slice(record.body.value()),
+        home: small_home(&record.body),
+    }
+}
+
+/// Where the value of a record is once that is applied. It was decided by the limits of its time,
+/// not by today's.
+const fn small_home(body: &Body<'_>) -> HomeKind {
+    match body {
+        Body::PutInline { .. } => HomeKind::Inline,
+        _ => HomeKind::Flash,
     }
 }
 
@@ -159,7 +163,11 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     match answer_of_overlay(engine, hash, key, &presence) {
         Some(Answer::Whole(found)) => return Ok(found),
         // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
-        Some(Answer::InBlock) => return get_by_ordered_index(engine, key, |key| find_entry(engine, key)),
+        Some(Answer::InBlock) => {
+            return get_by_ordered_index(engine, key, |key| {
+                Ok(find_entry(engine, key)?.map(|described| described.entry))
+            });
+        }
         None => {}
     }
     if let Some(hit) = get_by_flash_index(engine, hash, key)? {
@@ -536,51 +544,4 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Res
         .cache
         .insert(Place::block(extent.block, extent.offset), cached, entry.length);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
-}
-
-/// A key's entry, from overlay or ordered index; a small value of the overlay is given as if it were inline.
-pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
-    check_key(key)?;
-    let hash = key_hash(key);
-    let presence = engine.presence();
-    let entry = match find_in_overlay(engine, hash, key) {
-        Some(Pending::Deleted) => None,
-        Some(Pending::Large(entry)) => Some(*entry),
-        Some(Pending::Small(hit)) => Some(Entry {
-            version: hit.version,
-            length: hit.value.len() as u64,
-            checksum: crc32c::crc32c(&hit.value),
-            home: Home::Inline(hit.value),
-            attributes: hit.attributes,
-        }),
-        None => engine.index.get_for_caller(key, hash)?,
-    };
-    Ok(presence.living(key, entry))
-}
-
-/// What is known of an object without reading its value.
-pub fn head(engine: &Engine, key: &[u8]) -> Result<Option<ObjectInfo>> {
-    let Some(entry) = find_entry(engine, key)? else {
-        return Ok(None);
-    };
-    let mut info = object_info(&entry)?;
-    if info.home == HomeKind::Inline && info.length > engine.options.inline_bytes_max {
-        info.home = HomeKind::Flash;
-    }
-    Ok(Some(info))
-}
-
-/// An entry as the interface shows it.
-///
-/// # Errors
-/// [`Error::Corruption`] if the attributes do not decode.
-pub fn object_info(entry: &Entry) -> Result<ObjectInfo> {
-    Ok(ObjectInfo {
-        version: entry.version,
-        length: entry.length,
-        checksum: entry.checksum,
-        home: entry.home.kind(),
-        expires_at: expiry::of(&entry.attributes).map(expiry::from_ms),
-        attributes: decode_attributes(&entry.attributes)?,
-    })
 }

@@ -4,12 +4,13 @@
 //! asked, several times side by side ([`crate::io::read_pool`]), and once for records of the log that lie together, as those of one
 //! commit do.
 
-use super::{Hit, find_in_ram, get, get_from_ram, is_wanted, scan::ScanItem, take_read};
+use super::{Hit, find_in_ram, get, get_from_ram, is_wanted, scan::ScanItem, snapshot::Snapshot, take_read};
 
 use crate::cache::{CachedValue, Place};
 use crate::{
     Object, Result,
     engine::Engine,
+    key_hash,
     log::{
         address::Address,
         format::{Record, record_bytes_max},
@@ -29,8 +30,49 @@ const GAP_BYTES_MAX: u64 = 16 << 10;
 /// One read for several records has at most so much, so that several are under way.
 const STRETCH_BYTES_MAX: u64 = 256 << 10;
 
-/// Reads several objects. The results are in the order of the keys.
+/// How often all keys are read, if some of them changed meanwhile, before they are read by a
+/// snapshot, which waits for the applier. Few calls have to be repeated: only those whose own keys
+/// are written while they run.
+const MOMENT_ATTEMPTS: usize = 3;
+
+/// Reads several objects, all as of one moment. The results are in the order of the keys.
+///
+/// That moment is the last commit, *s*, before the reads. An object with a version of at most *s*
+/// was there at *s* as it was read: all that came since is newer. What is absent was absent at *s*
+/// if nothing has taken it away since ([`Departures`]).
+///
+/// [`Departures`]: crate::write::departures::Departures
 pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Object>>> {
+    let object = |hit: Result<Option<Hit>>| hit.and_then(|hit| hit.map(Hit::into_object).transpose());
+    for _ in 0..MOMENT_ATTEMPTS {
+        let seq = engine.log.committed_seq();
+        let hits = read_all(engine, keys);
+        let was_so = |(key, hit): (&K, &Result<Option<Hit>>)| match hit {
+            Ok(Some(hit)) => hit.version.0 <= seq,
+            Ok(None) => engine.log.overlay.departures.none_since(seq, key_hash(key.as_ref())),
+            Err(_) => true,
+        };
+        if keys.iter().zip(&hits).all(was_so) {
+            return hits.into_iter().map(object).collect();
+        }
+    }
+    match Snapshot::take_for_good(engine) {
+        Ok(snapshot) => read_all_by(&snapshot, keys),
+        Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+fn read_all_by<K: AsRef<[u8]>>(snapshot: &Snapshot, keys: &[K]) -> Vec<Result<Option<Object>>> {
+    let wanted = keys.iter().enumerate();
+    let wanted = wanted.map(|(at, key)| (at, Bytes::copy_from_slice(key.as_ref()), snapshot.clone()));
+    let helpers = &snapshot.engine().helpers;
+    let mut read = helpers.each(wanted.collect(), |(at, key, snapshot)| (at, snapshot.get(&key)));
+    read.sort_unstable_by_key(|(at, _)| *at);
+    read.into_iter().map(|(_, object)| object).collect()
+}
+
+/// Each at a moment of its own.
+fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Hit>>> {
     let from_ram = |key: &K| get_from_ram(engine, key.as_ref()).transpose();
     let mut hits: Vec<Option<Result<Option<Hit>>>> = keys.iter().map(from_ram).collect();
     let missing = keys.iter().enumerate().filter(|&(at, _)| hits[at].is_none());
@@ -43,8 +85,7 @@ pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result
     for (at, hit) in read {
         hits[at] = Some(hit);
     }
-    let object = |hit: Result<Option<Hit>>| hit.and_then(|hit| hit.map(Hit::into_object).transpose());
-    hits.into_iter().flatten().map(object).collect()
+    hits.into_iter().flatten().collect()
 }
 
 /// Reads the values of objects that one scan has shown, in their order.

@@ -1,13 +1,9 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
-use super::{Hit, find_entry, get_from_ram, object_info, pieces::Pieces, read_for_caller, small_value};
+use super::{Described, Hit, find_entry, get_from_ram, pieces::Pieces, read_for_caller, small_value};
 use crate::{
-    Error, HomeKind, ObjectInfo, Result,
-    api::expiry,
-    engine::Engine,
-    flash_cache::COPY_BYTES_MIN,
-    metrics::counters::StreamClock,
-    ordered_index::{Entry, Home},
+    Error, ObjectInfo, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN,
+    metrics::counters::StreamClock, ordered_index::Home,
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};
@@ -37,14 +33,14 @@ impl Reader {
     pub(crate) fn open(
         engine: &Arc<Engine>,
         key: &[u8],
-        lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+        lookup: impl Fn(&[u8]) -> Result<Option<Described>>,
         patience: Option<Duration>,
     ) -> Result<Option<Self>> {
         // The home may move between lookup and reading; once more then.
         let mut last_error = None;
         for _ in 0..super::ATTEMPTS {
-            let Some(entry) = lookup(key)? else { return Ok(None) };
-            match Self::of_entry(engine, key, &entry, patience) {
+            let Some(found) = lookup(key)? else { return Ok(None) };
+            match Self::of_entry(engine, key, &found, patience) {
                 Ok(reader) => return Ok(Some(reader)),
                 Err(error @ Error::Corruption { .. }) => {
                     // A move that is not applied yet may lead to a sound value.
@@ -60,7 +56,7 @@ impl Reader {
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts as use.
     pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
         if let Some(hit) = small_value(engine, key)? {
-            return Self::of_hit(engine, hit).map(Some);
+            return Self::of_hit(hit).map(Some);
         }
         Self::open(engine, key, |key| find_entry(engine, key), patience)
     }
@@ -68,19 +64,15 @@ impl Reader {
     /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
         let hit = get_from_ram(engine, key)?.flatten();
-        hit.map(|hit| Self::of_hit(engine, hit)).transpose()
+        hit.map(Self::of_hit).transpose()
     }
 
     /// Over a small value.
-    fn of_hit(engine: &Engine, hit: Hit) -> Result<Self> {
+    fn of_hit(hit: Hit) -> Result<Self> {
+        let home = hit.home;
         let expires_at = expiry::of(&hit.attributes).map(expiry::from_ms);
         let hit = hit.into_object()?;
         let checksum = crc32c::crc32c(&hit.value);
-        let home = if hit.value.len() as u64 <= engine.options.inline_bytes_max {
-            HomeKind::Inline
-        } else {
-            HomeKind::Flash
-        };
         let info = ObjectInfo {
             version: hit.version,
             length: hit.value.len() as u64,
@@ -100,8 +92,9 @@ impl Reader {
         })
     }
 
-    fn of_entry(engine: &Arc<Engine>, key: &[u8], entry: &Entry, patience: Option<Duration>) -> Result<Self> {
-        let info = object_info(entry)?;
+    fn of_entry(engine: &Arc<Engine>, key: &[u8], found: &Described, patience: Option<Duration>) -> Result<Self> {
+        let info = found.info()?;
+        let entry = &found.entry;
         let busy = patience.filter(|wait_max| engine.paces.large.is_busy(*wait_max));
         let refuse = || busy.map_or(Ok(()), |wait_max| Err(Error::Busy { wait_max }));
         let source = match &entry.home {

@@ -1,6 +1,6 @@
 //! The store at one moment.
 
-use super::{Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan};
+use super::{Described, Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan};
 
 use crate::visibility::snapshots::SnapshotSeq;
 use crate::{
@@ -30,9 +30,18 @@ struct Taken {
 impl Snapshot {
     /// Takes a snapshot of everything committed before the call.
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
+        Self::registered(engine, |applied_seq| engine.snapshots.register(applied_seq))
+    }
+
+    /// The same for a call of the store itself: it does not become too old.
+    pub(super) fn take_for_good(engine: &Arc<Engine>) -> Result<Self> {
+        Self::registered(engine, |applied_seq| engine.snapshots.register_for_good(applied_seq))
+    }
+
+    fn registered(engine: &Arc<Engine>, register: impl FnOnce(&dyn Fn() -> u64) -> SnapshotSeq) -> Result<Self> {
         engine.log.wait_applied()?;
-        let register = || engine.snapshots.register(|| engine.log.applied_seq());
-        let (ranges, seq) = engine.log.ranges.current_with(register);
+        let applied_seq = || engine.log.applied_seq();
+        let (ranges, seq) = engine.log.ranges.current_with(|| register(&applied_seq));
         let engine = Arc::clone(engine);
         Ok(Self(Arc::new(Taken { engine, seq, ranges })))
     }
@@ -80,7 +89,8 @@ impl Snapshot {
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
         // What it reads from is pinned once it is open, so it may outlive the snapshot.
-        self.read(|seq| Reader::open(self.engine(), key.as_ref(), |key| self.entry(key, seq), None))
+        let found = |key: &[u8], seq| Ok(self.entry(key, seq)?.map(Described::from));
+        self.read(|seq| Reader::open(self.engine(), key.as_ref(), |key| found(key, seq), None))
     }
 
     /// Objects in a range, in key order.
@@ -103,5 +113,50 @@ impl Snapshot {
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::{Error, Options, Store};
+    use std::time::Duration;
+
+    /// The index forgot the state of a snapshot that became too old while a read by it was under
+    /// way. The library panicked, which was caught, but told on the terminal, and ended programs
+    /// whose panics abort.
+    #[test]
+    fn a_state_is_kept_until_a_read_that_looks_at_it_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            snapshot_max_age: Some(Duration::from_secs(1)),
+            ..Options::new(dir.path())
+        };
+        let store = Store::open(options).unwrap();
+        let first = store.put("k", "first").unwrap();
+        store.flush().unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let outcome = snapshot.read(|seq| {
+            while snapshot.check().is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            for value in ["second", "third"] {
+                store.put("k", value).unwrap();
+                store.flush().unwrap();
+                store
+                    .engine()
+                    .index
+                    .compact(store.engine().snapshots.oldest_or(|| u64::MAX))?;
+            }
+            let entry = store.engine().index.get_at(b"k", seq)?;
+            assert_eq!(entry.map(|entry| entry.version), Some(first));
+            Ok(())
+        });
+        assert!(matches!(outcome, Err(Error::SnapshotTooOld { .. })), "{outcome:?}");
+        assert_eq!(store.stats().snapshots.expired, 0, "it counted");
+        store.put("k", "fourth").unwrap();
+        store.flush().unwrap();
+        assert_eq!(store.stats().snapshots.expired, 1);
+        assert!(matches!(snapshot.get("k"), Err(Error::SnapshotTooOld { .. })));
     }
 }

@@ -2,7 +2,14 @@
 
 use super::{bytes, open, small_options};
 use crate::{Batch, Durability, Error, Options, ScanRange, Store, log::segments::Segments};
-use std::{collections::BTreeMap, fs::OpenOptions, os::unix::fs::FileExt, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::OpenOptions,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 fn uncached(dir: &Path) -> Store {
     let options = Options {
@@ -163,4 +170,56 @@ fn what_lies_in_runs_is_merged_when_somebody_scans() {
         assert!(std::time::Instant::now() < deadline, "{:?}", store.stats().index);
     }
     newest(&store);
+}
+
+/// One call for several keys showed a batch in part: each key was read at a moment of its own.
+#[test]
+fn a_batch_is_seen_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let keys: Vec<String> = (0..100).map(|n| format!("one/{n:02}")).collect();
+    let done = AtomicBool::new(false);
+    let began = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut round = 0_u64;
+            while !done.load(Ordering::Acquire) {
+                round += 1;
+                let mut batch = Batch::new();
+                for key in &keys {
+                    // All are there with one value, or none is.
+                    if round.is_multiple_of(3) {
+                        batch.delete(key);
+                    } else {
+                        batch.put(key, round.to_string());
+                    }
+                }
+                if round.is_multiple_of(7) {
+                    store.delete_prefix("one/", Durability::Buffered).unwrap();
+                } else {
+                    store.write(batch, Durability::Buffered).unwrap();
+                }
+                began.store(true, Ordering::Release);
+            }
+        });
+        while !began.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let mut different = BTreeSet::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while different.len() < 50 {
+            let found = store.multi_get(&keys);
+            let versions: BTreeSet<_> = found
+                .into_iter()
+                .map(|object| object.unwrap().map(|object| (object.version, object.value)))
+                .collect();
+            if versions.len() > 1 || Instant::now() > deadline {
+                done.store(true, Ordering::Release);
+            }
+            assert_eq!(versions.len(), 1, "{versions:?}");
+            assert!(Instant::now() < deadline, "the writer is at work");
+            different.extend(versions);
+        }
+        done.store(true, Ordering::Release);
+    });
 }

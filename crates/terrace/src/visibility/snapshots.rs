@@ -4,9 +4,10 @@
 //! Invariants:
 //! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a snapshot counts, nothing
 //!   it sees is freed.
-//! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is marked before the next
-//!   oldest seq is given. Whoever reads by a snapshot looks at the mark after the read: unmarked, the read saw what
-//!   the snapshot sees.
+//! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is
+//!   marked before the next oldest seq is given. While a read by it is under way it counts on,
+//!   however old: the index must not forget the state that the read is looking at. No read begins by
+//!   a snapshot that is marked or too old.
 //! - What the store registers for itself has no maximum age.
 
 use crate::{Error, Result, metrics::event::Event};
@@ -15,7 +16,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -38,7 +39,43 @@ struct Open {
     since: Instant,
     /// Whether it may become too old.
     ages: bool,
-    is_over: Arc<AtomicBool>,
+    reads: Arc<Reads>,
+}
+
+/// How many reads by a snapshot are under way, or that there will be none any more.
+#[derive(Debug, Default)]
+struct Reads(AtomicU64);
+
+impl Reads {
+    const OVER: u64 = u64::MAX;
+
+    /// Ends the snapshot, unless a read by it is under way. Whether it is over.
+    fn end(&self) -> bool {
+        let ended = self
+            .0
+            .compare_exchange(0, Self::OVER, Ordering::SeqCst, Ordering::SeqCst);
+        matches!(ended, Ok(_) | Err(Self::OVER))
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == Self::OVER
+    }
+
+    /// Begins a read, which lasts until what is given is dropped. `None` if the snapshot is over.
+    fn begin(&self) -> Option<UnderWay<'_>> {
+        let one_more = |now: u64| (now != Self::OVER).then(|| now + 1);
+        let begun = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        begun.is_ok().then_some(UnderWay(self))
+    }
+}
+
+/// A read by a snapshot.
+struct UnderWay<'a>(&'a Reads);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// What the open snapshots are.
@@ -80,7 +117,7 @@ impl Snapshots {
     }
 
     fn register_as(self: &Arc<Self>, ages: bool, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let reads = Arc::<Reads>::default();
         let mut open = self.open.lock();
         let seq = current_seq();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +125,7 @@ impl Snapshots {
         let entry = Open {
             since,
             ages,
-            is_over: Arc::clone(&is_over),
+            reads: Arc::clone(&reads),
         };
         open.insert((seq, number), entry);
         SnapshotSeq {
@@ -96,7 +133,7 @@ impl Snapshots {
             number,
             since,
             ages,
-            is_over,
+            reads,
             snapshots: Arc::clone(self),
         }
     }
@@ -106,21 +143,18 @@ impl Snapshots {
     pub fn oldest_or(&self, current_seq: impl FnOnce() -> u64) -> u64 {
         let mut open = self.open.lock();
         while let Some(oldest) = open.first_entry() {
-            if !self.is_too_old(oldest.get().since, oldest.get().ages) {
+            let Open { since, ages, reads } = oldest.get();
+            if !(self.is_too_old(*since, *ages) && reads.end()) {
                 return oldest.key().0;
             }
-            self.end(&oldest.remove());
+            oldest.remove();
+            self.expired.fetch_add(1, Ordering::Relaxed);
         }
         current_seq()
     }
 
     fn is_too_old(&self, since: Instant, ages: bool) -> bool {
         ages && self.max_age.is_some_and(|max_age| since.elapsed() > max_age)
-    }
-
-    fn end(&self, open: &Open) {
-        open.is_over.store(true, Ordering::SeqCst);
-        self.expired.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What the open snapshots are.
@@ -142,7 +176,7 @@ pub struct SnapshotSeq {
     number: u64,
     since: Instant,
     ages: bool,
-    is_over: Arc<AtomicBool>,
+    reads: Arc<Reads>,
     snapshots: Arc<Snapshots>,
 }
 
@@ -152,22 +186,29 @@ impl SnapshotSeq {
     /// # Errors
     /// [`Error::SnapshotTooOld`].
     pub fn check(&self) -> Result<()> {
-        if self.is_over.load(Ordering::SeqCst) || self.snapshots.is_too_old(self.since, self.ages) {
-            return Err(Error::SnapshotTooOld {
-                version: self.seq,
-                max_age: self.snapshots.max_age.unwrap_or_default(),
-            });
+        if self.reads.is_over() || self.snapshots.is_too_old(self.since, self.ages) {
+            return Err(self.too_old());
         }
         Ok(())
     }
 
-    /// Reads by the snapshot. What was read counts only if the snapshot still does afterwards.
+    fn too_old(&self) -> Error {
+        Error::SnapshotTooOld {
+            version: self.seq,
+            max_age: self.snapshots.max_age.unwrap_or_default(),
+        }
+    }
+
+    /// Reads by the snapshot, which counts until the read is over. It is refused if it became too
+    /// old meanwhile.
     ///
     /// # Errors
     /// [`Error::SnapshotTooOld`], or what `read` ends with.
     pub fn read<T>(&self, read: impl FnOnce(u64) -> Result<T>) -> Result<T> {
         self.check()?;
+        let under_way = self.reads.begin().ok_or_else(|| self.too_old())?;
         let outcome = read(self.seq);
+        drop(under_way);
         self.check()?;
         outcome
     }
@@ -210,9 +251,10 @@ mod tests {
         let old = snapshots.register(|| 3);
         assert_eq!(old.read(Ok), Ok(3));
         assert_eq!(snapshots.oldest_or(|| 20), 3);
-        // In the midst of a read.
+        // In the midst of a read: what it sees is kept until it ends.
         let outcome = old.read(|seq| {
             std::thread::sleep(Duration::from_millis(30));
+            assert_eq!(snapshots.oldest_or(|| 20), 3);
             Ok(seq)
         });
         assert!(

@@ -12,6 +12,7 @@ use crate::{
     mutation::{Mutation, unless},
     visibility::range_tombstones,
 };
+use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// How long a call waits for the sweeper to forget a range.
@@ -24,10 +25,9 @@ const SWEEP_WAIT_MAX: Duration = Duration::from_secs(60);
 pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) -> Result<Version> {
     engine.check_writable()?;
     let Some((start, end)) = range_tombstones::first_and_end(range) else {
-        return Ok(Version(engine.log.committed_seq()));
+        return nothing(engine, durability);
     };
-    let admission = engine.log.ranges.admit();
-    wait_for_room(engine)?;
+    let admission = admit(engine, SWEEP_WAIT_MAX)?;
     let record = Record {
         seq: 0,
         generation: 0,
@@ -39,14 +39,36 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
     let records = [(key_hash(&start), record)];
     let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
     drop(admission);
+    as_durable(engine, seq, durability)
+}
+
+/// No key can be in the range. The version is that of the last commit, which the caller may take
+/// for durable if that was asked for.
+fn nothing(engine: &Engine, durability: Durability) -> Result<Version> {
+    as_durable(engine, engine.log.committed_seq(), durability)
+}
+
+fn as_durable(engine: &Engine, seq: u64, durability: Durability) -> Result<Version> {
     if durability == Durability::Sync {
         unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
     }
     Ok(Version(seq))
 }
 
-fn wait_for_room(engine: &Engine) -> Result<()> {
-    let deadline = Instant::now() + SWEEP_WAIT_MAX;
+/// The turn to commit a range, once there is room for it. Whoever waits for room lets others wait
+/// beside.
+fn admit(engine: &Engine, wait_max: Duration) -> Result<MutexGuard<'_, ()>> {
+    let deadline = Instant::now() + wait_max;
+    loop {
+        wait_for_room(engine, deadline)?;
+        let admission = engine.log.ranges.admit();
+        if engine.log.ranges.has_room() {
+            return Ok(admission);
+        }
+    }
+}
+
+fn wait_for_room(engine: &Engine, deadline: Instant) -> Result<()> {
     engine.log.wait_until(|| {
         if engine.log.ranges.has_room() {
             return Ok(true);
@@ -61,4 +83,60 @@ fn wait_for_room(engine: &Engine) -> Result<()> {
         }
         Ok(false)
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Options, PutOptions, Store, visibility::range_tombstones::DeletedRange};
+
+    /// Callers waited for the sweeper with the turn in hand: of several, each began to wait when
+    /// the one before gave up.
+    #[test]
+    fn callers_wait_for_room_side_by_side() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let engine = store.engine();
+        // No sweep begins before such commits are applied.
+        let far = |n| u64::MAX / 2 + n;
+        for n in 0..ranges::RANGES_MAX as u64 {
+            let (start, end) = ([b"a".as_slice(), &n.to_be_bytes()].concat(), b"b".to_vec());
+            engine.log.ranges.add(DeletedRange {
+                seq: far(n),
+                start: start.into(),
+                end: end.into(),
+            });
+        }
+        let wait_max = Duration::from_secs(1);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    let refused = admit(engine, wait_max).map(drop);
+                    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+                });
+            }
+        });
+        assert!(began.elapsed() < 4 * wait_max, "not one after the other");
+        engine.log.ranges.forget(&[far(0)]);
+        drop(admit(engine, wait_max).unwrap());
+    }
+
+    /// The answer was the version of the last commit, buffered or not, and was taken for durable
+    /// since that was asked for.
+    #[test]
+    fn nothing_to_delete_makes_durable_what_it_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        let put = store.put_with("k", "v", &buffered).unwrap();
+        let nothing = ScanRange::range("b".."a");
+        let version = store.delete_range(nothing, Durability::Sync).unwrap();
+        assert_eq!(version, put);
+        assert!(store.stats().queue.durable_seq >= version.0);
+    }
 }

@@ -13,6 +13,7 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
+pub mod departures;
 mod fallback;
 pub(crate) mod stall;
 pub mod stream;

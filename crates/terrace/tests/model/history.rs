@@ -12,8 +12,8 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 use terrace::{
-    Batch, Condition, Durability, Error, Expiry, Object, PutOptions, Result, ScanRange, Snapshot, Store, Version,
-    WriterOptions,
+    Batch, Condition, Durability, Error, Expiry, HomeKind, Object, PutOptions, Result, ScanRange, Snapshot, Store,
+    Version, WriterOptions,
 };
 
 /// The power went, so nothing more can be said of this store.
@@ -24,6 +24,9 @@ type Step<T = ()> = std::result::Result<T, PowerLost>;
 
 /// Snapshots are let go of after this much was written: they keep segments from being reused.
 const SNAPSHOT_BYTES_MAX: usize = 600 << 10;
+
+/// Writes and flushes between the steps of one scan.
+const SCAN_CHANGES_MAX: usize = 4;
 
 fn expiry(expires_ms: Option<u64>) -> Expiry {
     expires_ms.map_or(Expiry::Never, |ms| Expiry::At(UNIX_EPOCH + Duration::from_millis(ms)))
@@ -109,12 +112,7 @@ impl<'a> History<'a> {
             83..90 => self.scan(),
             90..93 => self.take_snapshot(),
             93..97 => self.read_snapshot(),
-            97 => {
-                let flushed = self.store.flush();
-                self.survive(flushed)?;
-                self.journal.durable_seq = self.last_version.max(self.journal.durable_seq);
-                Ok(())
-            }
+            97 => self.flush(),
             98 if self.rng.random_bool(0.5) => {
                 let taken = self.store.checkpoint();
                 self.survive(taken)?;
@@ -128,6 +126,13 @@ impl<'a> History<'a> {
                 Ok(())
             }
         }
+    }
+
+    fn flush(&mut self) -> Step {
+        let flushed = self.store.flush();
+        self.survive(flushed)?;
+        self.journal.durable_seq = self.last_version.max(self.journal.durable_seq);
+        Ok(())
     }
 
     /// Passes a result on; an error means that the power went.
@@ -343,6 +348,13 @@ impl<'a> History<'a> {
         self.expect(&key, found, &self.now, "get");
         let info = self.store.head(&key);
         let info = self.survive(info)?;
+        let home = info.as_ref().map(|info| info.home);
+        let reader = self.store.reader(&key);
+        let reader = self.survive(reader)?;
+        // Others move in the background.
+        let is_inline = |home: HomeKind| home == HomeKind::Inline;
+        let told = reader.map(|reader| is_inline(reader.info().home));
+        assert_eq!(home.map(is_inline), told, "home of {}", name(&key));
         let described = info.map(|info| (info.version.0, info.length, info.attributes, info.expires_at.map(ms)));
         let facts = |held: &Held| {
             let length = held.value.len() as u64;
@@ -469,7 +481,12 @@ impl<'a> History<'a> {
         let mut expected = std::collections::VecDeque::from(expected);
         let mut left = self.rng.random_range(0..200);
         let from_both = self.rng.random_bool(0.5);
+        let mut changes_left = SCAN_CHANGES_MAX;
         loop {
+            if changes_left > 0 && self.rng.random_bool(0.1) {
+                changes_left -= 1;
+                self.change_beside_scan()?;
+            }
             let backwards = from_both && self.rng.random_bool(0.5);
             let (item, wanted) = if backwards {
                 (scan.next_back(), expected.pop_back())
@@ -498,6 +515,18 @@ impl<'a> History<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// What must not show in a scan that is under way. The scan keeps segments from being freed, so
+    /// it only writes where there are some.
+    fn change_beside_scan(&mut self) -> Step {
+        if self.rng.random_bool(0.3) {
+            return self.flush();
+        }
+        if self.alone && self.store.stats().log.segments_free >= 6 {
+            return self.put_or_delete();
+        }
+        Ok(())
     }
 
     fn take_snapshot(&mut self) -> Step {

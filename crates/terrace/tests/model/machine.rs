@@ -73,10 +73,18 @@ impl Machine {
         }
     }
 
-    /// From the next open on other values are large, and other prefixes pinned.
+    /// From the next open on other values are inline, and others large, and others split.
+    pub fn change_limits(&self, rng: &mut StdRng) {
+        let mut options = self.options.lock().unwrap();
+        options.inline_bytes_max = [0, 20, 64, 130, 2_000][rng.random_range(0..5)];
+        options.size_threshold_bytes = [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)];
+        options.split_threshold_bytes = [64 << 10, 256 << 10][rng.random_range(0..2)];
+    }
+
+    /// From the next open on other prefixes are pinned, and what lies elsewhere moves at another
+    /// pace.
     pub fn change_placement(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        options.size_threshold_bytes = [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)];
         options.settle_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
         let pins = rng.random_range(0..4);
         let pin = |_| Pin {

@@ -182,6 +182,7 @@ fn next_life(
     if rng.random_bool(0.5) {
         machine.pass_time(rng, 1_000);
     }
+    machine.change_limits(rng);
     if rng.random_bool(0.4) {
         machine.change_placement(rng);
     }

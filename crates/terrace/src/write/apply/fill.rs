@@ -13,7 +13,7 @@
 use super::Applier;
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::checkpoint::load::Loader,
+    hash_index::{FlashIndex, checkpoint::load::Loader},
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,
@@ -218,7 +218,7 @@ impl Applier {
                 Home::Flash { address } => {
                     let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
                     if let Some(address) = Address::new(address) {
-                        self.engine.flash_index.insert(hash, address, record_bytes);
+                        fill_slot(&self.engine.flash_index, hash, address, record_bytes);
                     }
                 }
                 Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
@@ -233,5 +233,39 @@ impl Applier {
         let accounting = &self.engine.accounting;
         let live = accounting.stats(HomeKind::Inline).objects + accounting.stats(HomeKind::Block).objects;
         self.elsewhere.len() > (live + 100_000) * STALE_FILTER_FACTOR
+    }
+}
+
+/// Has the flash index say that the key's record is there. A slot that says so is left alone:
+/// written anew it would have forgotten its uses, and recycling would take for cold what is read
+/// all the time.
+fn fill_slot(index: &FlashIndex, hash: u64, address: Address, record_bytes: u64) {
+    if index.recency(hash, address).is_none() {
+        index.insert(hash, address, record_bytes);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::hash_index::Config;
+
+    /// When the filter was stale the walk wrote every slot anew, and all that was hot looked cold
+    /// to the next round of recycling.
+    #[test]
+    fn a_walk_leaves_slots_that_are_right_as_they_are() {
+        let index = FlashIndex::new(Config::default()).unwrap();
+        let (hash, place, other) = (key_hash(b"hot"), Address::new(64).unwrap(), Address::new(4160).unwrap());
+        fill_slot(&index, hash, place, 100);
+        assert_eq!(index.recency(hash, place), Some(0));
+        assert!(index.lookup(hash).is_some() && index.lookup(hash).is_some());
+        fill_slot(&index, hash, place, 100);
+        assert_eq!(index.recency(hash, place), Some(2));
+        fill_slot(&index, hash, other, 100);
+        assert_eq!(
+            (index.recency(hash, place), index.recency(hash, other)),
+            (None, Some(0))
+        );
     }
 }

@@ -18,7 +18,7 @@ mod sim;
 mod tests;
 
 pub use buffer::AlignedBuffer;
-pub use file::FileDisk;
+pub use file::{FileDisk, close_to_others, create_private_dir_all};
 pub use neighbours::SEEKS_NS;
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 

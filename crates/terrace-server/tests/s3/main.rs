@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod at_once;
+mod budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;

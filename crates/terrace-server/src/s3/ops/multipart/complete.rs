@@ -70,8 +70,11 @@ pub async fn complete(
         length: input.mpu_object_size,
     };
     check_order(&asked.parts)?;
+    let held = Arc::clone(&bucket);
     let completed = gateway
-        .run(move |gateway, store| commit_object(gateway, store, &bucket, &asked))
+        .run_in_turn(&held, &input.key, move |gateway, store| {
+            commit_object(gateway, store, &bucket, &asked)
+        })
         .await?;
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket),

@@ -49,10 +49,7 @@ impl Chunks {
     pub fn of(headers: &HeaderMap, ticket: &Arc<Ticket>) -> Option<Self> {
         headers.get(header::AUTHORIZATION)?;
         let form = headers.get("x-amz-content-sha256")?.to_str().ok()?;
-        let is_signed = match form.strip_prefix("STREAMING-")? {
-            "UNSIGNED-PAYLOAD-TRAILER" => false,
-            _ => true,
-        };
+        let is_signed = form.strip_prefix("STREAMING-")? != "UNSIGNED-PAYLOAD-TRAILER";
         Some(Self {
             is_signed,
             at: At::Line(Vec::new()),

@@ -101,6 +101,14 @@ pub struct ServeArgs {
     /// Address to listen on; port 0 picks a free one [default: 127.0.0.1:7070]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<Listen>,
+    /// Name by which browsers reach the page, besides localhost and addresses; may be repeated, or
+    /// a list with commas
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub host_name: Vec<String>,
+    /// File with the password of the page, for any user name; needed where --listen is no loopback
+    /// address
+    #[arg(long, value_name = "FILE")]
+    pub page_password_file: Option<PathBuf>,
     /// Address of the S3 service, or off; port 0 picks a free one [default: 127.0.0.1:7071]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub s3_listen: Option<S3Listen>,
@@ -123,7 +131,8 @@ pub struct ServeArgs {
     /// Connections at a time, on each of the two addresses; more wait [default: 1024]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: Option<u32>,
-    /// Connections of one sender at a time, on each of the two addresses; more get 503 [default: no limit]
+    /// Connections of one sender at a time, on each of the two addresses; more get 503 [default:
+    /// idle ones make room]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub sender_connections: Option<u32>,
     /// While reads of the large tier take longer than this, no more of them are begun: 503 [default: never]
@@ -373,7 +382,15 @@ pub fn command() -> clap::Command {
                 .is_some_and(|heading| heading.starts_with("Store options"))
         })
         .filter_map(clap::Arg::get_long)
-        .chain(["listen", "s3-listen", "domain", "config"])
+        .chain([
+            "listen",
+            "s3-listen",
+            "domain",
+            "host-name",
+            "page-password",
+            "secrets-key",
+            "config",
+        ])
         .map(|name| format!("  TERRACE_{}", name.to_uppercase().replace('-', "_")))
         .collect();
     let help = format!(

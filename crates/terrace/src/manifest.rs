@@ -9,12 +9,13 @@ pub mod marks;
 
 use crate::{
     Error, Options, Result, Tier,
-    io::{Disk, OpenMode},
+    io::{Disk, OpenMode, create_private_dir_all},
     mutation::{Mutation, unless},
 };
 use std::{
     fs::{File, TryLockError},
     hash::{BuildHasher, Hasher},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     time::{Duration, Instant},
 };
@@ -434,13 +435,14 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
         });
     }
     if !options.read_only {
-        std::fs::create_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
+        create_private_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
     }
     let file = match File::options()
         .create(!options.read_only)
         .truncate(false)
         .write(true)
         .read(true)
+        .mode(0o600)
         .open(&path)
     {
         Ok(file) => file,

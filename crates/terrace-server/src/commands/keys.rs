@@ -56,7 +56,7 @@ fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
         KeyRequest::Create(grants.collect()),
         |store| {
             let (id, key) = AccessKey::generate(&args.allow);
-            access_key::store(store, &id, &key)?;
+            access_key::store(store, &id, &key, &settings.secrets()?)?;
             Ok(vec![KeySummary {
                 id,
                 secret: Some(key.secret),
@@ -89,7 +89,7 @@ pub fn credentials(id: &str, secret: &str) -> String {
 
 fn list(json: bool, settings: &Settings) -> Outcome {
     let mut keys = with_keys(settings, Access::Look, KeyRequest::List, |store| {
-        let keys = access_key::load(store)?.into_iter();
+        let keys = access_key::stored(store)?.into_iter();
         let shown = keys.map(|(id, key)| KeySummary {
             id,
             secret: None,

@@ -15,6 +15,7 @@ use crate::{
     settings::Settings,
     time_span::Moment,
 };
+use rustix::fs::Mode;
 use serde::Serialize;
 use std::io::{self, Write as _};
 use terrace::{ObjectInfo, Store};
@@ -24,6 +25,11 @@ use terrace::{ObjectInfo, Store};
 /// # Errors
 /// What the command failed with; `main` prints it and ends with its code.
 pub fn run(command: Command, settings: Settings) -> Outcome {
+    // What a store is made of is its user's alone, also what libraries create. A value that is got
+    // goes where the user wants it, as the user wants it.
+    if !matches!(command, Command::Get(_)) {
+        rustix::process::umask(Mode::RWXG | Mode::RWXO);
+    }
     match command {
         Command::Serve(args) => serve::serve(args, settings),
         Command::Key(args) => keys::run(args.command, settings),

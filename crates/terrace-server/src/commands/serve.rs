@@ -8,12 +8,13 @@ use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
     control::Control,
     failure::{Code, Failure, Outcome},
-    http::{self, App, ImportWatch, tls::Tls},
+    http::{self, App, Door, ImportWatch, tls::Tls},
     key_text,
     s3::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level},
         access_log::AccessLog,
+        secrets::Secrets,
     },
     settings::{self, S3Listen, Settings},
     signals,
@@ -75,15 +76,17 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
+    let secrets = settings.secrets()?;
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery of it.
+    let door = door(&args, &settings)?;
     let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
     let choices = choices(&args, &settings, listeners.s3.is_some())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
     if let Some((_, address)) = &listeners.s3 {
-        first_key(&store, *address)?;
+        first_key(&store, *address, &secrets)?;
     }
-    let access_keys = Arc::new(Keys::load(&store)?);
+    let access_keys = Arc::new(Keys::load(&store, secrets)?);
     let control = Control::start(store.clone(), Arc::clone(&access_keys), &settings.options.flash_dir);
     if let Err(failure) = &control {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
@@ -96,8 +99,7 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     listeners.announce()?;
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
-    let loopback_only = listeners.page.1.ip().is_loopback();
-    let app = App::new(store.clone(), watch.clone(), shared, loopback_only);
+    let app = App::new(store.clone(), watch.clone(), shared, door);
     let domains = if args.domain.is_empty() {
         settings.domains
     } else {
@@ -137,9 +139,7 @@ impl Listeners {
             None => None,
             Some((certificate, key)) => Some((Tls::load(certificate, key)?, signals::hang_up()?)),
         };
-        let page = args.listen.or(settings.listen);
-        let page = page.map_or(http::LISTEN_DEFAULT, |listen| listen.0);
-        let page = bind(page, "--listen").await?;
+        let page = bind(page_address(args, settings), "--listen").await?;
         let s3 = match args.s3_listen.or(settings.s3_listen) {
             Some(S3Listen::Off) => None,
             Some(S3Listen::At(address)) => Some(bind(address, "--s3-listen").await?),
@@ -162,8 +162,10 @@ impl Listeners {
             .as_ref()
             .map(|(_, address)| format!("{scheme}://{address}/ (S3)\n"));
         print(&format!("{scheme}://{address}/\n{}", s3.unwrap_or_default()))?;
-        if !address.ip().is_loopback() {
-            eprintln!("warning: there is no authentication yet; whoever reaches {address} can see every image");
+        if !address.ip().is_loopback() && self.tls.is_none() {
+            eprintln!(
+                "warning: without TLS, whoever is on the way to {address} can read the page's password; see --tls-cert"
+            );
         }
         Ok(())
     }
@@ -186,6 +188,29 @@ impl Listeners {
             }
         }
     }
+}
+
+fn page_address(args: &ServeArgs, settings: &Settings) -> SocketAddr {
+    let page = args.listen.or(settings.listen);
+    page.map_or(http::LISTEN_DEFAULT, |listen| listen.0)
+}
+
+/// Who gets to the page. Where others can reach it, nobody without a password.
+fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
+    let password = settings.page_password(args.page_password_file.as_deref())?;
+    let address = page_address(args, settings);
+    if password.is_none() && !address.ip().is_loopback() {
+        return Err(Failure::usage(format!(
+            "the page does not listen on {address} without a password, since it shows images and figures to whoever asks; put \
+             one into a file for --page-password-file, or into TERRACE_PAGE_PASSWORD, or give --listen a loopback address"
+        )));
+    }
+    let names = if args.host_name.is_empty() {
+        settings.host_names.clone()
+    } else {
+        args.host_name.clone()
+    };
+    Ok(Door::new(names, password.as_deref()))
 }
 
 /// What is chosen of the S3 service.
@@ -222,8 +247,8 @@ async fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAd
 
 /// Makes an access key that may do everything if there is none, and prints it once. Not for an address that others can
 /// reach: there, keys are made on purpose.
-fn first_key(store: &Store, address: SocketAddr) -> Outcome {
-    if !access_key::load(store)?.is_empty() {
+fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
+    if !access_key::stored(store)?.is_empty() {
         return Ok(());
     }
     if !address.ip().is_loopback() {
@@ -237,7 +262,7 @@ fn first_key(store: &Store, address: SocketAddr) -> Outcome {
         level: Level::Admin,
     };
     let (id, key) = AccessKey::generate(&[everything]);
-    access_key::store(store, &id, &key)?;
+    access_key::store(store, &id, &key, secrets)?;
     eprint!(
         "This access key may do everything over S3. Its secret is shown this once:\n{}",
         keys::credentials(&id, &key.secret)

@@ -185,7 +185,7 @@ fn import_json(watch: &ImportWatch) -> Value {
 
 /// `/healthz`: whether the store can be read; says so if it refuses writes.
 pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let failed = app.engine.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
+    let failed = app.probes.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
     Ok(fresh(
         json!({ "reads": "ok", "writes": failed.as_ref().map_or("ok", |_| "refused"), "reason": failed }),
     ))
@@ -193,7 +193,7 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
 
 /// `/readyz`: whether requests should be sent here: 503 once the store refuses writes.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let failed = app.engine.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
+    let failed = app.probes.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
     let status = if failed.is_none() {
         StatusCode::OK
     } else {
@@ -205,4 +205,52 @@ pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
 /// JSON that is true now and may not be a moment later.
 fn fresh(value: Value) -> Response {
     ([(header::CACHE_CONTROL, "no-store")], Json(value)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{http::Door, s3::Shared};
+    use std::{sync::mpsc, time::Duration};
+    use terrace::Options;
+
+    /// A server whose engine was busy failed the probe of its health, and was restarted in the
+    /// middle of its work.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_busy_engine_does_not_make_it_ill() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let app = App::new(store, None, Shared::default(), Door::new(Vec::new(), None));
+        let (release, released) = mpsc::channel::<()>();
+        let released = Arc::new(std::sync::Mutex::new(released));
+        let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
+        let calls: Vec<_> = (0..super::super::engine::CALLS_MAX)
+            .map(|_| {
+                let (engine, released, begun) = (app.engine.clone(), Arc::clone(&released), begun.clone());
+                tokio::spawn(async move {
+                    engine
+                        .run(move |_| {
+                            begun.send(()).unwrap();
+                            let _ = released.lock().map(|released| released.recv());
+                        })
+                        .await
+                })
+            })
+            .collect();
+        for _ in 0..calls.len() {
+            begins.recv().await.unwrap();
+        }
+        let probed = tokio::time::timeout(Duration::from_secs(5), async {
+            let healthy = health(State(Arc::clone(&app))).await.unwrap().status();
+            let ready = ready(State(Arc::clone(&app))).await.unwrap().status();
+            let figures = super::super::metrics::text(State(Arc::clone(&app))).await.is_ok();
+            (healthy, ready, figures)
+        });
+        assert_eq!(probed.await.unwrap(), (StatusCode::OK, StatusCode::OK, true));
+        drop(release);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+    }
 }

@@ -1,16 +1,27 @@
 //! How many connections there may be, in all and of one sender.
 //!
-//! Who would be one too many in all waits in the operating system's queue. Who has too many himself is told so and closed at
-//! once: he must not fill the places of all others. Either is logged, a line per second at most.
+//! If all are taken, the connection that has had nothing to do for longest is closed, of the sender
+//! that has the most of them. If none is idle, who comes next waits in the operating system's
+//! queue. A sender that has its share is told so and closed at once; a share that nobody chose
+//! makes room first, as above. What is refused or waits is logged, a line per second at most.
 
+use super::budget::{Exhausted, Pool, Ticket};
+use bytes::Buf;
+use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use std::{
+    cmp::Reverse,
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
+    net::IpAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 
 /// Connections at a time if nothing else is said.
 pub const CONNECTIONS_DEFAULT: u32 = 1024;
@@ -22,7 +33,7 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Limits {
     /// Connections at a time.
     pub all: u32,
-    /// Connections of one sender at a time.
+    /// Connections of one sender at a time. `None` leaves a quarter of all to others.
     pub of_one: Option<u32>,
 }
 
@@ -30,96 +41,207 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
-    all: Arc<Semaphore>,
-    senders: Mutex<HashMap<IpAddr, u32>>,
+    pool: Arc<Pool>,
+    held: Mutex<Held>,
+    /// A connection ended, or has nothing to do.
+    changed: Notify,
+    began: Instant,
     full: Mutex<Teller>,
     refused: Mutex<Teller>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    next: u64,
+    by_number: HashMap<u64, (Ticket, Arc<Activity>)>,
+}
+
+/// What a connection does.
+#[derive(Debug)]
+struct Activity {
+    /// Requests under way; with HTTP/1 it is one, or none.
+    requests: AtomicU64,
+    /// Since when there are none, in milliseconds since the listener began.
+    idle_since_ms: AtomicU64,
+    /// It is to end.
+    leave: Notify,
+}
+
+impl Activity {
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Acquire) == 0
+    }
 }
 
 /// A connection's place, free again when dropped.
 #[derive(Debug)]
 pub struct Place {
     connections: Arc<Connections>,
-    sender: Option<IpAddr>,
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
-/// Who counts as one sender: an address; of IPv6 what one subscriber has.
-pub fn sender_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-        address => address,
-    }
+    number: u64,
+    activity: Arc<Activity>,
 }
 
 impl Connections {
     /// None yet.
     pub fn new(limits: Limits) -> Arc<Self> {
+        let share = limits.of_one.unwrap_or(limits.all - limits.all / 4);
         Arc::new(Self {
             limits,
-            all: Arc::new(Semaphore::new(limits.all as usize)),
-            senders: Mutex::default(),
+            pool: Pool::new(limits.all.into(), share.into()),
+            held: Mutex::default(),
+            changed: Notify::new(),
+            began: Instant::now(),
             full: Mutex::default(),
             refused: Mutex::default(),
         })
     }
 
-    /// Waits until there is a place for one more.
-    pub async fn room(self: &Arc<Self>) -> Place {
-        if self.all.available_permits() == 0
-            && let Some(times) = self.full.lock().tell(Instant::now())
-        {
-            let connections = self.limits.all;
-            tracing::warn!(
-                connections,
-                times,
-                "all connections are taken; more wait until one ends"
-            );
+    /// A place for a connection from `peer`, once there is one. `None` if its sender has as many as
+    /// it may.
+    pub async fn admit(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+        let ticket = self.pool.ticket(peer);
+        let sender = ticket.sender();
+        loop {
+            match ticket.take(1) {
+                Ok(()) => return Some(self.place(ticket)),
+                Err(Exhausted::Share) if self.limits.of_one.is_none() && self.make_room(Some(sender)) => {}
+                Err(Exhausted::Share) => {
+                    if let Some(times) = self.refused.lock().tell(Instant::now()) {
+                        tracing::warn!(%sender, times, "refused a connection of a sender that has as many as it may");
+                    }
+                    return None;
+                }
+                Err(Exhausted::All) if self.make_room(None) => {}
+                Err(Exhausted::All) => {
+                    if let Some(times) = self.full.lock().tell(Instant::now()) {
+                        let connections = self.limits.all;
+                        tracing::warn!(connections, times, "all connections are busy; more wait until one ends");
+                    }
+                    self.changed.notified().await;
+                }
+            }
         }
+    }
+
+    fn place(self: &Arc<Self>, ticket: Ticket) -> Place {
+        let activity = Arc::new(Activity {
+            requests: AtomicU64::new(0),
+            idle_since_ms: AtomicU64::new(self.now_ms()),
+            leave: Notify::new(),
+        });
+        let mut held = self.held.lock();
+        let number = held.next;
+        held.next += 1;
+        held.by_number.insert(number, (ticket, Arc::clone(&activity)));
         Place {
             connections: Arc::clone(self),
-            sender: None,
-            // Never closed, so acquiring does not fail.
-            _permit: Arc::clone(&self.all).acquire_owned().await.ok(),
+            number,
+            activity,
         }
+    }
+
+    /// Ends the connection that has been idle for longest, of `sender` or of the sender that has
+    /// the most. Its place is free at once. False if none is idle.
+    fn make_room(&self, sender: Option<IpAddr>) -> bool {
+        let mut held = self.held.lock();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        for (ticket, _) in held.by_number.values() {
+            *counts.entry(ticket.sender()).or_default() += 1;
+        }
+        let idle = held.by_number.iter().filter(|(_, (ticket, activity))| {
+            activity.is_idle() && sender.is_none_or(|sender| ticket.sender() == sender)
+        });
+        let chosen = idle.max_by_key(|(number, (ticket, activity))| {
+            let since_ms = activity.idle_since_ms.load(Ordering::Relaxed);
+            (counts.get(&ticket.sender()).copied(), Reverse((since_ms, **number)))
+        });
+        let Some(number) = chosen.map(|(number, _)| *number) else {
+            return false;
+        };
+        if let Some((_, activity)) = held.by_number.remove(&number) {
+            activity.leave.notify_one();
+        }
+        true
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
 impl Place {
-    /// Takes the place for a sender. False if he has as many as he may.
-    pub fn take(&mut self, peer: IpAddr) -> bool {
-        let Some(most) = self.connections.limits.of_one else {
-            return true;
-        };
-        let sender = sender_of(peer);
-        let mut senders = self.connections.senders.lock();
-        let count = senders.entry(sender).or_default();
-        if *count < most {
-            *count += 1;
-            self.sender = Some(sender);
-            return true;
+    /// Resolves when the connection is to end, since it is idle and others need its place.
+    pub async fn wanted_by_others(&self) {
+        self.activity.leave.notified().await;
+    }
+
+    /// A request on the connection begins. It is under way for as long as this lives.
+    pub fn begin(&self) -> UnderWay {
+        self.activity.requests.fetch_add(1, Ordering::AcqRel);
+        UnderWay {
+            connections: Arc::clone(&self.connections),
+            activity: Arc::clone(&self.activity),
         }
-        drop(senders);
-        if let Some(times) = self.connections.refused.lock().tell(Instant::now()) {
-            tracing::warn!(%sender, connections = most, times, "refused a connection of a sender who has as many as he may");
-        }
-        false
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(sender) = self.sender else { return };
-        let mut senders = self.connections.senders.lock();
-        if let Some(count) = senders.get_mut(&sender) {
-            *count -= 1;
-            if *count == 0 {
-                senders.remove(&sender);
-            }
+        self.connections.held.lock().by_number.remove(&self.number);
+        self.connections.changed.notify_one();
+    }
+}
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub struct UnderWay {
+    connections: Arc<Connections>,
+    activity: Arc<Activity>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let now_ms = self.connections.now_ms();
+        self.activity.idle_since_ms.store(now_ms, Ordering::Relaxed);
+        self.activity.requests.fetch_sub(1, Ordering::AcqRel);
+        self.connections.changed.notify_one();
+    }
+}
+
+/// The body of an answer, with whose end its request ends.
+#[derive(Debug)]
+pub struct Answering<B> {
+    body: B,
+    _under_way: UnderWay,
+}
+
+impl<B> Answering<B> {
+    /// `under_way` until `body` is sent, or dropped.
+    pub const fn new(body: B, under_way: UnderWay) -> Self {
+        Self {
+            body,
+            _under_way: under_way,
         }
+    }
+}
+
+impl<B: Body<Data: Buf> + Unpin> Body for Answering<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -149,6 +271,22 @@ impl Teller {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::future::poll_fn;
+
+    fn peer(number: u8) -> IpAddr {
+        IpAddr::V4([10, 0, 0, number].into())
+    }
+
+    /// Whether a connection was told to end.
+    async fn is_told(place: &Place) -> bool {
+        let mut told = std::pin::pin!(place.wanted_by_others());
+        poll_fn(|context| Poll::Ready(told.as_mut().poll(context).is_ready())).await
+    }
+
+    async fn waits(connections: &Arc<Connections>, number: u8) -> bool {
+        let mut admitted = std::pin::pin!(connections.admit(peer(number)));
+        poll_fn(|context| Poll::Ready(admitted.as_mut().poll(context).is_pending())).await
+    }
 
     #[tokio::test]
     async fn each_sender_has_its_places() {
@@ -156,29 +294,67 @@ mod tests {
             all: 5,
             of_one: Some(2),
         });
-        let (one, two): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         let mut held = Vec::new();
-        for (peer, expected) in [(one, true), (one, true), (one, false), (two, true)] {
-            let mut place = connections.room().await;
-            assert_eq!(place.take(peer), expected, "{peer}");
-            if expected {
-                held.push(place);
-            }
+        for (number, expected) in [(1, true), (1, true), (1, false), (2, true)] {
+            let place = connections.admit(peer(number)).await;
+            assert_eq!(place.is_some(), expected, "{number}");
+            held.extend(place);
         }
-        assert_eq!(connections.all.available_permits(), 2, "who is refused takes no place");
+        assert_eq!(
+            connections.held.lock().by_number.len(),
+            3,
+            "who is refused takes no place"
+        );
         held.clear();
-        assert!(connections.senders.lock().is_empty());
-        assert_eq!(connections.all.available_permits(), 5);
+        assert!(connections.held.lock().by_number.is_empty());
     }
 
     #[tokio::test]
-    async fn who_is_one_too_many_waits() {
-        let connections = Connections::new(Limits { all: 1, of_one: None });
-        let first = connections.room().await;
-        let waits = tokio::time::timeout(Duration::from_millis(20), connections.room());
-        assert!(waits.await.is_err());
+    async fn who_is_one_too_many_waits_while_all_are_busy() {
+        let connections = Connections::new(Limits {
+            all: 1,
+            of_one: Some(1),
+        });
+        let first = connections.admit(peer(1)).await.unwrap();
+        let under_way = first.begin();
+        assert!(waits(&connections, 2).await);
+        drop(under_way);
+        let second = connections.admit(peer(2)).await.unwrap();
+        assert!(is_told(&first).await, "it is idle now");
         drop(first);
-        connections.room().await;
+        let under_way = second.begin();
+        assert!(
+            waits(&connections, 3).await,
+            "a place that was taken over comes free once"
+        );
+        drop((under_way, second));
+        connections.admit(peer(3)).await.unwrap();
+    }
+
+    /// 1,024 connections that did nothing kept everybody else out for as long as they liked.
+    #[tokio::test]
+    async fn idle_connections_give_way() {
+        let connections = Connections::new(Limits { all: 8, of_one: None });
+        let mut many = Vec::new();
+        for _ in 0..6 {
+            many.push(connections.admit(peer(1)).await.unwrap());
+        }
+        let busy: Vec<_> = many[..2].iter().map(Place::begin).collect();
+        let others = [
+            connections.admit(peer(2)).await.unwrap(),
+            connections.admit(peer(3)).await.unwrap(),
+        ];
+        let more = connections.admit(peer(4)).await.unwrap();
+        assert!(
+            is_told(&many[2]).await,
+            "the oldest idle one of the sender that has most"
+        );
+        let again = connections.admit(peer(1)).await;
+        assert!(again.is_some(), "a sender that has many goes on at the cost of its own");
+        for place in others.iter().chain([&more]).chain(&many[..2]) {
+            assert!(!is_told(place).await);
+        }
+        drop(busy);
     }
 
     #[test]
@@ -188,14 +364,5 @@ mod tests {
         assert_eq!(teller.tell(start), Some(1));
         assert_eq!((teller.tell(start), teller.tell(start)), (None, None));
         assert_eq!(teller.tell(start + TELL_INTERVAL), Some(3));
-    }
-
-    #[test]
-    fn addresses_of_one_subscriber_are_one() {
-        let of = |text: &str| sender_of(text.parse().unwrap());
-        assert_eq!(of("2001:db8:1:2:3::4"), of("2001:db8:1:2:ffff::"));
-        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
-        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 }

@@ -1,13 +1,17 @@
-//! What every request passes: the check of its Host, and the headers every answer carries.
+//! What every request passes: the check of its Host and of its password, and the headers every
+//! answer carries.
 
 use super::{App, refusal::Refusal, route_of};
+use crate::s3::keyspace;
 use axum::{
     extract::{Request, State},
     http::{HeaderValue, StatusCode, Uri, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use std::sync::Arc;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use ring::hmac;
+use std::{fmt, sync::Arc};
 
 /// What the page may do: load from here, nothing inline, nothing framed.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
@@ -15,20 +19,91 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 /// What any other answer may do if a browser shows it as a document: nothing. Stored files come from anywhere.
 const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
 
-/// Checks the Host, runs the handler, counts the answer and adds its headers.
+/// Asks for a password. https://www.rfc-editor.org/rfc/rfc7617
+const CHALLENGE: &str = "Basic realm=\"Terrace\", charset=\"UTF-8\"";
+/// What needs no password: probes have none, and learn only whether the server is well.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Who gets in.
+pub struct Door {
+    /// Names of this host. A name that is not among them may be one that somebody else makes
+    /// resolve to this machine, so that a browser hands his page what it reads here.
+    names: Vec<String>,
+    /// Tells the password without having it.
+    password: Option<(hmac::Key, hmac::Tag)>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Door")
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Door {
+    /// Lets in who uses one of these names, or an address, and has the password, if there is one.
+    pub fn new(names: Vec<String>, password: Option<&str>) -> Self {
+        let password = password.map(|password| {
+            let mut random = [0; 32];
+            keyspace::fill_random(&mut random);
+            let key = hmac::Key::new(hmac::HMAC_SHA256, &random);
+            let tag = hmac::sign(&key, password.as_bytes());
+            (key, tag)
+        });
+        Self { names, password }
+    }
+
+    /// Why a request does not get in.
+    fn refuse(&self, request: &Request, route: &str) -> Option<Response> {
+        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+        if !request_host(request.uri(), host).is_none_or(|host| self.is_ours(host)) {
+            let message =
+                "this server does not answer to that name; it does if it is started with --host-name and the name";
+            return Some(Refusal::new(StatusCode::MISDIRECTED_REQUEST, message).into_response());
+        }
+        if OPEN.contains(&route) || self.knows(request.headers().get(header::AUTHORIZATION)) {
+            return None;
+        }
+        let refusal = Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "this page needs its password, with any user name",
+        );
+        let challenge = [(header::WWW_AUTHENTICATE, CHALLENGE)];
+        Some((challenge, refusal).into_response())
+    }
+
+    /// Whether somebody has the password, if there is one. Takes as long whatever it is.
+    fn knows(&self, authorization: Option<&HeaderValue>) -> bool {
+        let Some((key, tag)) = &self.password else { return true };
+        let given = authorization.and_then(|value| {
+            let (scheme, credentials) = value.to_str().ok()?.split_once(' ')?;
+            let credentials = STANDARD.decode(credentials.trim()).ok()?;
+            let at = credentials.iter().position(|byte| *byte == b':')?;
+            scheme
+                .eq_ignore_ascii_case("basic")
+                .then(|| credentials[at + 1..].to_vec())
+        });
+        given.is_some_and(|given| hmac::verify(key, &given, tag.as_ref()).is_ok())
+    }
+
+    /// Whether a Host header names this machine, with or without a port: by an address, which
+    /// nobody can make resolve to another, as `localhost`, which browsers resolve themselves, or by
+    /// a name that was given.
+    fn is_ours(&self, host: &str) -> bool {
+        let name = without_port(host);
+        let name = name.strip_suffix('.').unwrap_or(name);
+        is_address_or_local(name) || self.names.iter().any(|ours| ours.eq_ignore_ascii_case(name))
+    }
+}
+
+/// Checks who asks, runs the handler, counts the answer and adds its headers.
 pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let route = route_of(&request);
     let policy = if route == "/" { PAGE_POLICY } else { VALUE_POLICY };
-    let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
-    let addressed_here = !app.loopback_only || request_host(request.uri(), host).is_none_or(is_loopback_name);
-    let mut response = if addressed_here {
-        next.run(request).await
-    } else {
-        Refusal::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "this server answers to localhost only; start it with --listen and another address to change that",
-        )
-        .into_response()
+    let mut response = match app.door.refuse(&request, &route) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
     };
     app.requests.count(route, response.status());
     let headers = response.headers_mut();
@@ -46,33 +121,37 @@ fn request_host<'a>(uri: &'a Uri, host: Option<&'a [u8]>) -> Option<&'a str> {
         .or(host.map(|host| std::str::from_utf8(host).unwrap_or("")))
 }
 
-/// Whether a Host header names this machine by a loopback name, with or without a port.
-fn is_loopback_name(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
+/// A Host header without its port.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
         Some((name, port))
             if port.bytes().all(|byte| byte.is_ascii_digit()) && (!name.contains(':') || name.ends_with(']')) =>
         {
             name
         }
         _ => host,
-    };
+    }
+}
+
+fn is_address_or_local(name: &str) -> bool {
     let bare = name
         .strip_prefix('[')
         .and_then(|inner| inner.strip_suffix(']'))
         .unwrap_or(name);
     let localhost = bare.eq_ignore_ascii_case("localhost") || bare.to_ascii_lowercase().ends_with(".localhost");
-    localhost
-        || bare
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    localhost || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// With `--listen 0.0.0.0` every name was answered: any web site could make its own name
+    /// resolve to this server, and read all of it through the browser of whoever visits it.
     #[test]
-    fn loopback_names() {
+    fn names_of_this_host() {
+        let door = Door::new(vec!["pictures.example.org".to_owned()], None);
         for host in [
             "localhost",
             "LOCALHOST:7070",
@@ -81,19 +160,47 @@ mod tests {
             "[::1]:7070",
             "[::1]",
             "a.localhost",
+            "10.0.0.1",
+            "[2001:db8::1]:7070",
+            "pictures.example.org",
+            "Pictures.Example.org.:7070",
         ] {
-            assert!(is_loopback_name(host), "{host}");
+            assert!(door.is_ours(host), "{host}");
         }
         for host in [
             "",
             "example.org",
             "example.org:7070",
-            "10.0.0.1",
+            "a.pictures.example.org",
             "127.0.0.1.example.org",
             "localhost.example.org",
-            "[::2]:1",
+            "10.0.0.1.",
+            "2130706433",
+            "0x7f.1",
         ] {
-            assert!(!is_loopback_name(host), "{host}");
+            let is_address = host == "10.0.0.1.";
+            assert_eq!(door.is_ours(host), is_address, "{host}");
         }
+    }
+
+    #[test]
+    fn passwords() {
+        let door = Door::new(Vec::new(), Some("p:ss"));
+        let knows = |text: &str| door.knows(Some(&HeaderValue::from_str(text).unwrap()));
+        let basic = |credentials: &str| format!("Basic {}", STANDARD.encode(credentials));
+        assert!(knows(&basic("anybody:p:ss")) && knows(&basic(":p:ss").replace("Basic", "basic")));
+        for wrong in [
+            "",
+            "Basic",
+            "Basic !",
+            "Bearer p:ss",
+            &basic("p:ss"),
+            &basic("x:p:s"),
+            &basic("x:p:ss "),
+        ] {
+            assert!(!knows(wrong), "{wrong}");
+        }
+        assert!(!door.knows(None));
+        assert!(Door::new(Vec::new(), None).knows(None));
     }
 }

@@ -41,7 +41,7 @@ impl Requests {
 
 /// `/metrics`
 pub async fn text(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let stats = app.engine.call(|store| Ok::<_, Refusal>(store.stats())).await?;
+    let stats = app.probes.call(|store| Ok::<_, Refusal>(store.stats())).await?;
     let mut registry = Registry::default();
     registry.register("terrace_http_requests", "Requests answered", app.requests.0.clone());
     app.s3.figures.register(&mut registry);

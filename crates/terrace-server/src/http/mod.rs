@@ -4,11 +4,12 @@
 //! handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so [`engine`] runs each call to it on a
 //! thread for blocking work, a bounded number at a time.
 //!
-//! Nothing here writes to the store. There is no authentication yet; that is why it listens on the loopback address
-//! unless told otherwise.
+//! Nothing here writes to the store. It listens on the loopback address unless told otherwise, and
+//! where others can reach it only with a password.
 
 mod api;
 pub mod body;
+pub mod budget;
 pub mod conditional;
 mod connections;
 pub mod engine;
@@ -28,20 +29,23 @@ use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
 use terrace_server::import::Progress;
 
-pub use connections::{CONNECTIONS_DEFAULT, Limits, sender_of};
+pub use budget::sender_of;
+pub use connections::{CONNECTIONS_DEFAULT, Limits};
+pub use guard::Door;
 pub use server::{CLIENT_TIME_MAX, LISTEN_DEFAULT, Listener, bind, run, serve};
 
 /// What handlers share.
 #[derive(Debug)]
 pub struct App {
     engine: engine::Engine,
+    /// For what says how the server is.
+    probes: engine::Engine,
     requests: metrics::Requests,
     /// What it shares with the S3 service.
     s3: Shared,
     import: Option<Arc<ImportWatch>>,
-    /// Answer only requests addressed to this machine by a loopback name, so that no web page elsewhere can have a
-    /// browser read the store through a name it makes resolve to 127.0.0.1.
-    loopback_only: bool,
+    /// Who gets in.
+    door: Door,
 }
 
 /// An import that runs beside the service, or ran.
@@ -57,14 +61,15 @@ pub struct ImportWatch {
 
 impl App {
     /// An application over `store`.
-    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, s3: Shared, loopback_only: bool) -> Arc<Self> {
+    pub fn new(store: Store, import: Option<Arc<ImportWatch>>, s3: Shared, door: Door) -> Arc<Self> {
         let requests = metrics::Requests::default();
         Arc::new(Self {
+            probes: engine::Engine::for_probes(store.clone()),
             engine: engine::Engine::new(store),
             requests,
             s3,
             import,
-            loopback_only,
+            door,
         })
     }
 }

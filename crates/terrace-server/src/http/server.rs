@@ -1,29 +1,41 @@
 //! Accepting connections and ending well.
 //!
-//! A connection has a limited time to send its request's head, there is a limited number of connections, and on
-//! shutdown those in the middle of an answer get a limited time to take it. So no client can hold the server.
+//! A connection has a limited time to send its request's head, there is a limited number of
+//! connections ([`super::connections`]), and on shutdown those in the middle of an answer get a
+//! limited time to take it. So no client can hold the server.
 
 use super::{
     App,
-    connections::{Connections, Limits},
+    connections::{Answering, Connections, Limits, Place},
     outgoing::Outgoing,
     router,
     tls::Tls,
 };
 use crate::failure::{Failure, Outcome};
 use http_body::Body;
-use hyper::{Request, Response, body::Incoming, service::Service};
+use hyper::{
+    Request, Response,
+    body::Incoming,
+    server::conn::http1::Builder,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    pin::pin,
     sync::Arc,
     time::Duration,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// Any error.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -36,6 +48,8 @@ const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time for answers under way when the server shuts down.
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for a connection to end that is idle and whose place was given to another.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 /// What a sender gets who has as many connections as he may.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -67,57 +81,48 @@ pub async fn serve<S, B>(
     stop: impl Future<Output = ()>,
     patience: Duration,
 ) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Send + 'static,
-    B: Body<Data: Send, Error: Into<Failed>> + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>, Future: Send> + Send + Sync + 'static,
+    B: Body<Data: Send, Error: Into<Failed>> + Send + Unpin + 'static,
 {
     let connections = Connections::new(limits);
-    let graceful = GracefulShutdown::new();
-    let mut http = hyper::server::conn::http1::Builder::new();
+    // Each connection has a receiver, so the sender knows when the last has ended.
+    let (stopping, stopped) = watch::channel(());
+    let mut http = Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
-    let mut stop = std::pin::pin!(stop);
+    let mut stop = pin!(stop);
     loop {
-        let accepted = async {
-            let place = connections.room().await;
-            (place, listener.accept().await)
+        let admitted = async {
+            let (stream, peer) = listener.accept().await?;
+            let place = connections.admit(peer.ip()).await;
+            Ok::<_, std::io::Error>((stream, peer, place))
         };
-        let (mut place, stream) = tokio::select! {
-            accepted = accepted => accepted,
+        let admitted = tokio::select! {
+            admitted = admitted => admitted,
             () = &mut stop => break,
         };
-        let (stream, peer) = match stream {
-            Ok(accepted) => accepted,
+        let (stream, peer, place) = match admitted {
+            Ok(admitted) => admitted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        if !place.take(peer.ip()) {
+        let Some(place) = place else {
             refuse(&stream, tls.is_some());
             continue;
-        }
+        };
         // Small answers go out at once. Failure only costs latency.
         let _ = stream.set_nodelay(true);
         let stream = Outgoing::new(stream, CLIENT_TIME_MAX);
-        let (http, service, watcher) = (http.clone(), service_for(peer), graceful.watcher());
+        let (http, service, stopped) = (http.clone(), service_for(peer), stopped.clone());
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
-            let _place = place;
             let outcome = match acceptor {
-                None => {
-                    watcher
-                        .watch(http.serve_connection(TokioIo::new(stream), service))
-                        .await
-                }
-                // Who does not finish the handshake holds a connection no longer than who does not send a head.
-                Some(acceptor) => match tokio::time::timeout(HEAD_TIME_MAX, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => {
-                        watcher
-                            .watch(http.serve_connection(TokioIo::new(stream), service))
-                            .await
-                    }
-                    Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
-                    Err(_) => return tracing::debug!("a TLS handshake took too long"),
+                None => drive(&http, stream, service, &place, stopped).await,
+                Some(acceptor) => match encrypted(&acceptor, stream, &place).await {
+                    Some(stream) => drive(&http, stream, service, &place, stopped).await,
+                    None => return,
                 },
             };
             if let Err(error) = outcome {
@@ -126,10 +131,61 @@ pub async fn serve<S, B>(
         });
     }
     // New connections are refused from here on.
-    drop(listener);
-    if tokio::time::timeout(patience, graceful.shutdown()).await.is_err() {
+    drop((listener, stopped));
+    let _ = stopping.send(());
+    if timeout(patience, stopping.closed()).await.is_err() {
         tracing::warn!("clients that did not take their answers in time were cut off");
     }
+}
+
+/// Shakes hands. Who does not finish that holds a connection no longer than who does not send a
+/// head.
+async fn encrypted<S: AsyncRead + AsyncWrite + Unpin>(
+    acceptor: &TlsAcceptor,
+    stream: S,
+    place: &Place,
+) -> Option<TlsStream<S>> {
+    let accepted = tokio::select! {
+        accepted = timeout(HEAD_TIME_MAX, acceptor.accept(stream)) => accepted,
+        () = place.wanted_by_others() => return None,
+    };
+    match accepted {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+    None
+}
+
+/// Serves a connection until it ends, the server stops, or others need its place.
+async fn drive<S, B>(
+    http: &Builder,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    service: S,
+    place: &Place,
+    mut stopped: watch::Receiver<()>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>>,
+    B: Body<Error: Into<Failed>> + Unpin + 'static,
+{
+    let service = service_fn(|request| {
+        let under_way = place.begin();
+        let answer = service.call(request);
+        async move { Ok::<_, S::Error>(answer.await?.map(|body| Answering::new(body, under_way))) }
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    tokio::select! {
+        outcome = connection.as_mut() => return outcome,
+        () = place.wanted_by_others() => {
+            // What is left of the last answer may still go out.
+            connection.as_mut().graceful_shutdown();
+            return timeout(LEAVE_TIME_MAX, connection).await.unwrap_or(Ok(()));
+        }
+        _ = stopped.changed() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
 }
 
 /// Says that there are too many, to who takes it at once. Within TLS it would be noise in a handshake.

@@ -1,12 +1,12 @@
 //! Access keys: who may do what in which bucket.
 //!
-//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, and a level for each bucket,
-//! or for all under the name `*`. A server keeps a copy of all of them ([`Keys`]), and nobody else can change the store while it
-//! runs: `terrace key` asks it to. The secret
-//! is stored as it is, because signatures are checked with it: whoever can read the store's files can read everything in it
-//! anyway.
+//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, and a
+//! level for each bucket, or for all under the name `*`. A server keeps a copy of all of them
+//! ([`Keys`]), and nobody else can change the store while it runs: `terrace key` asks it to.
+//! Signatures are checked with the secret, so it must be there: encrypted where a key for that is
+//! given ([`Secrets`]), else as it is, and then whoever can read the store's files can use it.
 
-use super::keyspace;
+use super::{keyspace, secrets::Secrets};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -75,8 +75,50 @@ impl FromStr for Grant {
     }
 }
 
+/// An access key as it is stored.
+#[derive(Serialize, Deserialize)]
+pub struct Stored {
+    /// The secret, if it is not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret: Option<String>,
+    /// The secret, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    secret_aes_256_gcm: Option<String>,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Level by bucket.
+    pub grants: BTreeMap<String, Level>,
+}
+
+impl Stored {
+    /// Stores a key.
+    fn of(id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<Self> {
+        let sealed = secrets.seal(id, &key.secret)?;
+        Ok(Self {
+            secret: sealed.is_none().then(|| key.secret.clone()),
+            secret_aes_256_gcm: sealed,
+            created_ms: key.created_ms,
+            grants: key.grants.clone(),
+        })
+    }
+
+    /// The key that was stored.
+    fn open(self, id: &str, secrets: &Secrets) -> terrace::Result<AccessKey> {
+        let secret = match (self.secret, &self.secret_aes_256_gcm) {
+            (_, Some(sealed)) => secrets.open(id, sealed)?,
+            (Some(secret), None) => secret,
+            (None, None) => return Err(Error::corruption(format!("access key {id}"), "it has no secret")),
+        };
+        Ok(AccessKey {
+            secret,
+            created_ms: self.created_ms,
+            grants: self.grants,
+        })
+    }
+}
+
 /// An access key.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AccessKey {
     /// The secret.
     pub secret: String,
@@ -122,8 +164,8 @@ impl AccessKey {
 ///
 /// # Errors
 /// The store's.
-pub fn store(store: &Store, id: &str, key: &AccessKey) -> terrace::Result<()> {
-    let json = serde_json::to_vec(key).map_err(|error| Error::invalid(error.to_string()))?;
+pub fn store(store: &Store, id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<()> {
+    let json = serde_json::to_vec(&Stored::of(id, key, secrets)?).map_err(|error| Error::invalid(error.to_string()))?;
     store.put(keyspace::access_key(id), json).map(|_| ())
 }
 
@@ -139,12 +181,12 @@ pub fn remove(store: &Store, id: &str) -> terrace::Result<bool> {
     store.delete(key).map(|_| true)
 }
 
-/// All keys of a store, by ID.
+/// All keys of a store as they are stored, by ID.
 ///
 /// # Errors
 /// The store's; [`Error::Corruption`] for a record that is none.
-pub fn load(store: &Store) -> terrace::Result<HashMap<String, AccessKey>> {
-    let mut keys = HashMap::new();
+pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
+    let mut keys = BTreeMap::new();
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
         let item = item?;
         let id = String::from_utf8_lossy(&item.key[keyspace::ACCESS_KEYS.len()..]).into_owned();
@@ -157,30 +199,46 @@ pub fn load(store: &Store) -> terrace::Result<HashMap<String, AccessKey>> {
 
 /// The access keys of a store that a server has open: they are changed here, and nowhere else.
 #[derive(Debug, Default)]
-pub struct Keys(RwLock<HashMap<String, AccessKey>>);
+pub struct Keys {
+    by_id: RwLock<HashMap<String, AccessKey>>,
+    secrets: Secrets,
+}
 
 impl Keys {
-    /// Reads all of them.
+    /// Reads all of them, and encrypts those that are not yet, if there is a key for that.
     ///
     /// # Errors
-    /// As [`load`].
-    pub fn load(store: &Store) -> terrace::Result<Self> {
-        Ok(Self(RwLock::new(load(store)?)))
+    /// As [`stored`] and [`Secrets::open`].
+    pub fn load(opened: &Store, secrets: Secrets) -> terrace::Result<Self> {
+        let mut by_id = HashMap::new();
+        for (id, found) in stored(opened)? {
+            let is_plain = found.secret_aes_256_gcm.is_none();
+            let key = found.open(&id, &secrets)?;
+            if is_plain && secrets.has_key() {
+                store(opened, &id, &key, &secrets)?;
+                tracing::info!(id, "the secret of an access key is encrypted from now on");
+            }
+            by_id.insert(id, key);
+        }
+        Ok(Self {
+            by_id: RwLock::new(by_id),
+            secrets,
+        })
     }
 
     /// The secret of a key, if there is such a key.
     pub fn secret(&self, id: &str) -> Option<String> {
-        self.0.read().get(id).map(|key| key.secret.clone())
+        self.by_id.read().get(id).map(|key| key.secret.clone())
     }
 
     /// What a key may do in `bucket`.
     pub fn level(&self, id: &str, bucket: &str) -> Option<Level> {
-        self.0.read().get(id)?.level(bucket)
+        self.by_id.read().get(id)?.level(bucket)
     }
 
     /// All of them, by ID.
     pub fn all(&self) -> BTreeMap<String, AccessKey> {
-        let keys = self.0.read();
+        let keys = self.by_id.read();
         keys.iter().map(|(id, key)| (id.clone(), key.clone())).collect()
     }
 
@@ -190,8 +248,8 @@ impl Keys {
     /// The store's.
     pub fn create(&self, opened: &Store, grants: &[Grant]) -> terrace::Result<(String, AccessKey)> {
         let (id, key) = AccessKey::generate(grants);
-        store(opened, &id, &key)?;
-        self.0.write().insert(id.clone(), key.clone());
+        store(opened, &id, &key, &self.secrets)?;
+        self.by_id.write().insert(id.clone(), key.clone());
         Ok((id, key))
     }
 
@@ -200,7 +258,7 @@ impl Keys {
     /// # Errors
     /// The store's. The key counts no more in this server all the same.
     pub fn remove(&self, opened: &Store, id: &str) -> terrace::Result<bool> {
-        self.0.write().remove(id);
+        self.by_id.write().remove(id);
         remove(opened, id)
     }
 }
@@ -237,20 +295,43 @@ mod tests {
         let (id, key) = AccessKey::generate(&["*=admin".parse().unwrap()]);
         assert_eq!(id.len(), 20);
         assert!(!format!("{key:?}").contains(&key.secret));
-        store(&opened, &id, &key).unwrap();
-        assert_eq!(load(&opened).unwrap(), HashMap::from([(id.clone(), key)]));
+        let none = Secrets::default();
+        store(&opened, &id, &key, &none).unwrap();
+        let loaded = |secrets| Keys::load(&opened, secrets).map(|keys| keys.all());
+        assert_eq!(loaded(Secrets::default()).unwrap(), BTreeMap::from([(id.clone(), key)]));
         assert!(remove(&opened, &id).unwrap());
         assert!(!remove(&opened, &id).unwrap());
-        assert!(load(&opened).unwrap().is_empty());
-        let keys = Keys::load(&opened).unwrap();
+        assert!(stored(&opened).unwrap().is_empty());
+        let keys = Keys::load(&opened, none).unwrap();
         let (id, key) = keys.create(&opened, &["mine=read".parse().unwrap()]).unwrap();
         assert_eq!(keys.secret(&id), Some(key.secret.clone()));
         assert_eq!(
             (keys.level(&id, "mine"), keys.level(&id, "other")),
             (Some(Level::Read), None)
         );
-        assert_eq!(load(&opened).unwrap(), HashMap::from([(id.clone(), key)]));
+        assert_eq!(loaded(Secrets::default()).unwrap(), BTreeMap::from([(id.clone(), key)]));
         assert!(keys.remove(&opened, &id).unwrap() && !keys.remove(&opened, &id).unwrap());
-        assert!(keys.secret(&id).is_none() && load(&opened).unwrap().is_empty());
+        assert!(keys.secret(&id).is_none() && stored(&opened).unwrap().is_empty());
+    }
+
+    /// Secrets were in the store's files as they are.
+    #[test]
+    fn secrets_are_encrypted_where_there_is_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Store::open(Options::new(dir.path())).unwrap();
+        let secrets = |digits: &str| Secrets::with_key(&digits.repeat(32)).unwrap();
+        let record = br#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
+        opened.put(keyspace::access_key("TRCEOLD"), &record[..]).unwrap();
+        let keys = Keys::load(&opened, secrets("0f")).unwrap();
+        let (new, made) = keys.create(&opened, &["mine=read".parse().unwrap()]).unwrap();
+        for (id, found) in stored(&opened).unwrap() {
+            assert!(found.secret.is_none() && found.secret_aes_256_gcm.is_some(), "{id}");
+        }
+        let keys = Keys::load(&opened, secrets("0f")).unwrap();
+        assert_eq!(keys.secret("TRCEOLD").as_deref(), Some("plain"));
+        assert_eq!(keys.secret(&new), Some(made.secret));
+        let refused = |secrets| Keys::load(&opened, secrets).unwrap_err().to_string();
+        assert!(refused(secrets("0e")).contains("another key"));
+        assert!(refused(Secrets::default()).contains("TERRACE_SECRETS_KEY"));
     }
 }

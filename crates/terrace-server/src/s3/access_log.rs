@@ -1,7 +1,9 @@
 //! The access log: a line of JSON for each request that is through.
 //!
-//! A thread writes; requests hand it their lines and never wait. If the file cannot keep up, lines are lost and counted. A file
-//! is appended to, so it may be truncated at any time. Signatures and whatever else a query has for signing are left out.
+//! A thread writes; requests hand it their lines and never wait. If the file cannot keep up, lines
+//! are lost and counted: what waits has a bound in bytes, and so has what clients can make of a
+//! line. A file is appended to, so it may be truncated at any time. Only its owner can read it.
+//! Signatures and whatever else a query has for signing are left out.
 
 use super::{
     figures::Figures,
@@ -9,21 +11,32 @@ use super::{
 };
 use serde_json::{Value, json};
 use std::{
+    borrow::Cow,
     fs::OpenOptions,
     io::{self, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, Sender, channel},
+    },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
 
-/// Lines on their way.
-const LINES_MAX: usize = 4096;
+/// Most bytes of lines on their way: what a fast server writes in some seconds.
+const WAITING_BYTES_MAX: usize = 4 << 20;
+/// Longest path, query, and name of a client's program in a line. A path with the longest key is
+/// shorter unless all of it is encoded.
+const FIELD_BYTES_MAX: usize = 2 << 10;
 
 /// Where lines go.
 #[derive(Debug)]
 pub struct AccessLog {
-    lines: Option<SyncSender<String>>,
+    lines: Option<Sender<String>>,
+    /// Bytes of lines on their way.
+    waiting: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     figures: Figures,
 }
@@ -37,14 +50,22 @@ impl AccessLog {
         let out: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
-            Box::new(OpenOptions::new().create(true).append(true).open(path)?)
+            let mut options = OpenOptions::new();
+            Box::new(options.create(true).append(true).mode(0o600).open(path)?)
         };
-        let (lines, receiver) = sync_channel(LINES_MAX);
-        let thread = thread::Builder::new()
-            .name("access-log".to_owned())
-            .spawn(move || write(&receiver, out))?;
+        Self::to(out, figures)
+    }
+
+    fn to(out: Box<dyn Write + Send>, figures: Figures) -> io::Result<Self> {
+        let (lines, receiver) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let thread = thread::Builder::new().name("access-log".to_owned()).spawn({
+            let waiting = Arc::clone(&waiting);
+            move || write(&receiver, &waiting, out)
+        })?;
         Ok(Self {
             lines: Some(lines),
+            waiting,
             thread: Some(thread),
             figures,
         })
@@ -52,8 +73,12 @@ impl AccessLog {
 
     /// Adds a line.
     pub fn add(&self, entry: &Entry<'_>) {
-        let sent = self.lines.as_ref().map(|lines| lines.try_send(entry.line()));
-        if !matches!(sent, Some(Ok(()))) {
+        let line = entry.line();
+        let bytes = line.len();
+        let waiting = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_sent = waiting <= WAITING_BYTES_MAX && self.lines.as_ref().is_some_and(|lines| lines.send(line).is_ok());
+        if !is_sent {
+            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.figures.lines_lost.inc();
         }
     }
@@ -69,14 +94,18 @@ impl Drop for AccessLog {
     }
 }
 
-fn write(lines: &Receiver<String>, out: Box<dyn Write + Send>) {
+fn write(lines: &Receiver<String>, waiting: &AtomicUsize, out: Box<dyn Write + Send>) {
     let mut out = BufWriter::new(out);
     let mut was_told = false;
     while let Ok(first) = lines.recv() {
         // Flushed when there is nothing to add.
         let mut burst = std::iter::once(first).chain(lines.try_iter());
         let outcome = burst
-            .try_for_each(|line| out.write_all(line.as_bytes()))
+            .try_for_each(|line| {
+                let outcome = out.write_all(line.as_bytes());
+                waiting.fetch_sub(line.len(), Ordering::Relaxed);
+                outcome
+            })
             .and_then(|()| out.flush());
         if let Err(error) = outcome
             && !was_told
@@ -135,9 +164,9 @@ impl Entry<'_> {
             "key": self.key,
             "operation": self.operation,
             "method": self.method,
-            "path": self.path,
-            "query": query.collect::<Vec<_>>().join("&"),
-            "agent": self.agent,
+            "path": cut(self.path),
+            "query": cut(&query.collect::<Vec<_>>().join("&")),
+            "agent": self.agent.map(cut),
             "status": self.status,
             "received": self.received,
             "sent": self.sent,
@@ -147,6 +176,14 @@ impl Entry<'_> {
         });
         format!("{line}\n")
     }
+}
+
+/// No more of a text than a line may have, marked where it ends early.
+fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= FIELD_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(format!("{}…", &text[..text.floor_char_boundary(FIELD_BYTES_MAX)]))
 }
 
 /// `2026-01-31T12:00:00.000Z`
@@ -209,5 +246,39 @@ mod tests {
         assert_eq!(text.lines().count(), 1001);
         assert!(text.starts_with("before\n") && text.contains("\"path\":\"/999\""));
         assert!(AccessLog::open(dir.path(), Figures::default()).is_err());
+    }
+
+    /// Writes nothing before it is told to.
+    struct Slow(Receiver<()>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// 4,096 lines waited for a slow disk, each as long as its client liked: more than a gigabyte.
+    #[test]
+    fn what_waits_is_bounded_in_bytes() {
+        let (go_on, told) = channel();
+        let figures = Figures::default();
+        let log = AccessLog::to(Box::new(Slow(told)), figures.clone()).unwrap();
+        let long = "/k".repeat(100_000);
+        let mut longest = entry(&long);
+        longest.query = &long;
+        longest.agent = Some(&long);
+        assert!(longest.line().len() < 4 * FIELD_BYTES_MAX);
+        for _ in 0..4096 {
+            log.add(&longest);
+            assert!(log.waiting.load(Ordering::Relaxed) <= WAITING_BYTES_MAX);
+        }
+        assert!(figures.lines_lost.get() > 0);
+        drop(go_on);
+        drop(log);
     }
 }

@@ -1,16 +1,20 @@
-//! A request's body on its way in: it fails when nothing comes for too long, and when it is not what the request's head says.
+//! A request's body on its way in: it fails when nothing comes for too long, or too little, when
+//! more is collected than there is memory for, and when it is not what the request's head says.
 
 use super::{
+    chunks::Chunks,
     digest::{self, Algorithm, Checksum, Digests},
     errors,
     form::is_form,
     refuse::{is_xml, names},
 };
+use crate::http::budget::{Ticket, cost_of_frame};
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
-use hyper::{body::Incoming, http::request::Parts};
+use http_body::{Body, Frame, SizeHint};
+use hyper::http::request::Parts;
 use s3s::{S3Error, S3Result};
 use std::{
+    collections::VecDeque,
     io,
     pin::Pin,
     sync::{
@@ -20,9 +24,48 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
+use tokio::time::Instant;
 
-/// Longest silence in the middle of a request's body.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How long a client may be waited for, all in all, and what it gets besides for what it has sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Longest silence in the middle of a body.
+    silence_max: Duration,
+    /// Time that every body has.
+    grace: Duration,
+    /// Least rate beyond that. A modem's: who sends less keeps a connection and sends nothing.
+    bytes_per_second_min: u64,
+    /// Longest time for a body that is collected before anything is done with it.
+    collected_time_max: Duration,
+}
+
+/// The pace that clients must keep.
+const PACE: Pace = Pace {
+    silence_max: Duration::from_secs(60),
+    grace: Duration::from_secs(60),
+    bytes_per_second_min: 1 << 10,
+    collected_time_max: Duration::from_secs(600),
+};
+
+impl Pace {
+    /// How long a client that has sent so much may be waited for.
+    fn time_max(self, bytes: u64, is_collected: bool) -> Duration {
+        let time = self.grace + Duration::from_millis(bytes.saturating_mul(1000) / self.bytes_per_second_min);
+        if is_collected {
+            time.min(self.collected_time_max)
+        } else {
+            time
+        }
+    }
+}
+
+/// What a body costs that is collected before anything is done with it.
+pub struct Collected {
+    /// What pays for it.
+    pub ticket: Arc<Ticket>,
+    /// How many times its bytes it becomes.
+    pub weight: u64,
+}
 
 /// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an operation begins, and does not
 /// compare. Bodies of objects are compared where they are received.
@@ -79,77 +122,232 @@ impl Broken {
     }
 }
 
-/// A body that fails when nothing comes for too long.
-pub struct Attentive {
-    body: Incoming,
-    promise: Option<(Promise, Broken)>,
+/// What is watched for in a body.
+#[derive(Default)]
+pub struct Watch {
+    /// What its head says of it.
+    pub promise: Option<Promise>,
     /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
-    was_read: Arc<AtomicBool>,
-    /// Bytes that came.
-    received: Arc<AtomicU64>,
-    /// Runs only while the client is waited for: it must not pay for the time the store takes.
-    waiting: bool,
+    pub was_read: Arc<AtomicBool>,
+    /// Counts the bytes that came.
+    pub received: Arc<AtomicU64>,
+    /// It comes in chunks.
+    pub chunks: Option<Chunks>,
+    /// It is collected.
+    pub collected: Option<Collected>,
+    /// Why it was not what it should be.
+    pub broken: Broken,
+}
+
+/// A body that is watched.
+pub struct Attentive<B> {
+    body: B,
+    watch: Watch,
+    pace: Pace,
+    /// What chunks became and was not read yet.
+    ready: VecDeque<Bytes>,
+    /// Since when the client is being waited for: it must not pay for the time the store takes.
+    waiting_since: Option<Instant>,
+    /// How long it was, before that.
+    waited: Duration,
+    bytes: u64,
     deadline: Pin<Box<tokio::time::Sleep>>,
 }
 
-impl Attentive {
-    /// Watches `body`. `was_read` is set once something is read; `received` counts bytes.
-    pub fn new(
-        body: Incoming,
-        promise: Option<(Promise, Broken)>,
-        was_read: Arc<AtomicBool>,
-        received: Arc<AtomicU64>,
-    ) -> Self {
+impl<B> Attentive<B> {
+    /// Watches `body`.
+    pub fn new(body: B, watch: Watch) -> Self {
         Self {
             body,
-            promise,
-            was_read,
-            received,
-            waiting: false,
-            deadline: Box::pin(tokio::time::sleep(SILENCE_MAX)),
+            watch,
+            pace: PACE,
+            ready: VecDeque::new(),
+            waiting_since: None,
+            waited: Duration::ZERO,
+            bytes: 0,
+            deadline: Box::pin(tokio::time::sleep(PACE.silence_max)),
         }
+    }
+
+    /// Takes bytes that came.
+    fn take(&mut self, data: Bytes) -> S3Result {
+        self.bytes += data.len() as u64;
+        self.watch.received.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if let Some(promise) = &mut self.watch.promise {
+            promise.digests.update(&data);
+        }
+        if let Some(Collected { ticket, weight }) = &self.watch.collected {
+            ticket
+                .take(cost_of_frame(data.len(), *weight))
+                .map_err(errors::of_memory)?;
+        }
+        match &mut self.watch.chunks {
+            Some(chunks) => chunks.take(data, &mut self.ready)?,
+            None => self.ready.push_back(data),
+        }
+        Ok(())
+    }
+
+    /// The body ends with an error that the client is told.
+    fn broken(&self, error: S3Error) -> io::Error {
+        self.watch.broken.set(error);
+        io::Error::other("the body is not what it should be")
+    }
+
+    /// The client has sent something, or ended.
+    fn end_waiting(&mut self) {
+        if let Some(since) = self.waiting_since.take() {
+            self.waited += since.elapsed();
+        }
+    }
+
+    /// Begins to wait for the client.
+    fn begin_waiting(&mut self) {
+        if self.waiting_since.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        self.waiting_since = Some(now);
+        let time_max = self.pace.time_max(self.bytes, self.watch.collected.is_some());
+        let left = time_max.saturating_sub(self.waited).min(self.pace.silence_max);
+        self.deadline.as_mut().reset(now + left);
     }
 }
 
-impl http_body::Body for Attentive {
+impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Unpin> Body for Attentive<B> {
     type Data = Bytes;
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         if !self.body.is_end_stream() {
-            self.was_read.store(true, Ordering::Relaxed);
+            self.watch.was_read.store(true, Ordering::Relaxed);
         }
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            self.waiting = false;
-            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-                self.received.fetch_add(data.len() as u64, Ordering::Relaxed);
-                if let Some((promise, _)) = &mut self.promise {
-                    promise.digests.update(data);
-                }
-            } else if frame.is_none()
-                && let Some((promise, broken)) = self.promise.take()
-                && let Err(error) = promise.check()
-            {
-                broken.set(error);
-                return Poll::Ready(Some(Err(io::Error::other("the body is not what its head says"))));
+        loop {
+            if let Some(data) = self.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
-        }
-        if !self.waiting {
-            self.waiting = true;
-            self.deadline.as_mut().reset(tokio::time::Instant::now() + SILENCE_MAX);
-        }
-        match self.deadline.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, errors::STALLED)))),
-            Poll::Pending => Poll::Pending,
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+                self.begin_waiting();
+                return match self.deadline.as_mut().poll(context) {
+                    Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, errors::STALLED)))),
+                    Poll::Pending => Poll::Pending,
+                };
+            };
+            self.end_waiting();
+            let taken = match frame {
+                None => match self.watch.promise.take().map_or(Ok(()), Promise::check) {
+                    Ok(()) => return Poll::Ready(None),
+                    Err(error) => Err(error),
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.take(data),
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+            };
+            if let Err(error) = taken {
+                return Poll::Ready(Some(Err(self.broken(error))));
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.promise.is_none() && self.body.is_end_stream()
+        self.watch.promise.is_none() && self.ready.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        // Chunks are made anew.
+        if self.watch.chunks.is_some() {
+            return SizeHint::default();
+        }
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::http::budget::Pool;
+    use futures_util::{Stream, StreamExt as _, stream};
+    use std::{convert::Infallible, future::poll_fn};
+
+    /// Reads a body to its end, or to why there is none.
+    async fn read(
+        pieces: impl Stream<Item = &'static [u8]> + Send + 'static,
+        watch: Watch,
+        pace: Pace,
+    ) -> io::Result<u64> {
+        let pieces = pieces.map(|piece| Ok::<_, Infallible>(Bytes::from_static(piece)));
+        let mut body = Attentive::new(axum::body::Body::from_stream(pieces), watch);
+        body.pace = pace;
+        let mut bytes = 0;
+        while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+            bytes += frame?.into_data().unwrap().len() as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// Eight connections that sent a byte every five seconds kept all others from uploading forms
+    /// for as long as they liked.
+    #[tokio::test]
+    async fn who_sends_a_byte_now_and_then_is_cut_off() {
+        let pace = Pace {
+            silence_max: Duration::from_secs(10),
+            grace: Duration::from_millis(300),
+            bytes_per_second_min: 1000,
+            collected_time_max: Duration::from_millis(600),
+        };
+        let drip = || {
+            stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                Some((&b"a"[..], ()))
+            })
+        };
+        let error = read(drip(), Watch::default(), pace).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let much = || drip().map(|_| &[0; 4000][..]);
+        assert_eq!(
+            read(much().take(40), Watch::default(), pace).await.unwrap(),
+            160_000,
+            "it may take longer"
+        );
+        let watch = Watch {
+            collected: Some(Collected {
+                ticket: Arc::new(Pool::memory().ticket([127, 0, 0, 1].into())),
+                weight: 1,
+            }),
+            ..Watch::default()
+        };
+        let error = read(much(), watch, pace).await.unwrap_err();
+        assert_eq!(
+            error.kind(),
+            io::ErrorKind::TimedOut,
+            "what is collected has a time of its own"
+        );
+    }
+
+    /// Sixteen bodies of 8 MiB in XML took 245 MB: nobody counted them together.
+    #[tokio::test]
+    async fn what_is_collected_is_paid_for() {
+        let pool = Pool::new(1 << 20, 1 << 20);
+        let read_with = |pieces: usize| {
+            let broken = Broken::default();
+            let watch = Watch {
+                collected: Some(Collected {
+                    ticket: Arc::new(pool.ticket([127, 0, 0, 1].into())),
+                    weight: 8,
+                }),
+                broken: broken.clone(),
+                ..Watch::default()
+            };
+            async move {
+                let read = read(stream::iter(vec![&[0; 1000][..]; pieces]), watch, PACE).await;
+                (read.ok(), broken.take().map(|error| error.code().as_str().to_owned()))
+            }
+        };
+        assert_eq!(read_with(100).await, (Some(100_000), None));
+        assert_eq!(read_with(200).await, (None, Some("SlowDown".to_owned())));
+        assert_eq!(read_with(100).await, (Some(100_000), None), "all of it came back");
     }
 }

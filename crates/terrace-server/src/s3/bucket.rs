@@ -15,13 +15,16 @@ use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{BuildHasher as _, RandomState},
     sync::{Arc, OnceLock},
 };
 use terrace::{Error, ScanRange, Store};
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
+/// Longest record of a bucket: more than a thousand lifecycle rules and all else that S3's own
+/// limits allow, in usual lengths. All of them are in memory, and each change writes a whole one.
+const RECORD_BYTES_MAX: usize = 1 << 20;
 /// Keys of a bucket with versioning that can be changed at the same time, at best.
 const TURNS: usize = 1024;
 
@@ -153,9 +156,24 @@ pub struct Bucket {
     record: RwLock<Arc<Record>>,
     /// False once it is deleted.
     exists: RwLock<bool>,
+    /// Held while its record changes, or it is deleted.
+    changing: Mutex<()>,
     /// See [`Bucket::turn`].
-    turns: OnceLock<Box<[Mutex<()>]>>,
+    turns: OnceLock<Box<[Turn]>>,
+    /// Chooses among the turns; nobody can know how.
+    hasher: RandomState,
 }
+
+/// What those who change versions of the same key take, one after the other.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Where they wait before they take anything of the engine's.
+    queue: Arc<tokio::sync::Mutex<()>>,
+    change: Mutex<()>,
+}
+
+/// The front of a queue; see [`Bucket::queue`].
+pub type Queued = tokio::sync::OwnedMutexGuard<()>;
 
 /// The record of a bucket as the store has it.
 ///
@@ -177,7 +195,9 @@ impl Bucket {
             name,
             record: RwLock::new(Arc::new(record)),
             exists: RwLock::new(true),
+            changing: Mutex::default(),
             turns: OnceLock::new(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -209,12 +229,21 @@ impl Bucket {
     /// of versions is about several records, of which not all are there to be named in a condition. Taken after
     /// [`Bucket::enter`], and one at a time. Blocks.
     pub fn turn(&self, key: &str) -> MutexGuard<'_, ()> {
-        let turns = self
-            .turns
-            .get_or_init(|| (0..TURNS).map(|_| Mutex::default()).collect());
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        turns[hasher.finish() as usize % TURNS].lock()
+        self.turn_of(key).change.lock()
+    }
+
+    /// Waits where no thread and no permit is held until it will not be long before
+    /// [`Bucket::turn`] comes. `None` where no turn is needed.
+    pub async fn queue(&self, key: &str) -> Option<Queued> {
+        if self.versioning() == Versioning::Never {
+            return None;
+        }
+        Some(Arc::clone(&self.turn_of(key).queue).lock_owned().await)
+    }
+
+    fn turn_of(&self, key: &str) -> &Turn {
+        let turns = self.turns.get_or_init(|| (0..TURNS).map(|_| Turn::default()).collect());
+        &turns[self.hasher.hash_one(key) as usize % TURNS]
     }
 }
 
@@ -222,8 +251,8 @@ impl Bucket {
 #[derive(Debug, Default)]
 pub struct Buckets {
     by_name: RwLock<BTreeMap<String, Arc<Bucket>>>,
-    /// Held while the set of buckets, or a record, changes.
-    changing: Mutex<()>,
+    /// Held while a bucket is created. Taken before that of any bucket.
+    creating: Mutex<()>,
 }
 
 fn no_such_bucket() -> s3s::S3Error {
@@ -245,7 +274,7 @@ impl Buckets {
         }
         Ok(Self {
             by_name: RwLock::new(by_name),
-            changing: Mutex::default(),
+            creating: Mutex::default(),
         })
     }
 
@@ -267,7 +296,7 @@ impl Buckets {
     /// # Errors
     /// `BucketAlreadyOwnedByYou`, `TooManyBuckets`, the store's.
     pub fn create(&self, store: &Store, name: &str, record: Record) -> S3Result {
-        let _changing = self.changing.lock();
+        let _creating = self.creating.lock();
         let count = {
             let by_name = self.by_name.read();
             if by_name.contains_key(name) {
@@ -292,8 +321,10 @@ impl Buckets {
     /// # Errors
     /// `NoSuchBucket`, what `change` fails with, the store's.
     pub fn change(&self, store: &Store, name: &str, change: impl FnOnce(&mut Record) -> S3Result) -> S3Result {
-        let _changing = self.changing.lock();
-        apply(store, &*self.get(name)?, change)
+        let bucket = self.get(name)?;
+        let _changing = bucket.changing.lock();
+        let _entered = bucket.enter()?;
+        apply(store, &bucket, change)
     }
 
     /// Switches versioning on, or suspends it. Blocks, also for commits under way in the bucket: each of them is done as one
@@ -302,41 +333,55 @@ impl Buckets {
     /// # Errors
     /// `NoSuchBucket`, the store's.
     pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> S3Result {
-        let _changing = self.changing.lock();
         let bucket = self.get(name)?;
-        let _alone = bucket.exists.write();
+        let _changing = bucket.changing.lock();
+        let alone = bucket.exists.write();
+        if !*alone {
+            return Err(no_such_bucket());
+        }
         apply(store, &bucket, |record| {
             record.versioning = versioning;
             Ok(())
         })
     }
 
-    /// Deletes an empty bucket. Blocks, also for commits under way in it.
+    /// Deletes an empty bucket. Blocks, also for commits under way in it; no other bucket waits.
     ///
     /// # Errors
     /// `NoSuchBucket`, `BucketNotEmpty` if it has objects, versions or uploads, the store's.
     pub fn delete(&self, store: &Store, name: &str) -> S3Result {
-        let _changing = self.changing.lock();
         let bucket = self.get(name)?;
+        let _changing = bucket.changing.lock();
+        // Looked at before anybody is kept waiting: most buckets somebody tries to delete are not
+        // empty, and where much was deleted the look takes long.
+        check_empty(store, name)?;
         let mut exists = bucket.exists.write();
-        for prefix in [
-            keyspace::objects(name),
-            keyspace::versions(name),
-            keyspace::uploads(name),
-        ] {
-            let mut scan = store
-                .scan(ScanRange::prefix(&prefix))
-                .map_err(|error| errors::of_engine(&error, &prefix))?;
-            if scan.next().is_some() {
-                return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"));
-            }
+        if !*exists {
+            return Err(no_such_bucket());
         }
+        check_empty(store, name)?;
         let key = keyspace::bucket(name);
         store.delete(&key).map_err(|error| errors::of_engine(&error, &key))?;
         *exists = false;
         self.by_name.write().remove(name);
         Ok(())
     }
+}
+
+fn check_empty(store: &Store, name: &str) -> S3Result {
+    for prefix in [
+        keyspace::objects(name),
+        keyspace::versions(name),
+        keyspace::uploads(name),
+    ] {
+        let mut scan = store
+            .scan(ScanRange::prefix(&prefix))
+            .map_err(|error| errors::of_engine(&error, &prefix))?;
+        if scan.next().is_some() {
+            return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"));
+        }
+    }
+    Ok(())
 }
 
 /// Changes a record; the caller keeps others from changing it meanwhile.
@@ -351,6 +396,12 @@ fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3R
 fn write_record(store: &Store, name: &str, record: &Record) -> S3Result {
     let key = keyspace::bucket(name);
     let json = serde_json::to_vec(record).map_err(|_| S3ErrorCode::InternalError)?;
+    if json.len() > RECORD_BYTES_MAX {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The settings of the bucket are longer than {RECORD_BYTES_MAX} bytes, all together."
+        ));
+    }
     store.put(&key, json).map_err(|error| errors::of_engine(&error, &key))?;
     Ok(())
 }
@@ -393,5 +444,54 @@ mod tests {
         buckets.delete(&store, "abc").unwrap();
         assert_eq!(held.enter().unwrap_err().code().as_str(), "NoSuchBucket");
         assert!(Buckets::load(&store).unwrap().all().is_empty());
+    }
+
+    /// Deleting a bucket, or switching its versioning, waited for that bucket's commits under a
+    /// lock of all buckets: nobody else's settings could change meanwhile.
+    #[test]
+    fn a_bucket_that_waits_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let buckets = Buckets::load(&store).unwrap();
+        for name in ["one", "two"] {
+            buckets.create(&store, name, Record::default()).unwrap();
+        }
+        let one = buckets.get("one").unwrap();
+        let committing = one.enter().unwrap();
+        std::thread::scope(|scope| {
+            let deletes = scope.spawn(|| buckets.delete(&store, "one"));
+            // From then on it waits for the commit.
+            while !one.changing.is_locked() || !one.exists.is_locked() {
+                std::thread::yield_now();
+            }
+            buckets.change(&store, "two", |_| Ok(())).unwrap();
+            buckets.create(&store, "three", Record::default()).unwrap();
+            buckets.set_versioning(&store, "two", Versioning::Enabled).unwrap();
+            buckets.delete(&store, "two").unwrap();
+            drop(committing);
+            deletes.join().unwrap().unwrap();
+        });
+        assert_eq!(
+            code(buckets.set_versioning(&store, "one", Versioning::Enabled)),
+            "NoSuchBucket"
+        );
+        assert_eq!(code(buckets.change(&store, "one", |_| Ok(()))), "NoSuchBucket");
+    }
+
+    #[test]
+    fn settings_have_a_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let buckets = Buckets::load(&store).unwrap();
+        buckets.create(&store, "abc", Record::default()).unwrap();
+        let long = |bytes: usize| {
+            buckets.change(&store, "abc", |record| {
+                record.policy = Some("x".repeat(bytes));
+                Ok(())
+            })
+        };
+        assert_eq!(code(long(RECORD_BYTES_MAX)), "InvalidRequest");
+        assert!(buckets.get("abc").unwrap().record().policy.is_none());
+        long(20 << 10).unwrap();
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Details of devices and paths stay in the log. What a client can act on goes to it.
 
-use crate::{http::engine::NotRun, key_text};
+use crate::{
+    http::{budget::Exhausted, engine::NotRun},
+    key_text,
+};
 use hyper::{
     HeaderMap, StatusCode,
     header::{self, HeaderValue},
@@ -49,6 +52,11 @@ pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
     }
 }
 
+/// Whether an error of [`of_engine`] says that a tier is full.
+pub fn is_full(error: &S3Error) -> bool {
+    error.status_code() == Some(StatusCode::INSUFFICIENT_STORAGE)
+}
+
 /// Asks a client to come back in a second.
 pub fn slow_down(message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
@@ -64,6 +72,16 @@ pub fn of_call(reason: NotRun) -> S3Error {
         NotRun::Busy => slow_down("Please reduce your request rate."),
         NotRun::Panicked => S3ErrorCode::InternalError.into(),
     }
+}
+
+/// The S3 error for memory that there is not.
+pub fn of_memory(exhausted: Exhausted) -> S3Error {
+    slow_down(match exhausted {
+        Exhausted::All => "The server is collecting as much as it may. Please try again in a moment.",
+        Exhausted::Share => {
+            "The server is collecting as much from your address as it may. Please try again in a moment."
+        }
+    })
 }
 
 /// The S3 error for a body that broke off or is not what was announced. The bodies' own error types are not public, so

@@ -1,6 +1,7 @@
 //! One request and its answer, from the request's head to the last byte of the answer's body, as it is counted and logged.
 
 use super::{Gateway, access_log::Entry};
+use crate::http::budget::Ticket;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
@@ -11,7 +12,7 @@ use hyper::{
 use s3s::Body;
 use std::{
     cell::RefCell,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     pin::Pin,
     sync::{
         Arc,
@@ -61,6 +62,8 @@ pub struct Exchange {
     time: SystemTime,
     began: Instant,
     received: Arc<AtomicU64>,
+    /// What pays for what is collected for it, until its answer is sent.
+    ticket: Option<Arc<Ticket>>,
     /// 0 until there is an answer.
     status: u16,
     until_head: Duration,
@@ -83,6 +86,7 @@ impl Exchange {
             time: SystemTime::now(),
             began: Instant::now(),
             received: Arc::default(),
+            ticket: None,
             status: 0,
             until_head: Duration::ZERO,
             sent: 0,
@@ -93,6 +97,13 @@ impl Exchange {
     /// The counter of the bytes of its body.
     pub fn received(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.received)
+    }
+
+    /// What pays for what is collected for it. Most requests never need it.
+    pub fn ticket(&mut self) -> Arc<Ticket> {
+        let peer = self.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let memory = &self.gateway.memory;
+        Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
     }
 
     /// Takes what was found out about it.

@@ -1,8 +1,9 @@
 //! Uploads by HTML forms: what is done so that `s3s` can take them.
 //!
-//! `s3s` reads a form, checks its policy and the policy's signature, and holds the file in memory meanwhile. So files have a
-//! limit, and few forms are taken at a time. It gets the fields as [`fields`] writes them. What a form asks for that the
-//! service does not have is refused as in headers; there it would have been before.
+//! `s3s` reads a form, checks its policy and the policy's signature, and holds the file in memory
+//! meanwhile. So files have a limit, and their bytes are counted as they come
+//! ([`crate::http::budget`]). It gets the fields as [`fields`] writes them. What a form asks for
+//! that the service does not have is refused as in headers; there it would have been before.
 
 mod fields;
 mod policy;
@@ -12,7 +13,6 @@ pub use policy::{Extras, check};
 
 use hyper::{HeaderMap, Method, header};
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longest file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -24,8 +24,6 @@ pub const FIELDS_BYTES_MAX: usize = 1 << 20;
 pub const FIELD_BYTES_MAX: usize = 64 << 10;
 /// Most fields.
 pub const FIELDS_MAX: usize = 100;
-/// Forms at a time.
-const FORMS_MAX: usize = 8;
 
 /// Whether a request is a form.
 pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
@@ -36,28 +34,6 @@ pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
             .starts_with("multipart/form-data")
     };
     *method == Method::POST && kind.is_some_and(is_form)
-}
-
-/// Permission to hold a form in memory.
-#[derive(Debug)]
-pub struct Forms(Semaphore);
-
-impl Default for Forms {
-    fn default() -> Self {
-        Self(Semaphore::new(FORMS_MAX))
-    }
-}
-
-impl Forms {
-    /// Takes one, to be kept until its answer is there.
-    ///
-    /// # Errors
-    /// `SlowDown` if there are as many as there may be.
-    pub fn admit(&self) -> S3Result<SemaphorePermit<'_>> {
-        self.0
-            .try_acquire()
-            .map_err(|_| s3_error!(SlowDown, "Too many forms are being uploaded at once. Try again."))
-    }
 }
 
 /// Refuses what a form asks for and the service does not have.
@@ -105,15 +81,6 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn forms_are_few() {
-        let forms = Forms::default();
-        let held: Vec<_> = (0..FORMS_MAX).map(|_| forms.admit().unwrap()).collect();
-        assert_eq!(forms.admit().unwrap_err().code().as_str(), "SlowDown");
-        drop(held);
-        assert!(forms.admit().is_ok());
-    }
 
     #[test]
     fn what_is_a_form() {

@@ -5,13 +5,14 @@ use super::{
     Gateway,
     access::{Access, Auth, Domains},
     at_once::Plain,
-    body::{Attentive, Broken, Promise},
+    body::{Attentive, Broken, Collected, Promise, Watch},
+    chunks::Chunks,
     cors,
     exchange::{Counted, Exchange, NOTED, Noted},
-    form::{self, Form, Forms, is_form},
+    form::{self, Form, is_form},
     last_chunk::ToLastChunk,
     limit::Sender,
-    refuse::{XML_BYTES_MAX, refuse},
+    refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
     service::Service,
     signature::{has_signature, refuse_repeated},
 };
@@ -41,6 +42,10 @@ use std::{
     time::Instant,
 };
 
+/// How many times its bytes XML takes when it is read: the shortest element that `s3s` makes
+/// something of has some thirty.
+const XML_WEIGHT: u64 = 8;
+
 /// The S3 service as hyper calls it.
 #[derive(Clone)]
 pub struct Front {
@@ -61,7 +66,6 @@ struct Inner {
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
-    forms: Forms,
 }
 
 impl Front {
@@ -82,7 +86,6 @@ impl Front {
                 gateway,
                 domains: Domains(domains),
                 next: AtomicU64::new(super::keyspace::now_ms() << 20),
-                forms: Forms::default(),
             }),
             peer: None,
         }
@@ -199,13 +202,25 @@ impl Inner {
     async fn go_long(
         &self,
         asked: &mut Asked,
-        parts: Parts,
+        mut parts: Parts,
         body: Incoming,
         promise: Option<Promise>,
     ) -> S3Result<Response<Body>> {
         let broken = Broken::default();
-        let promise = promise.map(|promise| (promise, broken.clone()));
-        let body = Attentive::new(body, promise, Arc::clone(&asked.was_read), asked.exchange.received());
+        let ticket = asked.exchange.ticket();
+        let watch = Watch {
+            promise,
+            was_read: Arc::clone(&asked.was_read),
+            received: asked.exchange.received(),
+            chunks: Chunks::of(&parts.headers, &ticket),
+            collected: self.weight(&parts).map(|weight| Collected {
+                ticket: Arc::clone(&ticket),
+                weight,
+            }),
+            broken: broken.clone(),
+        };
+        parts.extensions.insert(ticket);
+        let body = Attentive::new(body, watch);
         let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
         let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
         asked.exchange.note(noted);
@@ -243,21 +258,36 @@ impl Inner {
         exchange.answer(response)
     }
 
+    /// How many times its bytes a body becomes that is collected before an operation begins. Bodies
+    /// of objects are not.
+    fn weight(&self, parts: &Parts) -> Option<u64> {
+        if is_form(&parts.method, &parts.headers) {
+            return Some(1);
+        }
+        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let has_key = match host.and_then(|host| self.domains.bucket(host)) {
+            Some(_) => parts.uri.path().len() > 1,
+            None => is_object(parts.uri.path()),
+        };
+        let is_of_object = has_key && !is_xml(&parts.method, parts.uri.query().unwrap_or(""));
+        (!is_of_object).then_some(XML_WEIGHT)
+    }
+
     /// Hands a request to `s3s`.
-    async fn call(&self, mut parts: Parts, body: Attentive) -> S3Result<Response<Body>> {
-        let (service, body, _permit) = if is_form(&parts.method, &parts.headers) {
-            let permit = self.forms.admit()?;
+    async fn call(&self, mut parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
+        let (service, body) = if is_form(&parts.method, &parts.headers) {
             let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
             let bucket = self.bucket_name(parts.uri.path(), &parts.headers);
             form::check(&form, &bucket.unwrap_or_default())?;
             parts.extensions.insert(form::Extras::of(&form)?);
             form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
+            form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
             let (kind, body) = form.written();
             parts.headers.insert(header::CONTENT_TYPE, kind);
-            (&self.form_service, Body::http_body_unsync(body), Some(permit))
+            (&self.form_service, Body::http_body_unsync(body))
         } else {
-            let body = Body::http_body_unsync(ToLastChunk::new(&parts.headers, body));
-            (&self.service, body, None)
+            let body = ToLastChunk::new(&parts.headers, body);
+            (&self.service, Body::http_body_unsync(body))
         };
         let answer = service.call(Request::from_parts(parts, body)).await;
         answer.map_err(|error| {

@@ -36,30 +36,37 @@ pub enum After<'a> {
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry<T = Stored> {
+pub enum Entry<T> {
     /// What has a key.
     Key(T),
     /// A common prefix.
     Prefix(String),
 }
 
-/// A key, without the base, and what is stored under it.
-pub type Stored = (Vec<u8>, ObjectInfo);
+/// A key, without the base, and what is kept of what is stored under it.
+pub type Stored<T> = (Vec<u8>, T);
 
 /// A page.
 #[derive(Debug)]
-pub struct Page<T = Stored> {
+pub struct Page<T> {
     /// In order.
     pub entries: Vec<Entry<T>>,
     /// There is more.
     pub truncated: bool,
 }
 
-/// Lists. `name_of` gives the part of a key, without the base, that is the object's key; keys without one are left out.
+/// Lists. `name_of` gives the part of a key, without the base, that is the object's key; keys
+/// without one are left out. `keep` takes what is to be shown of an entry: attributes may be long,
+/// and a page has a thousand entries.
 ///
 /// # Errors
 /// The store's.
-pub fn page(store: &Store, query: &Query<'_>, name_of: impl Fn(&[u8]) -> Option<&str>) -> S3Result<Page> {
+pub fn page<T>(
+    store: &Store,
+    query: &Query<'_>,
+    name_of: impl Fn(&[u8]) -> Option<&str>,
+    keep: impl Fn(&ObjectInfo) -> T,
+) -> S3Result<Page<Stored<T>>> {
     let fail = |error| errors::of_engine(&error, query.base);
     let snapshot = store.snapshot().map_err(fail)?;
     let first = first_range(query);
@@ -68,7 +75,7 @@ pub fn page(store: &Store, query: &Query<'_>, name_of: impl Fn(&[u8]) -> Option<
         delimiter: query.delimiter,
         limit: query.limit,
     };
-    let (base_bytes, name_of) = (query.base.len(), &name_of);
+    let (base_bytes, name_of, keep) = (query.base.len(), &name_of, &keep);
     let from = |passed: Option<&str>| {
         let range = match passed {
             None => first.clone(),
@@ -81,7 +88,7 @@ pub fn page(store: &Store, query: &Query<'_>, name_of: impl Fn(&[u8]) -> Option<
             let item = item?;
             let rest = item.key[base_bytes..].to_vec();
             let name = name_of(&rest).map(str::to_owned);
-            Ok(name.map(|name| (name, (rest, item.info))))
+            Ok(name.map(|name| (name, (rest, keep(&item.info)))))
         });
         Ok(items.filter_map(Result::transpose))
     };
@@ -213,7 +220,7 @@ mod tests {
         std::str::from_utf8(bytes).ok()
     }
 
-    fn shown(entry: &Entry) -> String {
+    fn shown(entry: &Entry<Stored<()>>) -> String {
         match entry {
             Entry::Key((key, _)) => String::from_utf8(key.clone()).unwrap(),
             Entry::Prefix(prefix) => format!("{prefix}*"),
@@ -232,7 +239,7 @@ mod tests {
                 after: last.as_deref().map(After::Shown),
                 limit,
             };
-            let page = page(store, &query, text).unwrap();
+            let page = page(store, &query, text, |_| ()).unwrap();
             assert!(page.entries.len() <= limit);
             assert!(!page.truncated || page.entries.len() == limit);
             all.extend(page.entries.iter().map(shown));
@@ -291,7 +298,7 @@ mod tests {
                 after: Some(After::Shown(after)),
                 limit: 10,
             };
-            let page = page(&store, &query, text).unwrap();
+            let page = page(&store, &query, text, |_| ()).unwrap();
             page.entries.iter().map(shown).collect::<Vec<_>>()
         };
         assert_eq!(from("b/2", None), ["b/3", "c"]);

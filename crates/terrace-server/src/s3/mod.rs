@@ -17,6 +17,7 @@ mod at_once;
 mod body;
 mod bucket;
 mod byteranges;
+mod chunks;
 mod collector;
 mod commit;
 mod cors;
@@ -38,14 +39,15 @@ mod read;
 mod receive;
 mod record;
 mod refuse;
+pub mod secrets;
 mod service;
 mod signature;
 mod versions;
 
-use crate::http::{Listener, engine::Engine};
+use crate::http::{Listener, budget::Pool, engine::Engine};
 use access_key::Keys;
 use access_log::AccessLog;
-use bucket::Buckets;
+use bucket::{Bucket, Buckets};
 use collector::Collector;
 use figures::Figures;
 use limit::{Limiter, Sender};
@@ -79,6 +81,10 @@ pub struct Gateway {
     figures: Figures,
     access_log: Option<AccessLog>,
     limiter: Option<Limiter>,
+    /// What requests may make the server collect.
+    memory: Arc<Pool>,
+    /// Held by who collects since the large tier is full.
+    making_room: tokio::sync::Mutex<()>,
     shared: Shared,
 }
 
@@ -140,6 +146,8 @@ impl Gateway {
             figures: shared.figures.clone(),
             access_log: choices.access_log,
             limiter: choices.rate.map(Limiter::new),
+            memory: Pool::memory(),
+            making_room: tokio::sync::Mutex::default(),
             shared,
         }))
     }
@@ -176,6 +184,38 @@ impl Gateway {
             Err(reason) => Err(errors::of_call(reason)),
         }
     }
+
+    /// The same for a change of versions of `key`, of which there is one at a time: who waits for
+    /// it holds no permit, so many changes of one key keep nobody else from the engine.
+    ///
+    /// # Errors
+    /// As [`Gateway::run`].
+    async fn run_in_turn<T: Send + 'static>(
+        self: &Arc<Self>,
+        bucket: &Bucket,
+        key: &str,
+        work: impl FnOnce(&Arc<Self>, &Store) -> S3Result<T> + Send + 'static,
+    ) -> S3Result<T> {
+        let queued = bucket.queue(key).await;
+        let done = move |gateway: &Arc<Self>, store: &Store| {
+            // Moved in: it is the next one's turn when the work is done, even if the client has
+            // gone.
+            let _queued = queued;
+            work(gateway, store)
+        };
+        self.run(done).await
+    }
+
+    /// Collects what is not needed any more, for who found the large tier full when so much had
+    /// been collected. One does it, with one permit; who comes meanwhile waits without.
+    async fn make_room(self: &Arc<Self>, collected: u64) {
+        let _one = self.making_room.lock().await;
+        if self.collector.collected_so_far() == collected {
+            let collector = Arc::clone(&self.collector);
+            // What cannot be collected is no room, and the caller says that there is none.
+            let _ = self.engine.run(move |store| collector.collect(store)).await;
+        }
+    }
 }
 
 /// Serves until `stop` resolves, then finishes requests under way.
@@ -187,4 +227,71 @@ pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener
     // What they leave undone they do at the next start.
     lifecycle.abort();
     collector.abort();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::http::engine::CALLS_MAX;
+    use bucket::{Record, Versioning};
+
+    /// As many changes of one key as there are permits held all of these while they waited for one
+    /// another: no other request got to the engine.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn changes_of_one_key_leave_the_engine_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
+        let record = Record {
+            versioning: Versioning::Enabled,
+            ..Record::default()
+        };
+        gateway.buckets.create(&store, "bucket", record).unwrap();
+        let bucket = gateway.buckets.get("bucket").unwrap();
+        // Somebody is in the middle of a change, as the commit is.
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let change = std::thread::spawn({
+            let bucket = Arc::clone(&bucket);
+            move || {
+                let _turn = bucket.turn("k");
+                begun.send(()).unwrap();
+                let _ = is_done.recv();
+            }
+        });
+        begins.recv().unwrap();
+        let mut changes: Vec<_> = (0..CALLS_MAX + 8)
+            .map(|_| {
+                let (gateway, bucket) = (Arc::clone(&gateway), Arc::clone(&bucket));
+                let held = Arc::clone(&bucket);
+                let work = move |_: &Arc<Gateway>, _: &Store| {
+                    drop(held.turn("k"));
+                    Ok(())
+                };
+                Box::pin(async move { gateway.run_in_turn(&bucket, "k", work).await })
+            })
+            .collect();
+        // Each of them goes as far as it gets.
+        let polled = std::future::poll_fn(|context| {
+            let ready = changes
+                .iter_mut()
+                .filter_map(|change| match change.as_mut().poll(context) {
+                    std::task::Poll::Ready(outcome) => Some(outcome),
+                    std::task::Poll::Pending => None,
+                });
+            std::task::Poll::Ready(ready.count())
+        });
+        assert_eq!(polled.await, 0);
+        let other = gateway.run(|_, _| Ok(()));
+        tokio::time::timeout(Duration::from_secs(5), other)
+            .await
+            .unwrap()
+            .unwrap();
+        drop(done);
+        for change in changes {
+            change.await.unwrap();
+        }
+        change.join().unwrap();
+    }
 }

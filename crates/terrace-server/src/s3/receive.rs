@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
 use std::{future::poll_fn, pin::Pin, sync::Arc};
-use terrace::{Condition, Durability, Error, PutOptions, Store, Tier, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
+use terrace::{Condition, Durability, Error, PutOptions, Store, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
 
 /// Bytes taken from a connection at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
@@ -183,8 +183,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     }
     let mut digests = Digests::new(&algorithms);
     let length = incoming.length;
-    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length);
-    let mut writing = gateway.run(begin).await?;
+    let mut writing = begin(gateway, target, length).await?;
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
         let write = gateway.run(move |_, _| writing.take(&frames));
@@ -199,6 +198,23 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         .run(move |_, _| writing.finish(computed))
         .await
         .map(Received::Stored)
+}
+
+/// Begins to write a value. If the large tier is full, what was deleted before is room, too, once
+/// it is collected.
+///
+/// # Errors
+/// The store's.
+pub async fn begin(gateway: &Arc<Gateway>, target: Target, length: Option<u64>) -> S3Result<Writing> {
+    let collected = gateway.collector.collected_so_far();
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length);
+    match gateway.run(begin).await {
+        Err(error) if errors::is_full(&error) => {
+            gateway.make_room(collected).await;
+            gateway.run(begin).await
+        }
+        begun => begun,
+    }
 }
 
 fn too_large() -> s3s::S3Error {
@@ -238,7 +254,7 @@ impl Writing {
     ///
     /// # Errors
     /// The store's.
-    pub fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
+    fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
         let draw = || {
             let mut nonce = [0; 4];
             keyspace::fill_random(&mut nonce);
@@ -308,16 +324,7 @@ impl Writing {
             Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
         };
         let options = WriterOptions { length, put: buffered };
-        let seen = gateway.collector.collected_so_far();
-        let begun = store.writer(&key, options.clone()).or_else(|error| {
-            let is_full = matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
-            // What was deleted before is room, too, once it is collected.
-            if is_full && gateway.collector.collect(store).is_ok() && gateway.collector.collected_so_far() != seen {
-                return store.writer(&key, options);
-            }
-            Err(error)
-        });
-        let writer = begun.map_err(fail)?;
+        let writer = store.writer(&key, options).map_err(fail)?;
         Ok(Some(Self {
             id,
             number,

@@ -8,7 +8,7 @@
 //! as the page does it.
 
 use super::{
-    digest::{self, Computed},
+    digest::{self, Algorithm, Computed},
     keyspace::{self, Id},
 };
 use hyper::header::HeaderName;
@@ -46,8 +46,10 @@ const PUBLIC: &str = "public-read";
 const CONTENT_TYPE: &str = "content-type";
 /// What S3 answers for objects that were put without a media type.
 pub const CONTENT_TYPE_DEFAULT: &str = "binary/octet-stream";
-/// Most bytes of user metadata.
+/// Most bytes of user metadata, names included, as S3 has it.
 const METADATA_BYTES_MAX: usize = 2048;
+/// Most bytes of [`KEPT`] headers, names included, as S3 has it.
+const SYSTEM_BYTES_MAX: usize = 2048;
 /// Headers that are kept as they are.
 const KEPT: [&str; 7] = [
     CONTENT_TYPE,
@@ -113,14 +115,22 @@ impl Description {
     /// `MetadataTooLarge`.
     pub fn into_attributes(self) -> S3Result<Attributes> {
         let mut attributes = Attributes::new();
+        let mut system_bytes = 0;
         for (name, text) in KEPT.into_iter().zip(self.kept) {
             let text = match text {
                 Some(text) if name == "content-encoding" => without_transfer_coding(&text),
                 other => other,
             };
             if let Some(text) = text.filter(|text| !text.is_empty()) {
+                system_bytes += name.len() + text.len();
                 attributes.set(name, text);
             }
+        }
+        if system_bytes > SYSTEM_BYTES_MAX {
+            return Err(s3_error!(
+                MetadataTooLarge,
+                "Your system metadata headers exceed the maximum allowed size of {SYSTEM_BYTES_MAX} bytes"
+            ));
         }
         let metadata = self.metadata.unwrap_or_default();
         if metadata
@@ -281,6 +291,21 @@ pub struct Facts {
 impl Facts {
     /// Reads what the store knows.
     pub fn of(info: &ObjectInfo) -> Self {
+        Self::with(info, info.attributes.clone())
+    }
+
+    /// The same with those attributes only that a listing shows.
+    pub fn listed(info: &ObjectInfo) -> Self {
+        let checksums = Algorithm::ALL.map(Algorithm::header);
+        let shown = info
+            .attributes
+            .iter()
+            .filter(|(name, _)| checksums.contains(name) || *name == digest::KIND_ATTRIBUTE);
+        let attributes = shown.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
+        Self::with(info, attributes)
+    }
+
+    fn with(info: &ObjectInfo, attributes: Attributes) -> Self {
         let text = |name| info.attributes.get_str(name);
         let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
         let values = values(&info.attributes);
@@ -298,7 +323,7 @@ impl Facts {
             order,
             is_null: order.is_none() || text(NULL).is_some(),
             is_delete_marker: text(DELETED).is_some(),
-            attributes: info.attributes.clone(),
+            attributes,
         }
     }
 
@@ -455,5 +480,28 @@ mod tests {
         };
         assert!(description(METADATA_BYTES_MAX - 1).into_attributes().is_ok());
         assert!(description(METADATA_BYTES_MAX).into_attributes().is_err());
+    }
+
+    /// 60,000 bytes of `Cache-Control` were stored, and every listing held them for each object.
+    #[test]
+    fn system_metadata_has_a_limit_and_is_not_listed() {
+        let description = |bytes: usize| {
+            let mut description = Description::default();
+            description.kept[1] = Some("x".repeat(bytes));
+            description.into_attributes()
+        };
+        let bytes_max = SYSTEM_BYTES_MAX - "cache-control".len();
+        let mut attributes = description(bytes_max).unwrap();
+        let refused = description(bytes_max + 1).unwrap_err();
+        assert_eq!(refused.code().as_str(), "MetadataTooLarge");
+        stamp(&mut attributes, "00ff", 1_700_000_000_999);
+        attributes.set(TAGGING, "a=b");
+        attributes.set(format!("{METADATA_PREFIX}a"), "b");
+        attributes.set(Algorithm::Crc32.header(), "AAAAAA==");
+        let info = info(attributes);
+        let (all, listed) = (Facts::of(&info), Facts::listed(&info));
+        assert_eq!((&listed.etag, listed.modified_ms), (&all.etag, all.modified_ms));
+        assert_eq!(listed.attributes.len(), 1);
+        assert!(listed.checksums().checksum_crc32.is_some());
     }
 }

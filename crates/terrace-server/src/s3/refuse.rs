@@ -8,15 +8,19 @@
 use super::{
     OWNER,
     digest::Algorithm,
+    errors,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX, is_form},
     signature,
 };
-use hyper::{HeaderMap, Method, Version, header, http::request::Parts};
+use hyper::{HeaderMap, Method, StatusCode, Version, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
 use std::borrow::Cow;
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
+/// Longest head of a request that stores something, as S3 has it: all names and values of its
+/// headers.
+const HEAD_BYTES_MAX: usize = 8 << 10;
 /// What headers begin with that ask for something the service does not have.
 const NOT_SUPPORTED: [&str; 7] = [
     "x-amz-server-side-encryption",
@@ -92,6 +96,7 @@ pub fn refuse(parts: &Parts) -> S3Result {
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     let query = parts.uri.query().unwrap_or("");
     refuse_path(parts.uri.path())?;
+    refuse_long_head(parts)?;
     if let Some(name) = parts
         .headers
         .keys()
@@ -114,6 +119,20 @@ pub fn refuse(parts: &Parts) -> S3Result {
     refuse_trailer(&parts.headers)?;
     refuse_values(text)?;
     signature::check(parts)
+}
+
+/// Refuses heads that are longer than any that stores something.
+fn refuse_long_head(parts: &Parts) -> S3Result {
+    let headers = parts.headers.iter();
+    let bytes: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if matches!(parts.method, Method::PUT | Method::POST) && bytes > HEAD_BYTES_MAX {
+        return Err(errors::custom(
+            "RequestHeaderSectionTooLarge",
+            StatusCode::BAD_REQUEST,
+            "Your request header section exceeds the maximum allowed size.",
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses forms that are longer than any that is taken.
@@ -168,7 +187,7 @@ fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
 }
 
 /// Whether a path names an object, as far as it can be told without the host.
-fn is_object(path: &str) -> bool {
+pub fn is_object(path: &str) -> bool {
     let parts = path.trim_start_matches('/').split_once('/');
     parts.is_some_and(|(_, key)| !key.is_empty())
 }
@@ -329,6 +348,14 @@ mod tests {
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
         }
+        let long = "x".repeat(HEAD_BYTES_MAX);
+        let code = refused("PUT", "/b/k", &[("cache-control", &long), LENGTH]);
+        assert_eq!(code.as_deref(), Some("RequestHeaderSectionTooLarge"));
+        assert_eq!(
+            refused("GET", "/b/k", &[("cookie", &long)]),
+            None,
+            "what browsers send along"
+        );
         let form = ("content-type", "multipart/form-data; boundary=x");
         assert_eq!(refused("POST", "/b", &[form, ("content-length", "9000000")]), None);
         assert_eq!(

@@ -15,12 +15,16 @@ mod tests;
 
 use crate::{
     failure::{Failure, Outcome},
+    s3::secrets::Secrets,
     size::Size,
     time_span::TimeSpan,
 };
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
 use terrace::{Durability, Options};
 
 pub use listen::{Listen, S3Listen};
@@ -86,6 +90,13 @@ pub struct Layer {
     /// When a write counts as done [default: sync]
     #[arg(long, global = true, value_name = "WHEN", hide_short_help = true)]
     pub durability: Option<DurabilityChoice>,
+    /// File with the key that secrets of access keys are encrypted with: 64 hex digits [default:
+    /// they are not]
+    #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
+    pub secrets_key_file: Option<PathBuf>,
+    /// The key itself; for a variable.
+    #[arg(skip)]
+    pub secrets_key: Option<String>,
     /// Address `serve` listens on; its own flag is `serve --listen`.
     #[arg(skip)]
     pub listen: Option<Listen>,
@@ -95,6 +106,15 @@ pub struct Layer {
     /// Domains of the S3 service, separated by commas; its own flag is `serve --domain`.
     #[arg(skip)]
     pub domain: Option<String>,
+    /// Names of the page's host, separated by commas; its own flag is `serve --host-name`.
+    #[arg(skip)]
+    pub host_name: Option<String>,
+    /// File with the page's password; its own flag is `serve --page-password-file`.
+    #[arg(skip)]
+    pub page_password_file: Option<PathBuf>,
+    /// The password itself; for a variable.
+    #[arg(skip)]
+    pub page_password: Option<String>,
     /// File for the S3 service's access log, or - for standard output; its own flag is `serve --access-log`.
     #[arg(skip)]
     pub access_log: Option<PathBuf>,
@@ -162,6 +182,12 @@ pub struct Settings {
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.
     pub domains: Vec<String>,
+    /// Names of the page's host.
+    pub host_names: Vec<String>,
+    /// The page's password.
+    page_password: Given,
+    /// The key for secrets of access keys.
+    secrets_key: Given,
     /// Where the S3 service logs requests.
     pub access_log: Option<PathBuf>,
     /// Certificate and key for TLS.
@@ -174,6 +200,66 @@ pub struct Settings {
     pub sender_connections: Option<u32>,
     /// How long reads of the large tier may take before S3 begins no more.
     pub large_wait: Option<TimeSpan>,
+}
+
+/// Something secret, or where it is.
+#[derive(Clone, Default)]
+struct Given {
+    file: Option<PathBuf>,
+    text: Option<String>,
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never what it is: this ends in logs.
+        f.debug_struct("Given")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Given {
+    const fn of(file: Option<PathBuf>, text: Option<String>) -> Self {
+        Self { file, text }
+    }
+
+    /// What was given, if anything was.
+    fn read(&self) -> Outcome<Option<String>> {
+        let from_file = self.file.as_deref().map(read_secret).transpose()?;
+        Ok(from_file.or_else(|| self.text.clone()))
+    }
+}
+
+/// The text of a file, without the end of its line.
+fn read_secret(path: &Path) -> Outcome<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(Failure::usage(format!("{}: there is nothing in it", path.display())));
+    }
+    Ok(text.to_owned())
+}
+
+impl Settings {
+    /// The page's password: that of `file`, or what was set.
+    ///
+    /// # Errors
+    /// A usage failure if a file cannot be read.
+    pub fn page_password(&self, file: Option<&Path>) -> Outcome<Option<String>> {
+        file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))
+    }
+
+    /// What secrets of access keys are encrypted with.
+    ///
+    /// # Errors
+    /// A usage failure if a file cannot be read, or what is given is no key.
+    pub fn secrets(&self) -> Outcome<Secrets> {
+        let given = self.secrets_key.read()?;
+        given.map_or_else(
+            || Ok(Secrets::default()),
+            |text| Secrets::with_key(&text).map_err(Failure::usage),
+        )
+    }
 }
 
 impl Layer {
@@ -189,6 +275,17 @@ impl Layer {
             self.store
         } else {
             self.store.or(below.store)
+        };
+        // A secret and the file of one are one setting, too.
+        let (page_password_file, page_password) = if self.page_password_file.is_some() || self.page_password.is_some() {
+            (self.page_password_file, self.page_password)
+        } else {
+            (below.page_password_file, below.page_password)
+        };
+        let (secrets_key_file, secrets_key) = if self.secrets_key_file.is_some() || self.secrets_key.is_some() {
+            (self.secrets_key_file, self.secrets_key)
+        } else {
+            (below.secrets_key_file, below.secrets_key)
         };
         Self {
             store,
@@ -210,6 +307,11 @@ impl Layer {
             listen: self.listen.or(below.listen),
             s3_listen: self.s3_listen.or(below.s3_listen),
             domain: self.domain.or(below.domain),
+            host_name: self.host_name.or(below.host_name),
+            page_password_file,
+            page_password,
+            secrets_key_file,
+            secrets_key,
             access_log: self.access_log.or(below.access_log),
             tls_cert: self.tls_cert.or(below.tls_cert),
             tls_key: self.tls_key.or(below.tls_key),
@@ -290,6 +392,9 @@ impl Layer {
             listen: self.listen,
             s3_listen: self.s3_listen,
             domains: domains(&self.domain.unwrap_or_default()),
+            host_names: domains(&self.host_name.unwrap_or_default()),
+            page_password: Given::of(self.page_password_file, self.page_password),
+            secrets_key: Given::of(self.secrets_key_file, self.secrets_key),
             access_log: self.access_log,
             tls: pair(self.tls_cert, self.tls_key)?,
             s3_rate: self.s3_rate,

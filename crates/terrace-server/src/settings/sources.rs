@@ -108,7 +108,15 @@ fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
     {
         *dir = base.join(&dir);
     }
-    for file in [&mut layer.tls_cert, &mut layer.tls_key].into_iter().flatten() {
+    for file in [
+        &mut layer.tls_cert,
+        &mut layer.tls_key,
+        &mut layer.page_password_file,
+        &mut layer.secrets_key_file,
+    ]
+    .into_iter()
+    .flatten()
+    {
         *file = base.join(&file);
     }
     if let Some(log) = layer.access_log.as_mut().filter(|log| log.as_path() != Path::new("-")) {

@@ -45,7 +45,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 25] = [
+const SETTINGS: [(&str, &str); 28] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -64,6 +64,9 @@ const SETTINGS: [(&str, &str); 25] = [
     ("listen", "127.0.0.1:80"),
     ("s3-listen", "127.0.0.1:81"),
     ("domain", "s3.example.org, localhost"),
+    ("host-name", "pictures.example.org"),
+    ("page-password-file", "/password"),
+    ("secrets-key", "0f"),
     ("access-log", "/log"),
     ("tls-cert", "/crt"),
     ("tls-key", "/key"),
@@ -95,6 +98,11 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         listen: Some(Listen(([127, 0, 0, 1], 80).into())),
         s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
         domain: Some("s3.example.org, localhost".to_owned()),
+        host_name: Some("pictures.example.org".to_owned()),
+        page_password_file: Some("/password".into()),
+        page_password: None,
+        secrets_key_file: None,
+        secrets_key: Some("0f".to_owned()),
         access_log: Some("/log".into()),
         tls_cert: Some("/crt".into()),
         tls_key: Some("/key".into()),

@@ -4,6 +4,7 @@
 
 mod access;
 mod at_once;
+mod budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;

@@ -7,6 +7,8 @@
 //!   a mistake shows on every file system.
 //! - A direct file takes reads of any alignment; unaligned ones go through a bounce buffer.
 //! - A directory is durable when `create_dir_all` returns; the files in it wait for `sync_dir`.
+//! - What is created here is the user's alone, whatever the umask: directories 0700, files 0600. A
+//!   directory below the root that others could enter is closed to them by `create_dir_all`.
 //!
 //! On failure the error names the operation and the path and keeps its kind. Nothing is retried except
 //! interrupted calls; what was written of a failed write, or is durable after a failed sync, is unknown.
@@ -23,9 +25,9 @@ use super::{
 };
 use crate::mutation::{Mutation, unless};
 use std::{
-    fs::{self, File},
+    fs::{self, DirBuilder, File, Permissions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -36,6 +38,11 @@ use std::{
 
 /// Bytes moved at a time through a bounce buffer, or as zeros.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// Mode of files that are created: values and secrets are in them.
+const FILE_MODE: u32 = 0o600;
+/// Mode of directories that are created.
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A directory of the operating system's file system.
 #[derive(Debug)]
@@ -85,6 +92,7 @@ impl Disk for FileDisk {
             .read(true)
             .write(writable)
             .create_new(mode.create_new)
+            .mode(FILE_MODE)
             .open(&path)
             .and_then(|file| {
                 // Opening a directory for reading succeeds; say so here rather than at the first read.
@@ -109,7 +117,12 @@ impl Disk for FileDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        create_dir_durably(&self.resolve(path)?)
+        let path = self.resolve(path)?;
+        create_dir_durably(&path)?;
+        if path != self.root {
+            close_to_others(&path);
+        }
+        Ok(())
     }
 
     /// Names that are not UTF-8 are left out: nothing here ever makes one.
@@ -177,12 +190,29 @@ fn create_dir_durably(path: &Path) -> io::Result<()> {
         None => Path::new("/"),
     };
     create_dir_durably(parent)?;
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(path) {
         // Somebody else may have been faster, and may not have synced yet.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         result => result.map_err(|error| at("create directory", path, error))?,
     }
     unless(Mutation::NewDirectory, || sync_directory(parent))
+}
+
+/// Creates a directory and its parents, for the user alone.
+pub fn create_private_dir_all(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+}
+
+/// Keeps others out of a directory that an earlier version made for everybody. Who may not do that
+/// has a store that another user made, and goes on.
+pub fn close_to_others(path: &Path) {
+    let Ok(metadata) = fs::metadata(path) else { return };
+    if metadata.is_dir() && metadata.permissions().mode() & 0o077 != 0 {
+        let closed = fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE));
+        if let Err(error) = closed {
+            tracing::warn!(path = %path.display(), %error, "other users can read this directory");
+        }
+    }
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {

@@ -21,7 +21,7 @@ pub(crate) mod threads;
 pub(crate) mod throttle;
 
 pub use buffer::AlignedBuffer;
-pub use file::FileDisk;
+pub use file::{FileDisk, close_to_others, create_private_dir_all};
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 pub use slicing::SEEKS_NS;
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Error, Result, Tier,
+    io::{close_to_others, create_private_dir_all},
     mutation::{Mutation, unless},
 };
 use lsm_tree::{
@@ -129,7 +130,9 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
     let existed = dir.try_exists().map_err(|error| fail("looking for", dir, &error))?;
-    fs::create_dir_all(dir).map_err(|error| fail("creating", dir, &error))?;
+    // The library makes files as the umask says; nobody else gets to them.
+    create_private_dir_all(dir).map_err(|error| fail("creating", dir, &error))?;
+    close_to_others(dir);
     if !existed {
         let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
         let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);

@@ -4,7 +4,8 @@
 //! will be. The name comes behind the fields, and `s3s` hands neither on. Whatever the form looked like, `s3s` gets one head of its
 //! plainest form, in one piece, with the file's bytes behind it as they arrive: so what is checked here is what it sees.
 //!
-//! Signatures of version 2 are compared here, too, since `s3s` stops at the first character that differs.
+//! Signatures are compared here, too: those of version 2 since `s3s` stops at the first character
+//! that differs, those of version 4 since it reads the file first.
 
 use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX, policy::IGNORED};
 use crate::s3::keyspace::Id;
@@ -18,6 +19,7 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 use multer::{Constraints, Field, Multipart, SizeLimit};
+use ring::hmac as mac;
 use s3s::{S3Error, S3Result, s3_error};
 use sha1::Sha1;
 
@@ -105,13 +107,39 @@ impl Form {
                 .decode(signature)
                 .is_ok_and(|signature| mac.verify_slice(&signature).is_ok())
         });
-        if is_right {
-            return Ok(());
-        }
-        Err(s3_error!(
-            SignatureDoesNotMatch,
-            "The request signature we calculated does not match the signature you provided. Check your key and signing method."
-        ))
+        if is_right { Ok(()) } else { Err(wrong_signature()) }
+    }
+
+    /// Checks a signature of version 4 before any byte of the file is read: what nobody signed is
+    /// not worth memory. What its credential and its policy are like stays the business of `s3s`.
+    ///
+    /// # Errors
+    /// `SignatureDoesNotMatch`; `InvalidAccessKeyId`; `AccessDenied` if there is no signature at all.
+    pub fn check_version_4(&self, secret: impl FnOnce(&str) -> Option<String>) -> S3Result {
+        let Some(signature) = self.field("x-amz-signature") else {
+            let is_version_2 = self.field("signature").is_some();
+            return if is_version_2 {
+                Ok(())
+            } else {
+                Err(s3_error!(AccessDenied, "Access Denied"))
+            };
+        };
+        let credential = self.field("x-amz-credential").unwrap_or_default();
+        let mut scope = credential.split('/');
+        let id = scope.next().unwrap_or_default();
+        let secret = secret(id).ok_or_else(|| {
+            s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records."
+            )
+        })?;
+        let first = mac::Key::new(mac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
+        let key = scope.fold(first, |key, part| {
+            mac::Key::new(mac::HMAC_SHA256, mac::sign(&key, part.as_bytes()).as_ref())
+        });
+        let policy = self.field("policy").unwrap_or_default();
+        let is_right = unhex(signature).is_some_and(|tag| mac::verify(&key, policy.as_bytes(), &tag).is_ok());
+        if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
     /// The form written again, and the type that names its boundary, which is nobody's choice: no field and no file has it.
@@ -165,6 +193,21 @@ async fn value_of(part: &mut Field<'static>) -> S3Result<String> {
     String::from_utf8(value).map_err(|_| s3_error!(MalformedPOSTRequest, "A field of the form is not UTF-8."))
 }
 
+fn wrong_signature() -> S3Error {
+    s3_error!(
+        SignatureDoesNotMatch,
+        "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+    )
+}
+
+/// The bytes of hex digits.
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
+        .collect()
+}
+
 /// Puts the file's name where the fields want it: of a path, what browsers may send, only the end.
 fn expand(fields: &mut [(String, String)], path: &str) {
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -210,6 +253,8 @@ mod tests {
     use std::convert::Infallible;
 
     pub const START: &str = "--x\r\nContent-Disposition: form-data; name=";
+
+    const RIGHT_VERSION_4: &str = "7787efea4dadbef0c9f1a808dd9c9a6bce89de99fda6ce7bf24435c9a449440a";
 
     /// Reads a form that comes in pieces of so many bytes.
     pub fn read(form: &str, piece_bytes: usize) -> S3Result<Form> {
@@ -313,5 +358,29 @@ mod tests {
         }
         assert!(form(right).check_version_2(|_| Some("other".to_owned())).is_err());
         assert!(form("").check_version_2(|_| None).is_ok(), "a key that does not exist");
+    }
+
+    /// The signature was computed with Python's `hmac`, key by key, for the secret "secret" and the
+    /// policy "cG9saWN5".
+    #[test]
+    fn signatures_of_version_4() {
+        let code = |id: &str, signature: &str| {
+            let credential = format!("{id}/20260101/us-east-1/s3/aws4_request");
+            let form = Form::with_fields(&[
+                ("x-amz-credential", &credential),
+                ("policy", "cG9saWN5"),
+                ("x-amz-signature", signature),
+            ]);
+            let secret = |id: &str| (id == "id").then(|| "secret".to_owned());
+            let refused = form.check_version_4(secret).err();
+            refused.map_or_else(String::new, |error| error.code().as_str().to_owned())
+        };
+        assert_eq!(code("id", RIGHT_VERSION_4), "");
+        for wrong in ["", "00", "zz", &RIGHT_VERSION_4[1..], &format!("{RIGHT_VERSION_4}00")] {
+            assert_eq!(code("id", wrong), "SignatureDoesNotMatch", "{wrong}");
+        }
+        assert_eq!(code("other", RIGHT_VERSION_4), "InvalidAccessKeyId");
+        let unsigned = Form::with_fields(&[("key", "k")]).check_version_4(|_| None);
+        assert_eq!(unsigned.unwrap_err().code().as_str(), "AccessDenied");
     }
 }

@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// Most cross-origin rules of a bucket.
 const CORS_RULES_MAX: usize = 100;
+/// Longest cross-origin rules of a bucket, all together, and longest name of one, as S3 has them.
+const CORS_BYTES_MAX: usize = 64 << 10;
+const CORS_ID_MAX: usize = 255;
 /// Methods a rule may allow.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
 /// Longest policy.
@@ -75,12 +78,35 @@ pub async fn put_cors(
         ));
     }
     let rules = rules.into_iter().map(cors_rule).collect::<S3Result<Vec<_>>>()?;
+    check_cors_length(&rules)?;
     change(gateway, request.input.bucket, |record| {
         record.cors = rules;
         Ok(())
     })
     .await?;
     Ok(S3Response::new(PutBucketCorsOutput {}))
+}
+
+/// Refuses rules that are longer than S3's: they are in memory, and judged for every request from
+/// another site.
+fn check_cors_length(rules: &[CorsRule]) -> S3Result {
+    let lists =
+        |rule: &CorsRule| [&rule.origins, &rule.methods, &rule.headers, &rule.expose].map(|list| list.join(",").len());
+    let bytes: usize = rules.iter().flat_map(lists).sum();
+    if bytes > CORS_BYTES_MAX {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The CORS configuration exceeds the limit of {CORS_BYTES_MAX} bytes"
+        ));
+    }
+    let is_long = |rule: &CorsRule| rule.id.as_ref().is_some_and(|id| id.chars().count() > CORS_ID_MAX);
+    if rules.iter().any(is_long) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The ID of a CORS rule has {CORS_ID_MAX} characters at most"
+        ));
+    }
+    Ok(())
 }
 
 fn cors_rule(rule: CORSRule) -> S3Result<CorsRule> {
@@ -296,6 +322,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+
+    /// A hundred rules were taken however long they were: megabytes for each bucket, in memory, and
+    /// copied at each change.
+    #[test]
+    fn cross_origin_rules_have_a_length() {
+        let rules = |count: usize, bytes: usize, id: usize| {
+            let rule = CorsRule {
+                id: Some("i".repeat(id)),
+                origins: vec!["o".repeat(bytes)],
+                ..CorsRule::default()
+            };
+            check_cors_length(&vec![rule; count]).is_ok()
+        };
+        assert!(rules(64, 1024, 255));
+        assert!(!rules(65, 1024, 255) && !rules(1, CORS_BYTES_MAX + 1, 0) && !rules(1, 1, 256));
+    }
 
     fn judge(statement: Value) -> Result<Opened, String> {
         let policy = json!({ "Version": "2012-10-17", "Statement": [statement] });

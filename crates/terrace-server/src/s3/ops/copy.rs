@@ -15,7 +15,7 @@ use crate::{
         keyspace,
         lifecycle::Subject,
         read::Opened,
-        receive::{Received, Stored, Target, WHOLE_BYTES_MAX, Writing},
+        receive::{self, Received, Stored, Target, WHOLE_BYTES_MAX},
         record,
         versions::{self, Name},
     },
@@ -114,9 +114,7 @@ pub async fn into_value(
     algorithms: &[Algorithm],
 ) -> S3Result<Stored> {
     let digests = Digests::new(algorithms);
-    let begin =
-        move |gateway: &Arc<Gateway>, store: &terrace::Store| Writing::begin(gateway, store, target, Some(length));
-    let mut state = (gateway.run(begin).await?, digests, opened);
+    let mut state = (receive::begin(gateway, target, Some(length)).await?, digests, opened);
     loop {
         let (mut writing, mut digests, mut opened) = state;
         let step = gateway.run(move |_, store| {
@@ -304,7 +302,10 @@ async fn duplicate(
     } else {
         Received::Stored(into_value(gateway, opened, length, Target::Object, &algorithms).await?)
     };
+    let held = Arc::clone(permit.bucket());
     gateway
-        .run(move |gateway, store| objects::keep(gateway, store, &permit, &key, &requirement, attributes, received))
+        .run_in_turn(&held, &key.clone(), move |gateway, store| {
+            objects::keep(gateway, store, &permit, &key, &requirement, attributes, received)
+        })
         .await
 }

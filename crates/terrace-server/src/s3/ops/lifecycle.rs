@@ -2,6 +2,7 @@
 
 use crate::s3::{
     Gateway,
+    keyspace::KEY_BYTES_MAX,
     lifecycle::{Expire, Filter, Form, Noncurrent, Rule, new_id},
 };
 use s3s::{
@@ -146,6 +147,16 @@ fn read_rule(given: LifecycleRule) -> S3Result<Rule> {
 
 fn check_rule(rule: &Rule) -> S3Result {
     let filter = &rule.filter;
+    if filter
+        .prefix
+        .as_ref()
+        .is_some_and(|prefix| prefix.len() > KEY_BYTES_MAX)
+    {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The maximum size of a prefix is {KEY_BYTES_MAX}."
+        ));
+    }
     if rule.expire.is_none() && rule.noncurrent.is_none() && rule.abort_days.is_none() {
         return Err(s3_error!(
             InvalidRequest,

@@ -3,15 +3,17 @@
 //! Where there is no versioning every object has one version, named `null`; clients that empty a bucket list versions.
 
 use super::{owner, signed};
+use crate::http::budget::Ticket;
 use crate::s3::{
     Gateway,
     bucket::Bucket,
-    keyspace,
-    list::{self, After, Entry, Page, Query},
+    errors, keyspace,
+    list::{self, After, Entry, Page, Query, Stored},
     record::{self, Facts},
     versions::{self, Name, Version},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use hyper::http::Extensions;
 use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
@@ -131,9 +133,32 @@ struct Shown {
     next: Option<String>,
 }
 
-async fn show(gateway: &Arc<Gateway>, asked: &Asked, after: Option<String>) -> S3Result<Shown> {
+/// What an entry costs while it is shown, besides its key: what is kept of it, the answer's
+/// element, and its XML.
+const ENTRY_COST_BYTES: u64 = 512;
+/// How many times the bytes of a key it costs: each of the above has it, and the last may have it
+/// encoded.
+const KEY_COST: u64 = 6;
+
+/// Takes the memory that a page costs until its answer is sent, where requests have a ticket for
+/// it.
+///
+/// # Errors
+/// `SlowDown`
+pub fn pay<'k>(extensions: &Extensions, keys: impl Iterator<Item = &'k str>) -> S3Result {
+    let cost = keys.map(|key| ENTRY_COST_BYTES + KEY_COST * key.len() as u64).sum();
+    let ticket = extensions.get::<Arc<Ticket>>();
+    ticket.map_or(Ok(()), |ticket| ticket.take(cost).map_err(errors::of_memory))
+}
+
+async fn show(
+    gateway: &Arc<Gateway>,
+    asked: &Asked,
+    after: Option<String>,
+    extensions: &Extensions,
+) -> S3Result<Shown> {
     let asked = asked.clone();
-    gateway
+    let shown = gateway
         .run(move |_, store| {
             let base = keyspace::objects(&asked.bucket.name);
             let query = Query {
@@ -144,13 +169,17 @@ async fn show(gateway: &Arc<Gateway>, asked: &Asked, after: Option<String>) -> S
                 limit: asked.most(),
             };
             // Keys that are not text cannot be asked for, and no S3 client has put them.
-            list::page(store, &query, |key| std::str::from_utf8(key).ok()).map(Shown::of)
+            let page = list::page(store, &query, |key| std::str::from_utf8(key).ok(), Facts::listed)?;
+            Ok(Shown::of(page))
         })
-        .await
+        .await?;
+    let keys = shown.objects.iter().map(|(key, _)| key).chain(&shown.prefixes);
+    pay(extensions, keys.map(String::as_str))?;
+    Ok(shown)
 }
 
 impl Shown {
-    fn of(page: Page) -> Self {
+    fn of(page: Page<Stored<Facts>>) -> Self {
         let (mut objects, mut prefixes, mut next) = (Vec::new(), Vec::new(), None);
         for entry in page.entries {
             match entry {
@@ -158,10 +187,10 @@ impl Shown {
                     next = Some(prefix.clone());
                     prefixes.push(prefix);
                 }
-                Entry::Key((key, info)) => {
+                Entry::Key((key, facts)) => {
                     let key = String::from_utf8_lossy(&key).into_owned();
                     next = Some(key.clone());
-                    objects.push((key, Facts::of(&info)));
+                    objects.push((key, facts));
                 }
             }
         }
@@ -226,7 +255,7 @@ pub async fn first(
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let marker = input.marker.unwrap_or_default();
-    let shown = show(gateway, &asked, given(Some(marker.clone()))).await?;
+    let shown = show(gateway, &asked, given(Some(marker.clone())), &request.extensions).await?;
     // S3 names the next marker only with a delimiter; without one it is the last key.
     let next_marker = shown.next.as_deref().filter(|_| asked.delimiter.is_some());
     Ok(S3Response::new(ListObjectsOutput {
@@ -255,7 +284,7 @@ pub async fn second(
         Some(token) => Some(read_token(token)?),
         None => given(input.start_after.clone()),
     };
-    let shown = show(gateway, &asked, after).await?;
+    let shown = show(gateway, &asked, after, &request.extensions).await?;
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
         prefix: asked.shown_prefix(),
@@ -312,9 +341,14 @@ pub async fn versions(
                 },
                 limit: question.most(),
             };
-            versions::page(store, &query)
+            versions::page_to_show(store, &query)
         })
         .await?;
+    let keys = page.entries.iter().map(|entry| match entry {
+        Entry::Prefix(prefix) => prefix,
+        Entry::Key(version) => &version.key,
+    });
+    pay(&request.extensions, keys.map(String::as_str))?;
     let shown = ShownVersions::of(page, asked.encoding);
     Ok(S3Response::new(ListObjectVersionsOutput {
         common_prefixes: common_prefixes(&shown.prefixes, asked.encoding),

@@ -33,8 +33,8 @@ use s3s::{
     auth::Credentials,
     dto::{
         ChecksumMode, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-        ETag, ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput,
-        PutObjectOutput,
+        ETag, ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+        ObjectIdentifier, PutObjectInput, PutObjectOutput,
     },
     s3_error,
 };
@@ -43,6 +43,8 @@ use terrace::{Attributes, Durability, Store};
 
 /// Most keys of one DeleteObjects.
 const DELETE_KEYS_MAX: usize = 1000;
+/// Keys of it that are deleted in one call of the engine: some milliseconds' work.
+const DELETE_SLICE_KEYS: usize = 50;
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
@@ -78,8 +80,9 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     }
     let received = receive::receive(gateway, incoming, Target::Object).await?;
     let key = input.key;
+    let held = Arc::clone(permit.bucket());
     let kept = gateway
-        .run(move |gateway, store| {
+        .run_in_turn(&held, &key.clone(), move |gateway, store| {
             // Not the bucket of this name: the one that it was permitted in.
             keep(gateway, store, &permit, &key, &requirement, attributes, received)
         })
@@ -417,8 +420,9 @@ pub async fn delete(
         length: input.if_match_size,
         ..Requirement::default()
     };
+    let held = Arc::clone(permit.bucket());
     let done = gateway
-        .run(move |gateway, store| {
+        .run_in_turn(&held, &input.key.clone(), move |gateway, store| {
             let durability = gateway.durability;
             let done = delete_one(store, durability, &permit, &input.key, name, &requirement)?;
             if done.garbage {
@@ -463,7 +467,8 @@ fn delete_one(
     })
 }
 
-/// DeleteObjects: each for itself, and all durable before the answer.
+/// DeleteObjects: each for itself, and all durable before the answer. Some at a time, so that
+/// others get to the engine in between, and nothing more is deleted for a client that has gone.
 pub async fn delete_many(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectsInput>,
@@ -477,46 +482,74 @@ pub async fn delete_many(
     }
     let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &request.input.bucket)?;
     let quiet = delete.quiet.unwrap_or(false);
-    let (deleted, errors) = gateway
-        .run(move |gateway, store| {
-            let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-            let mut garbage = false;
-            let mut last = None;
-            for object in delete.objects {
-                let requirement = Requirement {
-                    if_match: object.e_tag.clone().map(ETagCondition::ETag),
-                    modified: object.last_modified_time.clone(),
-                    length: object.size,
-                    ..Requirement::default()
-                };
-                let outcome = Name::parse(object.version_id.as_deref())
-                    .and_then(|name| delete_one(store, Durability::Buffered, &permit, &object.key, name, &requirement));
-                match outcome {
-                    Ok(done) => {
-                        garbage |= done.garbage;
-                        last = Some(keyspace::object(&permit.bucket().name, &object.key));
-                        deleted.push(deleted_object(object.key, object.version_id, done));
-                    }
-                    Err(error) => errors.push(Error {
-                        code: Some(error.code().as_str().to_owned()),
-                        key: Some(object.key),
-                        message: error.message().map(str::to_owned),
-                        version_id: object.version_id,
-                    }),
+    let mut all = DeletedMany::default();
+    let mut objects = delete.objects.into_iter();
+    loop {
+        let slice: Vec<_> = objects.by_ref().take(DELETE_SLICE_KEYS).collect();
+        if slice.is_empty() {
+            break;
+        }
+        let permit = permit.clone();
+        all = gateway
+            .run(move |gateway, store| {
+                for object in slice {
+                    all.delete(store, &permit, object);
                 }
-            }
-            make_durable(gateway, store, last)?;
-            if garbage {
-                gateway.collector.wake();
-            }
-            Ok((deleted, errors))
-        })
+                if std::mem::take(&mut all.garbage) {
+                    gateway.collector.wake();
+                }
+                Ok(all)
+            })
+            .await?;
+    }
+    let DeletedMany {
+        deleted, errors, last, ..
+    } = all;
+    gateway
+        .run(move |gateway, store| make_durable(gateway, store, last))
         .await?;
     Ok(S3Response::new(DeleteObjectsOutput {
         deleted: (!quiet).then_some(deleted),
         errors: (!errors.is_empty()).then_some(errors),
         request_charged: None,
     }))
+}
+
+/// What a DeleteObjects has done so far.
+#[derive(Default)]
+struct DeletedMany {
+    deleted: Vec<DeletedObject>,
+    errors: Vec<Error>,
+    garbage: bool,
+    /// The key in the store of the last object that was deleted.
+    last: Option<Vec<u8>>,
+}
+
+impl DeletedMany {
+    /// Deletes one more, not durably.
+    fn delete(&mut self, store: &terrace::Store, permit: &Permit, object: ObjectIdentifier) {
+        let requirement = Requirement {
+            if_match: object.e_tag.clone().map(ETagCondition::ETag),
+            modified: object.last_modified_time.clone(),
+            length: object.size,
+            ..Requirement::default()
+        };
+        let outcome = Name::parse(object.version_id.as_deref())
+            .and_then(|name| delete_one(store, Durability::Buffered, permit, &object.key, name, &requirement));
+        match outcome {
+            Ok(done) => {
+                self.garbage |= done.garbage;
+                self.last = Some(keyspace::object(&permit.bucket().name, &object.key));
+                self.deleted.push(deleted_object(object.key, object.version_id, done));
+            }
+            Err(error) => self.errors.push(Error {
+                code: Some(error.code().as_str().to_owned()),
+                key: Some(object.key),
+                message: error.message().map(str::to_owned),
+                version_id: object.version_id,
+            }),
+        }
+    }
 }
 
 fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObject {

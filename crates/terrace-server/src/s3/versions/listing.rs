@@ -14,7 +14,7 @@ use crate::s3::{
 };
 use s3s::S3Result;
 use std::{iter::Peekable, ops::Bound};
-use terrace::{ScanRange, Snapshot, Store};
+use terrace::{ObjectInfo, ScanRange, Snapshot, Store};
 
 /// What to list.
 pub struct Query<'a> {
@@ -54,11 +54,23 @@ pub struct Version {
     pub is_latest: bool,
 }
 
-/// Lists. Blocks.
+/// Lists, with all that is known of each version. Blocks.
 ///
 /// # Errors
 /// The store's.
 pub fn page(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
+    page_with(store, query, Facts::of)
+}
+
+/// Lists, with what a listing shows of each version. Blocks.
+///
+/// # Errors
+/// The store's.
+pub fn page_to_show(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
+    page_with(store, query, Facts::listed)
+}
+
+fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Facts) -> S3Result<Page<Version>> {
     let list = || {
         let snapshot = store.snapshot()?;
         let roll = Roll {
@@ -73,7 +85,7 @@ pub fn page(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
                 None => first.clone(),
                 Some(common) => first.behind(&bases, common),
             };
-            start.scan(&snapshot, &bases)
+            start.scan(&snapshot, &bases, facts_of)
         })
     };
     list().map_err(|error| errors::of_engine(&error, query.bucket.as_bytes()))
@@ -182,18 +194,19 @@ impl Start {
         self,
         snapshot: &Snapshot,
         bases: &[Vec<u8>; 2],
+        facts_of: fn(&ObjectInfo) -> Facts,
     ) -> terrace::Result<impl Iterator<Item = terrace::Result<(String, Version)>>> {
         let (current_base, others_base) = (bases[0].len(), bases[1].len());
         let current = snapshot.scan(self.current)?.map(move |item| {
             let item = item?;
             // Keys that are not text cannot be asked for, and no S3 client has put them.
             let key = std::str::from_utf8(&item.key[current_base..]).ok();
-            Ok(key.map(|key| (key.to_owned(), Facts::of(&item.info))))
+            Ok(key.map(|key| (key.to_owned(), facts_of(&item.info))))
         });
         let others = snapshot.scan(self.others)?.map(move |item| {
             let item = item?;
             let key = keyspace::parse_version(&item.key[others_base..]);
-            Ok(key.map(|(key, _)| (key.to_owned(), Facts::of(&item.info))))
+            Ok(key.map(|(key, _)| (key.to_owned(), facts_of(&item.info))))
         });
         Ok(Merged {
             current: current.filter_map(Result::transpose).peekable(),

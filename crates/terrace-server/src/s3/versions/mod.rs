@@ -20,7 +20,7 @@
 
 mod listing;
 
-pub use listing::{After, Query, Version, page};
+pub use listing::{After, Query, Version, page, page_to_show};
 
 use super::{
     access::decide::Claim,

@@ -281,3 +281,25 @@ fn new_creates_the_root_and_refuses_a_file() {
     assert!(FileDisk::new(root.join("file/below")).is_err());
     assert!(disk.available_bytes().unwrap() > 0);
 }
+
+/// Stores and backups could be read by every user of the machine: 0755 and 0644 with the usual
+/// umask.
+#[test]
+fn what_is_created_is_the_users_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let root = dir.path().join("parent/root");
+    let disk = FileDisk::new(&root).unwrap();
+    disk.create_dir_all(Path::new("sub/dir")).unwrap();
+    drop(disk.open(Path::new("sub/dir/file"), OpenMode::CREATE).unwrap());
+    for path in ["parent", "parent/root", "parent/root/sub", "parent/root/sub/dir"] {
+        assert_eq!(mode(&dir.path().join(path)), 0o700, "{path}");
+    }
+    assert_eq!(mode(&root.join("sub/dir/file")), 0o600);
+    // What an earlier version made is closed; the root may be somebody's own, and stays as it is.
+    for path in ["", "sub/dir"] {
+        fs::set_permissions(root.join(path), Permissions::from_mode(0o755)).unwrap();
+        disk.create_dir_all(Path::new(path)).unwrap();
+    }
+    assert_eq!((mode(&root), mode(&root.join("sub/dir"))), (0o755, 0o700));
+}

@@ -5,6 +5,7 @@ use super::*;
 use crate::s3::{
     access_key::{AccessKey, Grant, Level},
     bucket::PublicAccessBlock,
+    secrets::Secrets,
 };
 use terrace::{Attributes, HomeKind, ObjectInfo, Options, Store, Version};
 
@@ -56,11 +57,11 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
         .iter()
         .map(|grant| {
             let (id, key) = AccessKey::generate(&[grant.parse::<Grant>().unwrap()]);
-            crate::s3::access_key::store(&store, &id, &key).unwrap();
+            crate::s3::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
             id
         })
         .collect();
-    let keys = Arc::new(Keys::load(&store).unwrap());
+    let keys = Arc::new(Keys::load(&store, Secrets::default()).unwrap());
     let principals = made.iter().map(|id| Principal::Key {
         id: Arc::from(id.as_str()),
         keys: Arc::clone(&keys),

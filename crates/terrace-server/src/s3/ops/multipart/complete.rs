@@ -71,8 +71,11 @@ pub async fn complete(
         length: input.mpu_object_size,
     };
     check_order(&asked.parts)?;
+    let held = Arc::clone(permit.bucket());
     let completed = gateway
-        .run(move |gateway, store| commit_object(gateway, store, &permit, &asked))
+        .run_in_turn(&held, &input.key, move |gateway, store| {
+            commit_object(gateway, store, &permit, &asked)
+        })
         .await?;
     let mut output = CompleteMultipartUploadOutput {
         bucket: Some(input.bucket),

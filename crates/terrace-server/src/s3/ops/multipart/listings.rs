@@ -4,9 +4,9 @@ use super::{PartRecord, Upload};
 use crate::{
     s3::{
         Gateway, digest, errors, keyspace,
-        list::{self, After, Entry, Page, Query},
+        list::{self, After, Entry, Page, Query, Stored},
         ops::{
-            listings::{Encoding, limit},
+            listings::{Encoding, limit, pay},
             owner, signed,
         },
     },
@@ -145,9 +145,19 @@ pub async fn uploads(
                 after,
                 limit: usize::try_from(most).unwrap_or(0),
             };
-            list::page(store, &query, |key| keyspace::parse_upload(key).map(|(name, _)| name))
+            list::page(
+                store,
+                &query,
+                |key| keyspace::parse_upload(key).map(|(name, _)| name),
+                |_| (),
+            )
         })
         .await?;
+    let keys = page.entries.iter().map(|entry| match entry {
+        Entry::Prefix(prefix) => prefix.as_str(),
+        Entry::Key((key, ())) => std::str::from_utf8(key).unwrap_or_default(),
+    });
+    pay(&request.extensions, keys)?;
     let shown = ShownUploads::of(&page, encoding);
     Ok(S3Response::new(ListMultipartUploadsOutput {
         bucket: Some(input.bucket),
@@ -175,7 +185,7 @@ struct ShownUploads {
 }
 
 impl ShownUploads {
-    fn of(page: &Page, encoding: Encoding) -> Self {
+    fn of(page: &Page<Stored<()>>, encoding: Encoding) -> Self {
         let (mut uploads, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
         for entry in &page.entries {
             match entry {

@@ -22,8 +22,10 @@ pub enum Dead {
 #[derive(Debug)]
 pub struct Presence<'a> {
     ranges: Option<Arc<RangeSet>>,
-    /// Ranges up to this seq count.
+    /// Ranges up to this seq count,
     seq: u64,
+    /// if they are visible when everything up to this one is durable.
+    durable_seq: u64,
     clock: &'a Clock,
     /// The moment, if it does not go on with the clock.
     now_ms: Option<u64>,
@@ -31,10 +33,16 @@ pub struct Presence<'a> {
 
 impl<'a> Presence<'a> {
     /// As of a snapshot's seq, with the ranges it holds; the time is the clock's.
-    pub const fn at(ranges: Option<Arc<RangeSet>>, seq: u64, clock: &'a Clock) -> Self {
+    pub fn at(engine: &'a Engine, ranges: Option<Arc<RangeSet>>, seq: u64) -> Self {
+        let durable_seq = ranges.as_ref().map_or(0, |_| engine.log.writer.durable_seq());
+        Self::with(&engine.options.clock, ranges, seq, durable_seq)
+    }
+
+    const fn with(clock: &'a Clock, ranges: Option<Arc<RangeSet>>, seq: u64, durable_seq: u64) -> Self {
         Self {
             ranges,
             seq,
+            durable_seq,
             clock,
             now_ms: None,
         }
@@ -58,7 +66,7 @@ impl<'a> Presence<'a> {
     /// Whether a range deletion hides a version of a key.
     #[inline]
     pub fn hides(&self, key: &[u8], version: u64) -> bool {
-        let hides = |ranges: &Arc<RangeSet>| ranges.hides(key, version, self.seq);
+        let hides = |ranges: &Arc<RangeSet>| ranges.hides_visibly(key, version, self.seq, self.durable_seq);
         self.ranges.as_ref().is_some_and(hides)
     }
 
@@ -78,6 +86,11 @@ impl Engine {
     /// What decides about the newest state. To be taken before the key is looked up.
     #[inline]
     pub fn presence(&self) -> Presence<'_> {
-        Presence::at(self.log.ranges.current(), u64::MAX, &self.options.clock)
+        Presence::at(self, self.log.ranges.current(), u64::MAX)
+    }
+
+    /// What decides about the newest committed state, of which some may not be visible yet.
+    pub fn presence_committed(&self) -> Presence<'_> {
+        Presence::with(&self.options.clock, self.log.ranges.current(), u64::MAX, u64::MAX)
     }
 }

@@ -23,9 +23,9 @@ struct Taken {
 }
 
 impl Snapshot {
-    /// Takes a snapshot of everything committed before the call.
+    /// Takes a snapshot of everything that was visible before the call.
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
-        engine.log.wait_applied()?;
+        engine.log.wait_visible_applied()?;
         let register = || engine.snapshots.register(|| engine.log.applied_seq());
         let (ranges, seq) = engine.log.ranges.current_with(register);
         let engine = Arc::clone(engine);
@@ -34,7 +34,7 @@ impl Snapshot {
 
     /// What decides which objects are dead for it.
     pub(super) fn presence(&self) -> Presence<'_> {
-        Presence::at(self.0.ranges.clone(), self.0.seq.seq, &self.0.engine.options.clock)
+        Presence::at(&self.0.engine, self.0.ranges.clone(), self.0.seq.seq)
     }
 
     fn entry(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {

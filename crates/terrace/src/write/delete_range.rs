@@ -3,14 +3,15 @@
 //!
 //! On failure: as any commit. If the sweeper cannot keep up, the call waits for it before it commits anything.
 
-use super::log::Committer;
+use super::{
+    finish,
+    log::{Committer, Judged},
+};
 use crate::{
     Durability, Error, Result, ScanRange, Version,
     engine::Engine,
     flash::format::{Body, Record},
-    key_hash,
-    mutation::{Mutation, unless},
-    ranges,
+    key_hash, ranges,
 };
 use std::time::{Duration, Instant};
 
@@ -37,12 +38,12 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
         body: Body::DeleteRange { end: &end },
     };
     let records = [(key_hash(&start), record)];
-    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
+    let judge = || Ok(Judged::default());
+    let committed = engine
+        .log
+        .commit_as(Committer::Freeing, durability, &records, 0, judge)?;
     drop(admission);
-    if durability == Durability::Sync {
-        unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
-    }
-    Ok(Version(seq))
+    finish(engine, committed)
 }
 
 fn wait_for_room(engine: &Engine) -> Result<()> {

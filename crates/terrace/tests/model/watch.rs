@@ -11,7 +11,7 @@ use std::sync::{
     Barrier,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
-use terrace::{Batch, Condition, Durability, PutOptions, ScanRange, Store};
+use terrace::{Batch, Condition, Durability, PutOptions, ScanRange, Store, Version};
 
 const WRITERS: usize = 3;
 const LIVES: usize = 6;
@@ -103,9 +103,9 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
             for (_, value) in scan.next_values(2).into_iter().flatten() {
                 found(value.ok().map(|bytes| count_of(&bytes)));
             }
-            // What a refusal tells of was read, too.
+            // Always refused: it waits beside the writers.
             let condition = PutOptions {
-                condition: Condition::Absent,
+                condition: Condition::VersionIs(Version(u64::MAX)),
                 ..PutOptions::default()
             };
             let _ = store.put_with(one, value(0), &condition);

@@ -14,7 +14,7 @@ use crate::{
     manifest::Manifest,
     metrics::counters::{AnsweredBy, Metrics},
     ordered_index::OrderedIndex,
-    visibility::{presence::Presence, snapshots::Snapshots},
+    visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -287,6 +287,18 @@ impl Engine {
     /// What decides about the newest state. To be taken before the key is looked up.
     #[inline]
     pub fn presence(&self) -> Presence<'_> {
-        Presence::at(self.log.ranges.current(), u64::MAX, &self.options.clock)
+        self.presence_at(self.log.ranges.current(), u64::MAX)
+    }
+
+    /// As of a seq, with the ranges of then.
+    #[inline]
+    pub fn presence_at(&self, ranges: Option<Arc<RangeSet>>, seq: u64) -> Presence<'_> {
+        let durable_seq = ranges.as_ref().map_or(0, |_| self.log.writer.durable_seq());
+        Presence::at(&self.options.clock, ranges, seq, durable_seq)
+    }
+
+    /// What decides about the newest committed state, of which some may not be visible yet.
+    pub fn presence_committed(&self) -> Presence<'_> {
+        Presence::at(&self.options.clock, self.log.ranges.current(), u64::MAX, u64::MAX)
     }
 }

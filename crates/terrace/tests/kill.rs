@@ -16,6 +16,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Command, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 use terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, Store, WriterOptions};
@@ -297,4 +298,156 @@ fn a_killed_process_loses_nothing_acknowledged() {
         "hardly anything was acknowledged"
     );
     println!("{:?} in all", start.elapsed());
+}
+
+/// The same for what was read: each writer counts up in a key of its own, readers say what they
+/// were given. A reader got a commit that was in RAM only, since others' were being synced, and the
+/// kill took it back: 105 of 90,609 reads in 114 kills.
+const COUNTER_ROLE: &str = "TERRACE_KILL_COUNTER";
+/// How many kills, if they are to be more than a few.
+const KILLS: &str = "TERRACE_KILLS";
+const READERS: usize = 3;
+
+fn counter_key(writer: u64) -> String {
+    format!("counter/{writer}")
+}
+
+/// A count; every third value is in the large tier.
+fn counter_value(count: u64) -> Vec<u8> {
+    let mut value = vec![7; [8, 900, 20_000][(count % 3) as usize]];
+    value[..8].copy_from_slice(&count.to_le_bytes());
+    value
+}
+
+fn counter_of(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+fn read_counters(store: &Store, reader: usize) -> Vec<u64> {
+    let keys: Vec<String> = (0..WRITERS).map(counter_key).collect();
+    match reader {
+        0 => {
+            let got = keys.iter().map(|key| store.get(key).unwrap());
+            got.map(|object| object.map_or(0, |object| counter_of(&object.value)))
+                .collect()
+        }
+        1 => {
+            let got = store.multi_get(&keys).into_iter().map(Result::unwrap);
+            got.map(|object| object.map_or(0, |object| counter_of(&object.value)))
+                .collect()
+        }
+        _ => {
+            let scanned = store
+                .scan(ScanRange::prefix("counter/"))
+                .unwrap()
+                .next_values(usize::MAX)
+                .unwrap();
+            let mut counts = vec![0; keys.len()];
+            for (item, value) in scanned {
+                let writer = keys.iter().position(|key| *item.key == *key.as_bytes()).unwrap();
+                counts[writer] = counter_of(&value.unwrap());
+            }
+            counts
+        }
+    }
+}
+
+/// What the killed process does: says `writer count` for all that was read or acknowledged.
+fn count_for_ever(dir: &Path) {
+    let store = Store::open(options(dir)).unwrap();
+    let say = |writer: u64, count: u64| {
+        let line = format!("counted {writer} {count}\n");
+        std::io::stdout().write_all(line.as_bytes()).unwrap();
+    };
+    let begun = read_counters(&store, 0);
+    std::thread::scope(|scope| {
+        for (writer, begun) in (0..).zip(begun) {
+            let store = &store;
+            scope.spawn(move || {
+                for count in begun + 1.. {
+                    store.put(counter_key(writer), counter_value(count)).unwrap();
+                    say(writer, count);
+                }
+            });
+        }
+        for reader in 0..READERS {
+            let store = &store;
+            scope.spawn(move || {
+                let mut said = vec![0; WRITERS as usize];
+                loop {
+                    let counts = read_counters(store, reader);
+                    for (writer, (&count, said)) in (0..).zip(counts.iter().zip(&mut said)) {
+                        assert!(count >= *said, "a count goes back from {said} to {count}");
+                        if count > *said {
+                            say(writer, count);
+                            *said = count;
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Kills a counting process so long after the first count; gives the highest count of each writer.
+fn count_and_kill(dir: &Path, after: Duration) -> Vec<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["counter", "--exact", "--nocapture", "--test-threads=1"])
+        .env(COUNTER_ROLE, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let (begun, has_begun) = mpsc::channel();
+    let listener = std::thread::spawn(move || {
+        let mut counts = vec![0; WRITERS as usize];
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let &["counted", writer, count] = &words[..] else {
+                continue;
+            };
+            let writer: usize = writer.parse().unwrap();
+            counts[writer] = counts[writer].max(count.parse().unwrap());
+            let _ = begun.send(());
+        }
+        counts
+    });
+    has_begun.recv().unwrap();
+    std::thread::sleep(after);
+    assert!(child.try_wait().unwrap().is_none(), "the process ended by itself");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    listener.join().unwrap()
+}
+
+/// Not a test: what the killed process runs.
+#[test]
+fn counter() {
+    if let Some(dir) = std::env::var_os(COUNTER_ROLE) {
+        count_for_ever(Path::new(&dir));
+    }
+}
+
+#[test]
+fn a_killed_process_takes_nothing_back_that_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let kills = std::env::var(KILLS).map_or(8, |kills| kills.parse().unwrap());
+    let mut rng = StdRng::seed_from_u64(rand::random());
+    for kill in 0..kills {
+        let after = Duration::from_millis(rng.random_range(10..400));
+        let counted = count_and_kill(dir.path(), after);
+        let store = Store::open(options(dir.path())).unwrap();
+        let found = read_counters(&store, 0);
+        let is_there = found.iter().zip(&counted).all(|(found, counted)| found >= counted);
+        assert!(
+            is_there,
+            "kill {kill}: {counted:?} were read or acknowledged, {found:?} are there"
+        );
+        if kill % 2 == 0 {
+            store.close().unwrap();
+        }
+    }
 }

@@ -13,7 +13,6 @@ use crate::{
     },
     ordered_index::{Entry, Home},
     read::{decode_attributes, not_there, stored_value},
-    visibility::presence::Presence,
 };
 use std::{collections::BTreeMap, ops::Bound, sync::Arc};
 
@@ -46,7 +45,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     engine.log.wait_applied()?;
     let register = || engine.snapshots.register_for_good(|| engine.log.applied_seq());
     let (ranges, snapshot) = engine.log.ranges.current_with(register);
-    let presence = Presence::at(ranges, snapshot.seq, &engine.options.clock);
+    let presence = engine.presence_at(ranges, snapshot.seq);
     let mut live_block_bytes = 0;
     for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
         let (key, entry) = match item {

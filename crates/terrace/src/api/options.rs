@@ -6,10 +6,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// After the commit is on the device (fdatasync, grouped with other commits).
+    /// After the commit is on the device (fdatasync, grouped with other commits). Readers see it
+    /// from then on, and until then what was there before.
     #[default]
     Sync,
-    /// At once. A crash loses at most the most recent such commits, never one from the middle.
+    /// At once, and readers see it at once. A crash loses at most the most recent such commits,
+    /// never one from the middle; so it may take back what was read of them. One that replaces what
+    /// a `Sync` write is still making durable waits for that.
     Buffered,
 }
 

@@ -1,17 +1,23 @@
 //! The commit log: gives every commit its seq and its place in the flash log, and makes it visible.
 //!
-//! Order of events for one commit: (1) under the tail's lock its condition is decided, it gets the next seq and its
-//! records are appended to the open frame, where readers find them at once; (2) the frame is sealed when full, when
-//! somebody needs it durable, or after the coalescing interval; (3) it is written (`flash::writer`) and applied
-//! (`write::apply`), in either order; (4) it leaves the overlay.
+//! Order of events for one commit: (1) under the tail's lock its condition is decided, it gets the
+//! next seq and its records are appended to the open frame, where readers find those of a
+//! `Buffered` commit at once, and those of a `Sync` commit once they are durable; (2) the frame is
+//! sealed when full, when somebody needs it durable, or after the coalescing interval; (3) it is
+//! written (`flash::writer`) and applied (`write::apply`), in either order, but with a `Sync`
+//! commit in it not applied before that is durable; (4) it leaves the overlay.
 //!
-//! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
-//! at commit.
+//! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a
+//! record's address is known at commit. What is visible stays visible, and the commits of one key
+//! become visible in the order of their seqs.
+
+mod applying;
+mod visible;
 
 use super::patience::Patience;
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
-    Error, Result, Tier,
+    Durability, Error, Result, Tier,
     io::PAGE_BYTES,
     log::{
         format::{Body, FRAME_HEADER_BYTES, Record},
@@ -24,6 +30,7 @@ use crate::{
     metrics::event::Event,
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
+use applying::WAIT_STEP;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
@@ -33,11 +40,10 @@ use std::{
     },
     time::{Duration, Instant},
 };
+pub use visible::{Committed, Judged};
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// How often those who wait look whether the store stops.
-const WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// Who commits, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,8 +91,17 @@ pub struct CommitLog {
     tail: Mutex<Tail>,
     /// Memory for frames.
     pub pool: Arc<FramePool>,
+    /// Each of these is raised before its commit can be seen.
     committed_seq: AtomicU64,
+    /// Every commit up to this seq is in the overlay and in `ranges`. Behind `committed_seq` while one
+    /// is being added.
+    shown_seq: AtomicU64,
+    /// Seq of the last commit that was visible at once.
+    buffered_seq: AtomicU64,
+    /// Seq of the last commit that is visible when it is durable.
+    sync_seq: AtomicU64,
     applied_seq: AtomicU64,
+    applier_ended: AtomicBool,
     /// No commit any more; what there is goes its way.
     closing: AtomicBool,
     /// Threads end.
@@ -95,8 +110,6 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
-    /// The applier is to look at what else there is, and has not yet; changed with `to_apply` locked.
-    apply_asked: AtomicBool,
     /// For the flusher: something was opened or sealed.
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
@@ -167,13 +180,16 @@ impl CommitLog {
             ranges: Ranges::default(),
             pool,
             committed_seq: AtomicU64::new(last_seq),
+            shown_seq: AtomicU64::new(last_seq),
+            buffered_seq: AtomicU64::new(last_seq),
+            sync_seq: AtomicU64::new(last_seq),
+            applier_ended: AtomicBool::new(false),
             applied_seq: AtomicU64::new(persisted_seq),
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             index_full: IndexFull::default(),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
-            apply_asked: AtomicBool::new(false),
             flush_needed: Mutex::new(false),
             flush_signal: Condvar::new(),
             progress: Mutex::new(0),
@@ -187,17 +203,28 @@ impl CommitLog {
         self.committed_seq.load(Ordering::Acquire)
     }
 
+    /// A seq up to which every commit is visible: a moment at which several keys can be read one
+    /// after the other.
+    pub fn moment(&self) -> u64 {
+        // In this order: what is shown by now has told its kind before.
+        let shown_seq = self.shown_seq.load(Ordering::Acquire);
+        let durable_seq = self.writer.durable_seq();
+        if self.sync_seq.load(Ordering::Acquire) <= durable_seq {
+            shown_seq
+        } else {
+            shown_seq.min(durable_seq)
+        }
+    }
+
     /// Everything up to this seq is in the index.
     pub fn applied_seq(&self) -> u64 {
         self.applied_seq.load(Ordering::Acquire)
     }
 
-    /// Commits records as one: all get the same seq. `decide` runs inside the commit, where no other commit can come
-    /// between it and this one; its error becomes the commit's and nothing is written. Before the frame is written the
-    /// large space is synced up to `large_turn`, if that is not 0.
+    /// Commits records of the store's own, as `Buffered`; otherwise as [`CommitLog::commit_as`].
     ///
     /// # Errors
-    /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records are longer than a segment.
+    /// As there.
     pub fn commit(
         &self,
         who: Committer,
@@ -205,26 +232,50 @@ impl CommitLog {
         large_turn: u64,
         decide: impl Fn() -> Result<()>,
     ) -> Result<u64> {
-        let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
-        let longest = self.segments.segment_bytes() as usize - PAGE_BYTES - FRAME_HEADER_BYTES;
-        if bytes > longest {
-            return Err(Error::invalid(format!(
-                "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
-            )));
-        }
+        let decide = || decide().map(|()| Judged::default());
+        let committed = self.commit_as(who, Durability::Buffered, records, large_turn, decide)?;
+        Ok(committed.seq)
+    }
+
+    /// Commits records as one: all get the same seq. `decide` runs inside the commit, where no
+    /// other commit can come between it and this one; if it refuses, that becomes the commit's
+    /// error and nothing is written. Before the frame is written the large space is synced up to
+    /// `large_turn`, if that is not 0.
+    ///
+    /// A `Buffered` commit that rests on one that is not visible yet, or replaces something of it,
+    /// becomes a `Sync` one: visible at once it would show what may be taken back, or a batch in
+    /// part. A refusal that rests on one waits until that is durable.
+    ///
+    /// # Errors
+    /// `decide`'s, [`Error::OutOfSpace`], [`Error::Failed`], or [`Error::Invalid`] if the records
+    /// are longer than a segment.
+    pub fn commit_as(
+        &self,
+        who: Committer,
+        durability: Durability,
+        records: &[(u64, Record<'_>)],
+        large_turn: u64,
+        decide: impl Fn() -> Result<Judged>,
+    ) -> Result<Committed> {
+        let bytes = self.check_bytes(records)?;
         if who.waits() {
             self.wait_for_applier()?;
         }
         let mut patience = Patience::new(&self.segments);
-        let (mut tail, frame) = loop {
+        let (mut tail, frame, judged) = loop {
             let mut tail = self.tail.lock();
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
             }
             self.check_open()?;
-            decide()?;
+            let judged = decide()?;
+            if let Some(refusal) = judged.refusal {
+                drop(tail);
+                self.make_durable(judged.rests_on)?;
+                return Err(refusal);
+            }
             match self.frame_with_room(&mut tail, bytes, who) {
-                Ok(frame) => break (tail, frame),
+                Ok(frame) => break (tail, frame, judged),
                 Err(Error::OutOfSpace { .. }) if who.waits() => {
                     drop(tail);
                     self.wait_for_segment(who, &mut patience)?;
@@ -236,25 +287,40 @@ impl CommitLog {
         if large_turn > 0 {
             frame.needs_large_sync(large_turn);
         }
-        self.overlay.append(&frame, seq, records);
-        self.publish_ranges(seq, records);
-        tail.next_seq += 1;
+        let durability = self.durability_of(durability, records, judged.rests_on);
         self.committed_seq.store(seq, Ordering::Release);
+        match durability {
+            Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),
+            Durability::Sync => self.sync_seq.store(seq, Ordering::Release),
+        }
+        self.overlay.append(&frame, seq, records, durability);
+        self.publish_ranges(seq, records, durability);
+        self.shown_seq.store(seq, Ordering::Release);
+        tail.next_seq += 1;
         if frame.len_bytes() >= FRAME_BYTES_TARGET {
             self.seal_open(&mut tail);
         }
-        Ok(seq)
+        Ok(Committed { seq, durability })
+    }
+
+    /// Bytes of a commit in the log.
+    fn check_bytes(&self, records: &[(u64, Record<'_>)]) -> Result<usize> {
+        let bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
+        let longest = self.segments.segment_bytes() as usize - PAGE_BYTES - FRAME_HEADER_BYTES;
+        if bytes > longest {
+            return Err(Error::invalid(format!(
+                "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
+            )));
+        }
+        Ok(bytes)
     }
 
     /// Under the tail's lock, so that nobody sees a later commit and not the range.
-    fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)]) {
+    fn publish_ranges(&self, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         for (_, record) in records {
             if let Body::DeleteRange { end } = record.body {
-                self.ranges.add(DeletedRange {
-                    seq,
-                    start: record.key.into(),
-                    end: end.into(),
-                });
+                let (start, end) = (record.key.into(), end.into());
+                self.ranges.add(DeletedRange { seq, start, end }, durability);
             }
         }
     }
@@ -367,8 +433,7 @@ impl CommitLog {
         tail.offset = frame.seal(self.writer.durable_seq());
         self.overlay.sealed(&frame);
         self.writer.push(Arc::clone(&frame));
-        self.to_apply.lock().push_back(frame);
-        self.apply_signal.notify_one();
+        self.push_to_apply(frame);
         self.wake_flusher();
     }
 
@@ -384,12 +449,13 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Failed`] if the device failed.
     pub fn make_durable(&self, seq: u64) -> Result<()> {
-        let wrote = self.writer.make_durable(&self.segments, seq, || self.seal())?;
+        let outcome = self.writer.make_durable(&self.segments, seq, || self.seal());
         // Of a round's many commits only the one that wrote looks.
-        if wrote {
+        if !matches!(outcome, Ok(false)) {
             self.overlay.release_finished(&self.recent);
+            self.wake_applier();
         }
-        Ok(())
+        outcome.map(drop)
     }
 
     fn wake_flusher(&self) {
@@ -431,6 +497,8 @@ impl CommitLog {
         };
         self.write_sealed()?;
         self.overlay.release_finished(&self.recent);
+        // A segment that was full may have been synced.
+        self.wake_applier();
         self.prepare_spare();
         if let Some(wait) = wait {
             let mut needed = self.flush_needed.lock();
@@ -476,88 +544,6 @@ impl CommitLog {
                 self.segments.free_unused(segment);
             }
         }
-    }
-
-    /// The applier's next frame; waits at most `wait`.
-    pub fn next_to_apply(&self, wait: Duration) -> Option<Arc<Frame>> {
-        let mut queue = self.to_apply.lock();
-        if queue.is_empty() && !self.apply_asked.load(Ordering::Acquire) {
-            self.apply_signal.wait_for(&mut queue, wait);
-        }
-        let frame = queue.pop_front();
-        if frame.is_none() {
-            // Whoever is given a frame may not look at anything else before the next one, not even whether the log is closed.
-            self.apply_asked.store(false, Ordering::Release);
-        }
-        frame
-    }
-
-    /// Wakes the applier for something other than a frame.
-    pub fn wake_applier(&self) {
-        let _guard = self.to_apply.lock();
-        self.apply_asked.store(true, Ordering::Release);
-        self.apply_signal.notify_one();
-    }
-
-    /// The applier has put everything up to `seq` into the index.
-    pub fn applied(&self, frame: &Frame, seq: u64) {
-        self.applied_seq.store(seq, Ordering::Release);
-        frame.set_applied();
-        self.overlay.release_finished(&self.recent);
-        self.notify_progress();
-        if self.to_apply.lock().is_empty() {
-            self.pool.make_ready();
-        }
-    }
-
-    /// Wakes those who wait for seqs to be applied or segments to be freed.
-    pub fn notify_progress(&self) {
-        *self.progress.lock() += 1;
-        self.progress_signal.notify_all();
-        self.activity.raise();
-    }
-
-    /// Returns when `done` holds; looks again at every progress.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
-    pub fn wait_for(&self, done: impl Fn() -> bool) -> Result<()> {
-        self.wait_until(|| Ok(done()))
-    }
-
-    /// Like [`CommitLog::wait_for`]; an error of `done` ends the wait, too.
-    ///
-    /// # Errors
-    /// Those, and `done`'s.
-    pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
-        if done()? {
-            return Ok(());
-        }
-        let mut progress = self.progress.lock();
-        while !done()? {
-            if let Some(reason) = self.writer.failure() {
-                return Err(Error::Failed(reason));
-            }
-            // Nothing makes progress any more.
-            if self.is_closed() {
-                return Err(Error::Unavailable("the store is closed"));
-            }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
-        }
-        Ok(())
-    }
-
-    /// Returns when everything committed so far is applied, and gives that seq.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the store stops first.
-    pub fn wait_applied(&self) -> Result<u64> {
-        let seq = self.committed_seq();
-        if self.applied_seq() < seq {
-            self.seal();
-            self.wait_for(|| self.applied_seq() >= seq)?;
-        }
-        Ok(self.applied_seq())
     }
 
     /// No commit after this. What was committed is still written and applied.

@@ -132,6 +132,8 @@ pub struct Frame {
     applied: AtomicBool,
     large_turn: AtomicU64,
     filter_bit: AtomicU32,
+    /// Seq of its last commit that is visible only when it is durable; 0 if there is none.
+    sync_seq: AtomicU64,
     pool: Arc<FramePool>,
 }
 
@@ -149,6 +151,11 @@ struct Contents {
     padding_bytes: usize,
     /// Some record of it is the home of its value.
     has_homes: bool,
+    /// Commits that are visible only when they are durable, ascending.
+    sync_seqs: Vec<u64>,
+    /// Where a record of such a commit took an earlier record's place in the table: the offsets of
+    /// both, by the later one, ascending.
+    replaced: Vec<(u32, u32)>,
 }
 
 /// Read access to a frame's records.
@@ -177,12 +184,15 @@ impl Frame {
                 record_count: 0,
                 padding_bytes: 0,
                 has_homes: false,
+                sync_seqs: Vec::new(),
+                replaced: Vec::new(),
             }),
             sealed: OnceLock::new(),
             written: AtomicBool::new(false),
             applied: AtomicBool::new(false),
             large_turn: AtomicU64::new(0),
             filter_bit: AtomicU32::new(NO_BIT),
+            sync_seq: AtomicU64::new(0),
             pool,
         }
     }
@@ -213,7 +223,7 @@ impl Frame {
             } = &mut *contents;
             while let Some(record) = buffer.get(at..).and_then(Record::parse) {
                 if record.body.answers_for_key() {
-                    insert(table, buffer, crate::key_hash(record.key), at);
+                    let _ = insert(table, buffer, crate::key_hash(record.key), at);
                 }
                 *has_homes |= record.body.is_home();
                 at += record.record_bytes();
@@ -256,8 +266,21 @@ impl Frame {
 
     /// Appends the records of one commit and makes them visible together.
     pub fn append(&self, seq: u64, records: &[(u64, Record<'_>)]) {
+        self.append_as(seq, records, false);
+    }
+
+    /// The same, but they are visible only when the commit is durable.
+    pub fn append_unfinished(&self, seq: u64, records: &[(u64, Record<'_>)]) {
+        self.append_as(seq, records, true);
+    }
+
+    fn append_as(&self, seq: u64, records: &[(u64, Record<'_>)], unfinished: bool) {
         let mut contents = self.contents.write();
         let contents = &mut *contents;
+        if unfinished {
+            contents.sync_seqs.push(seq);
+            self.sync_seq.store(seq, Ordering::Release);
+        }
         for (hash, record) in records {
             let at = contents.buffer.len();
             contents.buffer.set_len(at + record.record_bytes());
@@ -270,8 +293,12 @@ impl Frame {
             record.encode_into(&mut contents.buffer[at..]);
             contents.has_homes |= record.body.is_home();
             // Until the applier decides about a move the old home answers; what a range deletion hides is told by versions.
-            if record.body.answers_for_key() {
-                insert(&mut contents.table, &contents.buffer, *hash, at);
+            if record.body.answers_for_key()
+                && let Some(replaced) = insert(&mut contents.table, &contents.buffer, *hash, at)
+                && unfinished
+            {
+                #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
+                contents.replaced.push((at as u32, replaced));
             }
         }
         if contents.record_count == 0 {
@@ -338,8 +365,17 @@ impl Frame {
 
     /// Nobody looks for a key in it any more, only for records by their places: another frame gets its table.
     pub fn forget_keys(&self) {
-        let table = std::mem::take(&mut self.contents.write().table);
+        let mut contents = self.contents.write();
+        contents.sync_seqs = Vec::new();
+        contents.replaced = Vec::new();
+        let table = std::mem::take(&mut contents.table);
+        drop(contents);
         self.pool.put_table(table);
+    }
+
+    /// Seq of its last commit that is visible only when it is durable; 0 if there is none.
+    pub fn sync_seq(&self) -> u64 {
+        self.sync_seq.load(Ordering::Acquire)
     }
 
     /// Its bytes are in the segment file.
@@ -373,16 +409,18 @@ impl Drop for Frame {
     }
 }
 
-/// Points the table's slot for the key of the record at `at` to it, replacing an earlier record of the same key.
+/// Points the table's slot for the key of the record at `at` to it, replacing an earlier record of
+/// the same key: gives the offset of that one.
 #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
-fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) {
+fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) -> Option<u32> {
     let key_at = |at: usize| Record::parse(&buffer[at..]).map_or(&[][..], |record| record.key);
     let key = key_at(at);
     let same = |slot: &(u64, u32)| slot.0 == hash && key_at(slot.1 as usize) == key;
     match table.entry(hash, same, |slot| slot.0) {
-        hashbrown::hash_table::Entry::Occupied(mut slot) => slot.get_mut().1 = at as u32,
+        hashbrown::hash_table::Entry::Occupied(mut slot) => Some(std::mem::replace(&mut slot.get_mut().1, at as u32)),
         hashbrown::hash_table::Entry::Vacant(slot) => {
             slot.insert((hash, at as u32));
+            None
         }
     }
 }
@@ -393,13 +431,38 @@ impl FrameView<'_> {
         self.frame.sealed.get().unwrap_or(&self.contents.buffer)
     }
 
-    /// The newest record of a key in this frame.
+    /// The newest record of a key in this frame, visible or not.
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<Record<'_>> {
-        let record_at = |at: u32| Record::parse(&self.buffer()[at as usize..]);
-        let found = self.contents.table.find(hash, |slot| {
-            slot.0 == hash && record_at(slot.1).is_some_and(|record| record.key == key)
-        })?;
-        record_at(found.1)
+        self.record(self.find_offset(hash, key)?)
+    }
+
+    /// The newest record of a key in this frame among those that are visible when everything up to
+    /// `durable_seq` is durable.
+    pub fn find_visible(&self, hash: u64, key: &[u8], durable_seq: u64) -> Option<Record<'_>> {
+        let mut at = self.find_offset(hash, key)?;
+        loop {
+            let record = self.record(at)?;
+            if self.is_visible(record.seq, durable_seq) {
+                return Some(record);
+            }
+            let replaced = &self.contents.replaced;
+            let earlier = replaced.binary_search_by_key(&at, |(later, _)| *later).ok()?;
+            at = replaced[earlier].1;
+        }
+    }
+
+    /// Whether a commit of this frame is visible when everything up to `durable_seq` is durable.
+    pub fn is_visible(&self, seq: u64, durable_seq: u64) -> bool {
+        seq <= durable_seq || self.contents.sync_seqs.binary_search(&seq).is_err()
+    }
+
+    fn find_offset(&self, hash: u64, key: &[u8]) -> Option<u32> {
+        let is_key = |slot: &&(u64, u32)| slot.0 == hash && self.record(slot.1).is_some_and(|record| record.key == key);
+        self.contents.table.find(hash, |slot| is_key(&slot)).map(|slot| slot.1)
+    }
+
+    fn record(&self, at: u32) -> Option<Record<'_>> {
+        Record::parse(&self.buffer()[at as usize..])
     }
 
     /// Whether a record of it is the home of its value, so that it may be read by its place.

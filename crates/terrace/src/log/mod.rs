@@ -8,6 +8,7 @@
 
 pub mod address;
 pub mod commit;
+pub(crate) mod departures;
 mod event_count;
 pub mod format;
 pub mod frame;

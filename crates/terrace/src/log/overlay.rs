@@ -1,4 +1,6 @@
-//! Commits that the index does not know yet. They answer first.
+//! Commits that the index does not know yet. They answer first, as soon as they are visible: a
+//! `Buffered` commit at once, a `Sync` commit when it is durable. Until then an earlier record of
+//! the key answers, here or in the index.
 //!
 //! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when it is both written
 //! and applied, so at every moment a committed record can be found here or through the indexes. Before it leaves it is among the
@@ -6,8 +8,15 @@
 
 mod frame_filter;
 
-use crate::log::{format::Record, frame::Frame, recent::RecentFrames};
-use crate::write::departures::Departures;
+use crate::{
+    Durability,
+    log::{
+        departures::Departures,
+        format::Record,
+        frame::{Frame, FrameView},
+        recent::RecentFrames,
+    },
+};
 use frame_filter::FrameFilter;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::{
@@ -73,14 +82,17 @@ impl Overlay {
         self.frames.write().push_back(frame);
     }
 
-    /// Appends a commit to the open frame, and from here on answers for it.
-    pub fn append(&self, frame: &Frame, seq: u64, records: &[(u64, Record<'_>)]) {
+    /// Appends a commit to the open frame, and answers for it: at once, or from when it is durable.
+    pub fn append(&self, frame: &Frame, seq: u64, records: &[(u64, Record<'_>)], durability: Durability) {
         self.departures.note(seq, records);
         if let Some(bit) = frame.filter_bit() {
             let answering = records.iter().filter(|(_, record)| record.body.answers_for_key());
             answering.for_each(|(hash, _)| self.filter.add(bit, *hash));
         }
-        frame.append(seq, records);
+        match durability {
+            Durability::Buffered => frame.append(seq, records),
+            Durability::Sync => frame.append_unfinished(seq, records),
+        }
     }
 
     /// A frame is in the list no more.
@@ -159,21 +171,51 @@ impl Overlay {
         }
     }
 
-    /// Hands the newest record of `key` to `use_record`, if the overlay has one.
-    pub fn find<R>(&self, hash: u64, key: &[u8], use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+    /// Hands the newest visible record of `key` to `use_record`, if the overlay has one.
+    /// `durable_seq` is only asked for if it may have.
+    pub fn find<R>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        durable_seq: impl Fn() -> u64,
+        use_record: impl FnOnce(&Record<'_>) -> R,
+    ) -> Option<R> {
+        let (mut durable, mut use_record) = (None, Some(use_record));
+        self.find_by(hash, |view| {
+            let durable_seq = *durable.get_or_insert_with(&durable_seq);
+            let record = view.find_visible(hash, key, durable_seq)?;
+            use_record.take().map(|use_record| use_record(&record))
+        })
+    }
+
+    /// Hands the newest record of `key` to `use_record`, visible or not, and says whether it is
+    /// visible when everything up to `durable_seq` is durable.
+    pub fn find_committed<R>(
+        &self,
+        hash: u64,
+        key: &[u8],
+        durable_seq: u64,
+        use_record: impl FnOnce(&Record<'_>, bool) -> R,
+    ) -> Option<R> {
+        let mut use_record = Some(use_record);
+        self.find_by(hash, |view| {
+            let record = view.find(hash, key)?;
+            let is_visible = view.is_visible(record.seq, durable_seq);
+            use_record.take().map(|use_record| use_record(&record, is_visible))
+        })
+    }
+
+    /// The first answer of `look`, from the newest frame to the oldest, without those that cannot
+    /// have a key with this hash.
+    fn find_by<R>(&self, hash: u64, mut look: impl FnMut(&FrameView<'_>) -> Option<R>) -> Option<R> {
         let with_key = self.filter.frames_with(hash);
         if with_key == 0 && self.unfiltered.load(Ordering::Acquire) == 0 {
             return None;
         }
         let may_have = |frame: &Frame| frame.filter_bit().is_none_or(|bit| with_key >> bit & 1 == 1);
         let frames = self.frames.read();
-        for frame in frames.iter().rev().filter(|frame| may_have(frame)) {
-            let view = frame.view();
-            if let Some(record) = view.find(hash, key) {
-                return Some(use_record(&record));
-            }
-        }
-        None
+        let mut asked = frames.iter().rev().filter(|frame| may_have(frame));
+        asked.find_map(|frame| look(&frame.view()))
     }
 
     /// Hands the record at a place to `use_record`, if its frame is in the overlay. The indexes may know a record before it

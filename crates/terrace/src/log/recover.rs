@@ -140,6 +140,14 @@ fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer>
     Ok(buffer)
 }
 
+/// What is lost before a frame. Which objects that changed nobody can say.
+fn lost_durable(from: u64, next: &FoundFrame<'_>) -> String {
+    format!(
+        "durable commits {from} to {}; the objects that they changed are as they were before, without an error of their own",
+        next.header.first_seq - 1
+    )
+}
+
 impl<'a> Recovery<'a> {
     fn walk(&mut self) -> Result<()> {
         let mut ended = false;
@@ -190,8 +198,7 @@ impl<'a> Recovery<'a> {
                 if frame.offset == PAGE_BYTES {
                     self.gap_before(position, missing_from, &frame)?;
                 } else if self.was_durable(position, image, at, missing_from)? {
-                    let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
-                    self.report(segment.number, at, &lost);
+                    self.report(segment.number, at, &lost_durable(missing_from, &frame));
                     self.segments.quarantine(segment);
                 } else {
                     self.drop_rest(segment, image, at)?;
@@ -242,7 +249,7 @@ impl<'a> Recovery<'a> {
 
     /// A segment's first frame is sound and does not follow: what is missing was before it, and durable.
     fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
-        let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
+        let lost = lost_durable(missing_from, frame);
         let mut damaged = None;
         for before in self.walked[..position].iter().rev() {
             let end = self.log.tail.filter(|tail| tail.0 == before.number);
@@ -319,10 +326,14 @@ impl<'a> Recovery<'a> {
         let mut next = image.next_frame(from);
         let wiped = next.is_some();
         while let Some(frame) = next {
-            tracing::info!(
+            // Looks the same as damage of what was durable, if nothing written later says that it
+            // was.
+            tracing::warn!(
                 segment = segment.number,
                 offset = frame.offset,
-                "dropping a frame that was never durable"
+                first_seq = frame.header.first_seq,
+                last_seq = frame.header.last_seq,
+                "dropping a frame behind a hole in the log, as a power cut leaves it"
             );
             segment
                 .file

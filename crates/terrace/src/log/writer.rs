@@ -119,6 +119,12 @@ impl FrameWriter {
         self.state.lock().failed.clone()
     }
 
+    /// Whether nothing is written any more. From then on [`FrameWriter::durable_seq`] stays as it
+    /// is.
+    pub fn has_failed(&self) -> bool {
+        self.state.lock().failed.is_some()
+    }
+
     /// Stops all writing, for a failure found elsewhere (large space, index).
     pub fn fail(&self, reason: &str) {
         let mut state = self.state.lock();
@@ -247,8 +253,7 @@ impl FrameWriter {
         let all = state.sealed.len();
         let count = if sync { all } else { all.min(FRAMES_UNSYNCED) };
         let frames: Vec<_> = state.sealed.drain(..count).collect();
-        let mut unsynced = state.unsynced;
-        let mut written_seq = state.written_seq;
+        let (mut unsynced, mut written_seq) = (state.unsynced, state.written_seq);
         drop(state);
         let mut outcome = Ok(());
         let (mut written_bytes, mut durable_seq) = (0, 0);
@@ -294,8 +299,11 @@ impl FrameWriter {
         } else {
             state.unsynced_bytes + written_bytes
         };
-        let durable_seq = durable_seq.min(state.written_seq);
-        self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
+        // Not after a failure: what was not visible then stays so until the store is opened again.
+        if state.failed.is_none() {
+            let durable_seq = durable_seq.min(state.written_seq);
+            self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
+        }
         if let Err(error) = outcome {
             tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
             state.failed.get_or_insert_with(|| error.to_string());

@@ -3,9 +3,12 @@
 //! What is found by an address is trusted only if key and checksums match; else the lookup starts again, since a move or
 //! an overwrite may have come between. A mismatch that stays is damage to that object and nothing else.
 //!
-//! A hit of the flash index is the key's newest applied record if its key matches (see `flash::index`), so it needs no
-//! second opinion. The overlay is asked first and the applier updates the indexes before a frame leaves the overlay;
-//! so a read never misses a commit that was acknowledged before it began.
+//! A hit of the flash index is the key's newest applied record if its key matches (see
+//! `flash::index`), so it needs no second opinion. The overlay is asked first and the applier
+//! updates the indexes before a frame leaves the overlay; so a read never misses a commit that was
+//! acknowledged before it began. A `Sync` commit is neither found in the overlay nor applied before
+//! it is durable, so nothing that was read is taken back by a crash; until then reads find what was
+//! there before, and do not wait.
 //!
 //! What is found may be dead: expired, or hidden by a range deletion. What decides about that is taken before the key
 //! is looked up (`presence`).
@@ -116,11 +119,15 @@ enum Pending {
 }
 
 fn find_in_overlay(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
-    engine.log.overlay.find(hash, key, |record| match record.body {
-        Body::Delete => Pending::Deleted,
-        Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
-        _ => Pending::Small(hit(record)),
-    })
+    let durable_seq = || engine.log.writer.durable_seq();
+    engine
+        .log
+        .overlay
+        .find(hash, key, durable_seq, |record| match record.body {
+            Body::Delete => Pending::Deleted,
+            Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
+            _ => Pending::Small(hit(record)),
+        })
 }
 
 fn hit(record: &Record<'_>) -> Hit {

@@ -37,15 +37,15 @@ const MOMENT_ATTEMPTS: usize = 3;
 
 /// Reads several objects, all as of one moment. The results are in the order of the keys.
 ///
-/// That moment is the last commit, *s*, before the reads. An object with a version of at most *s*
+/// That moment is the last commit, *s*, up to which all is visible before the reads. An object with a version of at most *s*
 /// was there at *s* as it was read: all that came since is newer. What is absent was absent at *s*
 /// if nothing has taken it away since ([`Departures`]).
 ///
-/// [`Departures`]: crate::write::departures::Departures
+/// [`Departures`]: crate::log::departures::Departures
 pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Object>>> {
     let object = |hit: Result<Option<Hit>>| hit.and_then(|hit| hit.map(Hit::into_object).transpose());
     for _ in 0..MOMENT_ATTEMPTS {
-        let seq = engine.log.committed_seq();
+        let seq = engine.log.moment();
         let hits = read_all(engine, keys);
         let was_so = |(key, hit): (&K, &Result<Option<Hit>>)| match hit {
             Ok(Some(hit)) => hit.version.0 <= seq,

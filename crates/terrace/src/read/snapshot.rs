@@ -28,7 +28,7 @@ struct Taken {
 }
 
 impl Snapshot {
-    /// Takes a snapshot of everything committed before the call.
+    /// Takes a snapshot of everything that was visible before the call.
     pub(crate) fn take(engine: &Arc<Engine>) -> Result<Self> {
         Self::registered(engine, |applied_seq| engine.snapshots.register(applied_seq))
     }
@@ -39,7 +39,7 @@ impl Snapshot {
     }
 
     fn registered(engine: &Arc<Engine>, register: impl FnOnce(&dyn Fn() -> u64) -> SnapshotSeq) -> Result<Self> {
-        engine.log.wait_applied()?;
+        engine.log.wait_visible_applied()?;
         let applied_seq = || engine.log.applied_seq();
         let (ranges, seq) = engine.log.ranges.current_with(|| register(&applied_seq));
         let engine = Arc::clone(engine);
@@ -48,7 +48,7 @@ impl Snapshot {
 
     /// What decides which objects are dead for it.
     pub(super) fn presence(&self) -> Presence<'_> {
-        Presence::at(self.0.ranges.clone(), self.0.seq.seq, &self.0.engine.options.clock)
+        self.0.engine.presence_at(self.0.ranges.clone(), self.0.seq.seq)
     }
 
     fn entry(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {

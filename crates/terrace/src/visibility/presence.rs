@@ -22,19 +22,23 @@ pub enum Dead {
 #[derive(Debug)]
 pub struct Presence<'a> {
     ranges: Option<Arc<RangeSet>>,
-    /// Ranges up to this seq count.
+    /// Ranges up to this seq count,
     seq: u64,
+    /// if they are visible when everything up to this one is durable.
+    durable_seq: u64,
     clock: &'a Clock,
     /// The moment, if it does not go on with the clock.
     now_ms: Option<u64>,
 }
 
 impl<'a> Presence<'a> {
-    /// As of a snapshot's seq, with the ranges it holds; the time is the clock's.
-    pub const fn at(ranges: Option<Arc<RangeSet>>, seq: u64, clock: &'a Clock) -> Self {
+    /// As of a snapshot's seq, with the ranges it holds, and what is visible when everything up to
+    /// `durable_seq` is durable; the time is the clock's.
+    pub const fn at(clock: &'a Clock, ranges: Option<Arc<RangeSet>>, seq: u64, durable_seq: u64) -> Self {
         Self {
             ranges,
             seq,
+            durable_seq,
             clock,
             now_ms: None,
         }
@@ -58,7 +62,7 @@ impl<'a> Presence<'a> {
     /// Whether a range deletion hides a version of a key.
     #[inline]
     pub fn hides(&self, key: &[u8], version: u64) -> bool {
-        let hides = |ranges: &Arc<RangeSet>| ranges.hides(key, version, self.seq);
+        let hides = |ranges: &Arc<RangeSet>| ranges.hides_visibly(key, version, self.seq, self.durable_seq);
         self.ranges.as_ref().is_some_and(hides)
     }
 

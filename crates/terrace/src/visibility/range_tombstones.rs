@@ -14,7 +14,7 @@ pub mod stored;
 #[cfg(test)]
 mod tests;
 
-use crate::{KEY_BYTES_MAX, ScanRange};
+use crate::{Durability, KEY_BYTES_MAX, ScanRange};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::{
     collections::BTreeSet,
@@ -104,6 +104,8 @@ pub struct RangeSet {
     ranges: Vec<Arc<DeletedRange>>,
     /// The key space cut at every start and end, from the first start on.
     pieces: Vec<Piece>,
+    /// Seqs of those that are visible only when they are durable, ascending.
+    sync_seqs: Vec<u64>,
 }
 
 /// Keys up to the next piece, all covered by the same ranges.
@@ -145,17 +147,41 @@ impl RangeSet {
                 seqs: covering.iter().copied().collect(),
             });
         }
-        Self { ranges, pieces }
+        Self {
+            ranges,
+            pieces,
+            sync_seqs: Vec::new(),
+        }
     }
 
     /// Whether a range up to `seq` hides `version` of a key.
     pub fn hides(&self, key: &[u8], version: u64, seq: u64) -> bool {
+        self.hides_visibly(key, version, seq, u64::MAX)
+    }
+
+    /// The same, of the ranges that are visible when everything up to `durable_seq` is durable.
+    pub fn hides_visibly(&self, key: &[u8], version: u64, seq: u64, durable_seq: u64) -> bool {
         let after = self.pieces.partition_point(|piece| *piece.start <= *key);
         let Some(Piece { seqs, .. }) = after.checked_sub(1).and_then(|at| self.pieces.get(at)) else {
             return false;
         };
         let seen = seqs.partition_point(|&range_seq| range_seq <= seq);
-        seen > 0 && seqs[seen - 1] > version
+        let mut later = seqs[..seen].iter().rev().take_while(|&&range_seq| range_seq > version);
+        later.any(|&range_seq| self.is_visible(range_seq, durable_seq))
+    }
+
+    fn is_visible(&self, range_seq: u64, durable_seq: u64) -> bool {
+        range_seq <= durable_seq || self.sync_seqs.binary_search(&range_seq).is_err()
+    }
+
+    /// Seq of the last range that is not visible while only what is up to `durable_seq` is durable;
+    /// 0 if there is none.
+    pub fn unfinished_seq(&self, durable_seq: u64) -> u64 {
+        self.sync_seqs
+            .last()
+            .copied()
+            .filter(|seq| *seq > durable_seq)
+            .unwrap_or(0)
     }
 
     /// The ranges, by seq, ascending.
@@ -204,13 +230,26 @@ impl Ranges {
         ((!set.ranges.is_empty()).then(|| Arc::clone(&set)), taken)
     }
 
-    /// Adds a range; to be called inside its commit, so in the order of seqs.
-    pub fn add(&self, range: DeletedRange) {
+    /// Adds a range; to be called inside its commit, so in the order of seqs. One of a `Sync`
+    /// commit is visible when it is durable.
+    pub fn add(&self, range: DeletedRange, durability: Durability) {
         let mut set = self.set.write();
         let mut ranges = set.ranges.clone();
+        let mut sync_seqs = set.sync_seqs.clone();
+        if durability == Durability::Sync {
+            sync_seqs.push(range.seq);
+        }
         ranges.push(Arc::new(range));
-        *set = Arc::new(RangeSet::new(ranges));
+        *set = Arc::new(RangeSet {
+            sync_seqs,
+            ..RangeSet::new(ranges)
+        });
         self.any.store(true, Ordering::Release);
+    }
+
+    /// As [`RangeSet::unfinished_seq`].
+    pub fn unfinished_seq(&self, durable_seq: u64) -> u64 {
+        self.current().map_or(0, |set| set.unfinished_seq(durable_seq))
     }
 
     /// Forgets the ranges of these seqs: nothing is hidden by them any more.
@@ -218,8 +257,17 @@ impl Ranges {
         let mut set = self.set.write();
         let stays = |range: &&Arc<DeletedRange>| !seqs.contains(&range.seq);
         let ranges: Vec<_> = set.ranges.iter().filter(stays).cloned().collect();
+        let sync_seqs = set
+            .sync_seqs
+            .iter()
+            .copied()
+            .filter(|seq| !seqs.contains(seq))
+            .collect();
         self.any.store(!ranges.is_empty(), Ordering::Release);
-        *set = Arc::new(RangeSet::new(ranges));
+        *set = Arc::new(RangeSet {
+            sync_seqs,
+            ..RangeSet::new(ranges)
+        });
     }
 
     /// The ranges up to a seq.

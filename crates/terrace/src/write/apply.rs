@@ -118,7 +118,9 @@ impl Applier {
                 IDLE_MAX
             };
             if !filling.is_some_and(Filling::holds_up_frames) {
-                match self.engine.log.next_to_apply(wait) {
+                let engine = &self.engine;
+                let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
+                match engine.log.next_to_apply(wait, called) {
                     Some(frame) => self.apply_frame(&frame),
                     None if self.engine.log.is_closed() => break,
                     None => {}
@@ -128,7 +130,6 @@ impl Applier {
                 self.engine.log.writer.fail(&format!("the index cannot go on: {error}"));
             }
         }
-        self.engine.log.notify_progress();
     }
 
     fn is_mark_due(&self) -> bool {
@@ -190,11 +191,15 @@ impl Applier {
     fn apply_frame(&mut self, frame: &Frame) {
         let view = frame.view();
         let after = self.index.applied_seq();
+        // Once nothing is written any more, some of what was not durable is in it. It is left out:
+        // nobody saw it, and nothing that this applier does now is persisted, so the next open
+        // decides.
+        let durable_seq = self.engine.log.writer.durable_seq();
         // In key order, since the memtable takes it up to twice as fast; the sort is stable, so records of one key stay
         // in the order of their seqs. A frame that recovery found may begin with commits the index has persisted.
         let mut records: Vec<_> = view
             .records()
-            .filter(|(_, record)| record.seq > after)
+            .filter(|(_, record)| record.seq > after && view.is_visible(record.seq, durable_seq))
             .map(|(address, record)| Arrived {
                 key_prefix: key_prefix(record.key),
                 hash: key_hash(record.key),
@@ -396,6 +401,12 @@ impl Applier {
         self.account_replaced(&replaced);
         self.uncache(&replaced, record.key);
         self.index.remove_with_hash(record.key, hash, record.seq);
+    }
+}
+
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.engine.log.applier_ends();
     }
 }
 

@@ -4,9 +4,14 @@
 //! asked before the commit, together with how far the overlay had been released by then. Inside the commit the overlay is
 //! asked first; if it does not know the key and has released nothing since, the index's answer still stands.
 //!
+//! What is decided on is the newest committed state, whether it is visible yet or not: else two
+//! `Sync` writes of one version could both be accepted. So the answer may tell of a commit that is
+//! not durable. [`Judged::rests_on`] names it, and the log waits for it before it answers.
+//!
 //! Whether what is found is dead is decided inside the commit, with the time and the range deletions as of then, and with the
 //! range deletions as of the precheck as well: one that was forgotten since may be what hides the index's answer.
 
+use crate::log::commit::Judged;
 use crate::{
     Condition, Error, Result, Version, api::expiry, engine::Engine, log::format::Body, visibility::presence::Presence,
 };
@@ -38,7 +43,7 @@ impl<'a> Precheck<'a> {
     pub fn new(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
         // In this order: a range that is missing in the set is released later than this.
         let released_seq = engine.log.overlay.released_seq();
-        let presence = engine.presence();
+        let presence = engine.presence_committed();
         let indexed = if condition == Condition::None {
             None
         } else {
@@ -55,16 +60,26 @@ impl<'a> Precheck<'a> {
     /// Decides; to be called inside the commit.
     ///
     /// # Errors
-    /// [`Error::ConditionFailed`], or the index's.
-    pub fn decide(&self, engine: &Engine, key: &[u8], hash: u64) -> Result<()> {
+    /// The index's.
+    pub fn decide(&self, engine: &Engine, key: &[u8], hash: u64) -> Result<Judged> {
         if self.condition == Condition::None {
-            return Ok(());
+            return Ok(Judged::default());
         }
-        let now = engine.presence();
-        let in_overlay = engine.log.overlay.find(hash, key, |record| match record.body {
-            Body::Delete => None,
-            _ => Some(found(&self.presence, key, record.version(), record.attributes)),
-        });
+        let now = engine.presence_committed();
+        let durable_seq = engine.log.writer.durable_seq();
+        let mut rests_on = engine.log.ranges.unfinished_seq(durable_seq);
+        let in_overlay = engine
+            .log
+            .overlay
+            .find_committed(hash, key, durable_seq, |record, is_visible| {
+                if !is_visible {
+                    rests_on = rests_on.max(record.seq);
+                }
+                match record.body {
+                    Body::Delete => None,
+                    _ => Some(found(&self.presence, key, record.version(), record.attributes)),
+                }
+            });
         let found = match in_overlay {
             Some(found) => found,
             None if engine.log.overlay.released_seq() == self.released_seq => self.indexed,
@@ -76,17 +91,18 @@ impl<'a> Precheck<'a> {
         };
         let current = found.filter(is_there).map(|found| found.version);
         let reason = match (self.condition, current) {
-            (Condition::None, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => return Ok(()),
-            (Condition::VersionIs(wanted), Some(version)) if version == wanted => return Ok(()),
-            (Condition::Absent, Some(version)) => format!("it exists with version {version}"),
-            (Condition::Present, None) => "it does not exist".to_owned(),
-            (Condition::VersionIs(wanted), Some(version)) => format!("its version is {version}, not {wanted}"),
-            (Condition::VersionIs(wanted), None) => format!("it does not exist; version {wanted} was asked for"),
+            (Condition::None, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::VersionIs(wanted), Some(version)) if version == wanted => None,
+            (Condition::Absent, Some(version)) => Some(format!("it exists with version {version}")),
+            (Condition::Present, None) => Some("it does not exist".to_owned()),
+            (Condition::VersionIs(wanted), Some(version)) => Some(format!("its version is {version}, not {wanted}")),
+            (Condition::VersionIs(wanted), None) => Some(format!("it does not exist; version {wanted} was asked for")),
         };
-        Err(Error::ConditionFailed {
+        let refusal = reason.map(|reason| Error::ConditionFailed {
             key: String::from_utf8_lossy(key).into_owned(),
             reason,
-        })
+        });
+        Ok(Judged { refusal, rests_on })
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! On failure: as any commit. If the sweeper cannot keep up, the call waits for it before it commits anything.
 
-use crate::log::commit::Committer;
+use super::finish;
+
+use crate::log::commit::{Committed, Committer, Judged};
 use crate::{
     Durability, Error, Result, ScanRange, Version,
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
-    mutation::{Mutation, unless},
     visibility::range_tombstones,
 };
 use parking_lot::MutexGuard;
@@ -37,22 +38,19 @@ pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) 
         body: Body::DeleteRange { end: &end },
     };
     let records = [(key_hash(&start), record)];
-    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
+    let judge = || Ok(Judged::default());
+    let committed = engine
+        .log
+        .commit_as(Committer::Freeing, durability, &records, 0, judge)?;
     drop(admission);
-    as_durable(engine, seq, durability)
+    finish(engine, committed)
 }
 
 /// No key can be in the range. The version is that of the last commit, which the caller may take
 /// for durable if that was asked for.
 fn nothing(engine: &Engine, durability: Durability) -> Result<Version> {
-    as_durable(engine, engine.log.committed_seq(), durability)
-}
-
-fn as_durable(engine: &Engine, seq: u64, durability: Durability) -> Result<Version> {
-    if durability == Durability::Sync {
-        unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
-    }
-    Ok(Version(seq))
+    let seq = engine.log.committed_seq();
+    finish(engine, Committed { seq, durability })
 }
 
 /// The turn to commit a range, once there is room for it. Whoever waits for room lets others wait
@@ -100,13 +98,14 @@ mod tests {
         let engine = store.engine();
         // No sweep begins before such commits are applied.
         let far = |n| u64::MAX / 2 + n;
-        for n in 0..ranges::RANGES_MAX as u64 {
+        for n in 0..range_tombstones::RANGES_MAX as u64 {
             let (start, end) = ([b"a".as_slice(), &n.to_be_bytes()].concat(), b"b".to_vec());
-            engine.log.ranges.add(DeletedRange {
+            let range = DeletedRange {
                 seq: far(n),
                 start: start.into(),
                 end: end.into(),
-            });
+            };
+            engine.log.ranges.add(range, Durability::Buffered);
         }
         let wait_max = Duration::from_secs(1);
         let began = Instant::now();

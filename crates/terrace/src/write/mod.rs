@@ -2,8 +2,10 @@
 //!
 //! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`), everything else into the
 //!    log with its record; unless its prefix is pinned (`placement`).
-//! 2. *Commit* (`log`): the records get their seq, their place in the open frame, and are visible.
-//! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with others.
+//! 2. *Commit* (`log`): the records get their seq and their place in the open frame. Those of a
+//!    `Buffered` write are visible.
+//! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with
+//!    others, and is visible then.
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
 //!
 //! A value is durable before the record that points to it is written: a `Sync` write syncs its value before it commits. A
@@ -13,12 +15,11 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
-pub mod departures;
 mod fallback;
 pub(crate) mod stall;
 pub mod stream;
 
-use crate::log::commit::Committer;
+use crate::log::commit::{Committed, Committer, Judged};
 use crate::{
     Batch, Condition, Durability, Error, KEY_BYTES_MAX, PutOptions, Result, VALUE_BYTES_MAX, Version,
     api::{
@@ -28,7 +29,7 @@ use crate::{
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
-    mutation::{Mutation, active, unless},
+    mutation::{Mutation, active},
 };
 use condition::Precheck;
 pub use delete_range::delete_range;
@@ -100,7 +101,7 @@ fn put_stored(
         checksum: crc32c::crc32c(value),
         body,
     };
-    commit_one(engine, record, None, condition, durability)
+    commit_one(engine, record, condition, durability)
 }
 
 /// Where a small value's home is.
@@ -124,7 +125,7 @@ pub fn delete(engine: &Engine, key: &[u8], condition: Condition, durability: Dur
         checksum: 0,
         body: Body::Delete,
     };
-    commit_one(engine, record, None, condition, durability)
+    commit_one(engine, record, condition, durability)
 }
 
 /// Commits the record of a value that is in the large space.
@@ -147,21 +148,37 @@ pub fn commit_large(
             extent: pending.extent(),
         },
     };
-    let version = commit_one(engine, record, Some(&pending), condition, Durability::Buffered)?;
-    pending.committed(version);
-    if durability == Durability::Sync {
-        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
-    }
-    Ok(version)
+    let committed = commit_record(engine, record, Some(&pending), condition, durability)?;
+    pending.committed(Version(committed.seq));
+    finish(engine, committed)
 }
 
-fn commit_one(
+fn commit_one(engine: &Engine, record: Record<'_>, condition: Condition, durability: Durability) -> Result<Version> {
+    finish(engine, commit_record(engine, record, None, condition, durability)?)
+}
+
+/// Returns when a commit is as durable as it must be.
+fn finish(engine: &Engine, committed: Committed) -> Result<Version> {
+    if committed.durability == Durability::Sync {
+        engine.log.make_durable(committed.seq)?;
+    }
+    Ok(Version(committed.seq))
+}
+
+/// From now on the frame of these values' commit waits for them, unless its conditions refuse it.
+fn enter_if_taken<'a>(judged: &Judged, pending: impl IntoIterator<Item = &'a PendingLarge<'a>>) {
+    if judged.refusal.is_none() {
+        pending.into_iter().for_each(PendingLarge::enter);
+    }
+}
+
+fn commit_record(
     engine: &Engine,
     record: Record<'_>,
     pending: Option<&PendingLarge<'_>>,
     condition: Condition,
     durability: Durability,
-) -> Result<Version> {
+) -> Result<Committed> {
     let hash = key_hash(record.key);
     let precheck = Precheck::new(engine, record.key, condition)?;
     let user_bytes = record.key.len() + record.attributes.len() + record.body.value().len();
@@ -170,19 +187,19 @@ fn commit_one(
         _ => Committer::User,
     };
     let large_turn = pending.map_or(0, PendingLarge::turn);
-    let seq = engine.log.commit(who, &[(hash, record)], large_turn, || {
-        precheck.decide(engine, record.key, hash)?;
-        pending.into_iter().for_each(PendingLarge::enter);
-        Ok(())
-    })?;
+    let decide = || {
+        let judged = precheck.decide(engine, record.key, hash)?;
+        enter_if_taken(&judged, pending);
+        Ok(judged)
+    };
+    let committed = engine
+        .log
+        .commit_as(who, durability, &[(hash, record)], large_turn, decide)?;
     engine
         .metrics
         .user_bytes
         .fetch_add(user_bytes as u64, Ordering::Relaxed);
-    if durability == Durability::Sync {
-        unless(Mutation::CommitSync, || engine.log.make_durable(seq))?;
-    }
-    Ok(Version(seq))
+    Ok(committed)
 }
 
 /// One key's part of a batch, placed and ready to commit.
@@ -221,17 +238,13 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     for operation in operations {
         placed.push(place(engine, operation, &mut small_bytes)?);
     }
-    for pending in placed.iter_mut().filter_map(|placed| placed.pending.as_mut()) {
-        pending.prepare(durability)?;
-    }
-    let version = commit_placed(engine, batch, &placed)?;
+    let pending = placed.iter_mut().filter_map(|placed| placed.pending.as_mut());
+    PendingLarge::prepare_all(engine, &mut pending.collect::<Vec<_>>(), durability)?;
+    let committed = commit_placed(engine, batch, &placed, durability)?;
     for pending in placed.into_iter().filter_map(|placed| placed.pending) {
-        pending.committed(version);
+        pending.committed(Version(committed.seq));
     }
-    if durability == Durability::Sync {
-        unless(Mutation::CommitSync, || engine.log.make_durable(version.0))?;
-    }
-    Ok(version)
+    finish(engine, committed)
 }
 
 /// `small_bytes` are those of values that go to the log with the batch.
@@ -266,7 +279,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64
     })
 }
 
-fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Result<Version> {
+fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durability: Durability) -> Result<Committed> {
     let mut user_bytes = 0;
     let records: Vec<_> = placed
         .iter()
@@ -299,20 +312,21 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
         .iter()
         .filter(|operation| operation.condition != Condition::None)
         .map(|operation| {
-            Ok((
-                &operation.key[..],
-                Precheck::new(engine, &operation.key, operation.condition)?,
-            ))
+            let precheck = Precheck::new(engine, &operation.key, operation.condition)?;
+            Ok((&operation.key[..], precheck))
         })
         .collect::<Result<Vec<_>>>()?;
     let pending = || placed.iter().filter_map(|placed| placed.pending.as_ref());
     let large_turn = pending().map(PendingLarge::turn).max().unwrap_or(0);
     let decide = || {
-        conditions
-            .iter()
-            .try_for_each(|(key, precheck)| precheck.decide(engine, key, key_hash(key)))?;
-        pending().for_each(PendingLarge::enter);
-        Ok(())
+        let mut judged = Judged::default();
+        for (key, precheck) in &conditions {
+            let one = precheck.decide(engine, key, key_hash(key))?;
+            judged.rests_on = judged.rests_on.max(one.rests_on);
+            judged.refusal = judged.refusal.or(one.refusal);
+        }
+        enter_if_taken(&judged, pending());
+        Ok(judged)
     };
     let is_delete = |placed: &Placed<'_>| matches!(placed.operation.change, Change::Delete);
     let who = if placed.iter().all(is_delete) {
@@ -320,19 +334,31 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>]) -> Resul
     } else {
         Committer::User
     };
-    let seq = if active(Mutation::BatchInOneCommit) {
-        let each = records.iter().enumerate().map(|(at, record)| {
-            let decide_once = || if at == 0 { decide() } else { Ok(()) };
-            let record = std::slice::from_ref(record);
-            engine.log.commit(who, record, large_turn, decide_once)
-        });
-        each.collect::<Result<Vec<_>>>()?.pop().unwrap_or(0)
+    let commit = |records: &[_], decide: &dyn Fn() -> Result<Judged>| {
+        engine.log.commit_as(who, durability, records, large_turn, decide)
+    };
+    let committed = if active(Mutation::BatchInOneCommit) {
+        commit_one_by_one(&records, &decide, commit)?
     } else {
-        engine.log.commit(who, &records, large_turn, decide)?
+        commit(&records, &decide)?
     };
     engine
         .metrics
         .user_bytes
         .fetch_add(user_bytes as u64, Ordering::Relaxed);
-    Ok(Version(seq))
+    Ok(committed)
+}
+
+/// What [`Mutation::BatchInOneCommit`] does: each record is a commit of its own.
+fn commit_one_by_one<T>(
+    records: &[T],
+    decide: &dyn Fn() -> Result<Judged>,
+    commit: impl Fn(&[T], &dyn Fn() -> Result<Judged>) -> Result<Committed>,
+) -> Result<Committed> {
+    let (first, others) = records.split_at(1);
+    let mut committed = commit(first, decide)?;
+    for record in others {
+        committed = commit(std::slice::from_ref(record), &|| Ok(Judged::default()))?;
+    }
+    Ok(committed)
 }

@@ -88,6 +88,19 @@ impl<'a> PendingLarge<'a> {
         }
     }
 
+    /// As [`PendingLarge::prepare`], of all values of one commit: with one sync per block.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare_all(engine: &Engine, pending: &mut [&mut Self], durability: Durability) -> Result<()> {
+        if durability == Durability::Buffered {
+            return pending.iter_mut().try_for_each(|pending| pending.prepare(durability));
+        }
+        let places: Vec<LargeValue> = pending.iter().map(|pending| pending.place).collect();
+        let synced = unless(Mutation::LargeBeforeSyncRecord, || engine.large.sync_all(&places));
+        engine.large_result(synced)
+    }
+
     /// Up to which turn the frame of its record must have the large space synced; 0 if it need not.
     pub const fn turn(&self) -> u64 {
         self.turn

@@ -4,7 +4,7 @@ use crate::bench::{Bench, Values, assert_all, bytes};
 use std::time::{Duration, Instant};
 use terrace::{
     Durability, Error, PutOptions, Store,
-    io::{Fault, FaultKind, SimDisk, Survival},
+    io::{Disk, Fault, FaultKind, SimDisk, Survival},
 };
 
 fn fill(store: &Store, values: &mut Values, count: u64) {
@@ -180,5 +180,28 @@ fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
             "after {after}: a hole behind {kept}"
         );
         assert!(store.verify().unwrap().errors.is_empty());
+    }
+}
+
+/// Each value of a `Sync` batch was synced by itself, and of those written behind only some were
+/// there at each sync: up to as many fdatasyncs as values, all of one block.
+#[test]
+fn a_batch_of_large_values_is_synced_once() {
+    let bench = Bench::new(700);
+    // All of them are in the block that the first value opens.
+    let options = terrace::Options {
+        split_threshold_bytes: 8 << 20,
+        ..bench.options()
+    };
+    let store = Store::open(options).unwrap();
+    store.put("before", bytes(1, 20_000)).unwrap();
+    for round in 0..5 {
+        let mut batch = terrace::Batch::new();
+        for n in 0..12 {
+            batch.put(format!("{round}/{n}"), bytes(n, 20_000));
+        }
+        let before = bench.large.counters().syncs;
+        store.write(batch, Durability::Sync).unwrap();
+        assert_eq!(bench.large.counters().syncs - before, 1, "round {round}");
     }
 }

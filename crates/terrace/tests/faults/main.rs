@@ -10,5 +10,8 @@ mod common;
 mod damage;
 mod device;
 mod full;
+#[path = "../common/held.rs"]
+mod held;
 mod space;
+mod visible;
 mod wrong;

@@ -14,6 +14,7 @@ mod generate;
 mod history;
 mod machine;
 mod model;
+mod watch;
 
 use history::History;
 use machine::{Machine, assert_sound, contents, drop_promptly};
@@ -74,6 +75,11 @@ impl Tally {
         // Without power no block can be read.
         let set_aside = stats.large.blocks_set_aside;
         assert!(cut || set_aside == 0, "nothing is damaged, and no account is wrong");
+    }
+
+    /// Counts a life of which nothing else is of interest.
+    const fn count_cut(&mut self) {
+        self.cuts += 1;
     }
 
     /// Counts the blocks a store had.
@@ -256,6 +262,11 @@ fn many_callers(rng: &mut StdRng, tally: &mut Tally) {
 #[test]
 fn one_caller_and_power_cuts() {
     for_some_time("one caller", one_caller);
+}
+
+#[test]
+fn readers_and_power_cuts() {
+    for_some_time("readers", watch::readers);
 }
 
 #[test]

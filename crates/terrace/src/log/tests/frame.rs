@@ -33,6 +33,29 @@ fn the_newest_record_of_a_key_is_found() {
 }
 
 #[test]
+fn what_is_not_durable_leaves_the_record_before_it_visible() {
+    let frame = open();
+    frame.append(10, &[put(b"a", b"one")]);
+    frame.append_unfinished(11, &[put(b"a", b"two"), put(b"b", b"two")]);
+    frame.append_unfinished(12, &[put(b"a", b"three")]);
+    frame.append(13, &[put(b"c", b"four")]);
+    let seen = |key: &[u8], durable_seq| {
+        let view = frame.view();
+        view.find_visible(key_hash(key), key, durable_seq)
+            .map(|record| record.seq)
+    };
+    let expected = [(9, 10), (10, 10), (11, 11), (12, 12), (13, 12)];
+    for (durable_seq, seq) in expected {
+        assert_eq!(seen(b"a", durable_seq), Some(seq), "durable up to {durable_seq}");
+    }
+    assert_eq!((seen(b"b", 10), seen(b"b", 11)), (None, Some(11)));
+    assert_eq!(seen(b"c", 0), Some(13));
+    assert_eq!(frame.sync_seq(), 12);
+    frame.seal(9);
+    assert_eq!((seen(b"a", 10), seen(b"a", 11)), (Some(10), Some(11)));
+}
+
+#[test]
 fn keys_with_the_same_hash_do_not_hide_each_other() {
     let frame = open();
     let (_, first) = put(b"first", b"1");

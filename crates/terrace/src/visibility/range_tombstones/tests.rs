@@ -5,6 +5,7 @@ use super::{
     stored::{Stored, decode, encode},
     *,
 };
+use crate::Durability;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 fn range(seq: u64, start: &[u8], end: &[u8]) -> DeletedRange {
@@ -139,7 +140,7 @@ fn a_set_in_hand_outlives_what_is_forgotten() {
     assert_eq!(ranges.up_to(6), [Arc::new(range(3, b"a", b"c"))]);
     let before = ranges.current().unwrap();
     ranges.forget(&[3]);
-    ranges.add(range(9, b"x", b""));
+    ranges.add(range(9, b"x", b""), Durability::Buffered);
     assert!(before.hides(b"a", 2, u64::MAX) && !before.hides(b"y", 2, u64::MAX));
     let now = ranges.current().unwrap();
     assert!(!now.hides(b"a", 2, u64::MAX) && now.hides(b"y", 8, 9) && !now.hides(b"y", 8, 8));
@@ -153,13 +154,13 @@ fn there_is_room_for_so_many_and_so_long() {
     let ranges = Ranges::default();
     for seq in 1..=RANGES_MAX as u64 {
         assert!(ranges.has_room());
-        ranges.add(range(seq, format!("{seq}").as_bytes(), b""));
+        ranges.add(range(seq, format!("{seq}").as_bytes(), b""), Durability::Buffered);
     }
     assert!(!ranges.has_room());
     let ranges = Ranges::default();
     for seq in 1..=8 {
         assert!(ranges.has_room());
-        ranges.add(range(seq, &[1; 4096], &[2; 4096]));
+        ranges.add(range(seq, &[1; 4096], &[2; 4096]), Durability::Buffered);
     }
     assert!(!ranges.has_room());
 }

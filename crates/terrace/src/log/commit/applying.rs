@@ -1,0 +1,155 @@
+//! The log's meeting points with the applier: its next frame, and waiting until something is
+//! applied.
+//!
+//! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
+//! indexes have is therefore visible, and needs no second look.
+//!
+//! On failure, that is when nothing is written any more, the applier goes on without the `Sync`
+//! commits that are not durable. So reads go on, and see what callers saw before. Nothing of that
+//! is persisted.
+
+use super::CommitLog;
+use crate::{Error, Result, log::frame::Frame};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// How often those who wait look whether the store stops.
+pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
+
+impl CommitLog {
+    /// Whether the applier may have a frame: every commit in it is visible, or never will be.
+    fn may_be_applied(&self, frame: &Frame) -> bool {
+        frame.sync_seq() <= self.writer.durable_seq() || self.writer.has_failed()
+    }
+
+    /// Queues a sealed frame for the applier.
+    pub(super) fn push_to_apply(&self, frame: Arc<Frame>) {
+        let may_be_applied = self.may_be_applied(&frame);
+        self.to_apply.lock().push_back(frame);
+        if may_be_applied {
+            self.apply_signal.notify_one();
+        }
+    }
+
+    /// The applier's next frame; waits for it at most `wait`, and no longer than `called` says that
+    /// there is something else to do. Who changes what `called` says wakes the applier then.
+    pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Option<Arc<Frame>> {
+        let mut queue = self.to_apply.lock();
+        if let Some(frame) = self.pop_ready(&mut queue) {
+            return Some(frame);
+        }
+        if !called() {
+            // A failure wakes nobody.
+            let wait = if queue.is_empty() { wait } else { wait.min(WAIT_STEP) };
+            self.apply_signal.wait_for(&mut queue, wait);
+        }
+        self.pop_ready(&mut queue)
+    }
+
+    fn pop_ready(&self, queue: &mut VecDeque<Arc<Frame>>) -> Option<Arc<Frame>> {
+        let is_ready = queue.front().is_some_and(|frame| self.may_be_applied(frame));
+        is_ready.then(|| queue.pop_front()).flatten()
+    }
+
+    /// Wakes the applier for something other than a frame.
+    pub fn wake_applier(&self) {
+        let _guard = self.to_apply.lock();
+        self.apply_signal.notify_one();
+    }
+
+    /// The applier has put everything up to `seq` into the index.
+    pub fn applied(&self, frame: &Frame, seq: u64) {
+        self.applied_seq.store(seq, Ordering::Release);
+        frame.set_applied();
+        self.overlay.release_finished(&self.recent);
+        self.notify_progress();
+        if self.to_apply.lock().is_empty() {
+            self.pool.make_ready();
+        }
+    }
+
+    /// Nothing is applied any more.
+    pub fn applier_ends(&self) {
+        self.applier_ended.store(true, Ordering::Release);
+        self.notify_progress();
+    }
+
+    /// Wakes those who wait for seqs to be applied or segments to be freed.
+    pub fn notify_progress(&self) {
+        *self.progress.lock() += 1;
+        self.progress_signal.notify_all();
+        self.activity.raise();
+    }
+
+    /// Returns when `done` holds; looks again at every progress.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
+    pub fn wait_for(&self, done: impl Fn() -> bool) -> Result<()> {
+        self.wait_until(|| Ok(done()))
+    }
+
+    /// Like [`CommitLog::wait_for`]; an error of `done` ends the wait, too.
+    ///
+    /// # Errors
+    /// Those, and `done`'s.
+    pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
+        if done()? {
+            return Ok(());
+        }
+        let mut progress = self.progress.lock();
+        while !done()? {
+            if let Some(reason) = self.writer.failure() {
+                return Err(Error::Failed(reason));
+            }
+            // Nothing makes progress any more.
+            if self.is_closed() {
+                return Err(Error::Unavailable("the store is closed"));
+            }
+            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
+        }
+        Ok(())
+    }
+
+    /// Returns when everything committed so far is applied, and gives that seq.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] or [`Error::Unavailable`] if the applier stops first.
+    pub fn wait_applied(&self) -> Result<u64> {
+        self.wait_applied_to(self.committed_seq())
+    }
+
+    /// Returns when everything that is visible now is applied, and gives that seq. Waits for a
+    /// `Sync` commit under way only if a `Buffered` one came after it.
+    ///
+    /// # Errors
+    /// As [`CommitLog::wait_applied`].
+    pub fn wait_visible_applied(&self) -> Result<u64> {
+        let durable_seq = self.writer.durable_seq();
+        self.wait_applied_to(self.buffered_seq.load(Ordering::Acquire).max(durable_seq))
+    }
+
+    fn wait_applied_to(&self, seq: u64) -> Result<u64> {
+        if self.applied_seq() >= seq {
+            return Ok(self.applied_seq());
+        }
+        if self.writer.durable_seq() < seq {
+            self.seal();
+            let sync_seq = self.sync_seq.load(Ordering::Acquire);
+            // If this fails, the applier goes on without them.
+            let _ = self.make_durable(sync_seq);
+        }
+        let mut progress = self.progress.lock();
+        while self.applied_seq() < seq {
+            if self.applier_ended.load(Ordering::Acquire) {
+                let closed = || Error::Unavailable("the store is closed");
+                return Err(self.writer.failure().map_or_else(closed, Error::Failed));
+            }
+            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
+        }
+        Ok(self.applied_seq())
+    }
+}

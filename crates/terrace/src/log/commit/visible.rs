@@ -1,0 +1,68 @@
+//! When a commit is visible: a `Buffered` one at once, a `Sync` one when it is durable.
+//!
+//! Invariant: the commits of one key become visible in the order of their seqs, and nothing that is
+//! visible rests on what is not. So a `Buffered` commit that would break this is made a `Sync` one.
+
+use super::CommitLog;
+use crate::{
+    Durability, Error,
+    log::format::{Body, Record},
+    mutation::{Mutation, active},
+};
+use std::sync::atomic::Ordering;
+
+/// What the conditions of a commit say.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Why it must not be, if so.
+    pub refusal: Option<Error>,
+    /// The newest commit that is not visible yet and on which that rests; 0 if there is none.
+    pub rests_on: u64,
+}
+
+/// A commit that was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Committed {
+    /// Its seq.
+    pub seq: u64,
+    /// With `Sync` it is not visible before it is durable, and the call must not return before.
+    pub durability: Durability,
+}
+
+impl CommitLog {
+    /// How a commit is made that was asked for with `durability`. Under the tail's lock.
+    pub(super) fn durability_of(
+        &self,
+        durability: Durability,
+        records: &[(u64, Record<'_>)],
+        rests_on: u64,
+    ) -> Durability {
+        if active(Mutation::CommitSync) {
+            Durability::Buffered
+        } else if rests_on > 0 || self.replaces_unfinished(records) {
+            Durability::Sync
+        } else {
+            durability
+        }
+    }
+
+    /// Whether one of the records replaces, or is not hidden by, something that is not visible yet.
+    /// Under the tail's lock.
+    fn replaces_unfinished(&self, records: &[(u64, Record<'_>)]) -> bool {
+        let durable_seq = self.writer.durable_seq();
+        if self.sync_seq.load(Ordering::Acquire) <= durable_seq {
+            return false;
+        }
+        let in_range = self.ranges.unfinished_seq(durable_seq) > 0;
+        let is_unfinished = |hash: u64, key: &[u8]| {
+            let found = self
+                .overlay
+                .find_committed(hash, key, durable_seq, |_, is_visible| !is_visible);
+            found == Some(true)
+        };
+        records.iter().any(|(hash, record)| match record.body {
+            Body::DeleteRange { .. } => true,
+            body => body.answers_for_key() && (in_range || is_unfinished(*hash, record.key)),
+        })
+    }
+}

@@ -47,6 +47,7 @@ mod checkpoint;
 mod clean;
 mod key_filter;
 mod lanes;
+mod lost;
 mod manifest;
 mod mean;
 mod metrics;

@@ -3,7 +3,7 @@
 
 use crate::{
     Result,
-    flash::{frame::Frame, segments::Segments},
+    flash::{format::RECORD_HEADER_BYTES, frame::Frame, segments::Segments},
     index::{Entry, Home, OrderedIndex},
 };
 use std::{collections::HashSet, ops::Bound, sync::Arc};
@@ -27,7 +27,7 @@ pub fn name_lost(index: &OrderedIndex, segments: &Segments, blocks: &[u64], fram
     let mut lost = Vec::new();
     let mut more = 0_u64;
     let walked = walk(index, |key, entry| {
-        let Some(place) = place_gone(entry, segments, blocks) else {
+        let Some(place) = place_gone(key, entry, segments, blocks) else {
             return;
         };
         if changed.contains(key) {
@@ -60,13 +60,14 @@ fn walk(index: &OrderedIndex, mut visit: impl FnMut(&[u8], &Entry)) -> Result<()
     Ok(())
 }
 
-fn place_gone(entry: &Entry, segments: &Segments, blocks: &[u64]) -> Option<String> {
+fn place_gone(key: &[u8], entry: &Entry, segments: &Segments, blocks: &[u64]) -> Option<String> {
     match entry.home {
         Home::Inline(_) => None,
         Home::Block { block, .. } => blocks.contains(&block).then(|| format!("block {block:016x}")),
         Home::Flash { address } => {
             let number = u32::try_from(address / segments.segment_bytes()).ok()?;
-            let end = address % segments.segment_bytes() + entry.length;
+            let before_value = (RECORD_HEADER_BYTES + key.len() + entry.attributes.len()) as u64;
+            let end = address % segments.segment_bytes() + before_value + entry.length;
             let cut_at = segments.get(number)?.cut_at()?;
             (end > cut_at).then(|| format!("segment {number:08x}, whose file ended at byte {cut_at}"))
         }

@@ -441,3 +441,52 @@ fn every_file_of_a_store_that_was_killed() {
     let tally = try_all(&Fixture::new(true, false));
     assert!(tally.mended > 0 && tally.damaged > 0, "{tally:?}");
 }
+
+/// A segment that was cut short closed the store if the log went on in another one, and what was lost was told by its commits only.
+#[test]
+fn a_segment_cut_short_costs_its_own_records_and_names_them() {
+    let fixture = Fixture::new(true, true);
+    let segments = fixture
+        .bench
+        .flash
+        .files()
+        .into_iter()
+        .filter(|file| file.ends_with(".seg"));
+    let mut named = 0;
+    for file in segments {
+        let copy = fixture.bench.fork();
+        copy.flash.truncate(&file, 96 << 10).unwrap();
+        let store = fixture.open(&copy).unwrap();
+        let damage = store.stats().damage;
+        let verified = store.verify().unwrap().errors;
+        for (key, answer) in answers(&store, &fixture.held, &file) {
+            let about = format!("key {key:?}: ");
+            let is_lost = answer == Answer::Error;
+            assert!(is_lost || answer == Answer::Right, "{file}: {key} is {answer:?}");
+            let says_so = |lines: &[String]| lines.iter().any(|line| line.starts_with(&about));
+            assert_eq!(
+                (says_so(&damage), says_so(&verified)),
+                (is_lost, is_lost),
+                "{file}: {key}: {damage:?}"
+            );
+            named += u32::from(is_lost);
+        }
+    }
+    assert!(named > 10, "{named}");
+    // Of what the index has not yet, only the commits are known; the rest of the store goes on.
+    let fixture = Fixture::new(true, false);
+    let mut reported = 0;
+    for file in fixture
+        .bench
+        .flash
+        .files()
+        .into_iter()
+        .filter(|file| file.ends_with(".seg"))
+    {
+        let copy = fixture.bench.fork();
+        copy.flash.truncate(&file, 96 << 10).unwrap();
+        let store = fixture.open(&copy).unwrap_or_else(|error| panic!("{file}: {error}"));
+        reported += u32::from(store.stats().damage.iter().any(|line| line.contains("durable commits")));
+    }
+    assert!(reported > 0);
+}

@@ -3,8 +3,8 @@
 
 use crate::{
     Result,
-    flash::{format::RECORD_HEADER_BYTES, frame::Frame, segments::Segments},
-    index::{Entry, Home, OrderedIndex},
+    log::{format::RECORD_HEADER_BYTES, frame::Frame, segments::Segments},
+    ordered_index::{Entry, Home, OrderedIndex},
 };
 use std::{collections::HashSet, ops::Bound, sync::Arc};
 

@@ -10,7 +10,8 @@
 //! a copy that a crash left behind is never asked about anything that was written by the newer one.
 
 use crate::{
-    Error, Options, Result, Tier, backup,
+    Error, Options, Result, Tier,
+    admin::backup,
     io::{Disk, OpenMode},
     mutation::{Mutation, unless},
 };

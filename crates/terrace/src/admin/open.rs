@@ -1,0 +1,273 @@
+//! Opening a store: index, large space, log, in this order, each by its own recovery; then the parts together.
+//!
+//! The ordered index says up to which seq it has persisted everything. The log's frames after that become the
+//! overlay, as if they had just been committed, and the applier works them off in the background: so the store serves
+//! at once.
+
+use crate::{
+    Error, Options, Result, Tier,
+    accounting::Accounting,
+    admin::repair::rebuild::{self, Rebuilt},
+    api::expiry::Expiring,
+    blocks::{LargeOptions, LargeSpace, OpenReport},
+    engine::{Engine, Parts},
+    io::{Disk, FileDisk},
+    log::{
+        self,
+        commit::CommitLog,
+        format::Body,
+        frame::{Frame, FramePool},
+        free_list::{OverUse, decode_free_list},
+        recent::RecentFrames,
+        segments::Segments,
+    },
+    lost,
+    manifest::Manifest,
+    ordered_index::{IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
+    visibility::range_tombstones::{
+        DeletedRange, Ranges,
+        stored::{self, Stored},
+    },
+    write::stream::UnsyncedLarge,
+};
+use std::{path::Path, sync::Arc};
+
+fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Arc<dyn Disk>> {
+    if let Some(disk) = given {
+        return Ok(Arc::clone(disk));
+    }
+    if read_only && !dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: dir.to_owned(),
+            reason: "there is no such directory; check the path".to_owned(),
+        });
+    }
+    let disk = FileDisk::new(dir).map_err(|error| Error::io(format!("open {}", dir.display()), &error))?;
+    Ok(Arc::new(disk))
+}
+
+/// The disks under both tiers.
+///
+/// # Errors
+/// The operating system's.
+pub fn disks(options: &Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
+    Ok((
+        disk(options.flash_disk.as_ref(), &options.flash_dir, options.read_only)?,
+        disk(options.large_disk.as_ref(), &options.large_dir, options.read_only)?,
+    ))
+}
+
+fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
+    let index_options = IndexOptions {
+        cache_bytes: options.index_cache_bytes,
+        memtable_bytes: options.memtable_bytes,
+        guards: !options.read_only,
+        ..IndexOptions::default()
+    };
+    OrderedIndex::open(dir, index_options)
+}
+
+/// What is found out about damage on the way.
+#[derive(Debug, Default)]
+struct Findings {
+    /// What is damaged, in words.
+    damage: Vec<String>,
+    /// What was, and was put right.
+    mended: Vec<String>,
+}
+
+impl Findings {
+    fn mended(&mut self, note: String) {
+        tracing::warn!("{note}");
+        self.mended.push(note);
+    }
+}
+
+/// Opens the ordered index. One that is damaged is put right: the files that name its state from their copy, everything else by
+/// building it anew from the log, if the log has all of it.
+fn open_index(
+    options: &Options,
+    manifest: &Manifest,
+    disks: (&Arc<dyn Disk>, &Arc<dyn Disk>),
+    findings: &mut Findings,
+) -> Result<(OrderedIndex, Option<IndexMark>)> {
+    let dir = options.flash_dir.join("index");
+    let (place, reason, is_usable) = if rebuild::was_cut_short(options)? {
+        let reason = "an exchange for a new index was cut short";
+        (dir.display().to_string(), reason.to_owned(), false)
+    } else {
+        let mut opened = try_index(options, &dir);
+        if matches!(opened, Err(Error::Corruption { .. })) && !options.read_only {
+            let mended = mend_state(&dir);
+            if let Some(file) = mended.map_err(|error| Error::io_on(Tier::Flash, "mend the index", &error))? {
+                findings.mended(format!(
+                    "the ordered index: {file} was damaged and was written anew from its copy"
+                ));
+                opened = try_index(options, &dir);
+            }
+        }
+        match (opened, noted_damage(&dir)) {
+            (Ok(opened), Some(_)) if options.read_only => return Ok(opened),
+            (Ok(opened), None) => return Ok(opened),
+            (Ok(_), Some(noted)) => (dir.display().to_string(), noted, true),
+            (Err(Error::Corruption { place, reason }), _) => (place, reason, false),
+            (Err(other), _) => return Err(other),
+        }
+    };
+    let refuse = |advice: &str| Error::corruption(place.clone(), format!("{reason}; {advice}"));
+    if options.read_only {
+        return Err(refuse(
+            "open the store for writing, which builds the index anew if the log has all of it, or run `terrace repair`",
+        ));
+    }
+    tracing::warn!(
+        place,
+        reason,
+        "the ordered index is damaged and is being built anew from the log"
+    );
+    match rebuild::rebuild(options, manifest, disks.0, disks.1)? {
+        Rebuilt::Done {
+            objects,
+            elapsed,
+            notes,
+        } => {
+            findings.mended(format!(
+                "the ordered index was damaged ({reason}) and was built anew from the log: {objects} objects in {elapsed:.3?}"
+            ));
+            findings.damage.extend(notes);
+        }
+        Rebuilt::NotPossible(why) if is_usable => {
+            let note = format!(
+                "the ordered index is damaged in part ({reason}) and cannot be built anew from the log alone ({why}); run `terrace repair`"
+            );
+            tracing::error!("{note}");
+            findings.damage.push(note);
+        }
+        Rebuilt::NotPossible(why) => {
+            let advice = format!(
+                "it cannot be built anew from the log alone ({why}); run `terrace repair` to build it from segments, blocks and what is left of it"
+            );
+            return Err(refuse(&advice));
+        }
+    }
+    try_index(options, &dir)
+}
+
+fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<(LargeSpace, OpenReport)> {
+    LargeSpace::open(
+        Arc::clone(disk),
+        LargeOptions {
+            store_id: manifest.store_id,
+            split_threshold_bytes: options.split_threshold_bytes,
+            direct_io: options.direct_io,
+            read_only: options.read_only,
+            capacity_bytes: options.large_capacity_bytes,
+        },
+    )
+}
+
+/// Opens everything. No thread runs yet.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::Corruption`], the devices'.
+pub fn open(mut options: Options) -> Result<Engine> {
+    let (flash_disk, large_disk) = disks(&options)?;
+    let mut findings = Findings::default();
+    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, &mut findings.mended)?;
+    options.segment_bytes = manifest.segment_bytes;
+    options.validate()?;
+    let (index, mark) = open_index(&options, &manifest, (&flash_disk, &large_disk), &mut findings)?;
+    let (large, report) = open_large(&options, &manifest, &large_disk)?;
+    let gone = |block: &u64| format!("block {block:016x} is gone; the values in it are lost");
+    let Findings { mut damage, mended } = findings;
+    damage.extend(report.missing.iter().map(gone));
+    let accounting = Accounting::default();
+    let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
+    let restored = mark
+        .map(|mark| restore(&mark.payload, &accounting, &large))
+        .transpose()?;
+    let (over_uses, mut stored) = restored.unwrap_or_else(|| (Vec::new(), Stored::none()));
+    let segments = Segments::open(
+        Arc::clone(&flash_disk),
+        manifest.store_id,
+        manifest.segment_bytes,
+        options.flash_capacity_bytes,
+        options.direct_io,
+        options.read_only,
+    )?;
+    segments.free_over_uses(&over_uses);
+    let pool = Arc::new(FramePool::for_overlay(options.overlay_bytes));
+    let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
+    damage.append(&mut recovered.damage);
+    damage.extend(lost::name_lost(&index, &segments, &report.missing, &recovered.frames));
+    stored.ranges.extend(
+        recovered
+            .frames
+            .iter()
+            .flat_map(|frame| replayed_ranges(frame, persisted_seq)),
+    );
+    let unsynced = Arc::new(UnsyncedLarge::new(large.clone()));
+    let syncing = Arc::clone(&unsynced);
+    let large_sync = Box::new(move |turn| syncing.sync(turn));
+    let mut log = CommitLog::new(
+        segments,
+        pool,
+        options.overlay_bytes,
+        Arc::new(RecentFrames::new(RecentFrames::share_of(options.cache_bytes))),
+        recovered,
+        persisted_seq,
+        large_sync,
+    );
+    log.ranges = Ranges::starting_with(stored.ranges);
+    Engine::new(Parts {
+        options,
+        manifest,
+        flash_disk,
+        log,
+        index: Arc::new(index),
+        large,
+        unsynced,
+        accounting,
+        expiring: Expiring::starting_at(stored.earliest_ms),
+        persisted_seq,
+        damage,
+        mended,
+    })
+}
+
+/// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted and the earliest expiry.
+fn restore(payload: &[u8], accounting: &Accounting, large: &LargeSpace) -> Result<(Vec<OverUse>, Stored)> {
+    let parts = accounting.restore(payload).and_then(decode_free_list);
+    let parts = parts.and_then(|(list, rest)| Some((list, stored::decode(rest)?)));
+    let (list, (stored, large_part)) = parts.ok_or_else(|| {
+        Error::corruption(
+            "the index's mark",
+            "its accounting is too short or of another format; run `terrace repair`",
+        )
+    })?;
+    large.restore_accounting(large_part)?;
+    // A mark without it is a repair's or of format 1: something may have expired already.
+    Ok((
+        list,
+        stored.unwrap_or_else(|| Stored {
+            earliest_ms: 0,
+            ..Stored::none()
+        }),
+    ))
+}
+
+/// Range deletions in a frame that are not in the index's mark.
+fn replayed_ranges(frame: &Frame, persisted_seq: u64) -> Vec<DeletedRange> {
+    let view = frame.view();
+    let records = view.records().filter(|(_, record)| record.seq > persisted_seq);
+    records
+        .filter_map(|(_, record)| match record.body {
+            Body::DeleteRange { end } => Some(DeletedRange {
+                seq: record.seq,
+                start: record.key.into(),
+                end: end.into(),
+            }),
+            _ => None,
+        })
+        .collect()
+}

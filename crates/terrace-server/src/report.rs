@@ -73,6 +73,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "pace": { "flash": pace_json(&stats.flash_pace), "large": pace_json(&stats.large_pace) },
         "placement": placement_json(&stats.placement),
         "damage": stats.damage,
+        "mended": stats.mended,
         "failed": stats.failed,
     })
 }

@@ -164,6 +164,7 @@ fn run(parent: &Path, entries: u64, random: bool, sorted: bool, [memtable_mib, t
     let options = IndexOptions {
         memtable_bytes: memtable_mib << 20,
         table_bytes: table_mib << 20,
+        guards: false,
         ..IndexOptions::default()
     };
     let (index, _) = OrderedIndex::open(&dir.path().join("index"), options).unwrap();

@@ -79,6 +79,8 @@ pub struct Engine {
     pub recovered_seq: u64,
     /// What recovery found damaged, in words.
     pub damage: Vec<String>,
+    /// What was damaged and the open has put right, in words.
+    pub mended: Vec<String>,
     /// The flash index is being filled after the open.
     pub refilling: AtomicBool,
     /// Somebody wants the memtable sealed and flushed.
@@ -113,6 +115,8 @@ pub struct Parts {
     pub persisted_seq: u64,
     /// See [`Engine`].
     pub damage: Vec<String>,
+    /// See [`Engine`].
+    pub mended: Vec<String>,
 }
 
 impl Engine {
@@ -156,6 +160,7 @@ impl Engine {
             expiring: parts.expiring,
             persisted_seq: AtomicU64::new(parts.persisted_seq),
             damage: parts.damage,
+            mended: parts.mended,
             refilling: AtomicBool::new(false),
             mark_wanted: AtomicBool::new(false),
             index_work: Mutex::new(0),

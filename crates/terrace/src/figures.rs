@@ -82,6 +82,7 @@ pub fn stats(engine: &Engine) -> Stats {
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
+        mended: engine.mended.clone(),
     }
 }
 

@@ -4,6 +4,10 @@
 //! format, the large tier's first, so that nothing of the new format is ever under an old number: a flash tier without segments, so
 //! that nothing was ever committed, beside a large tier without a manifest is a creation that a crash cut short, and is
 //! finished with the same identity. The other way around it would be a store whose flash tier is missing.
+//!
+//! Each tier has its manifest twice, in `TERRACE` and in `TERRACE.copy`, each written by a rename. `TERRACE` counts as long as it is
+//! sound; without it the copy does. An open for writing has both be the same before anything else of the store is written, so
+//! a copy that a crash left behind is never asked about anything that was written by the newer one.
 
 pub mod marks;
 
@@ -21,6 +25,8 @@ use std::{
 };
 
 const FILE: &str = "TERRACE";
+/// The same once more: without one of the two nothing would open.
+const COPY: &str = "TERRACE.copy";
 const MAGIC: [u8; 8] = *b"TERRACE1";
 /// What a new store gets, and an older one when it is opened for writing.
 const FORMAT_VERSION: u32 = 2;
@@ -64,6 +70,8 @@ enum Found {
 impl Manifest {
     /// Where it is in a tier's directory.
     pub const PATH: &str = FILE;
+    /// Where it is once more.
+    pub const COPY_PATH: &str = COPY;
 
     /// The manifest of a tier of the same store.
     #[must_use]
@@ -138,45 +146,56 @@ impl Manifest {
             Found::Sound(manifest) => Ok(Some(manifest)),
             Found::Damaged => Err(Error::NotAStore {
                 path: dir.to_owned(),
-                reason: format!("its file {FILE} is damaged; restore it from a backup, or run `terrace repair`"),
+                reason: format!(
+                    "its files {FILE} and {COPY} are both damaged; restore one from a backup, or run `terrace repair`"
+                ),
             }),
         }
     }
 
+    /// What a tier's directory has, in either place.
     fn find(disk: &dyn Disk, tier: Tier, dir: &Path) -> Result<Found> {
-        let not_a_store = |reason: String| Error::NotAStore {
-            path: dir.to_owned(),
-            reason,
-        };
-        let context = || format!("read {}", dir.join(FILE).display());
-        let file = match disk.open(Path::new(FILE), OpenMode::READ) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Absent),
-            Err(error) => return Err(Error::io(context(), &error)),
-        };
-        let mut bytes = [0; MANIFEST_BYTES];
-        let length = file
-            .read_up_to_at(&mut bytes, 0)
-            .map_err(|error| Error::io(context(), &error))?;
-        let manifest = match Self::decode(&bytes[..length]) {
-            Ok(manifest) => manifest,
-            Err(NotAManifest::Unreadable) => return Ok(Found::Damaged),
-            Err(NotAManifest::Newer(version)) => {
-                return Err(not_a_store(format!(
-                    "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
-                )));
-            }
-        };
-        if manifest.tier != Self::number(tier) {
-            return Err(not_a_store(format!(
-                "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
-            )));
+        let is_of_tier = |found: &Found| matches!(found, Found::Sound(manifest) if manifest.tier == Self::number(tier));
+        let found = Self::look(disk, FILE, dir)?;
+        if is_of_tier(&found) {
+            return Ok(found);
         }
-        Ok(Found::Sound(manifest))
+        let copy = Self::look(disk, COPY, dir)?;
+        if is_of_tier(&copy) {
+            return Ok(copy);
+        }
+        match found {
+            Found::Sound(_) => Err(Error::NotAStore {
+                path: dir.to_owned(),
+                reason: format!(
+                    "this directory holds the other tier; swap the directories given for flash and large ({tier} was expected here)"
+                ),
+            }),
+            Found::Absent if matches!(copy, Found::Damaged) => Ok(copy),
+            found => Ok(found),
+        }
     }
 
-    /// The store's manifest, for repair: a tier without a sound one gets it from the other tier, or from `otherwise`
-    /// (store id and segment length). Returns the tiers whose manifests were written, too.
+    fn look(disk: &dyn Disk, name: &str, dir: &Path) -> Result<Found> {
+        let Some(bytes) =
+            content(disk, name).map_err(|error| Error::io(format!("read {}", dir.join(name).display()), &error))?
+        else {
+            return Ok(Found::Absent);
+        };
+        match Self::decode(&bytes) {
+            Ok(manifest) => Ok(Found::Sound(manifest)),
+            Err(NotAManifest::Unreadable) => Ok(Found::Damaged),
+            Err(NotAManifest::Newer(version)) => Err(Error::NotAStore {
+                path: dir.to_owned(),
+                reason: format!(
+                    "the store has format {version} and this program reads up to {FORMAT_VERSION}; use the program that wrote it or a newer one"
+                ),
+            }),
+        }
+    }
+
+    /// The store's manifest, for repair: a tier without a sound one gets it from its copy, from the other tier, or from `otherwise`
+    /// (store id and segment length). Returns the tiers whose manifests were written anew, too.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if nothing says which store this is, or the tiers are of two.
@@ -192,7 +211,7 @@ impl Manifest {
             (Tier::Large, large, &options.large_dir),
         ];
         let mut sound: Option<Self> = None;
-        let mut missing = Vec::new();
+        let mut own = Vec::new();
         for (tier, disk, dir) in tiers {
             match Self::find(disk, tier, dir)? {
                 Found::Sound(manifest) if sound.is_some_and(|other| other.store_id != manifest.store_id) => {
@@ -205,8 +224,9 @@ impl Manifest {
                 }
                 Found::Sound(manifest) => {
                     sound.get_or_insert(manifest);
+                    own.push((tier, disk, Some(manifest)));
                 }
-                Found::Absent | Found::Damaged => missing.push((tier, disk)),
+                Found::Absent | Found::Damaged => own.push((tier, disk, None)),
             }
         }
         let manifest = match sound {
@@ -224,35 +244,96 @@ impl Manifest {
                 }
             }
         };
-        for &(tier, disk) in &missing {
-            let tier_number = Self::number(tier);
-            Self {
-                tier: tier_number,
-                ..manifest
+        let mut written = Vec::new();
+        for (tier, disk, found) in own {
+            let manifest = found.unwrap_or_else(|| manifest.of(tier));
+            if manifest.secure(disk, tier)? {
+                written.push(tier);
             }
-            .write(disk, tier)?;
         }
-        Ok((manifest, missing.into_iter().map(|(tier, _)| tier).collect()))
+        Ok((manifest, written))
+    }
+
+    /// Writes the manifest to those of its two places that do not have it. Returns whether `TERRACE` was one of them, or the copy
+    /// was there and damaged: what is neither an older store's first copy nor one that a crash kept from being raised.
+    fn secure(&self, disk: &dyn Disk, tier: Tier) -> Result<bool> {
+        let bytes = self.encode();
+        let mut was_damaged = false;
+        for name in [FILE, COPY] {
+            let found = content(disk, name)
+                .map_err(|error| Error::io_on(tier, format!("read {name} of the {tier} tier"), &error))?;
+            if found.as_deref() == Some(&bytes) {
+                continue;
+            }
+            let is_behind = |found: &[u8]| Self::decode(found).is_ok_and(|found| found.store_id == self.store_id);
+            was_damaged |= match &found {
+                Some(found) => name == FILE || !is_behind(found),
+                None => name == FILE,
+            };
+            self.write_as(name, disk, tier)?;
+        }
+        Ok(was_damaged)
+    }
+
+    /// What is wrong with the two places of a tier's manifest, in words. An older store that was never written by this program has no
+    /// copy.
+    pub fn check(disk: &dyn Disk, tier: Tier, wants_copy: bool) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (name, is_wanted) in [(FILE, true), (COPY, wants_copy)] {
+            let reason = match content(disk, name) {
+                Ok(Some(bytes)) if Self::decode(&bytes).is_ok_and(|found| found.tier == Self::number(tier)) => continue,
+                Ok(None) if !is_wanted => continue,
+                Ok(Some(_)) => "is damaged".to_owned(),
+                Ok(None) => "is gone".to_owned(),
+                Err(error) => format!("cannot be read: {error}"),
+            };
+            wrong.push(format!(
+                "{name} of the {tier} tier {reason}; the next open for writing writes it anew from its other copy"
+            ));
+        }
+        wrong
     }
 
     fn write(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {
-        let temporary = Path::new("TERRACE.new");
+        self.write_as(FILE, disk, tier)
+    }
+
+    fn write_as(&self, name: &str, disk: &dyn Disk, tier: Tier) -> Result<()> {
+        let temporary = format!("{name}.new");
+        let temporary = Path::new(&temporary);
         let write = || {
             let _ = disk.remove(temporary);
             let file = disk.open(temporary, OpenMode::CREATE)?;
             file.write_all_at(&self.encode(), 0)?;
             unless(Mutation::ManifestSync, || file.sync_data())?;
-            disk.rename(temporary, Path::new(FILE))?;
+            disk.rename(temporary, Path::new(name))?;
             unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
         };
         write().map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
-    /// Reads the manifests of both tiers, or creates the store.
+    /// Reads the manifests of both tiers, or creates the store. What was damaged and is written anew goes to `mended`, in words.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
-    pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
+    pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk, mended: &mut Vec<String>) -> Result<Self> {
+        let manifest = Self::open_or_create(options, flash, large)?;
+        if !options.read_only {
+            // The large tier's first, as when it is raised.
+            for (tier, disk) in [(Tier::Large, large), (Tier::Flash, flash)] {
+                if manifest.of(tier).secure(disk, tier)? {
+                    let note = format!(
+                        "the manifest of the {tier} tier was damaged in one of its two places and was written anew"
+                    );
+                    tracing::warn!("{note}");
+                    mended.push(note);
+                }
+            }
+        }
+        Ok(manifest)
+    }
+
+    fn open_or_create(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Self> {
         marks::refuse_marked(options, flash)?;
         let on_flash = Self::read(flash, Tier::Flash, &options.flash_dir)?;
         let on_large = Self::read(large, Tier::Large, &options.large_dir)?;
@@ -266,10 +347,11 @@ impl Manifest {
             (Some(on_flash), Some(on_large)) if on_flash.store_id == on_large.store_id => {
                 if !options.read_only {
                     on_large.raise(large, Tier::Large)?;
-                    on_flash.raise(flash, Tier::Flash)?;
+                    let on_flash = on_flash.raise(flash, Tier::Flash)?;
                     if is_empty(flash, "segments") {
                         check_room(options, flash, on_flash.segment_bytes)?;
                     }
+                    return Ok(on_flash);
                 }
                 Ok(on_flash)
             }
@@ -280,8 +362,7 @@ impl Manifest {
             (Some(on_flash), None) if is_empty(flash, "segments") && options.create && !options.read_only => {
                 check_room(options, flash, on_flash.segment_bytes)?;
                 on_flash.write_large(large)?;
-                on_flash.raise(flash, Tier::Flash)?;
-                Ok(on_flash)
+                on_flash.raise(flash, Tier::Flash)
             }
             (Some(_), None) => refuse(
                 &options.large_dir,
@@ -337,21 +418,21 @@ impl Manifest {
 
     /// Writes the manifest anew if its format is older than what this program writes. To be done before anything else is
     /// written: a program that does not know the format must not take what it cannot read for damage.
-    fn raise(&self, disk: &dyn Disk, tier: Tier) -> Result<()> {
+    fn raise(self, disk: &dyn Disk, tier: Tier) -> Result<Self> {
         if self.format_version >= FORMAT_VERSION {
-            return Ok(());
+            return Ok(self);
         }
         tracing::info!(
             from = self.format_version,
             to = FORMAT_VERSION,
             "raising the format of the {tier} tier"
         );
-        let format_version = FORMAT_VERSION;
-        Self {
-            format_version,
-            ..*self
-        }
-        .write(disk, tier)
+        let raised = Self {
+            format_version: FORMAT_VERSION,
+            ..self
+        };
+        raised.write(disk, tier)?;
+        Ok(raised)
     }
 
     /// Writes the large tier's manifest of the same store.
@@ -365,6 +446,18 @@ impl Manifest {
         }
         .write(large, Tier::Large)
     }
+}
+
+/// A file of a manifest's length, or what there is of it; `None` if it is not there.
+fn content(disk: &dyn Disk, name: &str) -> std::io::Result<Option<Vec<u8>>> {
+    let file = match disk.open(Path::new(name), OpenMode::READ) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = [0; MANIFEST_BYTES];
+    let length = file.read_up_to_at(&mut bytes, 0)?;
+    Ok(Some(bytes[..length].to_vec()))
 }
 
 fn is_ours(name: &str) -> bool {
@@ -466,118 +559,4 @@ pub fn lock(options: &Options) -> Result<Option<File>> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    const MANIFEST: Manifest = Manifest {
-        store_id: 0x1122_3344_5566_7788,
-        tier: 1,
-        segment_bytes: 0x4_0000,
-        format_version: 2,
-    };
-
-    #[test]
-    fn golden_bytes_of_both_formats() {
-        let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
-        for (format_version, head) in [
-            (1, "5445525241434531536a86d401000000"),
-            (2, "54455252414345315c01d93d02000000"),
-        ] {
-            let manifest = Manifest {
-                format_version,
-                ..MANIFEST
-            };
-            let bytes = manifest.encode();
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert_eq!(hex, [head, tail].concat());
-            assert_eq!(Manifest::decode(&bytes), Ok(manifest));
-        }
-    }
-
-    #[test]
-    fn an_older_store_is_raised_when_it_is_written_and_only_then() {
-        let (flash, large) = (crate::io::SimDisk::new(1), crate::io::SimDisk::new(2));
-        let old = |tier| Manifest {
-            format_version: 1,
-            tier,
-            ..MANIFEST
-        };
-        let read = |disk: &dyn Disk, tier| {
-            Manifest::read(disk, tier, Path::new(""))
-                .unwrap()
-                .unwrap()
-                .format_version
-        };
-        let options = Options::new("nowhere");
-        let looking = Options {
-            read_only: true,
-            ..options.clone()
-        };
-        old(1).write(&flash, Tier::Flash).unwrap();
-        old(2).write(&large, Tier::Large).unwrap();
-        assert_eq!(
-            Manifest::open(&looking, &flash, &large).unwrap().store_id,
-            MANIFEST.store_id
-        );
-        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (1, 1));
-        for operations in 0..12 {
-            old(1).write(&flash, Tier::Flash).unwrap();
-            old(2).write(&large, Tier::Large).unwrap();
-            for disk in [&flash, &large] {
-                disk.cut_after(operations);
-            }
-            let _ = Manifest::open(&options, &flash, &large);
-            for disk in [&flash, &large] {
-                disk.power_cut();
-                disk.restore_power();
-            }
-            assert!(
-                read(&flash, Tier::Flash) <= read(&large, Tier::Large),
-                "{operations} operations"
-            );
-            Manifest::open(&options, &flash, &large).unwrap();
-            assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (2, 2));
-        }
-    }
-
-    #[test]
-    fn a_flipped_bit_or_another_length_is_refused() {
-        let bytes = MANIFEST.encode();
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Manifest::decode(&flipped), Err(NotAManifest::Unreadable), "bit {bit}");
-        }
-        for length in 0..bytes.len() {
-            assert_eq!(Manifest::decode(&bytes[..length]), Err(NotAManifest::Unreadable));
-        }
-    }
-
-    #[test]
-    fn a_newer_format_is_told_from_damage() {
-        let mut bytes = MANIFEST.encode();
-        for (version, expected) in [(0, NotAManifest::Unreadable), (3, NotAManifest::Newer(3))] {
-            bytes[12] = version;
-            let checksum = crc32c::crc32c(&bytes[12..]);
-            bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
-            assert_eq!(Manifest::decode(&bytes), Err(expected));
-        }
-    }
-
-    /// A store was closed and could not be opened again: meanwhile the process had started another program, which held its lock.
-    #[test]
-    fn a_lock_that_goes_soon_is_waited_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = Options::new(dir.path());
-        let held = lock(&options).unwrap();
-        assert!(matches!(lock(&options), Err(Error::Locked(_))));
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(LOCK_PATIENCE / 10);
-                drop(held);
-            });
-            assert!(lock(&options).is_ok());
-        });
-    }
-}
+mod tests;

@@ -5,10 +5,14 @@
 //! at once.
 
 use crate::{
-    Error, Options, Result,
+    Error, Options, Result, Tier,
     accounting::Accounting,
+    admin::{
+        lost,
+        repair::rebuild::{self, Rebuilt},
+    },
     api::expiry::Expiring,
-    blocks::{LargeOptions, LargeSpace, unsynced::UnsyncedLarge},
+    blocks::{LargeOptions, LargeSpace, OpenReport, unsynced::UnsyncedLarge},
     engine::{Engine, Parts},
     io::{Disk, FileDisk},
     log::{
@@ -21,7 +25,7 @@ use crate::{
         segments::Segments,
     },
     manifest::Manifest,
-    ordered_index::{IndexMark, IndexOptions, OrderedIndex},
+    ordered_index::{IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
     visibility::range_tombstones::{
         DeletedRange, Ranges,
         stored::{self, Stored},
@@ -54,19 +58,113 @@ pub fn disks(options: &Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
     ))
 }
 
-fn open_index(options: &Options) -> Result<(OrderedIndex, Option<IndexMark>)> {
+fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
     let index_options = IndexOptions {
         cache_bytes: options.index_cache_bytes,
         memtable_bytes: options.memtable_bytes,
+        guards: !options.read_only,
         ..IndexOptions::default()
     };
-    OrderedIndex::open(&options.flash_dir.join("index"), index_options).map_err(|error| match error {
-        Error::Corruption { place, reason } => Error::Corruption {
-            place,
-            reason: format!("{reason}; run `terrace repair` to build the index anew from segments and blocks"),
+    OrderedIndex::open(dir, index_options)
+}
+
+/// What is found out about damage on the way.
+#[derive(Debug, Default)]
+struct Findings {
+    /// What is damaged, in words.
+    damage: Vec<String>,
+    /// What was, and was put right.
+    mended: Vec<String>,
+}
+
+impl Findings {
+    fn mended(&mut self, note: String) {
+        tracing::warn!("{note}");
+        self.mended.push(note);
+    }
+}
+
+/// Opens the ordered index. One that is damaged is put right: the files that name its state from their copy, everything else by
+/// building it anew from the log, if the log has all of it.
+fn open_index(
+    options: &Options,
+    manifest: &Manifest,
+    disks: (&Arc<dyn Disk>, &Arc<dyn Disk>),
+    findings: &mut Findings,
+) -> Result<(OrderedIndex, Option<IndexMark>)> {
+    let dir = options.flash_dir.join("index");
+    let (place, reason, is_usable) = if rebuild::was_cut_short(options)? {
+        let reason = "an exchange for a new index was cut short";
+        (dir.display().to_string(), reason.to_owned(), false)
+    } else {
+        let mut opened = try_index(options, &dir);
+        if matches!(opened, Err(Error::Corruption { .. })) && !options.read_only {
+            let mended = mend_state(&dir);
+            if let Some(file) = mended.map_err(|error| Error::io_on(Tier::Flash, "mend the index", &error))? {
+                findings.mended(format!(
+                    "the ordered index: {file} was damaged and was written anew from its copy"
+                ));
+                opened = try_index(options, &dir);
+            }
+        }
+        match (opened, noted_damage(&dir)) {
+            (Ok(opened), Some(_)) if options.read_only => return Ok(opened),
+            (Ok(opened), None) => return Ok(opened),
+            (Ok(_), Some(noted)) => (dir.display().to_string(), noted, true),
+            (Err(Error::Corruption { place, reason }), _) => (place, reason, false),
+            (Err(other), _) => return Err(other),
+        }
+    };
+    let refuse = |advice: &str| Error::corruption(place.clone(), format!("{reason}; {advice}"));
+    if options.read_only {
+        return Err(refuse(
+            "open the store for writing, which builds the index anew if the log has all of it, or run `terrace repair`",
+        ));
+    }
+    tracing::warn!(
+        place,
+        reason,
+        "the ordered index is damaged and is being built anew from the log"
+    );
+    match rebuild::rebuild(options, manifest, disks.0, disks.1)? {
+        Rebuilt::Done {
+            objects,
+            elapsed,
+            notes,
+        } => {
+            findings.mended(format!(
+                "the ordered index was damaged ({reason}) and was built anew from the log: {objects} objects in {elapsed:.3?}"
+            ));
+            findings.damage.extend(notes);
+        }
+        Rebuilt::NotPossible(why) if is_usable => {
+            let note = format!(
+                "the ordered index is damaged in part ({reason}) and cannot be built anew from the log alone ({why}); run `terrace repair`"
+            );
+            tracing::error!("{note}");
+            findings.damage.push(note);
+        }
+        Rebuilt::NotPossible(why) => {
+            let advice = format!(
+                "it cannot be built anew from the log alone ({why}); run `terrace repair` to build it from segments, blocks and what is left of it"
+            );
+            return Err(refuse(&advice));
+        }
+    }
+    try_index(options, &dir)
+}
+
+fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> Result<(LargeSpace, OpenReport)> {
+    LargeSpace::open(
+        Arc::clone(disk),
+        LargeOptions {
+            store_id: manifest.store_id,
+            split_threshold_bytes: options.split_threshold_bytes,
+            direct_io: options.direct_io,
+            read_only: options.read_only,
+            capacity_bytes: options.large_capacity_bytes,
         },
-        other => other,
-    })
+    )
 }
 
 /// Opens everything. No thread runs yet.
@@ -75,22 +173,15 @@ fn open_index(options: &Options) -> Result<(OrderedIndex, Option<IndexMark>)> {
 /// [`Error::NotAStore`], [`Error::Corruption`], the devices'.
 pub fn open(mut options: Options) -> Result<Engine> {
     let (flash_disk, large_disk) = disks(&options)?;
-    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk)?;
+    let mut findings = Findings::default();
+    let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, &mut findings.mended)?;
     options.segment_bytes = manifest.segment_bytes;
     options.validate()?;
-    let (index, mark) = open_index(&options)?;
-    let (large, report) = LargeSpace::open(
-        Arc::clone(&large_disk),
-        LargeOptions {
-            store_id: manifest.store_id,
-            split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.direct_io,
-            read_only: options.read_only,
-            capacity_bytes: options.large_capacity_bytes,
-        },
-    )?;
+    let (index, mark) = open_index(&options, &manifest, (&flash_disk, &large_disk), &mut findings)?;
+    let (large, report) = open_large(&options, &manifest, &large_disk)?;
     let gone = |block: &u64| format!("block {block:016x} is gone; the values in it are lost");
-    let mut damage: Vec<String> = report.missing.iter().map(gone).collect();
+    let Findings { mut damage, mended } = findings;
+    damage.extend(report.missing.iter().map(gone));
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
     let restored = mark
@@ -109,6 +200,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let pool = Arc::new(FramePool::for_overlay(options.overlay_bytes));
     let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
+    damage.extend(lost::name_lost(&index, &segments, &report.missing, &recovered.frames));
     stored.ranges.extend(
         recovered
             .frames
@@ -140,6 +232,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         expiring: Expiring::starting_at(stored.earliest_ms),
         persisted_seq,
         damage,
+        mended,
     })
 }
 

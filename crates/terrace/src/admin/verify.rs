@@ -2,7 +2,7 @@
 //! block, the checkpoint; and what nobody points to.
 
 use crate::{
-    Result,
+    Result, Tier,
     engine::Engine,
     hash_index::checkpoint,
     key_hash,
@@ -11,6 +11,7 @@ use crate::{
         scan::SegmentImage,
         segments::SegmentState,
     },
+    manifest::Manifest,
     ordered_index::{Entry, Home},
     read::{decode_attributes, not_there, stored_value},
 };
@@ -42,6 +43,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         errors: engine.damage.clone(),
         ..VerifyReport::default()
     };
+    check_manifests(engine, &mut report);
     engine.log.wait_applied()?;
     let register = || engine.snapshots.register_for_good(|| engine.log.applied_seq());
     let (ranges, snapshot) = engine.log.ranges.current_with(register);
@@ -51,6 +53,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         let (key, entry) = match item {
             Ok(item) => item,
             Err(error) => {
+                engine.index.note_damage(&error);
                 report.errors.push(format!("the ordered index: {error}"));
                 break;
             }
@@ -81,6 +84,14 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
     report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
     Ok(report)
+}
+
+/// Both places of both manifests. Who only looks at a store may have one of before there were copies.
+fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
+    let wants_copy = !engine.options.read_only;
+    for (tier, disk) in [(Tier::Flash, &engine.flash_disk), (Tier::Large, engine.large.disk())] {
+        report.errors.extend(Manifest::check(&**disk, tier, wants_copy));
+    }
 }
 
 /// A slot of the flash index may be missing, or be another key's; it must not lead to an older version.

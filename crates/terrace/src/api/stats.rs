@@ -47,6 +47,9 @@ pub struct Stats {
     pub operations: Vec<OperationStats>,
     /// What recovery found damaged when the store was opened, in words.
     pub damage: Vec<String>,
+    /// What was damaged when the store was opened and was put right by it, in words, with how long it took: an index that was built
+    /// anew from the log, a manifest that was written anew from its copy. Nothing was lost by it.
+    pub mended: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
 }

@@ -207,6 +207,11 @@ pub struct LargeSpace {
 }
 
 impl LargeSpace {
+    /// The device it is on.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.space.disk
+    }
+
     /// Opens the space on `disk`, creating its directories if they are absent.
     ///
     /// # Errors

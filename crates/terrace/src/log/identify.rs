@@ -40,6 +40,9 @@ impl Segments {
         let file = self.disk.open(&path, mode).map_err(io)?;
         let length = file.len().map_err(io)?;
         let segment = Segment::new(number, file);
+        if length < self.segment_bytes {
+            segment.cut_at.store(length, Ordering::Release);
+        }
         let found = match self.identify(&segment, length) {
             Ok(found) => found,
             // Who only looks shall see the rest.

@@ -12,8 +12,9 @@
 //! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since a segment is synced
 //! before the next one gets its first frame.
 //!
-//! A log that begins after what the index holds, or lacks a whole segment, is not opened: objects would silently
-//! have values of long ago. That is what an index that is gone, or from a backup older than the log, looks like.
+//! A log that begins after what the index holds is not opened: objects would silently have values of long ago. That is what an
+//! index that is gone, or from a backup older than the log, looks like. A hole between sound frames is a segment that was
+//! cut, emptied or removed: as long as a file, or a missing one, accounts for it, it costs what was in it, and is reported.
 
 use super::{
     format::{FrameHeader, check_frame, looks_like_a_frame},
@@ -254,12 +255,19 @@ impl<'a> Recovery<'a> {
         for before in self.walked[..position].iter().rev() {
             let end = self.log.tail.filter(|tail| tail.0 == before.number);
             let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
-            if self.is_used_at(before, end)? {
+            // One that was cut at the end of a frame looks as if nothing had ever come after it.
+            if before.cut_at().is_some() || self.is_used_at(before, end)? {
                 damaged = Some((*before, end));
                 break;
             }
         }
         let Some((before, end)) = damaged else {
+            if self.reached.is_some()
+                && let Some(emptied) = self.emptied()
+            {
+                self.report(emptied, 0, &lost);
+                return Ok(());
+            }
             return Err(Error::corruption(
                 "the flash log",
                 format!(
@@ -271,6 +279,18 @@ impl<'a> Recovery<'a> {
         self.report(before.number, end, &lost);
         self.segments.quarantine(before);
         Ok(())
+    }
+
+    /// The segment whose file is not there, or has nothing in it.
+    fn emptied(&self) -> Option<u32> {
+        let is_empty = |number: &u32| {
+            self.segments.get(*number).is_none_or(|segment| {
+                segment.state() == SegmentState::Free
+                    || (segment.cut_at().is_some() && segment.state() == SegmentState::Quarantined)
+            })
+        };
+        let end = self.segments.iter().map(|segment| segment.number + 1).max()?;
+        (0..end).find(is_empty)
     }
 
     /// Whether a frame of the segment's present use begins at `offset`, sound or not.

@@ -72,6 +72,8 @@ pub struct Segment {
     last_seq: AtomicU64,
     drained_seq: AtomicU64,
     end_bytes: AtomicU64,
+    /// What of the file was there when it was opened, if that was not all of it.
+    pub(super) cut_at: AtomicU64,
     begun: Mutex<Instant>,
 }
 
@@ -87,6 +89,7 @@ impl Segment {
             last_seq: AtomicU64::new(0),
             drained_seq: AtomicU64::new(0),
             end_bytes: AtomicU64::new(PAGE_BYTES as u64),
+            cut_at: AtomicU64::new(u64::MAX),
             begun: Mutex::new(Instant::now()),
         }
     }
@@ -118,6 +121,11 @@ impl Segment {
     /// The seq as of which everything in it is dead or moved.
     pub fn drained_seq(&self) -> u64 {
         self.drained_seq.load(Ordering::Acquire)
+    }
+
+    /// Where its file ended when it was opened, if that was before its end.
+    pub fn cut_at(&self) -> Option<u64> {
+        Some(self.cut_at.load(Ordering::Acquire)).filter(|at| *at != u64::MAX)
     }
 
     /// How long ago its present use began; if that was before the store was opened, how long ago that was.

@@ -57,6 +57,7 @@ impl OrderedIndex {
             return Ok(None);
         }
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.copy_state();
         self.written.look(&self.tree);
         // Sealing holds the same lock, so both lists agree here: what the library no longer has sealed is on flash.
         let mut marks = self.marks.lock();
@@ -140,6 +141,7 @@ impl OrderedIndex {
         let changed = self.tree.current_version().id() != before;
         if changed {
             self.written.look(&self.tree);
+            self.copy_state();
             if self.l0_runs() < runs {
                 self.looks.spend_on_runs();
             }
@@ -180,6 +182,7 @@ impl OrderedIndex {
         let Err(error) = result else {
             return result;
         };
+        self.note_damage(&error);
         let current = errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
         let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
         let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));

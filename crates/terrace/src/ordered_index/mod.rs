@@ -50,6 +50,7 @@
 
 mod applier;
 mod background;
+mod damaged;
 mod entry;
 mod errors;
 mod image;
@@ -59,6 +60,7 @@ mod open;
 mod preload;
 mod read_triggered;
 mod scan;
+mod state_copy;
 mod table_bytes;
 
 #[cfg(test)]
@@ -77,12 +79,15 @@ mod read_triggered_tests;
 mod tests;
 
 pub use applier::Applier;
+pub use damaged::noted_damage;
 pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
 pub use image::IndexImage;
 pub use mark::IndexMark;
 pub use scan::{IndexScan, KeyBounds};
+pub use state_copy::{State as IndexState, mend as mend_state};
 
 use crate::{Error, IndexStats, Result, key_hash};
+use damaged::DamageNote;
 use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue, compaction::Leveled};
 use memtable_filter::Unflushed;
 use parking_lot::Mutex;
@@ -111,6 +116,8 @@ pub struct IndexOptions {
     pub memtable_bytes: u64,
     /// Size of the tables compaction writes, in bytes; the first level below L0 holds four of them.
     pub table_bytes: u64,
+    /// Whether a copy of its state and a note of damage may be written beside its files.
+    pub guards: bool,
 }
 
 impl Default for IndexOptions {
@@ -119,6 +126,7 @@ impl Default for IndexOptions {
             cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
             table_bytes: 32 << 20,
+            guards: false,
         }
     }
 }
@@ -163,6 +171,9 @@ pub struct OrderedIndex {
     /// Why flushes and compactions are refused, if they are.
     failed: Mutex<Option<String>>,
     flushes: AtomicU64,
+    damage: DamageNote,
+    /// One copy of the state is written at a time.
+    copying: Mutex<()>,
     written: WrittenTables,
     /// What the memtables may have.
     unflushed: Unflushed,
@@ -225,7 +236,8 @@ impl OrderedIndex {
                 }
             }
             Ok(None)
-        })?;
+        })
+        .inspect_err(|error| self.note_damage(error))?;
         let value = found.filter(|item| !item.is_tombstone()).map(|item| item.value);
         Ok((entry_of(key, value)?, spared(runs, has_deeper)))
     }
@@ -240,8 +252,22 @@ impl OrderedIndex {
     }
 
     fn read(&self, key: &[u8], seqno: SeqNo) -> Result<Option<Entry>> {
-        let value = errors::guarded_read("reading the index", || self.tree.get(key, seqno))?;
+        let value = errors::guarded_read("reading the index", || self.tree.get(key, seqno))
+            .inspect_err(|error| self.note_damage(error))?;
         entry_of(key, value)
+    }
+
+    /// Has the next open know of damage, if `error` tells of any.
+    pub fn note_damage(&self, error: &Error) {
+        self.damage.make(error);
+    }
+
+    /// Keeps the copy of the files that name the state as they are.
+    fn copy_state(&self) {
+        if self.options.guards {
+            let _one = self.copying.lock();
+            state_copy::update(&self.dir);
+        }
     }
 
     /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what it needs:

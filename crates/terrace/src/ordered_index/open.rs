@@ -4,8 +4,8 @@
 //! or compaction cut short) are removed here and by the library.
 
 use super::{
-    IndexMark, IndexOptions, Marks, OrderedIndex, errors, item_seqno, mark::MARK_KEY, memtable_filter::Unflushed,
-    table_bytes::WrittenTables,
+    IndexMark, IndexOptions, Marks, OrderedIndex, damaged::DamageNote, errors, item_seqno, mark::MARK_KEY,
+    memtable_filter::Unflushed, table_bytes::WrittenTables,
 };
 use crate::{
     Error, Result, Tier,
@@ -87,9 +87,12 @@ impl OrderedIndex {
             has_leftovers: AtomicBool::new(false),
             failed: Mutex::new(None),
             flushes: AtomicU64::new(0),
+            damage: DamageNote::new(dir, options.guards),
+            copying: Mutex::new(()),
             unflushed: Unflushed::default(),
             looks: Arc::default(),
         };
+        index.copy_state();
         Ok((index, mark))
     }
 }

@@ -10,6 +10,7 @@ use std::{ops::Bound, path::Path};
 
 /// Small everything, so that few operations make many tables in several levels.
 pub(super) const SMALL: IndexOptions = IndexOptions {
+    guards: false,
     cache_bytes: 1 << 20,
     memtable_bytes: 8 << 10,
     table_bytes: 4 << 10,
@@ -434,6 +435,7 @@ fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
 fn absent_keys_cost_under_a_hundredth_of_a_read_and_present_ones_one() {
     let dir = tempfile::tempdir().unwrap();
     let options = IndexOptions {
+        guards: false,
         cache_bytes: 0,
         memtable_bytes: 1 << 20,
         table_bytes: 1 << 20,

@@ -195,7 +195,11 @@ fn flip_bits_on_the_tiers(persisted: bool, per_file: usize) -> Tally {
 fn flipped_bits_in_a_closed_store() {
     let tally = flip_bits_on_the_tiers(true, 4);
     println!("{tally:?}");
-    assert!(tally.errors > 0 && tally.unharmed > 0 && tally.refused > 0, "{tally:?}");
+    // A manifest is there twice, and everything else costs what it holds: no file of the tiers keeps the store closed.
+    assert!(
+        tally.errors > 0 && tally.unharmed > 0 && tally.refused == 0,
+        "{tally:?}"
+    );
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod clean;
 mod common;
 mod damage;
 mod device;
+mod every_file;
 mod full;
 #[path = "../common/held.rs"]
 mod held;

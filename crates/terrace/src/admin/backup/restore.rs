@@ -79,7 +79,9 @@ pub fn restore(backup_dir: &Path, options: &Options, how: &RestoreOptions) -> Re
 }
 
 fn is_tier_manifest(path: &str) -> bool {
-    Path::new(path).file_name().is_some_and(|name| name == Manifest::PATH)
+    Path::new(path)
+        .file_name()
+        .is_some_and(|name| name == Manifest::PATH || name == Manifest::COPY_PATH)
 }
 
 impl Restore<'_> {

@@ -120,8 +120,9 @@ fn bring_all(engine: &Engine, image: StoreImage<'_>, transfer: &mut Transfer<'_>
     let (path, bytes) = engine.large.meta_of(&listed);
     transfer.write(&Path::new("large").join(path), &bytes)?;
     for (tier, dir) in [(Tier::Flash, "flash"), (Tier::Large, "large")] {
-        let path = Path::new(dir).join(Manifest::PATH);
-        transfer.write(&path, &engine.manifest.of(tier).encode())?;
+        for name in [Manifest::PATH, Manifest::COPY_PATH] {
+            transfer.write(&Path::new(dir).join(name), &engine.manifest.of(tier).encode())?;
+        }
     }
     Ok(())
 }

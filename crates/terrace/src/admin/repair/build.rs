@@ -12,7 +12,7 @@
 use super::{
     OldIndex, install,
     notes::Notes,
-    survey::{Known, Place, Survey, for_each_inline, for_each_record},
+    survey::{Place, Survey, for_each_record},
 };
 use crate::{
     Error, Options, Result, VALUE_BYTES_MAX, Version,
@@ -21,6 +21,7 @@ use crate::{
     log::{
         address::Address,
         format::{Body, Extent, Record},
+        reader::{Found, read_record},
         segments::Segments,
     },
     ordered_index::{
@@ -34,6 +35,8 @@ use std::{
     sync::Arc,
 };
 
+/// Bytes of a record read at once to see whether it is there.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
 /// Runs in the first level before they are merged on the way.
 const FIRST_LEVEL_RUNS_MAX: usize = 8;
 
@@ -49,6 +52,8 @@ pub struct Builder<'a> {
     accounting: Accounting,
     objects: u64,
     unsound: HashMap<Box<[u8]>, Unsound>,
+    /// Values are read before they are taken.
+    verifies: bool,
 }
 
 /// A newest version whose value did not verify where it should be.
@@ -85,7 +90,13 @@ impl<'a> Builder<'a> {
             accounting: Accounting::default(),
             objects: 0,
             unsound: HashMap::new(),
+            verifies: true,
         })
+    }
+
+    /// Takes what the log says of values in blocks without reading them.
+    pub const fn trust_the_log(&mut self) {
+        self.verifies = false;
     }
 
     /// Takes what records in the log hold or name.
@@ -97,12 +108,7 @@ impl<'a> Builder<'a> {
             let Some(known) = survey.keys.get_mut(record.key).filter(|_| record.body.names_value()) else {
                 return Ok(());
             };
-            let wanted = Known {
-                version: record.version(),
-                rank: record.seq,
-                place: Place::Log,
-            };
-            if *known != wanted {
+            if (known.version, known.rank, known.place) != (record.version(), record.seq, Place::Log) {
                 return Ok(());
             }
             known.place = Place::Settled;
@@ -147,23 +153,50 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes inline values that only the old index has.
+    /// Takes what only the old index has: inline values, and entries whose values' records are damaged or gone.
     ///
     /// # Errors
     /// The new index's. What the old one refuses was noted in the survey.
-    pub fn add_from_old_index(&mut self, old: &OldIndex, survey: &mut Survey) -> Result<()> {
-        let mut failed = Ok(());
-        let _ = for_each_inline(old, |key, entry| {
-            let Some(known) = survey.keys.get_mut(key) else {
-                return Ok(());
-            };
-            if known.place == Place::OldIndex && known.version == entry.version.0 {
-                known.place = Place::Settled;
-                failed = self.insert(key, entry);
+    pub fn add_from_old_index(&mut self, old: &OldIndex, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
+        for (key, known) in &mut survey.keys {
+            if known.place != Place::OldIndex {
+                continue;
             }
-            failed.clone()
+            let Ok(Some(entry)) = old.get(key) else { continue };
+            if known.version != entry.version.0 {
+                continue;
+            }
+            known.place = Place::Settled;
+            match entry.home {
+                Home::Inline(_) => self.insert(key, &entry)?,
+                Home::Block { .. } => {
+                    let checksum = Some(entry.checksum);
+                    self.add(key, entry, checksum, false)?;
+                }
+                Home::Flash { address } => {
+                    if !self.has_record(address, key, &entry) {
+                        let note = "is not in the log any more; its entry is kept, so that reading it says so";
+                        notes.add_key(key, &format!("version {} {note}", entry.version));
+                    }
+                    self.insert(key, &entry)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the log has the value of an entry where the entry says.
+    fn has_record(&self, address: u64, key: &[u8], entry: &Entry) -> bool {
+        let Some(address) = Address::new(address) else {
+            return false;
+        };
+        let expected_bytes = usize::try_from(entry.length)
+            .unwrap_or(usize::MAX)
+            .min(EXPECTED_BYTES_MAX);
+        let found = read_record(self.segments, address, expected_bytes, |record| {
+            record.key == key && record.version() == entry.version.0 && record.checksum == entry.checksum
         });
-        failed
+        matches!(found, Ok((Found::Record(true), _)))
     }
 
     /// Looks for other places of the versions that did not verify where they should be; then decides what becomes of
@@ -234,6 +267,9 @@ impl<'a> Builder<'a> {
 
     /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is what the log says it is.
     fn add(&mut self, key: &[u8], mut entry: Entry, checksum: Option<u32>, is_orphan: bool) -> Result<()> {
+        if !self.verifies && checksum.is_some() {
+            return self.insert(key, &entry);
+        }
         match self.verify(key, &entry) {
             Ok(found) if checksum.is_none_or(|checksum| checksum == found) => {
                 entry.checksum = found;

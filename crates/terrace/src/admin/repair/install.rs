@@ -7,7 +7,7 @@
 use super::{OldIndex, notes::Notes, survey::Survey};
 use crate::{
     Error, Result, Tier,
-    ordered_index::{IndexOptions, OrderedIndex},
+    ordered_index::{IndexOptions, OrderedIndex, mend_state},
 };
 use std::{
     fs::{self, File},
@@ -70,12 +70,20 @@ fn old_directory(flash_dir: &Path, number: u64) -> PathBuf {
     flash_dir.join(format!("{OLD}{number}"))
 }
 
-/// The index that was, if it can be opened and the log cannot do without it: tiny values live in it alone once their
-/// segment was recycled.
-pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<OldIndex> {
-    if survey.log_is_complete() {
-        return None;
+/// Whether there is no index, but what an exchange that was cut short has left of two.
+///
+/// # Errors
+/// The file system's.
+pub fn is_between(flash_dir: &Path) -> Result<bool> {
+    if flash_dir.join(CURRENT).exists() || !flash_dir.is_dir() {
+        return Ok(false);
     }
+    Ok(new_directory(flash_dir).exists() || !old_ones(flash_dir)?.is_empty())
+}
+
+/// The index that was, if it can be opened. Tiny values live in it alone once their segment was recycled, deletes are known to
+/// it alone, and it says how far the log once went.
+pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<OldIndex> {
     let newest_old = old_ones(flash_dir).ok().and_then(|numbers| numbers.last().copied());
     let candidates = [
         Some(flash_dir.join(CURRENT)),
@@ -83,11 +91,19 @@ pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<
     ];
     let mut reason = "there is none".to_owned();
     for directory in candidates.into_iter().flatten().filter(|directory| directory.is_dir()) {
+        if let Ok(Some(file)) = mend_state(&directory) {
+            notes.add(format!(
+                "{file} of the old index was damaged and was written anew from its copy"
+            ));
+        }
         match OrderedIndex::open(&directory, IndexOptions::default()) {
             Ok((index, Some(_))) => return Some(Arc::new(index)),
             Ok((_, None)) => "it is empty".clone_into(&mut reason),
             Err(error) => reason = error.to_string(),
         }
+    }
+    if survey.log_is_complete() {
+        return None;
     }
     notes.add(format!(
         "the old index cannot be read ({reason}), and the log does not have every commit: tiny values that lived in the index alone are lost"

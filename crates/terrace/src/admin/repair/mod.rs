@@ -3,11 +3,13 @@
 //!
 //! In reading order: [`identity`] (which store this is), [`mend`] (segment files), [`survey`] (what is known of each
 //! key: its newest version and where that is), [`build`] (the new index, from values that verify), [`install`] (its
-//! place on flash).
+//! place on flash). [`rebuild`] does the same with the log alone, for an open that meets a damaged index.
 //!
 //! Rules:
 //! - Where the log still has a commit, the log decides. A version that a block claims for a commit the log has counts
 //!   only if the log agrees; a version beyond the log's end counts only if the log's end may be lost.
+//! - Up to the commit that the old index has reached it decides, if it can be read to its end, about what the log has not: what is not
+//!   in it is gone, and what it has is the newest version.
 //! - The newest version of a key wins; a delete is a version, too. A range deletion takes out what it hides. Of several places of that version, the one named last
 //!   in the log is taken if its value verifies, else any other that does.
 //! - A value of the newest version that verifies nowhere is not replaced by an older one: its entry is kept, so that
@@ -24,6 +26,7 @@ mod identity;
 mod install;
 mod mend;
 mod notes;
+pub mod rebuild;
 mod survey;
 
 use crate::{
@@ -90,8 +93,13 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     survey.add_blocks(&large, &mut notes);
     let old = install::open_old(&options.flash_dir, &survey, &mut notes);
     if let Some(old) = &old {
-        survey.add_old_index(old, &mut notes);
+        survey.compare_end(old.applied_seq(), &mut notes);
+    }
+    // What the log has all of needs no other witness.
+    let old = old.filter(|_| !survey.log_is_complete());
+    if let Some(old) = &old {
         survey.add_old_ranges(old);
+        survey.add_old_index(old, &mut notes);
     }
     survey.settle(&mut notes);
     let directory = install::new_directory(&options.flash_dir);
@@ -99,7 +107,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     builder.add_from_log(&mut survey, &mut notes)?;
     builder.add_from_blocks(&mut survey, &mut notes)?;
     if let Some(old) = &old {
-        builder.add_from_old_index(old, &mut survey)?;
+        builder.add_from_old_index(old, &mut survey, &mut notes)?;
     }
     drop(old);
     builder.add_from_elsewhere(&mut notes)?;

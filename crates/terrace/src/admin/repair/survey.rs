@@ -8,24 +8,23 @@
 //! Invariant: after [`Survey::settle`] each key has one version and one place, and no value was read yet but those
 //! inside the log's frames, which were checked with them.
 
+mod old;
+
 use super::{OldIndex, notes::Notes};
 use crate::{
     Result,
-    accounting::Accounting,
     blocks::{LargeSpace, ScannedExtent},
     log::{
         address::Address,
         format::{Body, FRAME_HEADER_BYTES, FrameHeader, Record, records},
-        free_list::decode_free_list,
         scan::{FoundFrame, SegmentImage},
         segments::{Segment, SegmentState, Segments},
     },
-    ordered_index::{Entry, Home, VERSION_LIMIT},
-    visibility::range_tombstones::{DeletedRange, RangeSet, stored},
+    ordered_index::VERSION_LIMIT,
+    visibility::range_tombstones::{DeletedRange, RangeSet},
 };
 use std::{
     collections::{BTreeSet, HashMap},
-    ops::Bound,
     sync::Arc,
 };
 
@@ -63,6 +62,8 @@ pub struct Known {
     pub rank: u64,
     /// The place.
     pub place: Place,
+    /// The old index has the key.
+    pub is_indexed: bool,
 }
 
 /// An extent whose version is not known, only what it is at least.
@@ -88,6 +89,8 @@ pub struct Survey {
     ranges: Vec<DeletedRange>,
     /// The log has damage, so its end may be elsewhere than it seems.
     log_is_damaged: bool,
+    /// Up to where the old index was read whole, if it was.
+    indexed_seq: Option<u64>,
 }
 
 impl Survey {
@@ -198,14 +201,22 @@ impl Survey {
             Body::Drop { .. } => (u64::MAX, Place::Deleted),
             _ => (record.seq, Place::Log),
         };
-        let known = Known { version, rank, place };
+        let known = Known {
+            version,
+            rank,
+            place,
+            is_indexed: false,
+        };
         self.offer(record.key, known);
     }
 
     fn offer(&mut self, key: &[u8], offered: Known) {
         match self.keys.get_mut(key) {
-            Some(known) if (known.version, known.rank) < (offered.version, offered.rank) => *known = offered,
-            Some(_) => {}
+            Some(known) if (known.version, known.rank) < (offered.version, offered.rank) => {
+                let is_indexed = known.is_indexed || offered.is_indexed;
+                *known = Known { is_indexed, ..offered };
+            }
+            Some(known) => known.is_indexed |= offered.is_indexed,
             None => {
                 self.keys.insert(key.into(), offered);
             }
@@ -271,33 +282,9 @@ impl Survey {
             version,
             rank: 0,
             place,
+            is_indexed: place == Place::OldIndex,
         };
         self.offer(key, known);
-    }
-
-    /// Adds the values that live in the old index alone.
-    pub fn add_old_index(&mut self, old: &OldIndex, notes: &mut Notes) {
-        let walked = for_each_inline(old, |key, entry| {
-            self.offer_outside(key, entry.version.0, Place::OldIndex);
-            Ok(())
-        });
-        if let Err(error) = walked {
-            notes.add(format!(
-                "the old index could be read in part only ({error}); tiny values that lived in the rest alone are lost"
-            ));
-        }
-    }
-
-    /// Adds the range deletions that the old index's mark lists: their records may be recycled.
-    pub fn add_old_ranges(&mut self, old: &OldIndex) {
-        let payload = old.persisted_mark().map(|mark| mark.payload).unwrap_or_default();
-        let parts = Accounting::default().restore(&payload).and_then(decode_free_list);
-        let stored = parts.and_then(|(_, rest)| stored::decode(rest)?.0);
-        let ranges = stored.into_iter().flat_map(|stored| stored.ranges);
-        for range in ranges.filter(|range| range.seq < SEQ_LIMIT) {
-            self.seen(range.seq);
-            self.ranges.push(range);
-        }
     }
 
     /// Whether the log still has every commit ever made, as far as can be told.
@@ -334,12 +321,13 @@ impl Survey {
                         version: ticket,
                         rank: 0,
                         place: Place::Extent { block, offset },
+                        is_indexed: false,
                     };
                     self.keys.insert(key, known);
                 }
             }
         }
-        if !self.log_is_complete() {
+        if !self.all_is_known() {
             notes.add(
                 "the log does not have every commit any more (recycled or damaged): whether a key was deleted or overwritten by one of those cannot be known, so deleted objects and older values may be back",
             );
@@ -439,20 +427,6 @@ pub fn for_each_record(segments: &Segments, mut visit: impl FnMut(Address, &Reco
     Ok(())
 }
 
-/// Walks the sound inline values of an index.
-pub fn for_each_inline(index: &OldIndex, mut visit: impl FnMut(&[u8], &Entry) -> Result<()>) -> Result<()> {
-    for item in index.scan((Bound::Unbounded, Bound::Unbounded), index.applied_seq())? {
-        let (key, entry) = item?;
-        if let Home::Inline(value) = &entry.home
-            && crc32c::crc32c(value) == entry.checksum
-            && entry.version.0 < SEQ_LIMIT
-        {
-            visit(&key, &entry)?;
-        }
-    }
-    Ok(())
-}
-
 /// The seqs whose commits are in the log, as ranges.
 #[derive(Debug, Default)]
 struct Covered {
@@ -508,7 +482,12 @@ mod tests {
     #[test]
     fn the_newest_version_wins_and_then_the_newest_record() {
         let mut survey = Survey::default();
-        let known = |version, rank, place| Known { version, rank, place };
+        let known = |version, rank, place| Known {
+            version,
+            rank,
+            place,
+            is_indexed: false,
+        };
         survey.offer(b"k", known(5, 9, Place::Log));
         survey.offer(b"k", known(4, 20, Place::Log));
         survey.offer(b"k", known(5, 5, Place::Log));

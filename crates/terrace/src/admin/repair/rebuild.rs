@@ -1,0 +1,106 @@
+//! The ordered index built anew while its store is being opened: only if the log alone has all of it.
+//!
+//! The log has all of it as long as it has every commit ever made and nothing in it is damaged. Once segments were recycled it
+//! has not: tiny values live in the index alone, and the deletes that keep old values in blocks from coming back are known to
+//! the index alone. Then nothing is built, and the reason is given; `terrace repair` takes what there is and says what it
+//! could not know.
+//!
+//! Nothing is written but the new index, beside the old one, and nothing is removed before it is whole. So whatever cuts this
+//! short, the next open finds what this one found and begins again: see docs/durability.md.
+//!
+//! Blocks are not read: the log has checksum and place of every value in them, and reads verify.
+
+use super::{build::Builder, install, notes::Notes, survey::Survey};
+use crate::{
+    Error, Options, Result,
+    blocks::{LargeOptions, LargeSpace},
+    hash_index::checkpoint,
+    io::Disk,
+    log::segments::Segments,
+    manifest::Manifest,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// What became of it.
+#[derive(Debug)]
+pub enum Rebuilt {
+    /// There is a new index.
+    Done {
+        /// Objects in it.
+        objects: u64,
+        /// How long it took.
+        elapsed: Duration,
+        /// What is lost all the same, in words.
+        notes: Vec<String>,
+    },
+    /// The log does not have all of it, for this reason. Nothing was written.
+    NotPossible(String),
+}
+
+/// Whether an exchange of the index for a new one was cut short: then there is none.
+pub fn was_cut_short(options: &Options) -> Result<bool> {
+    install::is_between(&options.flash_dir)
+}
+
+/// Builds the index anew from the log, if the log has all of it, and puts it in place of the one that is there.
+///
+/// # Errors
+/// The devices'. The old index is where it was, or nothing is.
+pub fn rebuild(
+    options: &Options,
+    manifest: &Manifest,
+    flash_disk: &Arc<dyn Disk>,
+    large_disk: &Arc<dyn Disk>,
+) -> Result<Rebuilt> {
+    let begun = Instant::now();
+    // Only looked at: what is damaged in the log stays for `repair` to see.
+    let segments = Segments::open(
+        Arc::clone(flash_disk),
+        manifest.store_id,
+        manifest.segment_bytes,
+        options.flash_capacity_bytes,
+        options.direct_io,
+        true,
+    )?;
+    if let Some(damage) = segments.take_damage().first() {
+        return Ok(Rebuilt::NotPossible(format!("the log is damaged, too: {damage}")));
+    }
+    let mut notes = Notes::default();
+    let mut survey = Survey::of_log(&segments, false, &mut notes);
+    if !survey.log_is_complete() {
+        let reason = notes.into_lines().into_iter().next().unwrap_or_else(|| {
+            "the log does not have every commit any more, and tiny values and deletes of those that were recycled are in the index alone"
+                .to_owned()
+        });
+        return Ok(Rebuilt::NotPossible(reason));
+    }
+    survey.settle(&mut notes);
+    install::remove_unfinished(&options.flash_dir)?;
+    // Of the index that was, and gone before there is another.
+    checkpoint::load::remove(&**flash_disk)
+        .map_err(|error| Error::io("remove the checkpoint of the flash index", &error))?;
+    let (large, _) = LargeSpace::open(
+        Arc::clone(large_disk),
+        LargeOptions {
+            store_id: manifest.store_id,
+            split_threshold_bytes: options.split_threshold_bytes,
+            direct_io: options.direct_io,
+            capacity_bytes: None,
+            read_only: true,
+        },
+    )?;
+    let mut builder = Builder::new(&install::new_directory(&options.flash_dir), options, &segments, &large)?;
+    builder.trust_the_log();
+    builder.add_from_log(&mut survey, &mut notes)?;
+    survey.note_unread(&mut notes);
+    let objects = builder.finish(survey.highest_seq())?;
+    install::install(&options.flash_dir)?;
+    Ok(Rebuilt::Done {
+        objects,
+        elapsed: begun.elapsed(),
+        notes: notes.into_lines(),
+    })
+}

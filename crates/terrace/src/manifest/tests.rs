@@ -1,0 +1,115 @@
+//! What is tried of manifests: bytes, damage, formats, the lock.
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+const MANIFEST: Manifest = Manifest {
+    store_id: 0x1122_3344_5566_7788,
+    tier: 1,
+    segment_bytes: 0x4_0000,
+    format_version: 2,
+};
+
+fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Manifest> {
+    Manifest::open(options, flash, large, &mut Vec::new())
+}
+
+#[test]
+fn golden_bytes_of_both_formats() {
+    let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
+    for (format_version, head) in [
+        (1, "5445525241434531536a86d401000000"),
+        (2, "54455252414345315c01d93d02000000"),
+    ] {
+        let manifest = Manifest {
+            format_version,
+            ..MANIFEST
+        };
+        let bytes = manifest.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, [head, tail].concat());
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest));
+    }
+}
+
+#[test]
+fn an_older_store_is_raised_when_it_is_written_and_only_then() {
+    let (flash, large) = (crate::io::SimDisk::new(1), crate::io::SimDisk::new(2));
+    let old = |tier| Manifest {
+        format_version: 1,
+        tier,
+        ..MANIFEST
+    };
+    let read = |disk: &dyn Disk, tier| {
+        Manifest::read(disk, tier, Path::new(""))
+            .unwrap()
+            .unwrap()
+            .format_version
+    };
+    let options = Options::new("nowhere");
+    let looking = Options {
+        read_only: true,
+        ..options.clone()
+    };
+    old(1).write(&flash, Tier::Flash).unwrap();
+    old(2).write(&large, Tier::Large).unwrap();
+    assert_eq!(open(&looking, &flash, &large).unwrap().store_id, MANIFEST.store_id);
+    assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (1, 1));
+    for operations in 0..12 {
+        old(1).write(&flash, Tier::Flash).unwrap();
+        old(2).write(&large, Tier::Large).unwrap();
+        for disk in [&flash, &large] {
+            disk.cut_after(operations);
+        }
+        let _ = open(&options, &flash, &large);
+        for disk in [&flash, &large] {
+            disk.power_cut();
+            disk.restore_power();
+        }
+        assert!(
+            read(&flash, Tier::Flash) <= read(&large, Tier::Large),
+            "{operations} operations"
+        );
+        open(&options, &flash, &large).unwrap();
+        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (2, 2));
+    }
+}
+
+#[test]
+fn a_flipped_bit_or_another_length_is_refused() {
+    let bytes = MANIFEST.encode();
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Manifest::decode(&flipped), Err(NotAManifest::Unreadable), "bit {bit}");
+    }
+    for length in 0..bytes.len() {
+        assert_eq!(Manifest::decode(&bytes[..length]), Err(NotAManifest::Unreadable));
+    }
+}
+
+#[test]
+fn a_newer_format_is_told_from_damage() {
+    let mut bytes = MANIFEST.encode();
+    for (version, expected) in [(0, NotAManifest::Unreadable), (3, NotAManifest::Newer(3))] {
+        bytes[12] = version;
+        let checksum = crc32c::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Manifest::decode(&bytes), Err(expected));
+    }
+}
+
+/// A store was closed and could not be opened again: meanwhile the process had started another program, which held its lock.
+#[test]
+fn a_lock_that_goes_soon_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new(dir.path());
+    let held = lock(&options).unwrap();
+    assert!(matches!(lock(&options), Err(Error::Locked(_))));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(LOCK_PATIENCE / 10);
+            drop(held);
+        });
+        assert!(lock(&options).is_ok());
+    });
+}

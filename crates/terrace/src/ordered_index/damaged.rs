@@ -1,0 +1,77 @@
+//! A note in the index's directory that a table of it was found damaged. Most of a table is read only when it is needed, so an
+//! open does not see such damage; the one after it has this note, and can do something about it.
+//!
+//! The note goes with the directory when the index is built anew. On failure: there is none, and whoever meets the damage
+//! again tries again.
+
+use super::{OrderedIndex, errors, mark::MARK_KEY};
+use crate::Error;
+use lsm_tree::AbstractTree as _;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+const FILE: &str = "damaged";
+
+/// Who makes the note.
+#[derive(Debug)]
+pub(super) struct DamageNote {
+    /// `None` if nothing may be written.
+    path: Option<PathBuf>,
+    is_made: AtomicBool,
+}
+
+impl DamageNote {
+    pub(super) fn new(dir: &Path, may_write: bool) -> Self {
+        Self {
+            path: may_write.then(|| dir.join(FILE)),
+            is_made: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the note if `error` tells of damage.
+    pub(super) fn make(&self, error: &Error) {
+        let Some(path) = &self.path else { return };
+        if !matches!(error, Error::Corruption { .. }) || self.is_made.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::error!(%error, "the ordered index is damaged; the next open builds it anew if the log has all of it");
+        if let Err(error) = fs::write(path, error.to_string()) {
+            tracing::warn!(%error, "the damage could not be noted beside the index");
+            self.is_made.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl OrderedIndex {
+    /// The keys that tables show which can be read in part only: of each table what is before its first damaged block, and what
+    /// is behind its last. What the index has for a key is to be asked one by one.
+    pub fn keys_in_sound_parts(&self) -> BTreeSet<Vec<u8>> {
+        let mut keys = BTreeSet::new();
+        let state = self.tree.current_version();
+        for table in state.iter_tables() {
+            let walked = errors::guarded_read("reading a damaged table", || {
+                let mut items = table.iter();
+                let forth = items.by_ref().map_while(lsm_tree::Result::ok);
+                keys.extend(forth.map(|item| item.key.user_key.to_vec()));
+                let back = table.iter().rev().map_while(lsm_tree::Result::ok);
+                keys.extend(back.map(|item| item.key.user_key.to_vec()));
+                Ok(())
+            });
+            if let Err(error) = walked {
+                tracing::warn!(%error, "a table of the index cannot be read");
+            }
+        }
+        keys.remove(MARK_KEY.as_slice());
+        keys
+    }
+}
+
+/// What an earlier life noted.
+pub fn noted_damage(dir: &Path) -> Option<String> {
+    let text = fs::read(dir.join(FILE)).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}

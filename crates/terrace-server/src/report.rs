@@ -91,8 +91,6 @@ fn large_json(large: &LargeStats) -> Value {
         "writers_held": large.writers_held,
         "writers_held_seconds": large.writers_held_time.as_secs_f64(),
         "writers_let_go": large.writers_let_go,
-        "fallback_values": large.fallback_values,
-        "fallback_bytes": large.fallback_bytes,
     })
 }
 

@@ -209,10 +209,6 @@ pub struct Metrics {
     pub held_block_bytes: AtomicU64,
     /// Bytes of dead blocks that only readers keep, or a doubt.
     pub pinned_block_bytes: AtomicU64,
-    /// Large values that went to the log because the large tier was full.
-    pub fallback_values: AtomicU64,
-    /// Their bytes.
-    pub fallback_bytes: AtomicU64,
     /// Calls.
     pub get: Operation,
     /// Calls.
@@ -263,11 +259,6 @@ impl Metrics {
     /// Counts a read that found no object.
     pub fn missed(&self) {
         self.answers.own().misses.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Bytes of dead blocks that cannot be deleted though the index has persisted that they are dead.
-    pub fn held_dead_bytes(&self) -> u64 {
-        self.held_block_bytes.load(Ordering::Relaxed) + self.pinned_block_bytes.load(Ordering::Relaxed)
     }
 
     fn operations(&self) -> Vec<OperationStats> {
@@ -431,8 +422,6 @@ fn large_stats(engine: &Engine) -> LargeStats {
         writers_held: load(&cleaning.writers_held),
         writers_held_time: Duration::from_nanos(load(&cleaning.held_ns)),
         writers_let_go: load(&cleaning.writers_let_go),
-        fallback_values: load(&metrics.fallback_values),
-        fallback_bytes: load(&metrics.fallback_bytes),
     }
 }
 

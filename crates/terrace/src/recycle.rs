@@ -6,6 +6,7 @@
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
 //! What makes blocks so is `clean`, or time.
 
+mod blocks;
 mod pinned;
 pub mod second_chance;
 mod sorting;
@@ -24,11 +25,12 @@ use crate::{
     io::PAGE_BYTES,
     key_hash,
     large::Origin,
-    moves,
+    moves::{self, Committed},
     mutation::{Mutation, active},
     sweep::drop_record,
     write::log::Committer,
 };
+use blocks::{DeadBlock, Progress};
 use pinned::Pinned;
 use second_chance::Credit;
 use sorting::sort_by_key;
@@ -53,10 +55,6 @@ const MARK_INTERVAL: Duration = Duration::from_millis(200);
 const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// And while writers wait for blocks to go.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
-/// At most this often all blocks are looked at,
-const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
-/// and this often when nothing happens.
-const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 
 /// The recycling thread's state.
 pub struct Recycler {
@@ -72,24 +70,6 @@ pub struct Recycler {
     is_short: bool,
     credit: Credit,
     pinned: Pinned,
-}
-
-/// A block in which nothing lives; that stays so.
-#[derive(Debug, Clone, Copy)]
-struct DeadBlock {
-    /// What was committed when it was seen to be dead.
-    seen: u64,
-    /// Whether the index agrees, if it was asked.
-    is_dead: Option<bool>,
-}
-
-/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Progress {
-    committed_seq: u64,
-    applied_seq: u64,
-    persisted_seq: u64,
-    watermark_seq: u64,
 }
 
 /// Passes a result on, except that a full device is only told of.
@@ -109,6 +89,16 @@ struct Live<'a> {
     record: Record<'a>,
     /// Lookups since it was written there, counted up to 3.
     uses: u8,
+}
+
+/// What becomes of the live values of a segment.
+struct Chosen<'a> {
+    /// They stay in the log.
+    hot: Vec<Live<'a>>,
+    /// They leave it.
+    cold: Vec<Live<'a>>,
+    /// Bytes of those that stay because they were used.
+    second_chances: usize,
 }
 
 /// How many segments recycling keeps free.
@@ -210,26 +200,6 @@ impl Recycler {
         free < wanted || self.engine.flash_index.load_of_bound() > load_max
     }
 
-    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
-    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
-    fn blocks_are_due(&mut self) -> bool {
-        let engine = &self.engine;
-        let now = Progress {
-            committed_seq: engine.log.committed_seq(),
-            applied_seq: engine.log.applied_seq(),
-            persisted_seq: engine.persisted_seq.load(Ordering::Acquire),
-            watermark_seq: engine.watermark_seq(),
-        };
-        if let Some((seen, at)) = self.blocks_seen {
-            let wait = if seen == now { BLOCKS_IDLE } else { BLOCKS_INTERVAL };
-            if at.elapsed() < wait {
-                return false;
-            }
-        }
-        self.blocks_seen = Some((now, Instant::now()));
-        true
-    }
-
     fn ask_for_mark(&mut self, segments_wait: bool) {
         if active(Mutation::SegmentBeforePersisted) {
             // Who does not wait for it does not ask for it.
@@ -286,17 +256,25 @@ impl Recycler {
         }
         let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
-        let (mut hot, mut cold) = self.choose(live, &image);
+        let Chosen {
+            mut hot,
+            mut cold,
+            second_chances,
+        } = self.choose(live, &image);
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
-        self.reinsert(&hot)?;
+        let committed = self.reinsert(&hot);
+        // For what is in the log, now: a drain that fails later is tried again, and these are not there any more then.
+        self.credit.spend(second_chances.min(committed.bytes));
+        committed.outcome?;
         match self.destage(&cold) {
             Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
-                self.reinsert(&cold)?
+                self.reinsert(&cold).outcome?;
             }
             outcome => outcome?,
         }
+        self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before now.
         let seq = engine.log.committed_seq();
         engine.log.seal();
@@ -316,7 +294,7 @@ impl Recycler {
     }
 
     /// Those that stay in the log, and those that leave it.
-    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> Chosen<'a> {
         let held = image.frames().map(|frame| frame.bytes.len()).sum();
         let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
@@ -348,12 +326,14 @@ impl Recycler {
             limit.saturating_sub(pinned_bytes)
         };
         let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
-        self.credit
-            .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
-        self.tell_heat(&cold);
+        let second_chances = hot.iter().map(|live| live.record.record_bytes()).sum();
         hot.extend(pinned);
         cold.extend(misplaced);
-        (hot, cold)
+        Chosen {
+            hot,
+            cold,
+            second_chances,
+        }
     }
 
     /// Small values come back if they are read more often than what leaves.
@@ -442,14 +422,14 @@ impl Recycler {
         }))
     }
 
-    fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
+    fn reinsert(&self, values: &[Live<'_>]) -> Committed {
         let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
         let committed = moves::commit(&self.engine, Committer::Recycler, moves);
         self.engine
             .metrics
             .reinserted_bytes
             .fetch_add(committed.bytes as u64, Ordering::Relaxed);
-        committed.outcome
+        committed
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
@@ -516,71 +496,7 @@ impl Recycler {
             crate::flash::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
         Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
     }
-
-    /// Deletes blocks in which nothing lives and nobody can look any more.
-    fn delete_dead_blocks(&mut self) -> Result<()> {
-        let engine = Arc::clone(&self.engine);
-        let _deleting = engine.cleaning.deleting();
-        let dead = self.engine.large.dead_blocks();
-        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
-        // not do: a block dies while its last commit is being applied.)
-        let seen = self.engine.log.committed_seq();
-        self.dead_blocks.retain(|block, _| dead.contains(block));
-        for number in dead {
-            let is_dead = None;
-            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock { seen, is_dead });
-            if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
-                continue;
-            }
-            let is_dead = match block.is_dead {
-                Some(is_dead) => is_dead,
-                // A dead block that cannot be looked through costs space, and holds up nothing else.
-                None => self.nothing_points_to(number).unwrap_or_else(|error| {
-                    tracing::error!(block = number, %error, "the block seems dead but cannot be read; it is kept");
-                    false
-                }),
-            };
-            if is_dead && self.engine.large_result(self.engine.large.delete(number, block.seen))? {
-                tracing::debug!(block = number, "deleted a dead block");
-                self.dead_blocks.remove(&number);
-                // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
-                self.engine.cleaning.progress();
-            } else if let Some(block) = self.dead_blocks.get_mut(&number) {
-                // Somebody reads it, or it is needed: no reason to look through it again and again.
-                block.is_dead = Some(is_dead);
-            }
-        }
-        self.count_held_blocks();
-        Ok(())
-    }
-
-    /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.
-    fn count_held_blocks(&self) {
-        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
-        let watermark_seq = self.engine.watermark_seq();
-        let bytes_of = |is_meant: &dyn Fn(&DeadBlock) -> bool| {
-            let meant = self.dead_blocks.iter().filter(|(_, block)| is_meant(block));
-            let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
-            self.engine.large.bytes_of(&numbers)
-        };
-        let metrics = &self.engine.metrics;
-        let held = bytes_of(&|block| block.seen <= persisted_seq && block.seen > watermark_seq);
-        metrics.held_block_bytes.store(held, Ordering::Relaxed);
-        let pinned = bytes_of(&|block| block.is_dead.is_some());
-        metrics.pinned_block_bytes.store(pinned, Ordering::Relaxed);
-    }
-
-    /// Looks at the index before a block is deleted: a miscount must cost space, never data.
-    fn nothing_points_to(&self, block: u64) -> Result<bool> {
-        for extent in self.engine.large.scan_headers(block)? {
-            // What is damaged was read by nobody, or `verify` has told of it.
-            let Ok(extent) = extent else { continue };
-            let entry = self.engine.index.get(&extent.header.key)?;
-            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
-                tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,10 +111,6 @@ pub struct LargeStats {
     pub writers_held_time: Duration,
     /// Writes that went on although the blocks took more than the limit, since cleaning could not help.
     pub writers_let_go: u64,
-    /// Large values that went to the flash log because the large tier was full, since open.
-    pub fallback_values: u64,
-    /// Their bytes.
-    pub fallback_bytes: u64,
 }
 
 /// What a tier takes, and what of that is used.

@@ -87,6 +87,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         full: Mutex::default(),
         failed: Mutex::default(),
         accounted: AtomicBool::new(false),
+        leaving: AtomicU64::new(0),
         handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
         buffers,
         queue,

@@ -74,13 +74,7 @@ impl Figures {
             "terrace_writers_let_go",
             "Writes of large values over the limit that cleaning could not help",
             large.writers_let_go,
-        )?;
-        out.counter(
-            "terrace_fallback_values",
-            "Large values that went to flash since open because the large tier was full",
-            large.fallback_values,
-        )?;
-        out.counter("terrace_fallback_bytes", "Bytes of these values", large.fallback_bytes)
+        )
     }
 
     /// What becomes of values when rules change, and pins.

@@ -74,6 +74,8 @@ pub fn stats_json(stats: &Stats) -> Value {
         "placement": placement_json(&stats.placement),
         "damage": stats.damage,
         "failed": stats.failed,
+        "full": stats.full,
+        "reserve_bytes": stats.reserve_bytes,
     })
 }
 

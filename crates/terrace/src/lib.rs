@@ -61,6 +61,7 @@ mod ranges;
 mod recover;
 mod recycle;
 mod repair;
+mod reserve;
 mod settle;
 mod sweep;
 mod verify;

@@ -2,8 +2,14 @@
 
 use crate::{
     CacheStats, FlashIndexStats, HomeKind, LargeStats, LogStats, OperationStats, QueueStats, ReadStats, SnapshotStats,
-    Stats, SweepStats, Version, WrittenStats, clock::NEVER_MS, engine::Engine, expiry, flash::segments::SegmentState,
-    lanes::Lanes, ram::ram_stats, read::snapshots::SnapshotFigures,
+    Stats, SweepStats, Tier, Version, WrittenStats,
+    clock::NEVER_MS,
+    engine::Engine,
+    expiry,
+    flash::segments::{RESERVED_SEGMENTS, SegmentState},
+    lanes::Lanes,
+    ram::ram_stats,
+    read::snapshots::SnapshotFigures,
 };
 use parking_lot::Mutex;
 use std::{
@@ -343,8 +349,32 @@ pub fn stats(engine: &Engine) -> Stats {
         snapshots: snapshot_stats(engine, snapshots),
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
+        full: full(engine),
+        reserve_bytes: engine.log.reserve.bytes(),
         damage: engine.damage.clone(),
     }
+}
+
+/// Why nothing new is taken, if it is not.
+fn full(engine: &Engine) -> Option<String> {
+    if engine.options.read_only {
+        return None;
+    }
+    let log = &engine.log;
+    let index = || {
+        let reason = log.index_full.refuses_commits()?;
+        Some(format!("the index has no room: {reason}"))
+    };
+    let recycling = || {
+        let stuck = log.recycling_is_stuck() && log.segments.available() <= RESERVED_SEGMENTS;
+        stuck.then(|| "the flash log has no free segment, and recycling cannot free one".to_owned())
+    };
+    let large = || {
+        let lacks = engine.large.lacks_room(engine.options.size_threshold_bytes);
+        lacks.then(|| "the large tier has no room for another value".to_owned())
+    };
+    let reserve = || log.reserve.refusal(Tier::Flash).map(|refusal| refusal.to_string());
+    reserve().or_else(index).or_else(recycling).or_else(large)
 }
 
 fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {

@@ -45,10 +45,16 @@ use std::{
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// So many of the segment files that are there may be free; the room of others is given back. More than recycling makes free.
+const FILES_KEPT_PERCENT: u32 = 40;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
+/// How often a segment is tried that could not be drained for want of room, though nothing here has made any.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Without a commit for so long nothing happens.
+const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
 /// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the index, however small.
@@ -61,8 +67,12 @@ pub struct Recycler {
     engine: Arc<Engine>,
     marked_at: Instant,
     dead_blocks: BTreeMap<u64, DeadBlock>,
-    /// Generation of the segment that could last not be drained for want of room, until all younger ones were tried; else 0.
-    passed_over: u64,
+    /// Counts what made room: segments that could not be drained for want of it are tried again then.
+    round: u64,
+    /// When one was last tried all the same.
+    probed_at: Instant,
+    /// What was last seen committed, and since when.
+    quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
@@ -70,17 +80,6 @@ pub struct Recycler {
     is_short: bool,
     credit: Credit,
     pinned: Pinned,
-}
-
-/// Passes a result on, except that a full device is only told of.
-fn unless_full(result: Result<()>) -> Result<()> {
-    match result {
-        Err(error @ Error::OutOfSpace { .. }) => {
-            tracing::debug!(%error, "recycling goes on without");
-            Ok(())
-        }
-        result => result,
-    }
 }
 
 /// A value found in a segment.
@@ -115,7 +114,9 @@ impl Recycler {
         Self {
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
-            passed_over: 0,
+            round: 0,
+            probed_at: Instant::now(),
+            quiet_since: (0, Instant::now()),
             blocks_seen: None,
             is_under_way: false,
             is_short: false,
@@ -132,16 +133,24 @@ impl Recycler {
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
         if freed {
-            // There is room now that was not there before. Found by pinned values: their segment was passed over for good, as there
-            // was always a younger one.
-            self.passed_over = 0;
+            self.engine.log.recycling_stuck_at(0);
+            // There is room now that was not there before.
+            self.round += 1;
         }
         if self.blocks_are_due() {
             // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
-            unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
-            unless_full(self.delete_dead_blocks())?;
+            let sealed = self.engine.large_result(self.engine.large.seal_ready());
+            self.unless_full(sealed)?;
+            let deleted = self.delete_dead_blocks();
+            self.unless_full(deleted)?;
         }
         let engine = Arc::clone(&self.engine);
+        let kept = (engine.log.segments.created() * FILES_KEPT_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        if engine.log.segments.release_free(kept)? | engine.log.reserve.restore() {
+            engine.log.segments.retry_device();
+            engine.log.notify_progress();
+            engine.cleaning.progress();
+        }
         let segments = &engine.log.segments;
         let drained = segments
             .iter()
@@ -158,6 +167,9 @@ impl Recycler {
         #[allow(clippy::cast_possible_truncation)] // a few segments
         let soon = segments.available() + drained as u32 + lent;
         self.is_under_way = self.is_wanted(soon);
+        if drained < DRAINED_BATCH && self.dead_are_wanted() && self.free_dead_segment()? {
+            return Ok(true);
+        }
         if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
@@ -165,27 +177,96 @@ impl Recycler {
             // Those are free with the next mark. Whatever is drained before needs room that is not there, and waits for a later mark.
             return Ok(freed);
         }
-        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
-        let released_seq = self.engine.log.overlay.released_seq();
-        let Some(segment) = segments.oldest_sealed(released_seq, self.passed_over) else {
-            self.passed_over = 0;
+        let Some(segment) = self.next_segment(segments, drained) else {
             return Ok(freed);
         };
-        segments.start_draining(segment);
         self.is_short = soon < RESERVED_SEGMENTS;
+        self.drain_or_refuse(segment).map(|()| true)
+    }
+
+    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be dead, or its values may go where
+    /// these cannot.
+    fn drain_or_refuse(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        segments.start_draining(segment);
         let outcome = self.drain(segment);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
         }
-        if let Err(Error::OutOfSpace { tier, .. }) = &outcome {
-            // A younger one may be dead, or its values may go where these cannot.
-            self.passed_over = segment.generation();
-            if drained > 0 && *tier == Tier::Flash {
-                // There is room with the next mark.
-                return Ok(freed);
+        match outcome {
+            Err(error @ Error::OutOfSpace { .. }) => {
+                tracing::debug!(%error, segment = segment.number, "there is no room to drain a segment");
+                segment.refuse(self.round);
+                Ok(())
             }
+            outcome => outcome.inspect(|()| self.round += 1),
         }
-        outcome.map(|()| true)
+    }
+
+    /// Whether segments in which nothing lives are freed though there are enough free ones: where room is short, and when
+    /// nothing happens. Not before: a checkpoint of the flash index needs the log behind it.
+    fn dead_are_wanted(&mut self) -> bool {
+        let committed_seq = self.engine.log.committed_seq();
+        if self.quiet_since.0 != committed_seq {
+            self.quiet_since = (committed_seq, Instant::now());
+        }
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine)
+    }
+
+    /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
+    fn free_dead_segment(&mut self) -> Result<bool> {
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        let round = self.round;
+        let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
+        let Some(segment) = segments.oldest_sealed(engine.log.overlay.released_seq(), is_wanted) else {
+            return Ok(false);
+        };
+        self.is_short = false;
+        self.drain_or_refuse(segment).map(|()| true)
+    }
+
+    /// The segment to drain next: the oldest that may be drained. If none may, that is told to those who wait for room, and now
+    /// and then the oldest is tried all the same, since room may come from elsewhere.
+    fn next_segment<'a>(&mut self, segments: &'a Segments, drained: usize) -> Option<&'a Segment> {
+        let log = &self.engine.log;
+        let committed_seq = log.committed_seq();
+        let is_applied = log.applied_seq() >= committed_seq;
+        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        let released_seq = log.overlay.released_seq();
+        let round = self.round;
+        let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
+        if next.is_some() || drained > 0 {
+            return next;
+        }
+        let is_finished =
+            |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
+        if is_applied && segments.iter().all(is_finished) {
+            log.recycling_stuck_at(committed_seq);
+            log.notify_progress();
+        }
+        if self.probed_at.elapsed() < PROBE_INTERVAL {
+            return None;
+        }
+        self.probed_at = Instant::now();
+        segments.oldest_sealed(released_seq, |_| true)
+    }
+
+    /// Passes a result on, except that a full device is only told of. Where it is the flash tier's as well, the reserve makes room
+    /// for what deletes blocks.
+    fn unless_full(&self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error @ Error::OutOfSpace { .. }) => {
+                tracing::debug!(%error, "recycling goes on without");
+                let reserve = &self.engine.log.reserve;
+                if reserve.is_shared() {
+                    reserve.give_up();
+                }
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Whether segments must be drained when so many are free, or will be soon.

@@ -48,6 +48,10 @@ pub struct Stats {
     pub damage: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
+    /// Why nothing new is taken until something was deleted, or room comes from elsewhere, if it is not. Deletes are.
+    pub full: Option<String>,
+    /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
+    pub reserve_bytes: u64,
 }
 
 /// Objects and bytes that live in one home.

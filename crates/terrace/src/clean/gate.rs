@@ -5,9 +5,10 @@
 //! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
 //! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
 //!
-//! What gives room back goes through five places, each entered before the one before it is left: a range deletion that is
+//! What gives room back goes through six places, each entered before the one before it is left: a range deletion that is
 //! not swept; a commit that is not applied; a block that is being cleaned; a block in which nothing lives; a block that is
-//! being deleted, which leaves that place only after its room was given back. So whoever looks at them in this order and
+//! being deleted, which leaves that place only after its room was given back; a device with room for the reserve, which is
+//! about to be restored. So whoever looks at them in this order and
 //! then asks for room misses nothing: what had left a place before the look is met in a later one, or is room.
 //!
 //! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not worth a deadlock.
@@ -195,6 +196,7 @@ impl Cleaning {
     /// # Errors
     /// The last attempt's.
     pub fn find_room<T>(&self, engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
         match attempt() {
             Err(error) if error.is_out_of_space_on(Tier::Large) => {}
             outcome => return outcome,
@@ -233,7 +235,8 @@ impl Cleaning {
         let deleted_seq = engine.log.committed_seq();
         let is_applied = || engine.log.applied_seq() >= deleted_seq;
         // An error: the store stops, which the next attempt will say.
-        engine.log.wait_for(is_applied).is_ok() && (self.cleans(engine) || engine.large.is_giving_room())
+        engine.log.wait_for(is_applied).is_ok()
+            && (self.cleans(engine) || engine.large.is_giving_room() || engine.log.reserve.is_coming())
     }
 
     /// Whether a look at the blocks that begins now finds one to clean.

@@ -13,6 +13,7 @@ pub mod free_list;
 mod gate;
 mod identify;
 pub mod index;
+mod liveness;
 pub mod reader;
 pub mod recent;
 pub mod recover;

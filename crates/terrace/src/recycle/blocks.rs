@@ -99,6 +99,8 @@ impl Recycler {
                 Ok(true) => {
                     tracing::debug!(block = number, "deleted a dead block");
                     self.dead_blocks.remove(&number);
+                    // Its room may be the log's as well.
+                    self.engine.log.segments.retry_device();
                     // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
                     self.engine.cleaning.progress();
                 }

@@ -8,6 +8,8 @@
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a record's address is known
 //! at commit.
 
+mod room;
+
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Error, Result, Tier,
@@ -21,8 +23,10 @@ use crate::{
     },
     io::PAGE_BYTES,
     ranges::{DeletedRange, Ranges},
+    reserve::Reserve,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use room::Patience;
 use std::{
     collections::VecDeque,
     sync::{
@@ -34,9 +38,6 @@ use std::{
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-/// How long a commit waits for recycling before it reports that the tier is full.
-const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-
 /// How often those who wait look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -94,6 +95,10 @@ pub struct CommitLog {
     closed: AtomicBool,
     /// Why the index cannot take more, while its device is full.
     pub index_full: IndexFull,
+    /// What of the flash device is kept for commits that free space, and for the index.
+    pub reserve: Arc<Reserve>,
+    /// What was committed when recycling had last tried every segment and could free none; 0 if it could.
+    stuck_at_seq: AtomicU64,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
@@ -168,6 +173,8 @@ impl CommitLog {
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             index_full: IndexFull::default(),
+            reserve: Arc::new(Reserve::none()),
+            stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
@@ -206,6 +213,11 @@ impl CommitLog {
             return Err(Error::invalid(format!(
                 "the small values of one commit add up to {bytes} bytes in the log; at most {longest} fit in a segment: split the batch or raise the segment size"
             )));
+        }
+        if who == Committer::User
+            && let Some(refusal) = self.reserve.refusal(Tier::Flash)
+        {
+            return Err(refusal);
         }
         if who.waits() {
             self.wait_for_applier()?;
@@ -277,28 +289,6 @@ impl CommitLog {
         let tier = Tier::Flash;
         let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
         self.index_full.refuses_commits().map_or(Ok(()), refuse)
-    }
-
-    /// Waits until recycling has freed a segment that a caller may have.
-    fn wait_for_segment(&self, who: Committer, patience: &mut Patience) -> Result<()> {
-        let stopped = || self.is_closing() || self.writer.failure().is_some();
-        // Recycling only takes what is written.
-        self.wake_flusher();
-        let mut progress = self.progress.lock();
-        while self.segments.available() <= who.keeps_free() && !stopped() {
-            if patience.is_over(&self.segments) {
-                self.segments.retry_device();
-                return Err(Error::OutOfSpace {
-                    tier: Tier::Flash,
-                    reason: format!(
-                        "the flash log has no free segment among {} (flash_capacity_bytes) and recycling cannot free one (large tier full, see large_capacity_bytes, or an old snapshot holds them)",
-                        self.segments.created()
-                    ),
-                });
-            }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
-        }
-        Ok(())
     }
 
     fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize, who: Committer) -> Result<Arc<Frame>> {
@@ -455,7 +445,7 @@ impl CommitLog {
             (tail.spare.is_none() && used > self.segments.segment_bytes() / 4).then_some(tail.next_seq)
         };
         let Some(next_seq) = wanted else { return };
-        if self.segments.available() <= RESERVED_SEGMENTS {
+        if self.segments.available() <= RESERVED_SEGMENTS || !self.reserve.is_whole() {
             return;
         }
         if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
@@ -571,28 +561,5 @@ impl CommitLog {
     /// Whether the log was closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-}
-
-/// How long a commit still waits for a segment. As long as segments become free, whoever gets them, it is worth waiting: on a
-/// slow disk many writers may stand in line for each.
-struct Patience {
-    until: Instant,
-    uses_begun: u64,
-}
-
-impl Patience {
-    fn new(segments: &Segments) -> Self {
-        Self {
-            until: Instant::now() + SPACE_WAIT_MAX,
-            uses_begun: segments.uses_begun(),
-        }
-    }
-
-    fn is_over(&mut self, segments: &Segments) -> bool {
-        if self.uses_begun != segments.uses_begun() {
-            *self = Self::new(segments);
-        }
-        Instant::now() >= self.until
     }
 }

@@ -74,6 +74,16 @@ impl Figures {
             "terrace_writers_let_go",
             "Writes of large values over the limit that cleaning could not help",
             large.writers_let_go,
+        )?;
+        out.gauge(
+            "terrace_full",
+            "1 while nothing new is taken for want of room",
+            self.0.full.is_some().into(),
+        )?;
+        out.gauge(
+            "terrace_reserve_bytes",
+            "Space of the flash device that is kept for deletes; 0 while it is used",
+            self.0.reserve_bytes,
         )
     }
 

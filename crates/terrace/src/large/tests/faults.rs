@@ -21,8 +21,9 @@ fn a_full_device_fails_the_write_and_keeps_the_rest() {
         }
     };
     assert!(matches!(error, Error::OutOfSpace { tier: Tier::Large, .. }), "{error}");
-    // Three blocks of three values each would be 3 MiB: eight fit beside headers and LargeMeta.
-    assert!(kept.len() >= 8, "{}", kept.len());
+    // Three blocks of three values each would be 3 MiB: a quarter of them is kept for cleaning, and six fit into the rest
+    // beside headers and LargeMeta.
+    assert!(kept.len() >= 6, "{}", kept.len());
     assert!(matches!(
         stream(&space, b"key", &pattern(2 << 20, 1), 65_536),
         Err(Error::OutOfSpace { .. })

@@ -75,6 +75,8 @@ pub fn stats_json(stats: &Stats) -> Value {
         "damage": stats.damage,
         "mended": stats.mended,
         "failed": stats.failed,
+        "full": stats.full,
+        "reserve_bytes": stats.reserve_bytes,
     })
 }
 
@@ -92,8 +94,6 @@ fn large_json(large: &LargeStats) -> Value {
         "writers_held": large.writers_held,
         "writers_held_seconds": large.writers_held_time.as_secs_f64(),
         "writers_let_go": large.writers_let_go,
-        "fallback_values": large.fallback_values,
-        "fallback_bytes": large.fallback_bytes,
     })
 }
 

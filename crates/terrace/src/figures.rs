@@ -4,10 +4,10 @@
 
 use crate::{
     CacheStats, FlashIndexStats, HeatStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats, ReadStats,
-    SnapshotStats, Stats, SweepStats, Version, WrittenStats,
+    SnapshotStats, Stats, SweepStats, Tier, Version, WrittenStats,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
-    log::segments::SegmentState,
+    log::segments::{RESERVED_SEGMENTS, SegmentState},
     metrics::counters::AnsweredBy,
     visibility::snapshots::SnapshotFigures,
 };
@@ -83,7 +83,31 @@ pub fn stats(engine: &Engine) -> Stats {
         failed: engine.log.writer.failure(),
         damage: engine.damage.clone(),
         mended: engine.mended.clone(),
+        full: full(engine),
+        reserve_bytes: engine.log.reserve.bytes(),
     }
+}
+
+/// Why nothing new is taken, if it is not.
+fn full(engine: &Engine) -> Option<String> {
+    if engine.options.read_only {
+        return None;
+    }
+    let log = &engine.log;
+    let index = || {
+        let reason = log.index_full.refuses_commits()?;
+        Some(format!("the index has no room: {reason}"))
+    };
+    let recycling = || {
+        let stuck = log.recycling_is_stuck() && log.segments.available() <= RESERVED_SEGMENTS;
+        stuck.then(|| "the flash log has no free segment, and recycling cannot free one".to_owned())
+    };
+    let large = || {
+        let lacks = engine.large.lacks_room(engine.options.size_threshold_bytes);
+        lacks.then(|| "the large tier has no room for another value".to_owned())
+    };
+    let reserve = || log.reserve.refusal(Tier::Flash).map(|refusal| refusal.to_string());
+    reserve().or_else(index).or_else(recycling).or_else(large)
 }
 
 fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
@@ -161,8 +185,6 @@ fn large_stats(engine: &Engine) -> LargeStats {
         writers_held: load(&cleaning.writers_held),
         writers_held_time: Duration::from_nanos(load(&cleaning.held_ns)),
         writers_let_go: load(&cleaning.writers_let_go),
-        fallback_values: load(&metrics.fallback_values),
-        fallback_bytes: load(&metrics.fallback_bytes),
     }
 }
 

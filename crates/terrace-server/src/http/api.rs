@@ -191,15 +191,23 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     ))
 }
 
-/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes.
+/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes, or takes nothing new.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
-    let failed = app.probes.call(|store| Ok::<_, Refusal>(store.stats().failed)).await?;
-    let status = if failed.is_none() {
+    let (failed, full) = app
+        .probes
+        .call(|store| {
+            let stats = store.stats();
+            Ok::<_, Refusal>((stats.failed, stats.full))
+        })
+        .await?;
+    let reason = failed.or(full);
+    let status = if reason.is_none() {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    Ok((status, fresh(json!({ "ready": failed.is_none(), "reason": failed }))).into_response())
+    let answer = json!({ "ready": reason.is_none(), "reads": "ok", "reason": reason });
+    Ok((status, fresh(answer)).into_response())
 }
 
 /// JSON that is true now and may not be a moment later.

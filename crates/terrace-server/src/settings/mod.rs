@@ -54,13 +54,13 @@ pub struct Layer {
     /// Values of at least this size go to the large tier [default: 128KiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub size_threshold: Option<Size>,
-    /// A block of the large tier is sealed at this length [default: 64MiB]
+    /// A block of the large tier is sealed at this length [default: by the device]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub split_threshold: Option<Size>,
     /// Values up to this size live in the ordered index [default: 64]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub inline_limit: Option<Size>,
-    /// Size of a flash segment, fixed when the store is created [default: 64MiB]
+    /// Size of a flash segment, fixed when the store is created [default: by the device]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub segment_size: Option<Size>,
     /// Most the flash log may occupy [default: 64GiB]

@@ -15,6 +15,7 @@ use crate::{
     blocks::{LargeOptions, LargeSpace, OpenReport, unsynced::UnsyncedLarge},
     engine::{Engine, Parts},
     io::{Disk, FileDisk},
+    log::reserve::Reserve,
     log::{
         self,
         commit::CommitLog,
@@ -47,15 +48,19 @@ fn disk(given: Option<&Arc<dyn Disk>>, dir: &Path, read_only: bool) -> Result<Ar
     Ok(Arc::new(disk))
 }
 
-/// The disks under both tiers.
+/// The disks under both tiers. Sizes that go by them are given then.
 ///
 /// # Errors
 /// The operating system's.
-pub fn disks(options: &Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
-    Ok((
-        disk(options.flash_disk.as_ref(), &options.flash_dir, options.read_only)?,
-        disk(options.large_disk.as_ref(), &options.large_dir, options.read_only)?,
-    ))
+pub fn disks(options: &mut Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
+    let flash = disk(options.flash_disk.as_ref(), &options.flash_dir, options.read_only)?;
+    let large = disk(options.large_disk.as_ref(), &options.large_dir, options.read_only)?;
+    let size = |disk: &dyn Disk, dir: &Path| {
+        let context = || format!("ask for the size of {}", dir.display());
+        disk.total_bytes().map_err(|error| Error::io(context(), &error))
+    };
+    *options = options.fitted(size(&*flash, &options.flash_dir)?, size(&*large, &options.large_dir)?);
+    Ok((flash, large))
 }
 
 fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
@@ -172,7 +177,7 @@ fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> R
 /// # Errors
 /// [`Error::NotAStore`], [`Error::Corruption`], the devices'.
 pub fn open(mut options: Options) -> Result<Engine> {
-    let (flash_disk, large_disk) = disks(&options)?;
+    let (flash_disk, large_disk) = disks(&mut options)?;
     let mut findings = Findings::default();
     let manifest = Manifest::open(&options, &*flash_disk, &*large_disk, &mut findings.mended)?;
     options.segment_bytes = manifest.segment_bytes;
@@ -220,6 +225,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large_sync,
     );
     log.ranges = Ranges::starting_with(stored.ranges);
+    log.reserve = Arc::new(Reserve::open(&options, &*large_disk)?);
     Engine::new(Parts {
         options,
         manifest,

@@ -3,6 +3,15 @@
 use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, api::placement, io::Disk};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+/// Segments and blocks are such a part of their device, so that what cannot be used for want of a whole one is little,
+const DEVICE_PARTS: u64 = 64;
+/// and from so many bytes, in which what is written in one step fits four times,
+const PART_BYTES_MIN: u64 = 1 << 20;
+/// to so many, which devices write at their full rate.
+const PART_BYTES_MAX: u64 = 64 << 20;
+/// So many memtables fit into a flash device.
+const DEVICE_MEMTABLES: u64 = 256;
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -44,11 +53,13 @@ pub struct Options {
     /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB. It may be changed at any
     /// open: new values follow at once, old ones are moved in the background.
     pub size_threshold_bytes: u64,
-    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. 64 MiB.
+    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. [`Options::BY_DEVICE`], the default: a
+    /// 64th of the large tier's capacity or device, from 1 MiB to 64 MiB.
     pub split_threshold_bytes: u64,
     /// Values up to this size live in the ordered index itself. 64 bytes.
     pub inline_bytes_max: u64,
-    /// Size of a flash segment; fixed when the store is created. 64 MiB.
+    /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the default: a 64th of the flash tier's
+    /// capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
     /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
     pub flash_capacity_bytes: u64,
@@ -70,7 +81,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,
-    /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's caches.
+    /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's caches. On a small flash device
+    /// less, down to 1 MiB, since four of them are kept as its reserve.
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms.
     pub coalesce_interval: Duration,
@@ -119,6 +131,9 @@ impl Options {
     /// few blocks has a share of its own at every seal.
     pub const HOLD_BLOCKS: u64 = 2;
 
+    /// Of a size: as the device asks for.
+    pub const BY_DEVICE: u64 = 0;
+
     /// Both tiers in one directory: `dir/flash` and `dir/large`.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
@@ -135,9 +150,9 @@ impl Options {
             create: true,
             read_only: false,
             size_threshold_bytes: 128 << 10,
-            split_threshold_bytes: 64 << 20,
+            split_threshold_bytes: Self::BY_DEVICE,
             inline_bytes_max: 64,
-            segment_bytes: 64 << 20,
+            segment_bytes: Self::BY_DEVICE,
             flash_capacity_bytes: 64 << 30,
             large_capacity_bytes: None,
             space_amplification_percent: 130,
@@ -170,6 +185,28 @@ impl Options {
     /// # Errors
     /// [`Error::Invalid`] naming the option and what it may be.
     pub fn validate(&self) -> Result<()> {
+        self.fitted(u64::MAX, u64::MAX).validate_fitted()
+    }
+
+    /// These options with all sizes given, for devices of so many bytes.
+    pub(crate) fn fitted(&self, flash_bytes: u64, large_bytes: u64) -> Self {
+        let part = |bytes: u64| {
+            let part = (bytes / DEVICE_PARTS).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+            1 << part.ilog2()
+        };
+        let mut fitted = self.clone();
+        if fitted.segment_bytes == Self::BY_DEVICE {
+            fitted.segment_bytes = part(flash_bytes.min(self.flash_capacity_bytes));
+        }
+        if fitted.split_threshold_bytes == Self::BY_DEVICE {
+            fitted.split_threshold_bytes = part(large_bytes.min(self.large_capacity_bytes.unwrap_or(u64::MAX)));
+        }
+        let memtable_bytes_max = (flash_bytes / DEVICE_MEMTABLES).max(PART_BYTES_MIN);
+        fitted.memtable_bytes = self.memtable_bytes.min(memtable_bytes_max);
+        fitted
+    }
+
+    fn validate_fitted(&self) -> Result<()> {
         let fail = |message: String| Err(Error::Invalid(message));
         if self.segment_bytes < 256 << 10
             || !self.segment_bytes.is_multiple_of(64 << 10)

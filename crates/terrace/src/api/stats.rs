@@ -52,6 +52,10 @@ pub struct Stats {
     pub mended: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
+    /// Why nothing new is taken until something was deleted, or room comes from elsewhere, if it is not. Deletes are.
+    pub full: Option<String>,
+    /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
+    pub reserve_bytes: u64,
 }
 
 /// Objects and bytes that live in one home.
@@ -115,10 +119,6 @@ pub struct LargeStats {
     pub writers_held_time: Duration,
     /// Writes that went on although the blocks took more than the limit, since cleaning could not help.
     pub writers_let_go: u64,
-    /// Large values that went to the flash log because the large tier was full, since open.
-    pub fallback_values: u64,
-    /// Their bytes.
-    pub fallback_bytes: u64,
 }
 
 /// What a tier takes, and what of that is used.

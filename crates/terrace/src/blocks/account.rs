@@ -151,6 +151,8 @@ pub struct BlockShare {
     pub is_weighed: bool,
     /// Every extent in it is accounted.
     pub is_settled: bool,
+    /// Nothing lives in it, and snapshots or readers keep it from being deleted.
+    pub is_held: bool,
 }
 
 /// What an extent takes beyond its bytes among packed ones.
@@ -237,19 +239,23 @@ impl LargeSpace {
         bytes.sum()
     }
 
-    /// Bytes of blocks that nobody writes any more and in which nothing lives: they will be deleted. None before
-    /// [`LargeSpace::accounting_complete`].
+    /// Whether a block is about to give its room back: nothing lives in it, nobody writes or holds it, or it is being
+    /// deleted. True before [`LargeSpace::accounting_complete`], since nobody knows.
     #[must_use]
-    pub fn dead_bytes(&self) -> u64 {
-        let at_rest = self.shares().into_iter();
-        let dead = at_rest.filter(|share| share.live_bytes == 0 && share.is_settled);
-        let full = self.space.full.lock();
-        let full = full.iter().filter(|block| {
-            let is_settled = block.unapplied_bytes.load(Ordering::Acquire) == 0;
-            is_settled && block.live_bytes.load(Ordering::Acquire) == 0
-        });
-        let sealed_soon = full.filter_map(|block| Some(block.writing.lock().as_ref()?.allocated_bytes));
-        dead.map(|share| share.bytes).sum::<u64>() + sealed_soon.sum::<u64>()
+    pub fn is_giving_room(&self) -> bool {
+        if !self.space.accounted.load(Ordering::Acquire) {
+            return true;
+        }
+        let is_dead = self.space.blocks.read().values().any(|block| block.is_doomed());
+        // Behind the blocks: one that is deleted is counted before it leaves them, and until its room is given back.
+        is_dead || self.space.leaving.load(Ordering::Acquire) > 0
+    }
+
+    /// Says which dead blocks snapshots or readers keep.
+    pub fn set_held(&self, held: impl Fn(u64) -> bool) {
+        for (&number, block) in self.space.blocks.read().iter() {
+            block.is_held.store(held(number), Ordering::Release);
+        }
     }
 
     /// Whether the capacity leaves callers no room for so many bytes more.
@@ -334,5 +340,6 @@ fn share(block: &Arc<Block>) -> Option<BlockShare> {
         packed_bytes: live_bytes + block.padding_bytes.load(Ordering::Acquire),
         is_weighed: block.is_weighed.load(Ordering::Acquire),
         is_settled,
+        is_held: block.is_held.load(Ordering::Acquire),
     })
 }

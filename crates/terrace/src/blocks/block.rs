@@ -40,6 +40,8 @@ pub(super) struct Block {
     pub is_weighed: AtomicBool,
     /// Bytes of its file once nobody writes it any more; 0 before.
     pub rest_bytes: AtomicU64,
+    /// Nothing lives in it, and a snapshot or a reader keeps it all the same.
+    pub is_held: AtomicBool,
     /// Bytes of extents written but not yet accounted by the applier. While there are any, the block is not dead.
     pub unapplied_bytes: AtomicU64,
     pub writing: Mutex<Option<Writing>>,
@@ -58,6 +60,7 @@ impl Block {
             padding_bytes: AtomicU64::new(0),
             is_weighed: AtomicBool::new(true),
             rest_bytes: AtomicU64::new(bytes),
+            is_held: AtomicBool::new(false),
             unapplied_bytes: AtomicU64::new(0),
             writing: Mutex::new(None),
             group: GroupSync::default(),
@@ -93,6 +96,23 @@ impl Block {
             .map_or(0, |writing| writing.allocated_bytes)
     }
 
+    /// Gives the file its last length by `write`, and counts what it takes from then on: once, however often sealing the
+    /// block is tried.
+    pub fn note_length(&self, bytes: u64, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let allocated_bytes = self.allocated_bytes();
+        let Some(room) = self.writing.lock().as_ref().map(|writing| Arc::clone(&writing.room)) else {
+            return write();
+        };
+        let more = bytes.saturating_sub(allocated_bytes);
+        room.note(more);
+        write().inspect_err(|_| room.give_back(more))?;
+        room.give_back(allocated_bytes.saturating_sub(bytes));
+        if let Some(writing) = self.writing.lock().as_mut() {
+            writing.allocated_bytes = bytes;
+        }
+        Ok(())
+    }
+
     /// No further extent goes into this block.
     pub fn close(&self) {
         if let Some(writing) = self.writing.lock().as_mut() {
@@ -125,6 +145,12 @@ impl Block {
 
     pub fn is_dead(&self) -> bool {
         self.has_nothing_live() && self.writing.lock().is_none()
+    }
+
+    /// It will be deleted soon: nothing lives in it, and nobody writes or holds it.
+    pub fn is_doomed(&self) -> bool {
+        let is_written = || self.writing.lock().as_ref().is_some_and(|writing| !writing.closed);
+        self.has_nothing_live() && !self.is_held.load(Ordering::Acquire) && !is_written()
     }
 
     /// No entry points into it, nor will one that is on its way.

@@ -7,9 +7,13 @@
 //!
 //! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken then.
 
+use crate::io::Disk;
 use std::{
     io,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Who writes into the space.
@@ -40,20 +44,26 @@ pub(super) const STREAMS: usize = 2;
 /// The count, and the limit.
 #[derive(Debug)]
 pub(super) struct Room {
+    /// Where the files are.
+    disk: Arc<dyn Disk>,
     used_bytes: AtomicU64,
     limit_bytes: Option<u64>,
     /// Of the limit, for cleaning alone.
     kept_back_bytes: u64,
+    /// The same of what the device has left.
+    kept_on_device_bytes: u64,
 }
 
 impl Room {
     /// Room for blocks that take `used_bytes` so far and are sealed at `split_bytes`.
-    pub fn new(used_bytes: u64, limit_bytes: Option<u64>, split_bytes: u64) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, used_bytes: u64, limit_bytes: Option<u64>, split_bytes: u64) -> Self {
         Self {
+            disk,
             used_bytes: AtomicU64::new(used_bytes),
             limit_bytes,
             // What cleaning has open and what it begins next; it gets the rest back as it goes on.
             kept_back_bytes: limit_bytes.map_or(0, |limit| (2 * split_bytes).min(limit / 4)),
+            kept_on_device_bytes: 2 * split_bytes,
         }
     }
 
@@ -62,6 +72,7 @@ impl Room {
     /// # Errors
     /// `StorageFull` beyond the limit.
     pub fn take(&self, bytes: u64, origin: Origin) -> io::Result<()> {
+        self.check_device(bytes, origin)?;
         let limit = self.limit_for(origin);
         let taken = self
             .used_bytes
@@ -81,6 +92,26 @@ impl Room {
         })
     }
 
+    /// Refuses what would leave the device without room for cleaning.
+    fn check_device(&self, bytes: u64, origin: Origin) -> io::Result<()> {
+        if origin == Origin::Cleaning {
+            return Ok(());
+        }
+        let available = self.disk.available_bytes()?;
+        let kept = self.kept_on_device_bytes.min((self.used_bytes() + available) / 4);
+        if available >= bytes.saturating_add(kept) {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::StorageFull,
+            format!(
+                "{bytes} bytes more are needed, blocks have {}, the device has {available} left, and {kept} are kept for \
+                 cleaning",
+                self.used_bytes()
+            ),
+        ))
+    }
+
     /// Notes that a file has grown, whatever the limit says.
     pub fn note(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -96,10 +127,11 @@ impl Room {
         self.used_bytes.load(Ordering::Acquire)
     }
 
-    /// Whether there is a limit, and callers cannot have so many bytes more.
+    /// Whether callers cannot have so many bytes more.
     pub fn lacks(&self, bytes: u64) -> bool {
         let limit = self.limit_for(Origin::User);
         limit.is_some_and(|limit| self.used_bytes().saturating_add(bytes) > limit)
+            || self.check_device(bytes, Origin::User).is_err()
     }
 
     fn limit_for(&self, origin: Origin) -> Option<u64> {
@@ -117,9 +149,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn disk() -> Arc<dyn Disk> {
+        Arc::new(crate::io::SimDisk::new(1))
+    }
+
     #[test]
     fn callers_leave_cleaning_what_is_kept_back() {
-        let room = Room::new(500, Some(1_000), 100);
+        let room = Room::new(disk(), 500, Some(1_000), 100);
         room.take(300, Origin::User).unwrap();
         let refused = room.take(1, Origin::Recycling).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
@@ -136,8 +172,8 @@ mod tests {
 
     #[test]
     fn without_a_limit_there_is_room() {
-        let room = Room::new(0, None, 64 << 20);
-        room.take(1 << 50, Origin::User).unwrap();
-        assert!(!room.lacks(1 << 60));
+        let room = Room::new(disk(), 0, None, 64 << 20);
+        room.take(1 << 40, Origin::User).unwrap();
+        assert!(!room.lacks(1 << 40));
     }
 }

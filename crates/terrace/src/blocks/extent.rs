@@ -100,8 +100,10 @@ impl Space {
     /// An open block for one writer: an idle one that has room for `bytes`, or a new one.
     pub(super) fn take_exclusive(&self, bytes: u64, origin: Origin) -> Result<Arc<Block>> {
         let fits = |block: &Arc<Block>| {
-            let end = |writing: &mut Writing| Ok(writing.tail + bytes);
-            with_writing(block, end).is_ok_and(|end| end <= self.options.split_threshold_bytes)
+            // An empty one takes any length; else each attempt on a full device would make another.
+            let split_bytes = self.options.split_threshold_bytes;
+            let fits = |writing: &mut Writing| Ok(writing.extents.is_empty() || writing.tail + bytes <= split_bytes);
+            with_writing(block, fits).unwrap_or(false)
         };
         let mut idle = self.idle.lock();
         // A write that failed has closed its block wherever that was by then.

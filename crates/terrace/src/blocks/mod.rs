@@ -190,6 +190,8 @@ struct Space {
     room: Arc<Room>,
     totals: Totals,
     accounted: AtomicBool,
+    /// Blocks that are being deleted and whose room is not given back yet.
+    leaving: AtomicU64,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
     buffers: Arc<Buffers>,
     /// What is nearer than the blocks.

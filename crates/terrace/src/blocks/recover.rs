@@ -67,7 +67,6 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     let space = Space {
         heat: OnceLock::new(),
         paces: OnceLock::new(),
-        disk,
         options,
         blocks: RwLock::new(blocks),
         table: Mutex::new(Table {
@@ -78,16 +77,19 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
         }),
         shared: Default::default(),
         room: Arc::new(Room::new(
+            Arc::clone(&disk),
             used_bytes,
             options.capacity_bytes,
             options.split_threshold_bytes,
         )),
+        disk,
         totals: Totals::starting_with(used_bytes),
         prepared_for: AtomicU64::new(0),
         idle: Mutex::default(),
         full: Mutex::default(),
         failure,
         accounted: AtomicBool::new(false),
+        leaving: AtomicU64::new(0),
         handles: quick_cache::sync::Cache::new(READ_HANDLES_MAX),
         buffers,
         queue,

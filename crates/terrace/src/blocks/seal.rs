@@ -80,6 +80,8 @@ impl LargeSpace {
         if !self.space.accounted.load(Ordering::Acquire) {
             return Ok(false);
         }
+        // Before it leaves the table; see [`LargeSpace::is_giving_room`].
+        let _leaving = Leaving::begin(&self.space);
         let mut blocks = self.space.blocks.write();
         // With the table locked nobody can pin it, so the only reference is the table's own.
         let free = blocks
@@ -108,6 +110,22 @@ impl LargeSpace {
             meta.blocks.remove(&number);
         })?;
         Ok(true)
+    }
+}
+
+/// A block is being deleted, for as long as this is there.
+struct Leaving<'a>(&'a Space);
+
+impl<'a> Leaving<'a> {
+    fn begin(space: &'a Space) -> Self {
+        space.leaving.fetch_add(1, Ordering::AcqRel);
+        Self(space)
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.leaving.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -180,13 +198,13 @@ impl Space {
         let mut result = Ok(());
         for block in ready {
             let sealed = self.seal(&block);
-            if matches!(sealed, Err(Error::OutOfSpace { .. })) {
-                if block.has_nothing_live() {
-                    // Deleting it makes room, and it needs no footer for that.
-                    self.rest(&block, None);
-                } else {
-                    self.full.lock().push(block);
-                }
+            match &sealed {
+                // There may be room for a footer later.
+                Err(Error::OutOfSpace { .. }) if !block.has_nothing_live() => self.full.lock().push(block),
+                // Deleting it makes room, and it needs no footer for that. What could not be written is not tried again:
+                // a block can be read, cleaned and deleted without a footer, if it is at rest.
+                Err(_) if self.check_writable().is_ok() => self.rest(&block),
+                _ => {}
             }
             result = result.and(sealed);
         }
@@ -215,16 +233,13 @@ impl Space {
         };
         let footer = encode_footer(header, tail, &entries);
         let bytes = tail + footer.len() as u64;
-        let allocated_bytes = block.allocated_bytes();
-        // Beyond the limit, if need be: a block without a footer is worse.
-        self.room.note(bytes.saturating_sub(allocated_bytes));
         let context = || format!("sealing {}", block_path(block.number).display());
-        file.write_all_at(&footer, tail)
-            .and_then(|()| file.set_len(bytes))
-            .map_err(|error| {
-                self.room.give_back(bytes.saturating_sub(allocated_bytes));
-                Error::io_on(Tier::Large, context(), &error)
-            })?;
+        // Beyond the limit, if need be: a block without a footer is worse.
+        block
+            .note_length(bytes, || {
+                file.write_all_at(&footer, tail).and_then(|()| file.set_len(bytes))
+            })
+            .map_err(|error| Error::io_on(Tier::Large, context(), &error))?;
         let synced = unless(Mutation::BlockSeal, || {
             block.group.wait(&[block.group.mark()], Some(&file))
         });
@@ -239,15 +254,14 @@ impl Space {
             };
             meta.blocks.insert(block.number, sealed);
         })?;
-        self.room.give_back(allocated_bytes.saturating_sub(bytes));
-        self.rest(block, Some(bytes));
+        self.rest(block);
         tracing::debug!(block = block.number, "sealed a block");
         Ok(())
     }
 
-    /// Nobody writes the block any more, and its file has so many bytes: all it has taken, if none are given.
-    fn rest(&self, block: &Block, bytes: Option<u64>) {
-        let bytes = bytes.unwrap_or_else(|| block.allocated_bytes());
+    /// Nobody writes the block any more.
+    fn rest(&self, block: &Block) {
+        let bytes = block.allocated_bytes();
         block.rest_bytes.store(bytes, Ordering::Release);
         self.totals.rest_bytes.fetch_add(bytes, Ordering::AcqRel);
         *block.writing.lock() = None;
@@ -262,6 +276,7 @@ impl Space {
 
     /// Takes back a block that was made and never used.
     fn remove_empty(&self, number: u64) -> Result<()> {
+        let _leaving = Leaving::begin(self);
         self.change_meta(|meta| {
             if let Some(listed) = meta.blocks.get_mut(&number) {
                 listed.state = BlockState::Drained(0);

@@ -165,6 +165,12 @@ impl Disk for FileDisk {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
+    fn total_bytes(&self) -> io::Result<u64> {
+        let space =
+            rustix::fs::statvfs(&self.root).map_err(|error| at("ask for the size of", &self.root, error.into()))?;
+        Ok(space.f_blocks.saturating_mul(space.f_frsize))
+    }
+
     fn counters(&self) -> DiskCounters {
         self.counters.load()
     }

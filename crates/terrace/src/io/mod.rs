@@ -110,6 +110,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's.
     fn available_bytes(&self) -> io::Result<u64>;
+    /// Bytes of the device, used or not.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn total_bytes(&self) -> io::Result<u64> {
+        self.available_bytes()
+    }
     /// Counters of what this disk was asked to do since it was opened.
     fn counters(&self) -> DiskCounters;
     /// Where a file, or the root for an empty path, is in the operating system's file system, if it is there.

@@ -12,13 +12,14 @@
 //! become visible in the order of their seqs.
 
 mod applying;
+mod room;
 mod visible;
 
-use super::patience::Patience;
 use super::{index_full::IndexFull, overlay::Overlay};
 use crate::{
     Durability, Error, Result, Tier,
     io::PAGE_BYTES,
+    log::reserve::Reserve,
     log::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
@@ -32,6 +33,7 @@ use crate::{
 };
 use applying::WAIT_STEP;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use room::Patience;
 use std::{
     collections::VecDeque,
     sync::{
@@ -108,6 +110,10 @@ pub struct CommitLog {
     closed: AtomicBool,
     /// Why the index cannot take more, while its device is full.
     pub index_full: IndexFull,
+    /// What of the flash device is kept for commits that free space, and for the index.
+    pub reserve: Arc<Reserve>,
+    /// What was committed when recycling had last tried every segment and could free none; 0 if it could.
+    stuck_at_seq: AtomicU64,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
     /// For the flusher: something was opened or sealed.
@@ -188,6 +194,8 @@ impl CommitLog {
             closing: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             index_full: IndexFull::default(),
+            reserve: Arc::new(Reserve::none()),
+            stuck_at_seq: AtomicU64::new(0),
             to_apply: Mutex::new(recovered.into()),
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
@@ -258,6 +266,11 @@ impl CommitLog {
         decide: impl Fn() -> Result<Judged>,
     ) -> Result<Committed> {
         let bytes = self.check_bytes(records)?;
+        if who == Committer::User
+            && let Some(refusal) = self.reserve.refusal(Tier::Flash)
+        {
+            return Err(refusal);
+        }
         if who.waits() {
             self.wait_for_applier()?;
         }
@@ -348,28 +361,6 @@ impl CommitLog {
         let tier = Tier::Flash;
         let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
         self.index_full.refuses_commits().map_or(Ok(()), refuse)
-    }
-
-    /// Waits until recycling has freed a segment that a caller may have.
-    fn wait_for_segment(&self, who: Committer, patience: &mut Patience) -> Result<()> {
-        let stopped = || self.is_closing() || self.writer.failure().is_some();
-        // Recycling only takes what is written.
-        self.wake_flusher();
-        let mut progress = self.progress.lock();
-        while self.segments.available() <= who.keeps_free() && !stopped() {
-            if patience.is_over(&self.segments) {
-                self.segments.retry_device();
-                return Err(Error::OutOfSpace {
-                    tier: Tier::Flash,
-                    reason: format!(
-                        "the flash log has no free segment among {} (flash_capacity_bytes) and recycling cannot free one (large tier full, see large_capacity_bytes, or an old snapshot holds them)",
-                        self.segments.created()
-                    ),
-                });
-            }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
-        }
-        Ok(())
     }
 
     fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize, who: Committer) -> Result<Arc<Frame>> {
@@ -528,7 +519,7 @@ impl CommitLog {
             (tail.spare.is_none() && used > self.segments.segment_bytes() / 4).then_some(tail.next_seq)
         };
         let Some(next_seq) = wanted else { return };
-        if self.segments.available() <= RESERVED_SEGMENTS {
+        if self.segments.available() <= RESERVED_SEGMENTS || !self.reserve.is_whole() {
             return;
         }
         if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {

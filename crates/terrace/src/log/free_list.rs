@@ -77,6 +77,10 @@ impl Segments {
         let free = self.free.lock();
         let free = free.iter().filter_map(|number| self.get(*number));
         list.extend(free.map(|segment| (segment.number, segment.generation())));
+        // Behind the free ones: a segment is among these before it gives its room back.
+        let hollow = self.hollow.lock();
+        let hollow = hollow.iter().filter_map(|number| self.get(*number));
+        list.extend(hollow.map(|segment| (segment.number, segment.generation())));
         // Generation 0: it was never used, which its header says as well.
         list.retain(|(_, generation)| *generation > 0);
         list.sort_unstable();

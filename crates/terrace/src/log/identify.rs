@@ -59,6 +59,7 @@ impl Segments {
                 segment_use,
             } => {
                 segment.generation.store(generation, Ordering::Release);
+                segment.live_bytes.store(self.segment_bytes, Ordering::Relaxed);
                 segment.first_seq.store(first_seq, Ordering::Release);
                 segment.set_state(match segment_use {
                     SegmentUse::Log => SegmentState::Sealed,
@@ -68,6 +69,11 @@ impl Segments {
             }
             Found::Unknown => segment.set_state(SegmentState::Quarantined),
             Found::Unused => {}
+        }
+        if length == 0 && found == Found::Unused && !read_only {
+            self.hollow.lock().push(number);
+            let _ = self.slots[number as usize].set(segment);
+            return Ok(());
         }
         if length < self.segment_bytes && found != Found::Unknown && !read_only {
             let full = |error| Error::io_on(Tier::Flash, context(), &error);

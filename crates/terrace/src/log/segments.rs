@@ -74,6 +74,10 @@ pub struct Segment {
     end_bytes: AtomicU64,
     /// What of the file was there when it was opened, if that was not all of it.
     pub(super) cut_at: AtomicU64,
+    /// See `liveness`.
+    pub(super) live_bytes: AtomicU64,
+    /// The round of recycling in which it could not be drained for want of room, and what lived in it then.
+    pub(super) refused: Mutex<Option<(u64, u64)>>,
     begun: Mutex<Instant>,
 }
 
@@ -90,6 +94,8 @@ impl Segment {
             drained_seq: AtomicU64::new(0),
             end_bytes: AtomicU64::new(PAGE_BYTES as u64),
             cut_at: AtomicU64::new(u64::MAX),
+            live_bytes: AtomicU64::new(0),
+            refused: Mutex::new(None),
             begun: Mutex::new(Instant::now()),
         }
     }
@@ -166,9 +172,11 @@ pub struct Segments {
     pub(super) slots: Vec<OnceLock<Segment>>,
     pub(super) created: AtomicU32,
     pub(super) free: Mutex<Vec<u32>>,
-    free_count: AtomicU32,
+    pub(super) free_count: AtomicU32,
+    /// Those whose files are empty: free ones that gave their room back.
+    pub(super) hollow: Mutex<Vec<u32>>,
     /// One file is made at a time: a commit and the flusher may both want one.
-    creating: Mutex<()>,
+    pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
     /// What opening found damaged, in words.
@@ -205,6 +213,7 @@ impl Segments {
             created: AtomicU32::new(0),
             free: Mutex::new(Vec::new()),
             free_count: AtomicU32::new(0),
+            hollow: Mutex::default(),
             creating: Mutex::new(()),
             next_generation: AtomicU64::new(1),
             device_full: AtomicBool::new(false),
@@ -305,7 +314,7 @@ impl Segments {
         }
     }
 
-    /// Segment files that exist.
+    /// Segment files that exist and have their length.
     pub fn created(&self) -> u32 {
         self.created.load(Ordering::Acquire)
     }
@@ -323,6 +332,11 @@ impl Segments {
     /// Counts the uses of segments that were begun: while it rises, segments become free or can be made.
     pub fn uses_begun(&self) -> u64 {
         self.next_generation.load(Ordering::Acquire)
+    }
+
+    /// Whether the device had no room for another segment when it was last asked.
+    pub fn is_device_full(&self) -> bool {
+        self.device_full.load(Ordering::Acquire)
     }
 
     /// Looks again whether a full device has room (after somebody freed space on it).
@@ -406,6 +420,8 @@ impl Segments {
         segment.first_seq.store(first_seq, Ordering::Release);
         segment.last_seq.store(first_seq, Ordering::Release);
         segment.end_bytes.store(PAGE_BYTES as u64, Ordering::Release);
+        segment.live_bytes.store(0, Ordering::Relaxed);
+        *segment.refused.lock() = None;
         *segment.begun.lock() = Instant::now();
         segment.set_state(match segment_use {
             SegmentUse::Log => SegmentState::Open,
@@ -424,6 +440,9 @@ impl Segments {
 
     fn create(&self) -> Result<u32> {
         let _creating = self.creating.lock();
+        if let Some(number) = self.refill()? {
+            return Ok(number);
+        }
         let full = |reason: String| Error::OutOfSpace {
             tier: Tier::Flash,
             reason,
@@ -452,14 +471,17 @@ impl Segments {
                 self.created.fetch_add(1, Ordering::AcqRel);
                 Ok(number)
             }
-            Err(error) => {
-                let error = Error::io_on(Tier::Flash, format!("create segment {}", path.display()), &error);
-                if matches!(error, Error::OutOfSpace { .. }) {
-                    self.device_full.store(true, Ordering::Release);
-                }
-                Err(error)
-            }
+            Err(error) => Err(self.not_made(&path, &error)),
         }
+    }
+
+    /// A segment has no file of its length.
+    pub(super) fn not_made(&self, path: &Path, error: &std::io::Error) -> Error {
+        let error = Error::io_on(Tier::Flash, format!("create segment {}", path.display()), error);
+        if matches!(error, Error::OutOfSpace { .. }) {
+            self.device_full.store(true, Ordering::Release);
+        }
+        error
     }
 
     /// The log goes on in a segment it had not filled when the store was last open.
@@ -475,11 +497,11 @@ impl Segments {
     }
 
     /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`, up to which everything
-    /// is written and applied, and with a generation after `passed_over`.
-    pub fn oldest_sealed(&self, finished_seq: u64, passed_over: u64) -> Option<&Segment> {
+    /// is written and applied, and that are wanted.
+    pub fn oldest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
         self.iter()
             .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
-            .filter(|segment| segment.generation() > passed_over)
+            .filter(|segment| is_wanted(segment))
             .min_by_key(|segment| segment.generation())
     }
 

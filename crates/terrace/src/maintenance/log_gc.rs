@@ -6,6 +6,7 @@
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
 //! What makes blocks so is `clean`, or time.
 
+mod blocks;
 mod pinned;
 pub mod second_chance;
 mod sorting;
@@ -24,10 +25,14 @@ use crate::{
         scan::SegmentImage,
         segments::{RESERVED_SEGMENTS, Segment, SegmentState, Segments},
     },
-    maintenance::{expire::drop_record, moves},
+    maintenance::{
+        expire::drop_record,
+        moves::{self, Committed},
+    },
     mutation::{Mutation, active},
     ordered_index::Home,
 };
+use blocks::{DeadBlock, Progress};
 use pinned::Pinned;
 use second_chance::Credit;
 use sorting::sort_by_key;
@@ -42,28 +47,34 @@ use std::{
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// So many of the segment files that are there may be free; the room of others is given back. More than recycling makes free.
+const FILES_KEPT_PERCENT: u32 = 40;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
+/// How often a segment is tried that could not be drained for want of room, though nothing here has made any.
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// Without a commit for so long nothing happens.
+const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
 /// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the index, however small.
 const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// And while writers wait for blocks to go.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
-/// At most this often all blocks are looked at,
-const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
-/// and this often when nothing happens.
-const BLOCKS_IDLE: Duration = Duration::from_secs(1);
 
 /// The recycling thread's state.
 pub struct Recycler {
     engine: Arc<Engine>,
     marked_at: Instant,
     dead_blocks: BTreeMap<u64, DeadBlock>,
-    /// Generation of the segment that could last not be drained for want of room, until all younger ones were tried; else 0.
-    passed_over: u64,
+    /// Counts what made room: segments that could not be drained for want of it are tried again then.
+    round: u64,
+    /// When one was last tried all the same.
+    probed_at: Instant,
+    /// What was last seen committed, and since when.
+    quiet_since: (u64, Instant),
     blocks_seen: Option<(Progress, Instant)>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
@@ -73,41 +84,22 @@ pub struct Recycler {
     pinned: Pinned,
 }
 
-/// A block in which nothing lives; that stays so.
-#[derive(Debug, Clone, Copy)]
-struct DeadBlock {
-    /// What was committed when it was seen to be dead.
-    seen: u64,
-    /// Whether the index agrees, if it was asked.
-    is_dead: Option<bool>,
-}
-
-/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Progress {
-    committed_seq: u64,
-    applied_seq: u64,
-    persisted_seq: u64,
-    watermark_seq: u64,
-}
-
-/// Passes a result on, except that a full device is only told of.
-fn unless_full(result: Result<()>) -> Result<()> {
-    match result {
-        Err(error @ Error::OutOfSpace { .. }) => {
-            tracing::debug!(%error, "recycling goes on without");
-            Ok(())
-        }
-        result => result,
-    }
-}
-
 /// A value found in a segment.
 struct Live<'a> {
     hash: u64,
     record: Record<'a>,
     /// Lookups since it was written there, counted up to 3.
     uses: u8,
+}
+
+/// What becomes of the live values of a segment.
+struct Chosen<'a> {
+    /// They stay in the log.
+    hot: Vec<Live<'a>>,
+    /// They leave it.
+    cold: Vec<Live<'a>>,
+    /// Bytes of those that stay because they were used.
+    second_chances: usize,
 }
 
 /// How many segments recycling keeps free.
@@ -124,7 +116,9 @@ impl Recycler {
         Self {
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
-            passed_over: 0,
+            round: 0,
+            probed_at: Instant::now(),
+            quiet_since: (0, Instant::now()),
             blocks_seen: None,
             is_under_way: false,
             is_short: false,
@@ -141,16 +135,24 @@ impl Recycler {
     pub fn turn(&mut self) -> Result<bool> {
         let freed = self.free_drained();
         if freed {
-            // There is room now that was not there before. Found by pinned values: their segment was passed over for good, as there
-            // was always a younger one.
-            self.passed_over = 0;
+            self.engine.log.recycling_stuck_at(0);
+            // There is room now that was not there before.
+            self.round += 1;
         }
         if self.blocks_are_due() {
             // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
-            unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
-            unless_full(self.delete_dead_blocks())?;
+            let sealed = self.engine.large_result(self.engine.large.seal_ready());
+            self.unless_full(sealed)?;
+            let deleted = self.delete_dead_blocks();
+            self.unless_full(deleted)?;
         }
         let engine = Arc::clone(&self.engine);
+        let kept = (engine.log.segments.created() * FILES_KEPT_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
+        if engine.log.segments.release_free(kept)? | engine.log.reserve.restore() {
+            engine.log.segments.retry_device();
+            engine.log.notify_progress();
+            engine.cleaning.progress();
+        }
         let segments = &engine.log.segments;
         let drained = segments
             .iter()
@@ -167,6 +169,9 @@ impl Recycler {
         #[allow(clippy::cast_possible_truncation)] // a few segments
         let soon = segments.available() + drained as u32 + lent;
         self.is_under_way = self.is_wanted(soon);
+        if drained < DRAINED_BATCH && self.dead_are_wanted() && self.free_dead_segment()? {
+            return Ok(true);
+        }
         if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
             return Ok(freed);
         }
@@ -174,27 +179,96 @@ impl Recycler {
             // Those are free with the next mark. Whatever is drained before needs room that is not there, and waits for a later mark.
             return Ok(freed);
         }
-        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
-        let released_seq = self.engine.log.overlay.released_seq();
-        let Some(segment) = segments.oldest_sealed(released_seq, self.passed_over) else {
-            self.passed_over = 0;
+        let Some(segment) = self.next_segment(segments, drained) else {
             return Ok(freed);
         };
-        segments.start_draining(segment);
         self.is_short = soon < RESERVED_SEGMENTS;
+        self.drain_or_refuse(segment).map(|()| true)
+    }
+
+    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be dead, or its values may go where
+    /// these cannot.
+    fn drain_or_refuse(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        segments.start_draining(segment);
         let outcome = self.drain(segment);
         if outcome.is_err() && segment.state() == SegmentState::Draining {
             segments.stop_draining(segment);
         }
-        if let Err(Error::OutOfSpace { tier, .. }) = &outcome {
-            // A younger one may be dead, or its values may go where these cannot.
-            self.passed_over = segment.generation();
-            if drained > 0 && *tier == Tier::Flash {
-                // There is room with the next mark.
-                return Ok(freed);
+        match outcome {
+            Err(error @ Error::OutOfSpace { .. }) => {
+                tracing::debug!(%error, segment = segment.number, "there is no room to drain a segment");
+                segment.refuse(self.round);
+                Ok(())
             }
+            outcome => outcome.inspect(|()| self.round += 1),
         }
-        outcome.map(|()| true)
+    }
+
+    /// Whether segments in which nothing lives are freed though there are enough free ones: where room is short, and when
+    /// nothing happens. Not before: a checkpoint of the flash index needs the log behind it.
+    fn dead_are_wanted(&mut self) -> bool {
+        let committed_seq = self.engine.log.committed_seq();
+        if self.quiet_since.0 != committed_seq {
+            self.quiet_since = (committed_seq, Instant::now());
+        }
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine)
+    }
+
+    /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
+    fn free_dead_segment(&mut self) -> Result<bool> {
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        let round = self.round;
+        let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
+        let Some(segment) = segments.oldest_sealed(engine.log.overlay.released_seq(), is_wanted) else {
+            return Ok(false);
+        };
+        self.is_short = false;
+        self.drain_or_refuse(segment).map(|()| true)
+    }
+
+    /// The segment to drain next: the oldest that may be drained. If none may, that is told to those who wait for room, and now
+    /// and then the oldest is tried all the same, since room may come from elsewhere.
+    fn next_segment<'a>(&mut self, segments: &'a Segments, drained: usize) -> Option<&'a Segment> {
+        let log = &self.engine.log;
+        let committed_seq = log.committed_seq();
+        let is_applied = log.applied_seq() >= committed_seq;
+        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        let released_seq = log.overlay.released_seq();
+        let round = self.round;
+        let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
+        if next.is_some() || drained > 0 {
+            return next;
+        }
+        let is_finished =
+            |segment: &Segment| segment.state() != SegmentState::Sealed || segment.last_seq() <= released_seq;
+        if is_applied && segments.iter().all(is_finished) {
+            log.recycling_stuck_at(committed_seq);
+            log.notify_progress();
+        }
+        if self.probed_at.elapsed() < PROBE_INTERVAL {
+            return None;
+        }
+        self.probed_at = Instant::now();
+        segments.oldest_sealed(released_seq, |_| true)
+    }
+
+    /// Passes a result on, except that a full device is only told of. Where it is the flash tier's as well, the reserve makes room
+    /// for what deletes blocks.
+    fn unless_full(&self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(error @ Error::OutOfSpace { .. }) => {
+                tracing::debug!(%error, "recycling goes on without");
+                let reserve = &self.engine.log.reserve;
+                if reserve.is_shared() {
+                    reserve.give_up();
+                }
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// Whether segments must be drained when so many are free, or will be soon.
@@ -207,26 +281,6 @@ impl Recycler {
             load_max = FLASH_INDEX_LOAD_WANTED;
         }
         free < wanted || self.engine.flash_index.load_of_bound() > load_max
-    }
-
-    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
-    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
-    fn blocks_are_due(&mut self) -> bool {
-        let engine = &self.engine;
-        let now = Progress {
-            committed_seq: engine.log.committed_seq(),
-            applied_seq: engine.log.applied_seq(),
-            persisted_seq: engine.persisted_seq.load(Ordering::Acquire),
-            watermark_seq: engine.watermark_seq(),
-        };
-        if let Some((seen, at)) = self.blocks_seen {
-            let wait = if seen == now { BLOCKS_IDLE } else { BLOCKS_INTERVAL };
-            if at.elapsed() < wait {
-                return false;
-            }
-        }
-        self.blocks_seen = Some((now, Instant::now()));
-        true
     }
 
     fn ask_for_mark(&mut self, segments_wait: bool) {
@@ -285,17 +339,25 @@ impl Recycler {
         }
         let live = self.live_records(segment, &image)?;
         let live = self.drop_dead(live)?;
-        let (mut hot, mut cold) = self.choose(live, &image);
+        let Chosen {
+            mut hot,
+            mut cold,
+            second_chances,
+        } = self.choose(live, &image);
         // The applier asks the index for each move whether it still counts.
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
-        self.reinsert(&hot)?;
+        let committed = self.reinsert(&hot);
+        // For what is in the log, now: a drain that fails later is tried again, and these are not there any more then.
+        self.credit.spend(second_chances.min(committed.bytes));
+        committed.outcome?;
         match self.destage(&cold) {
             Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
-                self.reinsert(&cold)?
+                self.reinsert(&cold).outcome?;
             }
             outcome => outcome?,
         }
+        self.tell_heat(&cold);
         // Also what was overwritten in this segment may still be read by a snapshot taken before now.
         let seq = engine.log.committed_seq();
         engine.log.seal();
@@ -315,7 +377,7 @@ impl Recycler {
     }
 
     /// Those that stay in the log, and those that leave it.
-    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> Chosen<'a> {
         let held = image.frames().map(|frame| frame.bytes.len()).sum();
         let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
@@ -347,12 +409,14 @@ impl Recycler {
             limit.saturating_sub(pinned_bytes)
         };
         let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
-        self.credit
-            .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
-        self.tell_heat(&cold);
+        let second_chances = hot.iter().map(|live| live.record.record_bytes()).sum();
         hot.extend(pinned);
         cold.extend(misplaced);
-        (hot, cold)
+        Chosen {
+            hot,
+            cold,
+            second_chances,
+        }
     }
 
     /// Small values come back if they are read more often than what leaves.
@@ -441,14 +505,14 @@ impl Recycler {
         }))
     }
 
-    fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
+    fn reinsert(&self, values: &[Live<'_>]) -> Committed {
         let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
         let committed = moves::commit(&self.engine, Committer::Recycler, moves);
         self.engine
             .metrics
             .reinserted_bytes
             .fetch_add(committed.bytes as u64, Ordering::Relaxed);
-        committed.outcome
+        committed
     }
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
@@ -515,71 +579,7 @@ impl Recycler {
             crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
         Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
     }
-
-    /// Deletes blocks in which nothing lives and nobody can look any more.
-    fn delete_dead_blocks(&mut self) -> Result<()> {
-        let engine = Arc::clone(&self.engine);
-        let _deleting = engine.cleaning.deleting();
-        let dead = self.engine.large.dead_blocks();
-        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
-        // not do: a block dies while its last commit is being applied.)
-        let seen = self.engine.log.committed_seq();
-        self.dead_blocks.retain(|block, _| dead.contains(block));
-        for number in dead {
-            let is_dead = None;
-            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock { seen, is_dead });
-            if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
-                continue;
-            }
-            let is_dead = match block.is_dead {
-                Some(is_dead) => is_dead,
-                // A dead block that cannot be looked through costs space, and holds up nothing else.
-                None => self.nothing_points_to(number).unwrap_or_else(|error| {
-                    tracing::error!(block = number, %error, "the block seems dead but cannot be read; it is kept");
-                    false
-                }),
-            };
-            if is_dead && self.engine.large_result(self.engine.large.delete(number, block.seen))? {
-                tracing::debug!(block = number, "deleted a dead block");
-                self.dead_blocks.remove(&number);
-                // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
-                self.engine.cleaning.progress();
-            } else if let Some(block) = self.dead_blocks.get_mut(&number) {
-                // Somebody reads it, or it is needed: no reason to look through it again and again.
-                block.is_dead = Some(is_dead);
-            }
-        }
-        self.count_held_blocks();
-        Ok(())
-    }
-
-    /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.
-    fn count_held_blocks(&self) {
-        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
-        let watermark_seq = self.engine.watermark_seq();
-        let bytes_of = |is_meant: &dyn Fn(&DeadBlock) -> bool| {
-            let meant = self.dead_blocks.iter().filter(|(_, block)| is_meant(block));
-            let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
-            self.engine.large.bytes_of(&numbers)
-        };
-        let metrics = &self.engine.metrics;
-        let held = bytes_of(&|block| block.seen <= persisted_seq && block.seen > watermark_seq);
-        metrics.held_block_bytes.store(held, Ordering::Relaxed);
-        let pinned = bytes_of(&|block| block.is_dead.is_some());
-        metrics.pinned_block_bytes.store(pinned, Ordering::Relaxed);
-    }
-
-    /// Looks at the index before a block is deleted: a miscount must cost space, never data.
-    fn nothing_points_to(&self, block: u64) -> Result<bool> {
-        for extent in self.engine.large.scan_headers(block)? {
-            // What is damaged was read by nobody, or `verify` has told of it.
-            let Ok(extent) = extent else { continue };
-            let entry = self.engine.index.get(&extent.header.key)?;
-            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
-                tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
+/// With so many runs in the index's first level a merge may use the reserve: half of what makes the applier wait for it.
+const URGENT_RUNS: usize = 15;
 /// How long the index is left as it is before it is looked at what readers have paid for.
 const READERS_IDLE: Duration = Duration::from_millis(200);
 /// The same while nobody uses the store: scans raise its event, gets that pay do not.
@@ -196,6 +198,9 @@ fn flush_index(engine: &Arc<Engine>) {
         }
         let Err(error) = flush_index_once(engine) else { continue };
         if let Error::OutOfSpace { reason, .. } = &error {
+            if engine.log.reserve.give_up() {
+                continue;
+            }
             tracing::warn!(%error, "the index cannot be flushed; writes will be refused when memory is used up");
             engine.log.index_full.flush_ended(Some(reason.clone()));
         } else {
@@ -251,6 +256,9 @@ fn compact_index(engine: &Arc<Engine>) {
             }
             Err(error) => {
                 if let Error::OutOfSpace { reason, .. } = &error {
+                    if engine.index.l0_runs() >= URGENT_RUNS && engine.log.reserve.give_up() {
+                        return Next::Again;
+                    }
                     engine.log.index_full.compaction_ended(Some(reason.clone()));
                 }
                 tracing::warn!(%error, "compacting the index failed; trying again");

@@ -222,10 +222,6 @@ pub struct Metrics {
     pub held_block_bytes: AtomicU64,
     /// Bytes of dead blocks that only readers keep, or a doubt.
     pub pinned_block_bytes: AtomicU64,
-    /// Large values that went to the log because the large tier was full.
-    pub fallback_values: AtomicU64,
-    /// Their bytes.
-    pub fallback_bytes: AtomicU64,
     /// Calls.
     pub get: Operation,
     /// Calls.
@@ -276,11 +272,6 @@ impl Metrics {
     /// Counts a read that found no object.
     pub fn missed(&self) {
         self.answers.own().misses.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Bytes of dead blocks that cannot be deleted though the index has persisted that they are dead.
-    pub fn held_dead_bytes(&self) -> u64 {
-        self.held_block_bytes.load(Ordering::Relaxed) + self.pinned_block_bytes.load(Ordering::Relaxed)
     }
 
     /// Count and latencies of each kind of call.

@@ -279,6 +279,7 @@ impl Applier {
         );
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
         self.engine.accounting.add(HomeKind::Flash, length);
+        self.engine.log.segments.value_lives(address.bytes(), length);
     }
 
     fn put_elsewhere(&mut self, hash: u64, record: &Record<'_>, home: Home, length: u64) {
@@ -332,14 +333,18 @@ impl Applier {
     fn account_replaced(&self, replaced: &Replaced) {
         match replaced {
             Replaced::Nothing => {}
-            Replaced::Flash(_) => self.engine.accounting.remove_average_flash(),
+            Replaced::Flash(address) => {
+                let bytes = self.engine.accounting.remove_average_flash();
+                self.engine.log.segments.value_died(address.bytes(), bytes);
+            }
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
-                if let Home::Block {
-                    block, extent_bytes, ..
-                } = entry.home
-                {
-                    self.engine.large.account_dead(block, extent_bytes);
+                match entry.home {
+                    Home::Block {
+                        block, extent_bytes, ..
+                    } => self.engine.large.account_dead(block, extent_bytes),
+                    Home::Flash { address } => self.engine.log.segments.value_died(address, entry.length),
+                    Home::Inline(_) => {}
                 }
             }
         }
@@ -359,6 +364,7 @@ impl Applier {
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
         self.engine.accounting.add(HomeKind::Flash, length);
+        self.engine.log.segments.value_lives(address.bytes(), length);
         let entry = self.entry(record, home, length);
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }

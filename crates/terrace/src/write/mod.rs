@@ -15,7 +15,6 @@
 pub mod apply;
 pub mod condition;
 mod delete_range;
-mod fallback;
 pub(crate) mod stall;
 pub mod stream;
 
@@ -84,13 +83,12 @@ fn put_stored(
 ) -> Result<Version> {
     let bytes = value.len() as u64;
     if bytes >= engine.placement.large_from(key) {
-        engine.cleaning.hold_back(engine, bytes);
+        engine.cleaning.hold_back(engine);
         // Who waits for the device anyway writes for himself.
         let behind = durability == Durability::Buffered;
         let write = || PendingLarge::write(engine, key, attributes, value, behind);
-        if let Some(pending) = fallback::place(engine, bytes, 0, write)? {
-            return commit_large(engine, key, attributes, pending, condition, durability);
-        }
+        let pending = engine.cleaning.find_room(engine, write)?;
+        return commit_large(engine, key, attributes, pending, condition, durability);
     }
     let body = small_body(engine, value);
     let record = Record {
@@ -227,16 +225,13 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     let counted = counted.filter(|(position, operation)| last[&operation.key[..]] == *position);
     let operations: Vec<&Operation> = counted.map(|(_, operation)| operation).collect();
     let is_large =
-        |operation: &&&Operation| operation.change.value_bytes() >= engine.placement.large_from(&operation.key);
-    let bytes = |operation: &&Operation| operation.change.value_bytes();
-    let large_bytes: u64 = operations.iter().filter(is_large).map(bytes).sum();
-    if large_bytes > 0 {
-        engine.cleaning.hold_back(engine, large_bytes);
+        |operation: &&Operation| operation.change.value_bytes() >= engine.placement.large_from(&operation.key);
+    if operations.iter().any(is_large) {
+        engine.cleaning.hold_back(engine);
     }
-    let mut small_bytes = operations.iter().map(bytes).sum::<u64>() - large_bytes;
     let mut placed = Vec::with_capacity(operations.len());
     for operation in operations {
-        placed.push(place(engine, operation, &mut small_bytes)?);
+        placed.push(place(engine, operation)?);
     }
     let pending = placed.iter_mut().filter_map(|placed| placed.pending.as_mut());
     PendingLarge::prepare_all(engine, &mut pending.collect::<Vec<_>>(), durability)?;
@@ -247,8 +242,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     finish(engine, committed)
 }
 
-/// `small_bytes` are those of values that go to the log with the batch.
-fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64) -> Result<Placed<'a>> {
+fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>> {
     let (value, attributes) = match &operation.change {
         Change::Put {
             value,
@@ -266,10 +260,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation, small_bytes: &mut u64
         if value.len() as u64 >= engine.placement.large_from(&operation.key) {
             // Even if the batch is to be durable, its values are written while the next ones are copied.
             let write = || PendingLarge::write(engine, &operation.key, &attributes, value, true);
-            pending = fallback::place(engine, value.len() as u64, *small_bytes, write)?;
-            if pending.is_none() {
-                *small_bytes += value.len() as u64;
-            }
+            pending = Some(engine.cleaning.find_room(engine, write)?);
         }
     }
     Ok(Placed {

@@ -1,21 +1,25 @@
-//! What the cleaning thread and writers of large values know of each other: whether writers are to wait, and for what.
+//! Where writers of large values wait for room, and what the cleaning thread tells them.
 //!
-//! A writer waits before it has reserved anything, and holds nothing that the thread needs. It goes on when the space is within
-//! its limit again; or when the thread says that it can do nothing (everything that could be had is held by snapshots or
-//! readers, is damaged, or there is no room to move it to); or after ten seconds in which nothing was moved or deleted.
+//! There are two reasons to wait. Blocks take more than they may (`hold_back`): a writer waits before it has reserved
+//! anything, until the space is within its limit again, until the cleaning thread says that it can do nothing, or for ten
+//! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
+//! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
 //!
-//! A writer that has found no room waits as well, if what was deleted is about to give some back: until blocks are deleted, and then it tries
-//! again. That goes for a device that is full as for the capacity that is used up, and whether cleaning has anything to do or not.
+//! What gives room back goes through six places, each entered before the one before it is left: a range deletion that is
+//! not swept; a commit that is not applied; a block that is being cleaned; a block in which nothing lives; a block that is
+//! being deleted, which leaves that place only after its room was given back; a device with room for the reserve, which is
+//! about to be restored. So whoever looks at them in this order and
+//! then asks for room misses nothing: what had left a place before the look is met in a later one, or is room.
 //!
-//! Invariant: whatever the thread does or fails to do, a writer goes on. A bound on space is not worth a deadlock.
+//! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not worth a deadlock.
 
 use crate::maintenance::block_gc::policy::Bounds;
-use crate::{Error, Result, Tier, engine::Engine, metrics::event::Event};
+use crate::{Result, Tier, engine::Engine, metrics::event::Event};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -24,7 +28,7 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a writer waits in all for room that deletions give back, while others take what comes.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
-/// How often those who wait look again.
+/// How often waiting writers look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
 /// How often they look through all blocks.
 const BLOCKS_STEP: Duration = Duration::from_millis(200);
@@ -39,19 +43,13 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Cleaning {
     /// Held by the thread while it changes anything.
     at_work: Mutex<()>,
-    /// Bytes at rest that cannot be reclaimed now.
-    tolerated_bytes: AtomicU64,
-    /// There is need, and nothing can be done.
-    is_stuck: AtomicBool,
     /// Writers that wait,
     waiting: AtomicU64,
-    /// and those of them that wait for room within the capacity.
+    /// and those of them that wait for room.
     waiting_for_room: AtomicU64,
     /// Counts what was moved or deleted.
     progress: AtomicU64,
-    /// Dead blocks are being deleted: those that went are dead no more, and may not be counted as progress yet.
-    is_deleting: AtomicBool,
-    lock: Mutex<()>,
+    passes: Mutex<Passes>,
     signal: Condvar,
     /// Raised when a writer begins to wait.
     activity: Arc<Event>,
@@ -70,6 +68,29 @@ pub struct Cleaning {
     pub writers_let_go: AtomicU64,
 }
 
+/// The cleaning thread's looks at the blocks.
+#[derive(Debug, Default)]
+struct Passes {
+    /// How many it has begun,
+    begun: u64,
+    /// and which of them was the last to end with a finding.
+    ended: u64,
+    /// It failed and rests: its last finding stands until it begins again.
+    is_resting: bool,
+    finding: Finding,
+}
+
+/// What the cleaning thread has found.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Finding {
+    /// Bytes at rest that cannot be reclaimed now.
+    pub tolerated_bytes: u64,
+    /// Blocks take more than they may, and nothing can be done.
+    pub is_stuck: bool,
+    /// It goes on to clean a block.
+    pub cleans: bool,
+}
+
 impl Cleaning {
     /// Nobody waits. From now on whoever does raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
@@ -79,44 +100,46 @@ impl Cleaning {
         }
     }
 
-    /// Says what was seen: how much cannot be reclaimed now, and whether nothing can though there is need.
-    pub fn publish(&self, tolerated_bytes: u64, is_stuck: bool) {
-        self.tolerated_bytes.store(tolerated_bytes, Ordering::Release);
-        self.is_stuck.store(is_stuck, Ordering::Release);
-        self.notify();
+    /// The thread begins to look at the blocks.
+    pub fn begin_pass(&self) {
+        let mut passes = self.passes.lock();
+        passes.begun += 1;
+        passes.is_resting = false;
+    }
+
+    /// Says what it has found.
+    pub fn publish(&self, finding: Finding) {
+        let mut passes = self.passes.lock();
+        passes.ended = passes.begun;
+        passes.finding = finding;
+        self.signal.notify_all();
+    }
+
+    /// The thread could not do its work, and rests.
+    pub fn failed(&self) {
+        self.publish(Finding {
+            is_stuck: true,
+            ..Finding::default()
+        });
+        self.passes.lock().is_resting = true;
+        self.signal.notify_all();
     }
 
     /// Something was moved or deleted.
     pub fn progress(&self) {
         self.progress.fetch_add(1, Ordering::AcqRel);
-        self.notify();
-    }
-
-    /// Dead blocks are looked at, and deleted, until what is returned is dropped: meanwhile room is coming, whatever the figures say.
-    pub fn deleting(&self) -> impl Drop + '_ {
-        struct Deleting<'a>(&'a AtomicBool);
-        impl Drop for Deleting<'_> {
-            fn drop(&mut self) {
-                self.0.store(false, Ordering::Release);
-            }
-        }
-        self.is_deleting.store(true, Ordering::Release);
-        Deleting(&self.is_deleting)
-    }
-
-    fn notify(&self) {
-        let _guard = self.lock.lock();
+        let _passes = self.passes.lock();
         self.signal.notify_all();
     }
 
-    /// How much was moved or deleted: to be asked before an attempt to find room, for [`Cleaning::try_again`].
-    pub fn progress_so_far(&self) -> u64 {
+    /// How much was moved or deleted.
+    fn progress_so_far(&self) -> u64 {
         self.progress.load(Ordering::Acquire)
     }
 
     /// Waits for a writer in need, at most `wait`.
     pub fn wait_for_work(&self, wait: Duration) {
-        let mut guard = self.lock.lock();
+        let mut guard = self.passes.lock();
         let wait = if self.has_waiting() { WAIT_STEP } else { wait };
         self.signal.wait_for(&mut guard, wait);
     }
@@ -136,43 +159,41 @@ impl Cleaning {
         self.has_waiting() || self.is_tight(engine)
     }
 
-    /// Whether the capacity has no room for what comes next.
+    /// Whether there is no room for what comes next.
     pub fn is_tight(&self, engine: &Engine) -> bool {
         self.waiting_for_room.load(Ordering::Acquire) > 0
             || engine.large.lacks_room(engine.options.split_threshold_bytes)
     }
 
+    fn finding(&self) -> Finding {
+        self.passes.lock().finding
+    }
+
     fn is_over(&self, engine: &Engine) -> bool {
-        let tolerated_bytes = self.tolerated_bytes.load(Ordering::Acquire);
-        Bounds::of(engine).holds(&engine.large.totals(), tolerated_bytes)
+        Bounds::of(engine).holds(&engine.large.totals(), self.finding().tolerated_bytes)
     }
 
-    fn is_stuck(&self) -> bool {
-        self.is_stuck.load(Ordering::Acquire)
-    }
-
-    /// Before `bytes` of large values are written: waits while blocks take more than they may and cleaning can help.
-    pub fn hold_back(&self, engine: &Engine, bytes: u64) {
-        let lacks_room = || engine.large.lacks_room(bytes);
-        let is_over = self.is_over(engine);
-        if !is_over && !lacks_room() {
+    /// Before large values are written: waits while blocks take more than they may and cleaning can help.
+    pub fn hold_back(&self, engine: &Engine) {
+        if !self.is_over(engine) {
             return;
         }
-        if self.is_stuck() {
-            if is_over {
-                self.let_go(NOTHING_TO_RECLAIM);
-            }
+        if self.finding().is_stuck {
+            self.let_go(NOTHING_TO_RECLAIM);
             return;
         }
-        self.held(u64::from(lacks_room()), || self.wait(engine, &lacks_room));
+        self.held(0, || self.wait(engine));
     }
 
-    /// Counts somebody as waiting while he does.
+    /// Counts a writer as waiting while it does.
     fn held<T>(&self, for_room: u64, wait: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         self.waiting.fetch_add(1, Ordering::AcqRel);
         self.waiting_for_room.fetch_add(for_room, Ordering::AcqRel);
-        self.notify();
+        {
+            let _passes = self.passes.lock();
+            self.signal.notify_all();
+        }
         self.activity.raise();
         let outcome = wait();
         self.waiting_for_room.fetch_sub(for_room, Ordering::AcqRel);
@@ -183,97 +204,106 @@ impl Cleaning {
         outcome
     }
 
-    /// Makes an attempt to find room for a large value; if there is none, see [`Cleaning::try_again`].
+    /// Makes attempts to find room for a large value, the next one whenever something was moved or deleted, for as long as
+    /// room is on its way.
     ///
     /// # Errors
-    /// The attempt's.
+    /// The last attempt's.
     pub fn find_room<T>(&self, engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let seen = self.progress_so_far();
-        attempt().or_else(|error| self.try_again(engine, seen, error, attempt))
-    }
-
-    /// After an attempt to find room for a large value failed with `error`: waits while what was deleted is about to give room back, and
-    /// tries again whenever some has come. `seen` is [`Cleaning::progress_so_far`] from before the first attempt.
-    ///
-    /// # Errors
-    /// `error`, if no room is to come; the last attempt's, if none has come for a while.
-    pub fn try_again<T>(
-        &self,
-        engine: &Engine,
-        mut seen: u64,
-        error: Error,
-        mut attempt: impl FnMut() -> Result<T>,
-    ) -> Result<T> {
-        let is_full = |error: &Error| error.is_out_of_space_on(Tier::Large);
-        let deleted_seq = engine.log.committed_seq();
-        // In this order, so that what comes between is not missed.
-        let is_hopeless = || !is_room_coming(engine, deleted_seq) && self.progress_so_far() == seen;
-        if !is_full(&error) || is_hopeless() {
-            return Err(error);
+        let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
+        match attempt() {
+            Err(error) if error.is_out_of_space_on(Tier::Large) => {}
+            outcome => return outcome,
         }
-        let give_up = Instant::now() + ROOM_PATIENCE;
         self.held(1, || {
-            let mut last = error;
-            while self.wait_for_room(engine, deleted_seq, &mut seen) {
+            let give_up = Instant::now() + ROOM_PATIENCE;
+            let mut until = Instant::now() + PATIENCE;
+            loop {
+                let seen = self.progress_so_far();
+                // Before the attempt: see the module.
+                let is_coming = self.is_room_coming(engine);
                 match attempt() {
-                    Err(error) if is_full(&error) && Instant::now() < give_up => last = error,
+                    Err(error) if error.is_out_of_space_on(Tier::Large) => {
+                        if !is_coming || Instant::now() >= until.min(give_up) {
+                            return Err(error);
+                        }
+                    }
                     outcome => return outcome,
                 }
+                if self.wait_for_progress(engine, seen) {
+                    until = Instant::now() + PATIENCE;
+                }
             }
-            Err(last)
         })
     }
 
-    /// Waits until more was deleted than `seen`, which it brings up to date. False if nothing will be.
-    fn wait_for_room(&self, engine: &Engine, deleted_seq: u64, seen: &mut u64) -> bool {
-        let until = Instant::now() + PATIENCE;
-        let mut look_at = Instant::now();
+    /// Whether anything that was deleted is on its way to giving room back. In the order in which it goes there.
+    fn is_room_coming(&self, engine: &Engine) -> bool {
+        if engine.log.index_full.reason().is_some() {
+            // No block goes before the index has persisted that it is dead.
+            return false;
+        }
+        if engine.log.ranges.count() > 0 {
+            return true;
+        }
+        let deleted_seq = engine.log.committed_seq();
+        let is_applied = || engine.log.applied_seq() >= deleted_seq;
+        // An error: the store stops, which the next attempt will say.
+        engine.log.wait_for(is_applied).is_ok()
+            && (self.cleans(engine) || engine.large.is_giving_room() || engine.log.reserve.is_coming())
+    }
+
+    /// Whether a look at the blocks that begins now finds one to clean.
+    fn cleans(&self, engine: &Engine) -> bool {
+        // A worker at rest begins none by itself.
+        self.activity.raise();
+        let mut passes = self.passes.lock();
+        let asked = passes.begun;
         loop {
-            // Asked before progress is looked at, so that what came last is not missed; and without the lock, since there may be many blocks.
-            let mut is_coming = Instant::now() < until;
-            if Instant::now() >= look_at {
-                is_coming &= is_room_coming(engine, deleted_seq);
-                look_at = Instant::now() + BLOCKS_STEP;
+            if passes.finding.cleans || passes.is_resting || passes.ended > asked {
+                return passes.finding.cleans;
             }
-            let mut guard = self.lock.lock();
-            let now = self.progress_so_far();
-            if now != *seen {
-                *seen = now;
-                return true;
-            }
-            let is_over = engine.log.is_closing() || engine.log.writer.failure().is_some();
-            if is_over || !is_coming {
+            if is_stopping(engine) {
                 return false;
             }
-            self.signal.wait_for(&mut guard, WAIT_STEP);
+            self.signal.notify_all();
+            self.signal.wait_for(&mut passes, WAIT_STEP);
         }
     }
 
-    fn wait(&self, engine: &Engine, lacks_room: &impl Fn() -> bool) {
-        let mut seen = self.progress.load(Ordering::Acquire);
+    /// Waits until more was moved or deleted than `seen`, but not long: what is on its way may come to be held by a reader.
+    fn wait_for_progress(&self, engine: &Engine, seen: u64) -> bool {
+        let look_again = Instant::now() + BLOCKS_STEP;
+        let mut passes = self.passes.lock();
+        loop {
+            if self.progress_so_far() != seen {
+                return true;
+            }
+            if is_stopping(engine) || Instant::now() >= look_again {
+                return false;
+            }
+            self.signal.wait_for(&mut passes, WAIT_STEP);
+        }
+    }
+
+    fn wait(&self, engine: &Engine) {
+        let mut seen = self.progress_so_far();
         let mut until = Instant::now() + PATIENCE;
-        let mut guard = self.lock.lock();
-        while self.is_over(engine) || lacks_room() {
-            if engine.log.is_closing() || engine.log.writer.failure().is_some() {
+        while self.is_over(engine) && !is_stopping(engine) {
+            if self.finding().is_stuck {
+                self.let_go(NOTHING_TO_RECLAIM);
                 return;
             }
-            if self.is_stuck() {
-                drop(guard);
-                if self.is_over(engine) {
-                    self.let_go(NOTHING_TO_RECLAIM);
-                }
-                return;
-            }
-            let now = self.progress.load(Ordering::Acquire);
+            let now = self.progress_so_far();
             if now != seen {
                 (seen, until) = (now, Instant::now() + PATIENCE);
             }
             if Instant::now() >= until {
-                drop(guard);
                 self.let_go("cleaning makes no progress");
                 return;
             }
-            self.signal.wait_for(&mut guard, WAIT_STEP);
+            let mut passes = self.passes.lock();
+            self.signal.wait_for(&mut passes, WAIT_STEP);
         }
     }
 
@@ -290,14 +320,8 @@ impl Cleaning {
     }
 }
 
-/// Whether what was deleted up to a commit has yet to give room back: the commit is not applied, ranges are not swept, or blocks in which
-/// nothing lives are not deleted, though nobody holds them.
-fn is_room_coming(engine: &Engine, deleted_seq: u64) -> bool {
-    engine.log.applied_seq() < deleted_seq
-        || engine.log.ranges.count() > 0
-        || engine.large.dead_bytes() > engine.metrics.held_dead_bytes()
-        // Last: once this is over, what the figures did not show any more is progress.
-        || engine.cleaning.is_deleting.load(Ordering::Acquire)
+fn is_stopping(engine: &Engine) -> bool {
+    engine.log.is_closing() || engine.log.writer.failure().is_some()
 }
 
 impl Bounds {

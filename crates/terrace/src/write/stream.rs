@@ -1,6 +1,6 @@
 //! Values on their way to the large space, and the stream a caller writes one object through.
 
-use super::{check_key, check_length, commit_large, fallback, put_stored};
+use super::{check_key, check_length, commit_large, put_stored};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     api::expiry,
@@ -144,8 +144,6 @@ pub struct ValueWriter {
 enum Stage {
     /// May yet be a small value.
     Buffered(Vec<u8>),
-    /// A large value for which the large tier has no room: it goes to the log, if it has none in the end either.
-    Instead(Vec<u8>),
     Large(LargeWriter),
     /// A write failed; there is nothing to finish.
     Failed,
@@ -191,10 +189,9 @@ impl ValueWriter {
         let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
             Some(length) if length >= engine.placement.large_from(key) => {
-                engine.cleaning.hold_back(&engine, length);
+                engine.cleaning.hold_back(&engine);
                 let begin = || large_writer(&engine, key, &attributes, Some(length));
-                let begun = fallback::place(&engine, length, 0, begin)?;
-                begun.map_or_else(|| Stage::Instead(Vec::new()), Stage::Large)
+                Stage::Large(engine.cleaning.find_room(&engine, begin)?)
             }
             _ => Stage::Buffered(Vec::new()),
         };
@@ -236,12 +233,8 @@ impl ValueWriter {
                 buffer.extend_from_slice(data);
                 Ok(())
             }
-            Stage::Instead(buffer) => {
-                buffer.extend_from_slice(data);
-                Ok(())
-            }
             Stage::Buffered(buffer) => {
-                self.engine.cleaning.hold_back(&self.engine, self.length);
+                self.engine.cleaning.hold_back(&self.engine);
                 let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
                 write(&self.engine, &mut writer, buffer)?;
                 write(&self.engine, &mut writer, data)?;
@@ -274,9 +267,7 @@ impl ValueWriter {
         } = &self.options.put;
         let attributes = &self.attributes[..];
         match self.stage {
-            Stage::Buffered(value) | Stage::Instead(value) => {
-                put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability)
-            }
+            Stage::Buffered(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
             Stage::Large(mut writer) => {
                 let make_room = || self.engine.large_result(writer.make_room_for_end());
                 self.engine.cleaning.find_room(&self.engine, make_room)?;

@@ -286,3 +286,21 @@ fn a_large_tier_without_room_is_cleaned_no_further_and_goes_on_with_more() {
     assert_all(&store, &values);
     assert_sound(&store);
 }
+
+/// One failed read, and a dead block was kept for as long as the store was open: it was not looked at again.
+#[test]
+fn a_dead_block_that_could_not_be_looked_through_is_deleted_later() {
+    let bench = Bench::new(90);
+    let store = bench.open().unwrap();
+    let mut values = Values::new();
+    fill(&store, &mut values);
+    bench.large.set_fault(Some(Fault::new(FaultKind::Read).on(".blk")));
+    for key in values.keys() {
+        store.delete(key).unwrap();
+    }
+    eventually("looking through dead blocks", &store, |stats| {
+        stats.large.live_bytes == 0 && stats.large.pinned_block_bytes > 10 * LENGTH as u64
+    });
+    bench.large.set_fault(None);
+    eventually("deleting them", &store, |stats| stats.large.blocks < 5);
+}

@@ -42,7 +42,10 @@ fn unshare(dir: &Path) -> Option<Command> {
 fn on_a_small_device(name: &str, body: fn(&Device)) {
     if let Some(dir) = env::var_os(DEVICE) {
         let device = Device { dir: dir.into() };
-        assert!(device.mount(&["-t", "tmpfs", "-o", "size=6m", "terrace-test"]));
+        assert!(
+            device.mount(&["-t", "tmpfs", "-o", "size=6m", "terrace-test"]),
+            "{name}"
+        );
         body(&device);
         return;
     }
@@ -107,14 +110,18 @@ impl Device {
     }
 }
 
-/// Puts tiny objects, which live in the index, until there is no room for them, and none for what waits to be persisted.
-/// Now and then a compaction that ends gives room back meanwhile; then more go in.
+/// Puts tiny objects, which live in the index, until there is no room for them. Now and then a compaction that ends gives room
+/// back meanwhile; then more go in. What waits to be persisted then has the reserve.
 fn fill_up(store: &Store, values: &mut Values) {
     for _ in 0..50 {
+        let before = values.len();
         put_until_refused(store, values);
         match store.flush() {
             Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => return,
             flushed => flushed.unwrap(),
+        }
+        if values.len() == before {
+            return;
         }
     }
     panic!("there is always room again");
@@ -302,9 +309,81 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
             store.close().unwrap();
             drop(store);
             // What is there is opened, however little room is left.
-            fs::write(device.dir.join("ballast"), vec![1; 4 << 20]).unwrap();
+            fs::write(device.dir.join("ballast"), vec![1; 3 << 20]).unwrap();
             let store = Store::open(with_segments(256 << 10)).unwrap();
             assert!(store.get("key").unwrap().is_some());
+        },
+    );
+}
+
+/// Puts objects of one length until they are refused; says how many went in, and how long the refusal took.
+fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
+    let value = bytes(1, length);
+    for n in 0..100_000 {
+        let start = Instant::now();
+        match store.put_with(format!("{prefix}/{n:06}"), &value, &BUFFERED) {
+            Ok(_) => {}
+            Err(Error::OutOfSpace { .. }) => return (n, start.elapsed()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("there is no end of room");
+}
+
+/// One file system for everything was filled and emptied: the index could not be flushed any more, deletes were refused after
+/// ten seconds each, and what was dead stayed for ever.
+#[test]
+fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
+    on_a_small_device(
+        "full::a_full_file_system_takes_deletes_and_then_as_much_as_before",
+        |device| {
+            assert!(device.mount(&["-o", "remount,size=48m"]));
+            let options = Options {
+                flash_dir: device.dir.join("flash"),
+                large_dir: device.dir.join("large"),
+                segment_bytes: 1 << 20,
+                split_threshold_bytes: 1 << 20,
+                memtable_bytes: 256 << 10,
+                size_threshold_bytes: 64 << 10,
+                cache_bytes: 0,
+                space_slack_bytes: 1 << 20,
+                ..Options::new(&device.dir)
+            };
+            let store = Store::open(options.clone()).unwrap();
+            let mut first = 0;
+            for round in 0..4 {
+                let (large, _) = fill_with(&store, "large", 200_000);
+                let (small, _) = fill_with(&store, "small", 20_000);
+                // What recycling can still make of the log goes in meanwhile.
+                let (more, _) = fill_with(&store, "more", 20_000);
+                let (_, refusal) = fill_with(&store, "more", 20_000);
+                assert!(refusal < Duration::from_secs(5), "{round}: refused after {refusal:?}");
+                let bytes = large * 200_000 + (small + more) * 20_000;
+                eprintln!("{round}: {large} large, {small} small, {bytes} bytes");
+                first = first.max(bytes);
+                assert!(
+                    bytes >= first * 9 / 10,
+                    "{round}: {bytes} bytes of {first}; {:#?}",
+                    store.stats()
+                );
+                for (prefix, count) in [("large", large), ("small", small), ("more", more)] {
+                    for n in 0..count {
+                        let start = Instant::now();
+                        store.delete(format!("{prefix}/{n:06}")).unwrap();
+                        assert!(start.elapsed() < Duration::from_secs(5), "{round}: {prefix} {n}");
+                    }
+                }
+                eventually("giving back", &store, |stats| {
+                    stats.large.live_bytes == 0
+                        && stats.large.allocated_bytes <= 4 << 20
+                        && stats.log.allocated_bytes <= 8 << 20
+                });
+            }
+            store.close().unwrap();
+            drop(store);
+            let store = Store::open(options).unwrap();
+            assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 0);
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );
 }

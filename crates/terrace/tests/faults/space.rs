@@ -5,7 +5,7 @@ use std::{
     io::Write,
     time::{Duration, Instant},
 };
-use terrace::{Batch, Durability, Error, HomeKind, Options, Store, Tier, WriterOptions};
+use terrace::{Batch, Durability, Error, Options, Store, Tier, WriterOptions};
 
 /// Puts objects until a tier is full; returns that tier.
 fn fill_up(store: &Store, values: &mut Values, length: usize) -> Tier {
@@ -119,7 +119,7 @@ fn limited(bench: &Bench, large_capacity_bytes: u64) -> Options {
 }
 
 #[test]
-fn the_large_tiers_capacity_is_obeyed_and_flash_helps_out_while_it_has_room() {
+fn the_large_tiers_capacity_is_obeyed_and_what_cleaning_reclaims_is_used_again() {
     const CAPACITY: u64 = 1 << 20;
     let bench = Bench::new(4);
     let store = Store::open(limited(&bench, CAPACITY)).unwrap();
@@ -144,14 +144,6 @@ fn the_large_tiers_capacity_is_obeyed_and_flash_helps_out_while_it_has_room() {
     assert!(refused.to_string().contains("large_capacity_bytes"), "{refused}");
     let stats = store.stats();
     assert!(stats.large.allocated_bytes > CAPACITY * 6 / 10, "{stats:#?}");
-    let instead = stats.large.fallback_values;
-    assert!(
-        instead > 5 && stats.large.fallback_bytes == instead * 20_000,
-        "{stats:#?}"
-    );
-    let home = |key: &str| store.head(key).unwrap().unwrap().home;
-    let on_flash = values.keys().filter(|key| home(key) == HomeKind::Flash).count();
-    assert!(on_flash > 0);
     assert_all(&store, &values);
     // Half of what is in blocks goes, one here and one there: cleaning makes room of it.
     let doomed: Vec<String> = values.keys().step_by(2).cloned().collect();
@@ -173,41 +165,32 @@ fn the_large_tiers_capacity_is_obeyed_and_flash_helps_out_while_it_has_room() {
 }
 
 #[test]
-fn batches_and_streams_of_known_length_fall_back_and_what_is_too_long_does_not() {
+fn on_a_full_large_tier_puts_batches_and_streams_are_refused_and_small_values_are_not() {
     let bench = Bench::new(5);
     let store = Store::open(limited(&bench, 512 << 10)).unwrap();
     let mut values = Values::new();
-    let mut n = 0;
-    while store.stats().large.fallback_values == 0 {
-        n += 1;
-        let (key, value) = (format!("{n:05}"), bytes(n, 20_000));
-        store.put(&key, &value).unwrap();
-        values.entry(key).or_default().push(value);
-    }
-    let known = |length: u64| WriterOptions {
-        length: Some(length),
+    assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
+    let start = Instant::now();
+    let known = WriterOptions {
+        length: Some(40_000),
         ..WriterOptions::default()
     };
-    let value = bytes(1, 40_000);
-    let mut writer = store.writer("stream", known(40_000)).unwrap();
-    writer.write_all(&value).unwrap();
-    writer.finish().unwrap();
-    values.insert("stream".to_owned(), vec![value]);
+    let is_refused = |outcome: terrace::Result<()>| {
+        assert!(
+            matches!(outcome, Err(Error::OutOfSpace { tier: Tier::Large, .. })),
+            "{outcome:?}"
+        );
+    };
+    is_refused(store.put("long", bytes(3, 40_000)).map(drop));
+    is_refused(store.writer("stream", known).map(drop));
     let mut batch = Batch::new();
-    for (key, length) in [("large in a batch", 30_000), ("small in a batch", 300)] {
+    for (key, length) in [("large in a batch", 40_000), ("small in a batch", 300)] {
         batch.put(key, bytes(2, length));
-        values.insert(key.to_owned(), vec![bytes(2, length)]);
     }
-    store.write(batch, Durability::Sync).unwrap();
-    assert_eq!(store.head("stream").unwrap().unwrap().home, HomeKind::Flash);
-    assert_eq!(store.head("large in a batch").unwrap().unwrap().home, HomeKind::Flash);
-    // Longer than a quarter of a segment.
-    let refused = store.put("too long", bytes(3, 70_000));
-    assert!(
-        matches!(refused, Err(Error::OutOfSpace { tier: Tier::Large, .. })),
-        "{refused:?}"
-    );
-    assert!(store.writer("too long", known(70_000)).is_err());
+    is_refused(store.write(batch, Durability::Sync).map(drop));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(store.get("small in a batch").unwrap().is_none());
+    resumes(&store, &mut values, "small", 300);
     assert_all(&store, &values);
     store.close().unwrap();
     drop(store);
@@ -244,7 +227,7 @@ fn with_both_tiers_full_reads_and_deletes_go_on_and_room_given_back_is_used_agai
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
-/// A value as long as this cannot go to the log instead.
+/// Longer than a block: each has one of its own.
 const LONG: usize = 100_000;
 
 /// The first large value after everything was deleted came to a tier that was full still: nobody waited for what was about to be freed.

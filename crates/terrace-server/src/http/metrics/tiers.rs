@@ -75,12 +75,16 @@ impl Figures {
             "Writes of large values over the limit that cleaning could not help",
             large.writers_let_go,
         )?;
-        out.counter(
-            "terrace_fallback_values",
-            "Large values that went to flash since open because the large tier was full",
-            large.fallback_values,
+        out.gauge(
+            "terrace_full",
+            "1 while nothing new is taken for want of room",
+            self.0.full.is_some().into(),
         )?;
-        out.counter("terrace_fallback_bytes", "Bytes of these values", large.fallback_bytes)
+        out.gauge(
+            "terrace_reserve_bytes",
+            "Space of the flash device that is kept for deletes; 0 while it is used",
+            self.0.reserve_bytes,
+        )
     }
 
     /// What becomes of values when rules change, and pins.

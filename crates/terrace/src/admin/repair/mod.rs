@@ -60,7 +60,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     options.create = false;
     refuse_absent(&options)?;
     let _lock = manifest::lock(&options)?;
-    let (flash_disk, large_disk) = open::disks(&options)?;
+    let (flash_disk, large_disk) = open::disks(&mut options)?;
     let mut notes = Notes::default();
     let manifest = identity::mend(&options, &*flash_disk, &*large_disk, &mut notes)?;
     options.segment_bytes = manifest.segment_bytes;

@@ -20,6 +20,8 @@ pub struct Shared {
     pub fail_writes: AtomicBool,
     /// Writes of two pages and more panic.
     pub panics: AtomicBool,
+    /// There is no room for another file.
+    pub fail_new_files: AtomicBool,
     /// Held by a test, writes of two pages and more wait.
     pub gate: Mutex<()>,
     /// Requests of writes, several buffers in one counting once; the longest of them.
@@ -52,6 +54,7 @@ impl MemoryDisk {
                 fail_syncs: AtomicBool::new(false),
                 fail_writes: AtomicBool::new(false),
                 panics: AtomicBool::new(false),
+                fail_new_files: AtomicBool::new(false),
                 gate: Mutex::default(),
                 requests: AtomicU64::new(0),
                 longest: AtomicU64::new(0),
@@ -94,6 +97,9 @@ impl Disk for MemoryDisk {
         if mode.create_new {
             if files.contains_key(path) {
                 return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            if self.shared.fail_new_files.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::StorageFull.into());
             }
             let file = MemoryFile {
                 bytes: Mutex::default(),

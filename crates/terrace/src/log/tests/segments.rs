@@ -26,19 +26,19 @@ fn a_segment_goes_round() {
     let segment = segments.take(100, 0).unwrap();
     assert_eq!((segment.state(), segment.first_seq()), (SegmentState::Open, 100));
     assert_eq!((segments.created(), segments.available(), segments.free()), (1, 7, 0));
-    assert!(segments.oldest_sealed(u64::MAX, 0).is_none());
+    assert!(segments.oldest_sealed(u64::MAX, |_| true).is_none());
     segments.seal(segment, 120, 50_000);
     assert_eq!(
         (segment.state(), segment.last_seq(), segment.end_bytes()),
         (SegmentState::Sealed, 120, 50_000)
     );
     assert!(
-        segments.oldest_sealed(119, 0).is_none(),
+        segments.oldest_sealed(119, |_| true).is_none(),
         "not everything in it is applied"
     );
-    assert_eq!(segments.oldest_sealed(120, 0).unwrap().number, segment.number);
+    assert_eq!(segments.oldest_sealed(120, |_| true).unwrap().number, segment.number);
     segments.start_draining(segment);
-    assert!(segments.oldest_sealed(u64::MAX, 0).is_none());
+    assert!(segments.oldest_sealed(u64::MAX, |_| true).is_none());
     segments.stop_draining(segment);
     assert_eq!(segment.state(), SegmentState::Sealed);
     segments.start_draining(segment);
@@ -57,7 +57,7 @@ fn a_segment_goes_round() {
         Some((generation + 1, 77))
     );
     segments.quarantine(again);
-    assert!(segments.oldest_sealed(u64::MAX, 0).is_none());
+    assert!(segments.oldest_sealed(u64::MAX, |_| true).is_none());
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn the_oldest_use_is_recycled_first() {
         let segment = segments.take(seq, 0).unwrap();
         segments.seal(segment, seq, SEGMENT_BYTES);
     }
-    let first = segments.oldest_sealed(9, 0).unwrap();
+    let first = segments.oldest_sealed(9, |_| true).unwrap();
     drain(&segments, first, 1);
     assert!(segments.free_drained(first));
     let reused = segments.take(4, 0).unwrap();
     segments.seal(reused, 4, SEGMENT_BYTES);
     assert_eq!(reused.number, first.number);
-    assert_eq!(segments.oldest_sealed(9, 0).unwrap().number, 1);
+    assert_eq!(segments.oldest_sealed(9, |_| true).unwrap().number, 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@
 pub(crate) mod policy;
 
 pub use crate::write::stall::Cleaning;
+use crate::write::stall::Finding;
 
 use crate::{
     Error, Result,
@@ -100,6 +101,7 @@ impl Cleaner {
         if engine.log.is_closing() {
             return Ok(false);
         }
+        engine.cleaning.begin_pass();
         if engine.cleaning.has_waiting() {
             // What is full counts as much as what is at rest, and only that can be cleaned. Recycling does it in its own time.
             engine.large_result(engine.large.seal_ready())?;
@@ -110,29 +112,30 @@ impl Cleaner {
         let bounds = if is_tight { bounds.without_room() } else { bounds };
         let totals = engine.large.totals();
         if !bounds.is_over(totals.rest_bytes, totals.packed_bytes) {
-            engine.cleaning.publish(0, is_tight);
+            engine.cleaning.publish(Finding::default());
             return Ok(false);
         }
         let shares = engine.large.shares();
         let picture = Picture::of(&shares, &bounds, |share| self.set_aside.contains_key(&share.number));
-        let held_bytes = engine.metrics.held_dead_bytes().min(picture.dead_bytes);
-        let tolerated_bytes = picture.set_aside_bytes + held_bytes;
+        let tolerated_bytes = picture.set_aside_bytes + picture.held_bytes;
         let is_over = bounds.is_over(picture.living_bytes, totals.packed_bytes);
-        let next = picture.emptiest.filter(|_| is_over);
         let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
-        // Dead blocks that the index has not persisted yet are room that is on its way.
-        let is_coming = picture.dead_bytes > held_bytes;
-        let is_stuck = !is_coming && (next.is_none() || must_wait);
-        engine.cleaning.publish(tolerated_bytes, is_stuck);
+        let next = picture.emptiest.filter(|_| is_over && !must_wait);
+        engine.cleaning.publish(Finding {
+            tolerated_bytes,
+            // Dead blocks that nobody holds are room that is on its way.
+            is_stuck: picture.dead_bytes == 0 && next.is_none(),
+            cleans: next.is_some(),
+        });
         match next {
-            Some(block) if !must_wait => self.clean(block.number, block.is_weighed).map(|()| true),
-            _ => Ok(false),
+            Some(block) => self.clean(block.number, block.is_weighed).map(|()| true),
+            None => Ok(false),
         }
     }
 
     /// The thread could not do its work.
     pub fn failed(&self) {
-        self.engine.cleaning.publish(0, true);
+        self.engine.cleaning.failed();
     }
 
     /// Forgets those that are gone, or may be tried again, and says what is left.

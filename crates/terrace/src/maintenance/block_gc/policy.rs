@@ -86,8 +86,10 @@ fn exceeds(bytes: u64, of_bytes: u64, percent: u64) -> bool {
 pub struct Picture {
     /// Bytes of blocks in which something lives.
     pub living_bytes: u64,
-    /// Bytes of blocks in which nothing does: they are deleted when index, snapshots and readers allow it.
+    /// Bytes of blocks in which nothing does and that nobody holds: they are deleted once the index has persisted that.
     pub dead_bytes: u64,
+    /// Bytes of those that snapshots or readers hold.
+    pub held_bytes: u64,
     /// What could be reclaimed of blocks that are set aside.
     pub set_aside_bytes: u64,
     /// The emptiest block that is worth it; of equal ones the oldest.
@@ -100,7 +102,12 @@ impl Picture {
         let mut picture = Self::default();
         for share in shares {
             if share.live_bytes == 0 && share.is_settled {
-                picture.dead_bytes += share.bytes;
+                let bytes = if share.is_held {
+                    &mut picture.held_bytes
+                } else {
+                    &mut picture.dead_bytes
+                };
+                *bytes += share.bytes;
                 continue;
             }
             picture.living_bytes += share.bytes;
@@ -139,6 +146,7 @@ mod tests {
             packed_bytes: live_bytes,
             is_weighed: true,
             is_settled: true,
+            is_held: false,
         }
     }
 
@@ -166,9 +174,15 @@ mod tests {
             share(5, 1 << 20, 100_000),
             unsettled,
         ];
+        let held = BlockShare {
+            is_held: true,
+            ..share(10, 3 << 20, 0)
+        };
+        let shares = [&shares[..], &[held]].concat();
         let picture = Picture::of(&shares, &BOUNDS, |share| share.number == 5);
         assert_eq!(picture.emptiest.map(|share| share.number), Some(3));
         assert_eq!(picture.dead_bytes, 1 << 20, "one with extents on their way is not dead");
+        assert_eq!(picture.held_bytes, 3 << 20);
         assert_eq!(picture.living_bytes, 6 << 20);
         assert_eq!(picture.set_aside_bytes, (1 << 20) - 100_000);
         let picture = Picture::of(&shares[..2], &BOUNDS, |_| false);

@@ -1,0 +1,112 @@
+//! What lives in the log's segments, about; and segments that give their room back to the file system.
+//!
+//! The applier tells of values that come and go. Lengths of overwritten values are averages, and of a segment that was
+//! written before the store was opened only what died since is known: it counts as full of life. So the figure is a hint: which
+//! segments are worth draining. What really lives in one says the index when it is drained.
+//!
+//! A free segment whose room is given back keeps its file, empty. To be used again it is given its length as a new one is, durably
+//! and before its next header; so after a crash it is empty, or of its length and without a header of its next use, which is what a
+//! file looks like that was just made. Its generation is not forgotten: the index's mark lists it with the free ones.
+
+use super::segments::{Segment, Segments};
+use crate::{Result, io::PAGE_BYTES};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A segment that could not be drained is tried again when such a part of it has died.
+const TRIED_AGAIN_DIVISOR: u64 = 16;
+/// Where no more than such a part lives, draining costs next to nothing.
+const NEXT_TO_NOTHING_DIVISOR: u64 = 10;
+
+impl Segment {
+    /// Bytes of values that live in it, about.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether next to nothing lives in it.
+    pub fn is_mostly_dead(&self) -> bool {
+        let held_bytes = self.end_bytes().saturating_sub(PAGE_BYTES as u64);
+        self.live_bytes() <= held_bytes / NEXT_TO_NOTHING_DIVISOR
+    }
+
+    /// It could not be drained in this round for want of room.
+    pub fn refuse(&self, round: u64) {
+        *self.refused.lock() = Some((round, self.live_bytes()));
+    }
+
+    /// Whether draining it may succeed in this round: it was not tried in it, or a part of it has died since.
+    pub fn is_worth_trying(&self, round: u64) -> bool {
+        let part_bytes = self.end_bytes() / TRIED_AGAIN_DIVISOR;
+        self.refused
+            .lock()
+            .is_none_or(|(refused_in, live_bytes)| refused_in != round || self.live_bytes() + part_bytes <= live_bytes)
+    }
+}
+
+impl Segments {
+    /// A value of so many bytes lives at this position from now on.
+    pub fn value_lives(&self, position: u64, bytes: u64) {
+        if let Some(live_bytes) = self.live_bytes_at(position) {
+            live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// One does no more.
+    pub fn value_died(&self, position: u64, bytes: u64) {
+        if let Some(live_bytes) = self.live_bytes_at(position) {
+            let less = |now: u64| Some(now.saturating_sub(bytes));
+            let _ = live_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    fn live_bytes_at(&self, position: u64) -> Option<&AtomicU64> {
+        let number = u32::try_from(position / self.segment_bytes).ok()?;
+        Some(&self.get(number)?.live_bytes)
+    }
+
+    /// Gives the room of a free segment back to the file system, if more than `keep` are free. True if it did.
+    ///
+    /// # Errors
+    /// The device's. The segment is free as before.
+    pub fn release_free(&self, keep: u32) -> Result<bool> {
+        let number = {
+            let mut free = self.free.lock();
+            if free.len() <= keep as usize {
+                return Ok(false);
+            }
+            // The last one, so that the log lies at the beginning of the ring.
+            let last = free.iter().enumerate().max_by_key(|(_, number)| **number);
+            let Some((at, _)) = last else { return Ok(false) };
+            self.free_count.fetch_sub(1, Ordering::AcqRel);
+            free.swap_remove(at)
+        };
+        let Some(segment) = self.get(number) else {
+            return Ok(false);
+        };
+        if let Err(error) = segment.file.set_len(0) {
+            self.push_free(number);
+            return Err(self.not_made(&Self::path(number), &error));
+        }
+        self.created.fetch_sub(1, Ordering::AcqRel);
+        self.hollow.lock().push(number);
+        Ok(true)
+    }
+
+    /// Gives a segment that has given its room back its length again; there may be none.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn refill(&self) -> Result<Option<u32>> {
+        let mut hollow = self.hollow.lock();
+        let lowest = hollow.iter().enumerate().min_by_key(|(_, number)| **number);
+        let Some((at, &number)) = lowest else { return Ok(None) };
+        let Some(segment) = self.get(number) else {
+            return Ok(None);
+        };
+        self.allocate(&*segment.file)
+            .map_err(|error| self.not_made(&Self::path(number), &error))?;
+        hollow.swap_remove(at);
+        self.created.fetch_add(1, Ordering::AcqRel);
+        Ok(Some(number))
+    }
+}

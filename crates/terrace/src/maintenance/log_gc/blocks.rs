@@ -1,0 +1,170 @@
+//! Deletes blocks in which nothing lives.
+//!
+//! Invariant: a block goes only when the index has persisted everything up to what killed it, no snapshot is older, nobody
+//! reads it, and the index, asked for every key in it, agrees that nothing points there.
+
+use super::Recycler;
+use crate::{
+    Result,
+    mutation::{Mutation, active},
+    ordered_index::Home,
+};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+/// At most this often all blocks are looked at,
+const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
+/// and this often when nothing happens.
+const BLOCKS_IDLE: Duration = Duration::from_secs(1);
+/// How long a dead block is left alone that could not be looked through: each time is told in the log.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
+
+/// A block in which nothing lives; that stays so.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeadBlock {
+    /// What was committed when it was seen to be dead.
+    seen: u64,
+    /// Whether the index agrees, if it was asked and could tell.
+    is_dead: Option<bool>,
+    /// When it could not tell.
+    failed_at: Option<Instant>,
+}
+
+impl DeadBlock {
+    const fn seen_at(seen: u64) -> Self {
+        Self {
+            seen,
+            is_dead: None,
+            failed_at: None,
+        }
+    }
+}
+
+/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    committed_seq: u64,
+    applied_seq: u64,
+    persisted_seq: u64,
+    watermark_seq: u64,
+}
+
+impl Recycler {
+    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
+    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
+    pub(super) fn blocks_are_due(&mut self) -> bool {
+        let engine = &self.engine;
+        let now = Progress {
+            committed_seq: engine.log.committed_seq(),
+            applied_seq: engine.log.applied_seq(),
+            persisted_seq: engine.persisted_seq.load(Ordering::Acquire),
+            watermark_seq: engine.watermark_seq(),
+        };
+        if let Some((seen, at)) = self.blocks_seen {
+            let wait = if seen == now { BLOCKS_IDLE } else { BLOCKS_INTERVAL };
+            if at.elapsed() < wait {
+                return false;
+            }
+        }
+        self.blocks_seen = Some((now, Instant::now()));
+        true
+    }
+
+    /// Deletes blocks in which nothing lives and nobody can look any more.
+    pub(super) fn delete_dead_blocks(&mut self) -> Result<()> {
+        let dead = self.engine.large.dead_blocks();
+        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
+        // not do: a block dies while its last commit is being applied.)
+        let seen = self.engine.log.committed_seq();
+        self.dead_blocks.retain(|block, _| dead.contains(block));
+        let mut outcome = Ok(());
+        for number in dead {
+            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock::seen_at(seen));
+            if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
+                continue;
+            }
+            // Known: a reader has kept it, or it is needed. No reason to look through it again and again.
+            let Some(is_dead) = block.is_dead.or_else(|| self.look_through(number)) else {
+                continue;
+            };
+            if let Some(block) = self.dead_blocks.get_mut(&number) {
+                block.is_dead = Some(is_dead);
+            }
+            if !is_dead {
+                continue;
+            }
+            match self.engine.large_result(self.engine.large.delete(number, block.seen)) {
+                Ok(true) => {
+                    tracing::debug!(block = number, "deleted a dead block");
+                    self.dead_blocks.remove(&number);
+                    // Its room may be the log's as well.
+                    self.engine.log.segments.retry_device();
+                    // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
+                    self.engine.cleaning.progress();
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.count_held_blocks();
+        outcome
+    }
+
+    /// Whether the index agrees that a block is dead. `None` if it cannot tell now: that costs space, holds up nothing else,
+    /// and is tried again.
+    fn look_through(&mut self, number: u64) -> Option<bool> {
+        let failed_at = self.dead_blocks.get(&number)?.failed_at;
+        if failed_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return None;
+        }
+        let looked = self.nothing_points_to(number);
+        if let Err(error) = &looked {
+            tracing::error!(block = number, %error, "the block seems dead but cannot be looked through; trying again");
+            if let Some(block) = self.dead_blocks.get_mut(&number) {
+                block.failed_at = Some(Instant::now());
+            }
+        }
+        looked.ok()
+    }
+
+    /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.
+    fn count_held_blocks(&self) {
+        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let watermark_seq = self.engine.watermark_seq();
+        let bytes_of = |is_meant: &dyn Fn(&DeadBlock) -> bool| {
+            let meant = self.dead_blocks.iter().filter(|(_, block)| is_meant(block));
+            let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
+            self.engine.large.bytes_of(&numbers)
+        };
+        let metrics = &self.engine.metrics;
+        let is_seen = |block: &DeadBlock| block.seen <= persisted_seq && block.seen > watermark_seq;
+        let held = bytes_of(&is_seen);
+        metrics.held_block_bytes.store(held, Ordering::Relaxed);
+        let is_kept = |block: &DeadBlock| block.is_dead.is_some() || block.failed_at.is_some();
+        let pinned = bytes_of(&is_kept);
+        metrics.pinned_block_bytes.store(pinned, Ordering::Relaxed);
+        self.engine.large.set_held(|number| {
+            let block = self.dead_blocks.get(&number);
+            block.is_some_and(|block| is_kept(block) || is_seen(block))
+        });
+    }
+
+    /// Looks at the index before a block is deleted: a miscount must cost space, never data.
+    fn nothing_points_to(&self, block: u64) -> Result<bool> {
+        for extent in self.engine.large.scan_headers(block)? {
+            // What is damaged was read by nobody, or `verify` has told of it.
+            let Ok(extent) = extent else { continue };
+            let entry = self.engine.index.get(&extent.header.key)?;
+            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
+                tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

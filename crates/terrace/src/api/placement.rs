@@ -162,6 +162,7 @@ mod tests {
                 pin("a/b/c", Pinning::None),
                 pin("z", Pinning::Disk),
             ],
+            segment_bytes: 64 << 20,
             ..Options::new("nowhere")
         }
     }

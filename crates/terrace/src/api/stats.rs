@@ -153,7 +153,10 @@ impl Stats {
         match tier {
             Tier::Flash => TierSpace {
                 live_bytes: self.inline.bytes + self.flash.bytes,
-                disk_bytes: self.log.allocated_bytes + self.index.bytes + self.flash_index.checkpoint.file_bytes,
+                disk_bytes: self.log.allocated_bytes
+                    + self.index.bytes
+                    + self.flash_index.checkpoint.file_bytes
+                    + self.reserve_bytes,
                 capacity_bytes: Some(self.log.capacity_bytes),
             },
             Tier::Large => TierSpace {

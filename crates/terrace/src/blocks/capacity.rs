@@ -98,7 +98,9 @@ impl Room {
             return Ok(());
         }
         let available = self.disk.available_bytes()?;
-        let kept = self.kept_on_device_bytes.min((self.used_bytes() + available) / 4);
+        let kept = self
+            .kept_on_device_bytes
+            .min(self.used_bytes().saturating_add(available) / 4);
         if available >= bytes.saturating_add(kept) {
             return Ok(());
         }

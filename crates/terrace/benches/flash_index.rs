@@ -6,7 +6,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::{hint::black_box, thread, time::Duration};
-use terrace::hash_index::{Config, FlashIndex};
+use terrace::hash_index::{Config, HashIndex};
 use terrace::log::address::Address;
 
 const LOOKUPS: u64 = 4_000_000;
@@ -50,7 +50,7 @@ fn millions_per_second(operations: u64, time: Duration) -> f64 {
 }
 
 /// Lookups per second of one of `threads` threads that work at the same time, in millions.
-fn lookups(index: &FlashIndex, entries: u64, threads: u64, first: u64) -> f64 {
+fn lookups(index: &HashIndex, entries: u64, threads: u64, first: u64) -> f64 {
     let work = |number: u64| {
         let start = Watch::start();
         let mut hits = 0;
@@ -84,7 +84,7 @@ fn dependent_reads() -> f64 {
 }
 
 struct Filled {
-    index: FlashIndex,
+    index: HashIndex,
     inserts: f64,
     load_max: f64,
     /// Durations of single insertions: 99.99th percentile and longest.
@@ -93,7 +93,7 @@ struct Filled {
 
 /// Inserts keys `0..entries` into an index that starts at its smallest.
 fn fill(entries: u64) -> Filled {
-    let index = FlashIndex::new(Config::default()).expect("a good configuration");
+    let index = HashIndex::new(Config::default()).expect("a good configuration");
     let start = Watch::start();
     for key in 0..entries {
         black_box(index.insert(hash(key), address(key), 1000));
@@ -102,7 +102,7 @@ fn fill(entries: u64) -> Filled {
     // A second time, watched, since watching takes time.
     index.clear();
     drop(index);
-    let index = FlashIndex::new(Config::default()).expect("a good configuration");
+    let index = HashIndex::new(Config::default()).expect("a good configuration");
     let (mut load_max, mut times) = (0.0f64, Vec::with_capacity(entries as usize));
     for key in 0..entries {
         if key % 4096 == 0 {
@@ -126,7 +126,7 @@ fn fill(entries: u64) -> Filled {
 fn inserts_with_room() -> f64 {
     let (mut inserted, mut time) = (0, Duration::ZERO);
     while time < MINIMUM_TIME {
-        let index = FlashIndex::new(Config::default()).expect("a good configuration");
+        let index = HashIndex::new(Config::default()).expect("a good configuration");
         let start = Watch::start();
         for key in 0..250_000 {
             black_box(index.insert(hash(key), address(key), 1000));
@@ -139,7 +139,7 @@ fn inserts_with_room() -> f64 {
 
 /// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs per second in
 /// millions.
-fn replacements(index: &FlashIndex, entries: u64) -> f64 {
+fn replacements(index: &HashIndex, entries: u64) -> f64 {
     let pairs = entries.min(1_000_000);
     let start = Watch::start();
     for key in 0..pairs {

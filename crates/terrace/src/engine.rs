@@ -7,10 +7,10 @@ use crate::{
     blocks::{LargeSpace, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::Heat,
-    hash_index::{Config as FlashIndexConfig, FlashIndex, checkpoint::Checkpoints},
-    io::{Disk, read_pool::Helpers, throttle::Paces},
+    hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
+    io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
-    maintenance::{block_gc::Cleaning, migrate::Settling},
+    maintenance::{block_gc::Cleaning, migrate::Migration},
     manifest::Manifest,
     metrics::counters::{AnsweredBy, Metrics},
     ordered_index::OrderedIndex,
@@ -44,7 +44,7 @@ pub struct Engine {
     /// The ordered index.
     pub index: Arc<OrderedIndex>,
     /// The flash index.
-    pub flash_index: FlashIndex,
+    pub flash_index: HashIndex,
     /// Its checkpoints.
     pub checkpoints: Checkpoints,
     /// The large space.
@@ -54,7 +54,7 @@ pub struct Engine {
     /// Values in RAM.
     pub cache: ValueCache,
     /// Threads that help who reads many values.
-    pub helpers: Helpers,
+    pub helpers: ReadPool,
     /// What is hot in the large space.
     pub heat: Arc<Heat>,
     /// How background work shares the devices with callers.
@@ -62,7 +62,7 @@ pub struct Engine {
     /// What belongs where.
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
-    pub settling: Settling,
+    pub settling: Migration,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -135,10 +135,10 @@ impl Engine {
             heat,
             paces,
             placement,
-            settling: Settling::default(),
+            settling: Migration::default(),
             cache: values,
-            helpers: Helpers::default(),
-            flash_index: FlashIndex::new(FlashIndexConfig::for_flash_bytes(
+            helpers: ReadPool::default(),
+            flash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
                 parts.options.flash_index_bytes_max,
             ))?,

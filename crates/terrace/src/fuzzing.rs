@@ -6,7 +6,7 @@ use crate::{
     admin::backup::{BackupManifest, end_line},
     api::expiry,
     hash_index::{
-        Config, FlashIndex,
+        Config, HashIndex,
         checkpoint::{
             FILE, NEW_FILE,
             file::{Sink, Source},
@@ -120,7 +120,7 @@ pub fn checkpoint(bytes: &[u8]) -> Option<Vec<u8>> {
     if buckets > CHECKPOINT_BUCKETS_MAX {
         return None;
     }
-    let index = FlashIndex::new(Config {
+    let index = HashIndex::new(Config {
         partitions,
         buckets_min,
         ram_bytes_max: usize::MAX,
@@ -130,7 +130,7 @@ pub fn checkpoint(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(write_checkpoint(&header, &index, &source.into_filter()))
 }
 
-fn write_checkpoint(header: &Header, index: &FlashIndex, filter: &KeyFilter) -> Vec<u8> {
+fn write_checkpoint(header: &Header, index: &HashIndex, filter: &KeyFilter) -> Vec<u8> {
     let disk = SimDisk::new(1);
     let write = || {
         let mut sink = Sink::create(&disk, false)?;
@@ -155,7 +155,7 @@ pub fn encode_checkpoint(slots: &[u64], elsewhere: &[u64]) -> Vec<u8> {
         buckets_min: 2,
         ram_bytes_max: usize::MAX,
     };
-    let (Ok(index), filter) = (FlashIndex::new(config), KeyFilter::default()) else {
+    let (Ok(index), filter) = (HashIndex::new(config), KeyFilter::default()) else {
         return Vec::new();
     };
     for (hash, number) in slots.iter().zip(1..) {

@@ -507,6 +507,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         "TERRACE",
         "TERRACE.copy",
         "TERRACE.placed",
+        "TERRACE.reserve",
         "index",
         "segments",
     ];

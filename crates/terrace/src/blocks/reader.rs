@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
-    flash_cache::{NearReader, Source},
+    flash_cache::{CachedReader, Source},
     io::{AlignedBuffer, DiskFile},
 };
 use bytes::Bytes;
@@ -86,7 +86,7 @@ impl LargeSpace {
         reader.is_callers = true;
         if let Some(heat) = self.space.heat.get().filter(|heat| heat.may_copy(key)) {
             let pages = page_bytes(offset, extent_bytes);
-            reader.near = NearReader::begin(heat, key, block, offset, pages, length);
+            reader.near = CachedReader::begin(heat, key, block, offset, pages, length);
         }
         Ok(reader)
     }
@@ -106,7 +106,7 @@ impl LargeSpace {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
         let pages = page_bytes(offset, extent_bytes);
         let heat = self.space.heat.get();
-        reader.near = heat.and_then(|heat| NearReader::begin_ahead(heat, key, block, offset, pages, length));
+        reader.near = heat.and_then(|heat| CachedReader::begin_ahead(heat, key, block, offset, pages, length));
         Ok(reader.near.is_some().then_some(reader))
     }
 }
@@ -182,7 +182,7 @@ pub struct ValueReader {
     window_start: u64,
     chunks_ahead: u64,
     /// What may be nearer than the block.
-    near: Option<NearReader>,
+    near: Option<CachedReader>,
     /// A caller waits for what is read.
     is_callers: bool,
 }
@@ -197,7 +197,7 @@ impl ValueReader {
     /// The farthest that anything read so far came from; `None` if that was not looked at.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
-        self.near.as_ref().and_then(NearReader::source)
+        self.near.as_ref().and_then(CachedReader::source)
     }
 
     /// Reads and verifies the record header: key, attributes, ticket.
@@ -225,7 +225,7 @@ impl ValueReader {
     /// Makes an attempt, and another if its bytes did not match and may have come from a copy, which is forgotten then.
     fn again_without_copy<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match attempt() {
-            Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(NearReader::blames_copy) => attempt(),
+            Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(CachedReader::blames_copy) => attempt(),
             outcome => outcome,
         }
     }
@@ -470,7 +470,8 @@ impl ValueReader {
 
     /// Whether it begins in RAM or on flash.
     pub fn is_near(&self) -> bool {
-        self.block.behind.lock().contains_key(&self.place.offset) || self.near.as_ref().is_some_and(NearReader::is_near)
+        self.block.behind.lock().contains_key(&self.place.offset)
+            || self.near.as_ref().is_some_and(CachedReader::is_near)
     }
 
     /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not there it is: what was

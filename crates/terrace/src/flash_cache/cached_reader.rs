@@ -30,7 +30,7 @@ pub enum Source {
 
 /// One reader of one extent. Positions count from the page in which the extent begins.
 #[derive(Debug)]
-pub struct NearReader {
+pub struct CachedReader {
     heat: Arc<Heat>,
     block: u64,
     offset: u64,
@@ -64,7 +64,7 @@ impl Filling {
     }
 }
 
-impl NearReader {
+impl CachedReader {
     /// Begins to read an object; counts the read when bytes are first asked for, as what a cache in RAM has needs no copy. `None`
     /// for extents that are too short to be copied.
     #[must_use]
@@ -342,7 +342,7 @@ impl NearReader {
     }
 }
 
-impl Drop for NearReader {
+impl Drop for CachedReader {
     fn drop(&mut self) {
         let filling = self.filling.lock().take();
         self.let_go(filling);
@@ -362,7 +362,7 @@ mod tests {
         let options = Options::new(dir.path());
         let placement = Arc::new(Placement::new(&options));
         let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
-        let begin = || NearReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
+        let begin = || CachedReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
         drop(begin());
         assert!(heat.popularity.unmeasured().is_none(), "no group was read");
         assert!(!begin().read(0, &mut [0; 4096]));

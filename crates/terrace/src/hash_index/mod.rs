@@ -16,7 +16,7 @@
 //!
 //! 1. The bits of the hash that the table uses (partition and class) split all keys into *classes*. Bucket,
 //!    tag and alternate flag name the class exactly, at every table size, so two classes are never confused.
-//! 2. There is at most one slot per class: [`FlashIndex::insert`] overwrites the one that is there.
+//! 2. There is at most one slot per class: [`HashIndex::insert`] overwrites the one that is there.
 //! 3. Every put and every delete of any key of the class overwrites or removes that slot. So if the slot's record
 //!    has key K, no put or delete of K was applied after it: it is K's newest record.
 //!
@@ -109,7 +109,7 @@ impl Config {
     /// RAM of an empty table.
     fn initial_bytes(&self) -> usize {
         let partition_bytes = size_of::<Partition>() + Table::ram_bytes_of(self.buckets_min, self.buckets_min);
-        size_of::<FlashIndex>() + self.partitions * partition_bytes
+        size_of::<HashIndex>() + self.partitions * partition_bytes
     }
 
     fn check(&self) -> Result<()> {
@@ -134,7 +134,7 @@ impl Config {
 
     /// Most buckets of one partition.
     fn buckets_max(&self) -> usize {
-        let partition_bytes = (self.ram_bytes_max - size_of::<FlashIndex>()) / self.partitions;
+        let partition_bytes = (self.ram_bytes_max - size_of::<HashIndex>()) / self.partitions;
         Table::buckets_within(self.buckets_min, partition_bytes - size_of::<Partition>())
     }
 }
@@ -153,7 +153,7 @@ pub struct Found {
 ///
 /// Keys are given by a 64-bit hash of good quality (xxh3), of which the upper bits are used.
 #[derive(Debug)]
-pub struct FlashIndex {
+pub struct HashIndex {
     partitions: Box<[Partition]>,
     partition_bits: u32,
     class_bits: u32,
@@ -164,7 +164,7 @@ pub struct FlashIndex {
     slots_max: Option<u64>,
 }
 
-impl FlashIndex {
+impl HashIndex {
     /// An empty index.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl FlashIndex {
         partition.lookup(class).and_then(found)
     }
 
-    /// The same as [`FlashIndex::lookup`], but does not count as a use: for recycling and verification.
+    /// The same as [`HashIndex::lookup`], but does not count as a use: for recycling and verification.
     #[must_use]
     #[inline]
     pub fn peek(&self, hash: u64) -> Option<Found> {

@@ -8,13 +8,13 @@ use std::{
     thread,
 };
 
-fn index(partitions: usize, buckets_min: usize) -> FlashIndex {
+fn index(partitions: usize, buckets_min: usize) -> HashIndex {
     let config = Config {
         partitions,
         buckets_min,
         ..Config::default()
     };
-    FlashIndex::new(config).unwrap()
+    HashIndex::new(config).unwrap()
 }
 
 fn address(number: u64) -> Address {
@@ -22,11 +22,11 @@ fn address(number: u64) -> Address {
 }
 
 /// The bits of a hash that the index uses: keys that agree in them share a slot.
-fn class(index: &FlashIndex, hash: u64) -> u64 {
+fn class(index: &HashIndex, hash: u64) -> u64 {
     hash >> (64 - index.partition_bits - index.class_bits)
 }
 
-fn address_of(index: &FlashIndex, hash: u64) -> Option<Address> {
+fn address_of(index: &HashIndex, hash: u64) -> Option<Address> {
     index.peek(hash).map(|found| found.address)
 }
 
@@ -160,7 +160,7 @@ fn load_is_high_before_growth_and_ram_low_after_it() {
 
 #[test]
 fn a_million_entries_take_at_most_nine_bytes_each() {
-    let index = FlashIndex::new(Config::default()).unwrap();
+    let index = HashIndex::new(Config::default()).unwrap();
     assert!(index.ram_bytes() <= (4 << 20) + (256 << 10), "{}", index.ram_bytes());
     let mut random = StdRng::seed_from_u64(6);
     for number in 0..1_000_000 {
@@ -227,7 +227,7 @@ fn at_its_bound_it_overwrites_what_was_used_least() {
         buckets_min: 64,
         ram_bytes_max: 64 << 10,
     };
-    let index = FlashIndex::new(config).unwrap();
+    let index = HashIndex::new(config).unwrap();
     let mut random = StdRng::seed_from_u64(13);
     let used: Vec<u64> = (0..1_000).map(|_| random.random()).collect();
     for (number, hash) in used.iter().enumerate() {
@@ -321,7 +321,7 @@ fn impossible_shapes_are_refused() {
         },
     ];
     for config in bad {
-        assert!(matches!(FlashIndex::new(config), Err(Error::Invalid(_))), "{config:?}");
+        assert!(matches!(HashIndex::new(config), Err(Error::Invalid(_))), "{config:?}");
     }
     assert_eq!(Config::for_flash_bytes(0, None), good);
     assert_eq!(Config::for_flash_bytes(64 << 30, None), good);
@@ -334,7 +334,7 @@ fn impossible_shapes_are_refused() {
         (1 << 40, 1 << 30),
     ] {
         let config = Config::for_flash_bytes(flash_bytes, Some(ram_bytes));
-        let index = FlashIndex::new(config).unwrap();
+        let index = HashIndex::new(config).unwrap();
         assert!(
             index.ram_bytes() <= ram_bytes / 2 + 4096,
             "{config:?}: {}",
@@ -350,7 +350,7 @@ fn impossible_shapes_are_refused() {
         buckets_min: 1 << 14,
         ..good
     };
-    assert_eq!(FlashIndex::new(widest).unwrap().insert(u64::MAX, address(1), 1), None);
+    assert_eq!(HashIndex::new(widest).unwrap().insert(u64::MAX, address(1), 1), None);
 }
 
 /// What is known of one key: the number of its last change, begun and finished, times two, plus 1 if it is

@@ -23,7 +23,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// See the module. Threads are started when they are needed.
 #[derive(Debug, Default)]
-pub struct Helpers {
+pub struct ReadPool {
     shared: Arc<Shared>,
 }
 
@@ -93,7 +93,7 @@ impl<T: Send, R: Send> Call for Work<T, R> {
     }
 }
 
-impl Helpers {
+impl ReadPool {
     /// Runs `run` on every item, side by side. The results are in no order.
     pub fn each<T: Send + 'static, R: Send + 'static>(&self, items: Vec<T>, run: fn(T) -> R) -> Vec<R> {
         if items.len() <= 1 {
@@ -154,7 +154,7 @@ impl Helpers {
     }
 }
 
-impl Drop for Helpers {
+impl Drop for ReadPool {
     fn drop(&mut self) {
         self.shared.queue.lock().is_closed = true;
         self.shared.called.notify_all();
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn everything_is_done_once_by_several() {
-        let helpers = Helpers::default();
+        let helpers = ReadPool::default();
         for round in 0..200 {
             let results: BTreeSet<usize> = helpers
                 .each((0..100 + round).collect(), |item| item * 2)
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn many_may_call_at_once() {
-        let helpers = Helpers::default();
+        let helpers = ReadPool::default();
         let done = Arc::new(AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_the_callers_and_the_rest_is_done() {
-        let helpers = Helpers::default();
+        let helpers = ReadPool::default();
         let done = Arc::new(AtomicUsize::new(0));
         let items = (0..40).map(|number| (number, Arc::clone(&done))).collect();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_threads_end_with_the_store() {
-        let helpers = Helpers::default();
+        let helpers = ReadPool::default();
         helpers.each((0..50).collect(), |item: usize| item);
         let shared = Arc::downgrade(&helpers.shared);
         drop(helpers);

@@ -7,7 +7,7 @@
 //! Invariant: only the size of transfers is decided here, never what is written or when a write is done.
 
 use super::PAGE_BYTES;
-use crate::metrics::moving_average::RunningMean;
+use crate::metrics::moving_average::MovingAverage;
 use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
@@ -42,7 +42,7 @@ pub(super) struct Neighbours {
     /// When one ended last, in microseconds after `born`; 0 for never.
     ended_us: AtomicU64,
     /// Their mean time, in nanoseconds.
-    mean_ns: RunningMean<MEAN_PARTS>,
+    mean_ns: MovingAverage<MEAN_PARTS>,
 }
 
 impl Neighbours {
@@ -50,7 +50,7 @@ impl Neighbours {
         Self {
             born: Instant::now(),
             ended_us: AtomicU64::new(0),
-            mean_ns: RunningMean::default(),
+            mean_ns: MovingAverage::default(),
         }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! Invariants: nothing here decides about correctness; a step is never refused, only put off, by [`REST_MAX`] at most.
 
-use crate::{io::SEEKS_NS, metrics::moving_average::RunningMean};
+use crate::{io::SEEKS_NS, metrics::moving_average::MovingAverage};
 use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -80,7 +80,7 @@ pub struct Pace {
     /// When the reads under way began after none were, likewise.
     reads_began_us: AtomicU64,
     /// Mean time of the latest reads, in nanoseconds.
-    mean_ns: RunningMean<MEAN_PARTS>,
+    mean_ns: MovingAverage<MEAN_PARTS>,
     /// Steps under way, and how many were begun.
     stepping: AtomicU32,
     steps: AtomicU64,
@@ -123,7 +123,7 @@ impl Default for Pace {
             reading: AtomicU32::new(0),
             read_ended_us: AtomicU64::new(0),
             reads_began_us: AtomicU64::new(0),
-            mean_ns: RunningMean::default(),
+            mean_ns: MovingAverage::default(),
             stepping: AtomicU32::new(0),
             steps: AtomicU64::new(0),
             calm: std::array::from_fn(|_| AtomicU32::new(0)),

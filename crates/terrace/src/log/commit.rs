@@ -56,7 +56,7 @@ pub enum Committer {
     /// segments: else nobody could end the state of two full tiers.
     Freeing,
     /// Recycling: uses the reserved segments and never waits for itself.
-    Recycler,
+    LogGc,
     /// Who moves values without need: leaves the reserved segments alone, and waits for nothing.
     Background,
 }
@@ -67,7 +67,7 @@ impl Committer {
         match self {
             Self::User | Self::Background => RESERVED_SEGMENTS,
             Self::Freeing => 1,
-            Self::Recycler => 0,
+            Self::LogGc => 0,
         }
     }
 

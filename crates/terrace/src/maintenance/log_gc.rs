@@ -65,7 +65,7 @@ const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The recycling thread's state.
-pub struct Recycler {
+pub struct LogGc {
     engine: Arc<Engine>,
     marked_at: Instant,
     dead_blocks: BTreeMap<u64, DeadBlock>,
@@ -107,7 +107,7 @@ pub fn wanted_free(segments: &Segments) -> u32 {
     (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
 }
 
-impl Recycler {
+impl LogGc {
     /// A recycler for a store.
     pub fn new(engine: Arc<Engine>) -> Self {
         let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
@@ -490,7 +490,7 @@ impl Recycler {
         let drops = dead
             .iter()
             .map(|live| drop_record(live.record.key, live.record.version()));
-        moves::commit(&self.engine, Committer::Recycler, drops).outcome?;
+        moves::commit(&self.engine, Committer::LogGc, drops).outcome?;
         Ok(live)
     }
 
@@ -507,7 +507,7 @@ impl Recycler {
 
     fn reinsert(&self, values: &[Live<'_>]) -> Committed {
         let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
-        let committed = moves::commit(&self.engine, Committer::Recycler, moves);
+        let committed = moves::commit(&self.engine, Committer::LogGc, moves);
         self.engine
             .metrics
             .reinserted_bytes
@@ -517,7 +517,7 @@ impl Recycler {
 
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
         let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
-        moves::to_blocks(&self.engine, Committer::Recycler, Origin::Recycling, &moved)
+        moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved)
     }
 
     /// Whether a segment holds damage that entries still point into. It then goes into quarantine.

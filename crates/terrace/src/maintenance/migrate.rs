@@ -72,7 +72,7 @@ pub fn recode_record(bytes: &[u8]) -> Option<Vec<u8>> {
 
 /// What is known of places, for everybody.
 #[derive(Debug, Default)]
-pub struct Settling {
+pub struct Migration {
     /// The index is walked since the rules have changed.
     is_under_way: AtomicBool,
     walked: AtomicU64,
@@ -84,7 +84,7 @@ pub struct Settling {
     pins_exceed: AtomicBool,
 }
 
-impl Settling {
+impl Migration {
     /// Whether pins to flash count: they do unless they ask for too much.
     pub fn pins_hold(&self) -> bool {
         !self.pins_exceed.load(Ordering::Relaxed)
@@ -106,7 +106,7 @@ impl Settling {
 }
 
 /// The thread's state.
-pub struct Settler {
+pub struct Migrator {
     engine: Arc<Engine>,
     /// What the file says.
     record: record::Record,
@@ -133,7 +133,7 @@ struct Misplaced {
     entry: Entry,
 }
 
-impl Settler {
+impl Migrator {
     /// A settler for a store. Notes the rules of now, before anything is written by them.
     pub fn new(engine: Arc<Engine>) -> Self {
         let fingerprint = engine.placement.fingerprint();

@@ -8,7 +8,7 @@ use crate::{
     flash_cache::{Promoter, read_ahead},
     hash_index::checkpoint,
     io::threads,
-    maintenance::{block_gc::Cleaner, expire::Sweeper, log_gc::Recycler, migrate::Settler},
+    maintenance::{block_gc::BlockGc, expire::Sweeper, log_gc::LogGc, migrate::Migrator},
     write::apply::Applier,
 };
 use std::{
@@ -62,7 +62,7 @@ const NICENESS: i32 = 5;
 /// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
 pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
     // Before any thread that writes: it notes the rules by which values are placed from here on.
-    let settler = (!engine.options.read_only).then(|| Settler::new(Arc::clone(engine)));
+    let settler = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
     let applier = Applier::new(Arc::clone(engine))?;
     threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
     if let Some(settler) = settler {
@@ -290,7 +290,7 @@ fn promote(engine: &Arc<Engine>) {
 }
 
 fn recycle(engine: &Arc<Engine>) {
-    let mut recycler = Recycler::new(Arc::clone(engine));
+    let mut recycler = LogGc::new(Arc::clone(engine));
     let rest = |wait| engine.wait_for_recycle_work(wait);
     work(engine, rest, || {
         after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
@@ -298,7 +298,7 @@ fn recycle(engine: &Arc<Engine>) {
 }
 
 fn clean(engine: &Arc<Engine>) {
-    let mut cleaner = Cleaner::new(Arc::clone(engine));
+    let mut cleaner = BlockGc::new(Arc::clone(engine));
     let rest = |wait| engine.cleaning.wait_for_work(wait);
     work(engine, rest, || {
         let outcome = cleaner.turn().inspect_err(|_| cleaner.failed());
@@ -306,7 +306,7 @@ fn clean(engine: &Arc<Engine>) {
     });
 }
 
-fn settle(engine: &Arc<Engine>, mut settler: Settler) {
+fn settle(engine: &Arc<Engine>, mut settler: Migrator) {
     let what = "moving values to where they belong";
     let rest = |wait| engine.pause(wait);
     work(engine, rest, || {

@@ -1,6 +1,6 @@
 //! Counters and latencies. What a picture of the store is made of: `figures`.
 
-use crate::metrics::striped::Lanes;
+use crate::metrics::striped::Striped;
 use parking_lot::Mutex;
 use std::{
     sync::{
@@ -33,7 +33,7 @@ pub struct OperationStats {
 
 /// Count and latencies of one operation.
 #[derive(Debug, Default)]
-pub struct Operation(Lanes<Calls>);
+pub struct Operation(Striped<Calls>);
 
 #[derive(Debug, Default)]
 struct Calls {
@@ -199,7 +199,7 @@ pub struct Answers {
 /// All counters of a store since it was opened.
 #[derive(Debug, Default)]
 pub struct Metrics {
-    pub(crate) answers: Lanes<Answers>,
+    pub(crate) answers: Striped<Answers>,
     /// Age of the segment that values last left for the large tier.
     pub log_eviction_age: Mutex<Option<Duration>>,
     /// Reads of the flash log.

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A mean of which the latest value is one part in `PARTS`.
 #[derive(Debug, Default)]
-pub struct RunningMean<const PARTS: u64>(AtomicU64);
+pub struct MovingAverage<const PARTS: u64>(AtomicU64);
 
-impl<const PARTS: u64> RunningMean<PARTS> {
+impl<const PARTS: u64> MovingAverage<PARTS> {
     /// Takes note of a value. Values that come at the same moment may lose one another; the mean is none the worse for it.
     pub fn add(&self, value: u64) {
         let mean = self.get();
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn it_follows_what_comes_and_forgets() {
-        let mean = RunningMean::<8>::default();
+        let mean = MovingAverage::<8>::default();
         mean.add(800);
         assert_eq!(mean.get(), 100);
         (0..100).for_each(|_| mean.add(800));

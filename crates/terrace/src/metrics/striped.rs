@@ -31,9 +31,9 @@ struct Lane<T>(T);
 
 /// The same counters several times.
 #[derive(Debug, Default)]
-pub struct Lanes<T>([Lane<T>; LANES]);
+pub struct Striped<T>([Lane<T>; LANES]);
 
-impl<T> Lanes<T> {
+impl<T> Striped<T> {
     /// Those for this thread.
     pub fn own(&self) -> &T {
         &self.0[own_lane()].0
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_all_threads_count_adds_up() {
-        let lanes = Lanes::<[AtomicU64; 2]>::default();
+        let lanes = Striped::<[AtomicU64; 2]>::default();
         std::thread::scope(|scope| {
             for _ in 0..2 * LANES + 1 {
                 scope.spawn(|| {

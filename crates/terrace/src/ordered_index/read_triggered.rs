@@ -19,7 +19,7 @@
 //! Only figures are kept here, in RAM; on failure, and when the index is closed, they are lost, and readers pay again.
 
 use super::OrderedIndex;
-use crate::metrics::striped::Lanes;
+use crate::metrics::striped::Striped;
 use lsm_tree::AbstractTree as _;
 use std::sync::{
     Arc,
@@ -49,7 +49,7 @@ pub(super) struct Looks {
 
 #[derive(Debug, Default)]
 struct Account {
-    paid: Lanes<AtomicU64>,
+    paid: Striped<AtomicU64>,
     /// Of that, what was spent.
     spent: AtomicU64,
 }

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Error, Result, Tier,
     hash_index::{
-        FlashIndex,
+        HashIndex,
         key_filter::{KeyFilter, LINE_WORDS, layer_lines},
     },
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -100,7 +100,7 @@ impl Sink {
     /// The device's, and `after_chunk`'s.
     pub fn write_contents(
         &mut self,
-        index: &FlashIndex,
+        index: &HashIndex,
         filter: &KeyFilter,
         mut after_chunk: impl FnMut(usize) -> Result<()>,
     ) -> Result<u32> {
@@ -240,7 +240,7 @@ impl Source {
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.
-    pub fn step(&mut self, index: Option<&FlashIndex>, keep: impl Fn(Address) -> bool) -> Result<bool> {
+    pub fn step(&mut self, index: Option<&HashIndex>, keep: impl Fn(Address) -> bool) -> Result<bool> {
         match self.part {
             Part::Slots { partition } if partition < self.header.partitions as usize => {
                 let chunk = self.chunk(ChunkKind::Slots)?;

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error,
     hash_index::{
-        Config, FlashIndex,
+        Config, HashIndex,
         key_filter::{KeyFilter, layer_lines},
     },
     io::{Disk, OpenMode, PAGE_BYTES, SimDisk},
@@ -48,15 +48,15 @@ fn address(n: u64) -> Address {
     Address::new((n + 1) * 16).unwrap()
 }
 
-fn filled(slots: u64, elsewhere: u64) -> (FlashIndex, KeyFilter) {
-    let (index, filter) = (FlashIndex::new(CONFIG).unwrap(), KeyFilter::default());
+fn filled(slots: u64, elsewhere: u64) -> (HashIndex, KeyFilter) {
+    let (index, filter) = (HashIndex::new(CONFIG).unwrap(), KeyFilter::default());
     (0..slots).for_each(|n| assert_eq!(index.insert(hash(n), address(n), n * 37), None));
     (0..elsewhere).for_each(|n| filter.insert(hash_elsewhere(n)));
     (index, filter)
 }
 
 /// Writes a checkpoint and gives its bytes.
-fn written(index: &FlashIndex, filter: &KeyFilter) -> Vec<u8> {
+fn written(index: &HashIndex, filter: &KeyFilter) -> Vec<u8> {
     let disk = SimDisk::new(1);
     let mut sink = Sink::create(&disk, true).unwrap();
     let filter_layers = sink.write_contents(index, filter, |_| Ok(())).unwrap();
@@ -72,12 +72,12 @@ fn written(index: &FlashIndex, filter: &KeyFilter) -> Vec<u8> {
 }
 
 /// Reads a checkpoint to the end.
-fn read(bytes: &[u8]) -> Result<(FlashIndex, KeyFilter, Header), Error> {
+fn read(bytes: &[u8]) -> Result<(HashIndex, KeyFilter, Header), Error> {
     let disk = SimDisk::new(1);
     disk.put_file(FILE, bytes).unwrap();
     let mut source = Source::open(&disk, true)?.expect("it is there");
     let header = *source.header();
-    let index = FlashIndex::new(CONFIG).unwrap();
+    let index = HashIndex::new(CONFIG).unwrap();
     while !source.step(Some(&index), |_| true)? {}
     Ok((index, source.into_filter(), header))
 }
@@ -122,7 +122,7 @@ fn slots_that_are_refused_are_left_out() {
     let disk = SimDisk::new(1);
     disk.put_file(FILE, &written(&index, &filter)).unwrap();
     let mut source = Source::open(&disk, false).unwrap().unwrap();
-    let kept = FlashIndex::new(CONFIG).unwrap();
+    let kept = HashIndex::new(CONFIG).unwrap();
     while !source.step(Some(&kept), |address| address.packed() % 3 == 0).unwrap() {}
     for n in 0..100 {
         assert_eq!(kept.peek(hash(n)).is_some(), address(n).packed().is_multiple_of(3));
@@ -229,7 +229,7 @@ fn an_unfinished_file_has_no_header() {
 
 #[test]
 fn golden_bytes() {
-    let index = FlashIndex::new(CONFIG).unwrap();
+    let index = HashIndex::new(CONFIG).unwrap();
     // The first class of the first partition, and the last of the last.
     index.insert(0, Address::new(0x50).unwrap(), 1000);
     index.insert(u64::MAX, Address::new(0xF0).unwrap(), 100);
@@ -284,7 +284,7 @@ fn golden_bytes() {
 fn golden_bytes_of_the_filter() {
     let filter = KeyFilter::default();
     filter.insert(0);
-    let bytes = written(&FlashIndex::new(CONFIG).unwrap(), &filter);
+    let bytes = written(&HashIndex::new(CONFIG).unwrap(), &filter);
     // Behind two empty partitions of 16 + 8 + 2 bytes, and zeros up to eight.
     let at = PAGE_BYTES + 2 * 32;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

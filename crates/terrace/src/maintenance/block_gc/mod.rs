@@ -44,7 +44,7 @@ const REST_MAX: Duration = Duration::from_millis(100);
 const SET_ASIDE: Duration = Duration::from_secs(600);
 
 /// The cleaning thread's state.
-pub struct Cleaner {
+pub struct BlockGc {
     engine: Arc<Engine>,
     set_aside: BTreeMap<u64, SetAside>,
     /// Blocks that were emptied and are still there.
@@ -81,7 +81,7 @@ struct Gathered {
     bytes: u64,
 }
 
-impl Cleaner {
+impl BlockGc {
     /// A cleaner for a store.
     pub const fn new(engine: Arc<Engine>) -> Self {
         Self {

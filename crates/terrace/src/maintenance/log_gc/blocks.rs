@@ -3,7 +3,7 @@
 //! Invariant: a block goes only when the index has persisted everything up to what killed it, no snapshot is older, nobody
 //! reads it, and the index, asked for every key in it, agrees that nothing points there.
 
-use super::Recycler;
+use super::LogGc;
 use crate::{
     Result,
     mutation::{Mutation, active},
@@ -51,7 +51,7 @@ pub(super) struct Progress {
     watermark_seq: u64,
 }
 
-impl Recycler {
+impl LogGc {
     /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
     /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
     pub(super) fn blocks_are_due(&mut self) -> bool {

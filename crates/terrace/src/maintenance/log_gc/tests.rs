@@ -39,7 +39,7 @@ fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
         .unwrap();
     // Nothing can be written again.
     engine.log.refuse_commits();
-    let mut recycler = Recycler::new(Arc::clone(&engine));
+    let mut recycler = LogGc::new(Arc::clone(&engine));
     for _ in 0..4 {
         recycler.drain(segment).unwrap_err();
     }

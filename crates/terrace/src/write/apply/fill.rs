@@ -13,7 +13,7 @@
 use super::Applier;
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::{FlashIndex, checkpoint::load::Loader},
+    hash_index::{HashIndex, checkpoint::load::Loader},
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,
@@ -239,7 +239,7 @@ impl Applier {
 /// Has the flash index say that the key's record is there. A slot that says so is left alone:
 /// written anew it would have forgotten its uses, and recycling would take for cold what is read
 /// all the time.
-fn fill_slot(index: &FlashIndex, hash: u64, address: Address, record_bytes: u64) {
+fn fill_slot(index: &HashIndex, hash: u64, address: Address, record_bytes: u64) {
     if index.recency(hash, address).is_none() {
         index.insert(hash, address, record_bytes);
     }
@@ -255,7 +255,7 @@ mod tests {
     /// to the next round of recycling.
     #[test]
     fn a_walk_leaves_slots_that_are_right_as_they_are() {
-        let index = FlashIndex::new(Config::default()).unwrap();
+        let index = HashIndex::new(Config::default()).unwrap();
         let (hash, place, other) = (key_hash(b"hot"), Address::new(64).unwrap(), Address::new(4160).unwrap());
         fill_slot(&index, hash, place, 100);
         assert_eq!(index.recency(hash, place), Some(0));

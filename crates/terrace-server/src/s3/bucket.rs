@@ -15,7 +15,7 @@ use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{BuildHasher as _, RandomState},
     sync::{Arc, OnceLock},
 };
 use terrace::{Error, ScanRange, Store};
@@ -154,7 +154,27 @@ pub struct Bucket {
     /// False once it is deleted.
     exists: RwLock<bool>,
     /// See [`Bucket::turn`].
-    turns: OnceLock<Box<[Mutex<()>]>>,
+    turns: OnceLock<Turns>,
+}
+
+/// Locks that keys share, by a hash with a key of its own: nobody can choose keys that all share one.
+#[derive(Debug)]
+struct Turns {
+    hasher: RandomState,
+    locks: Box<[Mutex<()>]>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            locks: (0..TURNS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    fn place(&self, key: &str) -> usize {
+        self.hasher.hash_one(key) as usize % TURNS
+    }
 }
 
 impl Bucket {
@@ -186,12 +206,8 @@ impl Bucket {
     /// of versions is about several records, of which not all are there to be named in a condition. Taken after
     /// [`Bucket::enter`], and one at a time. Blocks.
     pub fn turn(&self, key: &str) -> MutexGuard<'_, ()> {
-        let turns = self
-            .turns
-            .get_or_init(|| (0..TURNS).map(|_| Mutex::default()).collect());
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        turns[hasher.finish() as usize % TURNS].lock()
+        let turns = self.turns.get_or_init(Turns::new);
+        turns.locks[turns.place(key)].lock()
     }
 }
 
@@ -350,6 +366,19 @@ mod tests {
 
     fn code<T: std::fmt::Debug>(result: S3Result<T>) -> String {
         result.unwrap_err().code().as_str().to_owned()
+    }
+
+    /// The hash that gives keys their turns had a key that everybody knew: whoever chose names that share one made each change
+    /// wait for all others.
+    #[test]
+    fn chosen_keys_do_not_share_a_turn() {
+        let (first, second) = (Turns::new(), Turns::new());
+        let shared = (0..)
+            .map(|number| format!("chosen-{number}"))
+            .filter(|key| first.place(key) == 0)
+            .take(8);
+        let elsewhere: std::collections::BTreeSet<_> = shared.map(|key| second.place(&key)).collect();
+        assert!(elsewhere.len() > 1, "what shares a turn here shares it everywhere");
     }
 
     #[test]

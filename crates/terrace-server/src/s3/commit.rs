@@ -126,6 +126,8 @@ pub struct Done {
     pub version: Option<Name>,
     /// That version is a delete marker.
     pub is_delete_marker: bool,
+    /// The commit of the store.
+    pub commit: Option<Version>,
 }
 
 /// What an object becomes.
@@ -278,7 +280,10 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) ->
             Next::Nothing => return Ok(Outcome::Nothing),
         }
         match place.store.write(step.batch, place.durability) {
-            Ok(_) => return Ok(Outcome::Done(step.done)),
+            Ok(version) => {
+                let commit = Some(version);
+                return Ok(Outcome::Done(Done { commit, ..step.done }));
+            }
             // What else a change is about is an upload; the other conditions are ours.
             Err(Error::ConditionFailed { key, .. }) if key.starts_with(keyspace::UPLOADS) => {
                 return Ok(Outcome::OtherCondition);

@@ -12,7 +12,18 @@ use terrace::Error;
 
 /// The S3 error for an engine error met while working on `key`.
 pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
-    let key = key_text::escape(key);
+    let mut told = told_of(error, &key_text::escape(key));
+    // For callers that are no clients.
+    told.set_source(Box::new(error.clone()));
+    told
+}
+
+/// The engine's error that another was made of.
+pub fn engine(error: &S3Error) -> Option<&Error> {
+    error.source()?.downcast_ref()
+}
+
+fn told_of(error: &Error, key: &str) -> S3Error {
     match error {
         Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
         Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),

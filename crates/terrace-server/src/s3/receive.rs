@@ -11,7 +11,7 @@
 
 use super::{
     Gateway,
-    collector::Unfinished,
+    collector::{Collector, Unfinished},
     digest::{Algorithm, Checksum, Computed, Digests},
     errors,
     keyspace::{self, Id},
@@ -180,7 +180,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     }
     let mut digests = Digests::new(&algorithms);
     let length = incoming.length;
-    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length);
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(&gateway.collector, store, target, length);
     let mut writing = gateway.run(begin).await?;
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
@@ -235,7 +235,7 @@ impl Writing {
     ///
     /// # Errors
     /// The store's.
-    pub fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
+    pub fn begin(collector: &Arc<Collector>, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
         let mut nonce = [0; 4];
         keyspace::fill_random(&mut nonce);
         let nonce = u32::from_le_bytes(nonce);
@@ -257,15 +257,15 @@ impl Writing {
         };
         store.put_with(marker, "", &buffered).map_err(fail)?;
         let unfinished = match target {
-            Target::Object => gateway.collector.unfinished_values(id),
-            Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
+            Target::Object => collector.unfinished_values(id),
+            Target::Part(..) => collector.unfinished_part(key.clone()),
         };
         let options = WriterOptions { length, put: buffered };
-        let seen = gateway.collector.collected_so_far();
+        let seen = collector.collected_so_far();
         let begun = store.writer(&key, options.clone()).or_else(|error| {
             let is_full = matches!(error, Error::OutOfSpace { tier: Tier::Large, .. });
             // What was deleted before is room, too, once it is collected.
-            if is_full && gateway.collector.collect(store).is_ok() && gateway.collector.collected_so_far() != seen {
+            if is_full && collector.collect(store).is_ok() && collector.collected_so_far() != seen {
                 return store.writer(&key, options);
             }
             Err(error)

@@ -7,6 +7,7 @@ mod at_once;
 mod common;
 mod conformance;
 mod hostile;
+mod offline;
 mod operating;
 mod sign;
 mod sites;

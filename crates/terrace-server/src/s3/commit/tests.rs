@@ -36,7 +36,14 @@ fn at<'a>(store: &'a Store, bucket: &'a Bucket) -> Place<'a> {
 }
 
 fn put(store: &Store, bucket: &Bucket, requirement: &Requirement, new: &NewObject) -> Result<Outcome, String> {
-    change(at(store, bucket), requirement, Some(new), &|_| {}).map_err(|error| error.code().as_str().to_owned())
+    let outcome = change(at(store, bucket), requirement, Some(new), &|_| {});
+    let without_commit = |outcome| match outcome {
+        Outcome::Done(done) => Outcome::Done(Done { commit: None, ..done }),
+        other => other,
+    };
+    outcome
+        .map(without_commit)
+        .map_err(|error| error.code().as_str().to_owned())
 }
 
 fn done(garbage: bool) -> Outcome {

@@ -8,7 +8,7 @@ use crate::{
     description,
     s3::{
         Gateway,
-        bucket::Versioning,
+        bucket::{Bucket, Versioning},
         commit::{self, NewObject, Place, Requirement},
         digest::{self, Algorithm, Digests},
         keyspace,
@@ -110,8 +110,9 @@ pub async fn into_value(
     algorithms: &[Algorithm],
 ) -> S3Result<Stored> {
     let digests = Digests::new(algorithms);
-    let begin =
-        move |gateway: &Arc<Gateway>, store: &terrace::Store| Writing::begin(gateway, store, target, Some(length));
+    let begin = move |gateway: &Arc<Gateway>, store: &terrace::Store| {
+        Writing::begin(&gateway.collector, store, target, Some(length))
+    };
     let mut state = (gateway.run(begin).await?, digests, opened);
     loop {
         let (mut writing, mut digests, mut opened) = state;
@@ -164,13 +165,13 @@ pub async fn object(
         ));
     }
     let attributes = merge(&opened.facts.description(), &given, replaces, retags);
-    let (bucket, key) = (input.bucket, input.key);
+    let key = input.key;
     let copied = source_version(gateway, &from, &opened);
     // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
     let kept = if is_same && algorithms.is_empty() && target.versioning() == Versioning::Never {
-        rewrite(gateway, bucket, key, opened, attributes, requirement).await?
+        rewrite(gateway, target, key, opened, attributes, requirement).await?
     } else {
-        duplicate(gateway, (bucket, key), opened, attributes, algorithms, requirement).await?
+        duplicate(gateway, (target, key), opened, attributes, algorithms, requirement).await?
     };
     let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
@@ -225,7 +226,7 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
 /// Gives an object other attributes; its bytes stay where they are.
 async fn rewrite(
     gateway: &Arc<Gateway>,
-    bucket: String,
+    bucket: Arc<Bucket>,
     key: String,
     opened: Opened,
     description: Attributes,
@@ -235,7 +236,6 @@ async fn rewrite(
     requirement.check(Some(&opened.facts))?;
     gateway
         .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket)?;
             let modified_ms = keyspace::now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
             let attributes = record::with_public(&attributes, record::is_public(&description));
@@ -261,6 +261,7 @@ async fn rewrite(
                 attributes,
                 modified_ms,
                 version: None,
+                commit: None,
                 expiration: bucket.expiration(Subject::of(&key, &opened.facts)),
             })
         })
@@ -269,7 +270,7 @@ async fn rewrite(
 
 async fn duplicate(
     gateway: &Arc<Gateway>,
-    (bucket, key): (String, String),
+    (bucket, key): (Arc<Bucket>, String),
     mut opened: Opened,
     attributes: Attributes,
     mut algorithms: Vec<Algorithm>,
@@ -302,8 +303,13 @@ async fn duplicate(
     };
     gateway
         .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket)?;
-            objects::keep(gateway, store, &bucket, &key, &requirement, attributes, received)
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                bucket: &bucket,
+                key: &key,
+            };
+            objects::keep(&gateway.collector, place, &requirement, attributes, received)
         })
         .await
 }

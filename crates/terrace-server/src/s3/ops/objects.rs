@@ -10,6 +10,7 @@ use crate::{
     s3::{
         Gateway,
         bucket::{Bucket, Versioning},
+        collector::Collector,
         commit::{self, Done, NewObject, Outcome, Place, Requirement},
         digest::{self, Algorithm},
         keyspace,
@@ -78,8 +79,14 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let key = input.key;
     let kept = gateway
         .run(move |gateway, store| {
-            let bucket = gateway.buckets.get(&bucket.name)?;
-            keep(gateway, store, &bucket, &key, &requirement, attributes, received)
+            // The bucket that was judged: another may have its name by now.
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                bucket: &bucket,
+                key: &key,
+            };
+            keep(&gateway.collector, place, &requirement, attributes, received)
         })
         .await?;
     let mut output = PutObjectOutput {
@@ -130,16 +137,16 @@ pub struct Kept {
     pub modified_ms: u64,
     /// The version it is, where there is or was versioning.
     pub version: Option<Name>,
+    /// The commit of the store, where there was one of its own.
+    pub commit: Option<terrace::Version>,
     /// When it will be deleted, as answers say it.
     pub expiration: Option<String>,
 }
 
 /// Commits what was received as an object. Blocks.
 pub fn keep(
-    gateway: &Gateway,
-    store: &terrace::Store,
-    bucket: &Bucket,
-    key: &str,
+    collector: &Collector,
+    place: Place<'_>,
     requirement: &Requirement,
     mut attributes: Attributes,
     received: Received,
@@ -166,12 +173,6 @@ pub fn keep(
             batch.delete(keyspace::pending(id));
         }
     };
-    let place = Place {
-        store,
-        durability: gateway.durability,
-        bucket,
-        key,
-    };
     let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
         // A put has no condition of others, and is never nothing.
         return Err(S3ErrorCode::InternalError.into());
@@ -180,10 +181,10 @@ pub fn keep(
         unfinished.finished();
     }
     if done.garbage {
-        gateway.collector.wake();
+        collector.wake();
     }
-    let expiration = bucket.expiration(Subject {
-        key,
+    let expiration = place.bucket.expiration(Subject {
+        key: place.key,
         length: computed.length,
         tagging: record::tagging(&attributes),
         written_ms: modified_ms,
@@ -194,6 +195,7 @@ pub fn keep(
         attributes,
         modified_ms,
         version: done.version,
+        commit: done.commit,
     })
 }
 

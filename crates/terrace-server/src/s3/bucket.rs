@@ -7,7 +7,7 @@
 //! holds [`Bucket::enter`] meanwhile, and deleting waits for all of them and keeps new ones out.
 
 use super::{
-    errors, keyspace,
+    collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
 };
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -305,19 +305,16 @@ impl Buckets {
         })
     }
 
-    /// Deletes an empty bucket. Blocks, also for commits under way in it.
+    /// Deletes an empty bucket, and aborts uploads that nobody completed, as S3 does it. Blocks, also for commits under way in
+    /// it.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects, versions or uploads, the store's.
+    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, the store's.
     pub fn delete(&self, store: &Store, name: &str) -> S3Result {
         let _changing = self.changing.lock();
         let bucket = self.get(name)?;
         let mut exists = bucket.exists.write();
-        for prefix in [
-            keyspace::objects(name),
-            keyspace::versions(name),
-            keyspace::uploads(name),
-        ] {
+        for prefix in [keyspace::objects(name), keyspace::versions(name)] {
             let mut scan = store
                 .scan(ScanRange::prefix(&prefix))
                 .map_err(|error| errors::of_engine(&error, &prefix))?;
@@ -325,6 +322,8 @@ impl Buckets {
                 return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"));
             }
         }
+        let uploads = keyspace::uploads(name);
+        collector::abort_uploads(store, &uploads, |_| true).map_err(|error| errors::of_engine(&error, &uploads))?;
         let key = keyspace::bucket(name);
         store.delete(&key).map_err(|error| errors::of_engine(&error, &key))?;
         *exists = false;
@@ -404,10 +403,16 @@ mod tests {
         store.put("abcd/x", "1").unwrap();
         assert_eq!(code(buckets.delete(&store, "abc")), "BucketNotEmpty");
         store.delete("abc/x").unwrap();
+        // A bucket in which somebody gave an upload up could not be deleted for a week.
+        let id = keyspace::Id::new();
+        store.put(keyspace::upload("abc", "k", id), "").unwrap();
+        store.put(keyspace::value(id, 1, 1), "part").unwrap();
         let held = buckets.get("abc").unwrap();
         drop(held.enter().unwrap());
         buckets.delete(&store, "abc").unwrap();
         assert_eq!(held.enter().unwrap_err().code().as_str(), "NoSuchBucket");
         assert!(Buckets::load(&store).unwrap().all().is_empty());
+        collector::Collector::default().collect(&store).unwrap();
+        assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 1, "abcd/x");
     }
 }

@@ -10,6 +10,7 @@ use super::{
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, Forms, is_form},
     limit::Sender,
+    ops,
     refuse::{XML_BYTES_MAX, refuse},
     service::Service,
     signature::has_signature,
@@ -191,6 +192,7 @@ impl Inner {
     fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
         let exchange = asked.exchange;
         let mut response = outcome.unwrap_or_else(into_response);
+        ops::attributes::bare_tag(&mut response);
         let is_part = response.headers().contains_key(header::CONTENT_RANGE)
             || response.extensions().get::<StatusCode>().is_some();
         if response.status().is_success() && is_part {

@@ -17,11 +17,10 @@ use s3s::{S3Result, s3_error};
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
 /// What headers begin with that ask for something the service does not have.
-const NOT_SUPPORTED: [&str; 7] = [
+const NOT_SUPPORTED: [&str; 6] = [
     "x-amz-server-side-encryption",
     "x-amz-copy-source-server-side-encryption",
     "x-amz-object-lock-",
-    "x-amz-bypass-governance-retention",
     "x-amz-mfa",
     "x-amz-grant-",
     "x-amz-write-offset-bytes",

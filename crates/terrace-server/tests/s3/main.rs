@@ -9,6 +9,7 @@ mod conformance;
 mod hostile;
 mod offline;
 mod operating;
+mod protocol;
 mod sign;
 mod sites;
 mod versions;

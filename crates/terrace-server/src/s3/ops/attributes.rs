@@ -10,8 +10,9 @@ use crate::{
     },
     set_checksums,
 };
+use hyper::Response;
 use s3s::{
-    S3Request, S3Response, S3Result,
+    Body, S3Request, S3Response, S3Result,
     dto::{
         Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, ObjectAttributes,
         ObjectPart, StorageClass,
@@ -60,7 +61,7 @@ pub async fn get(
     } else {
         None
     };
-    Ok(S3Response::new(GetObjectAttributesOutput {
+    let output = GetObjectAttributesOutput {
         checksum: (wants(ObjectAttributes::CHECKSUM) && has_checksum).then_some(checksum),
         e_tag: wants(ObjectAttributes::ETAG).then(|| facts.etag()),
         last_modified: Some(record::timestamp(facts.modified)),
@@ -70,7 +71,29 @@ pub async fn get(
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
         version_id: bucket.shown(Name::of(facts)),
         ..GetObjectAttributesOutput::default()
-    }))
+    };
+    let mut response = S3Response::new(output);
+    response.extensions.insert(BareTag);
+    Ok(response)
+}
+
+/// Marks an answer whose entity tag S3 writes without quotes; `s3s` writes all with them.
+#[derive(Debug, Clone, Copy)]
+struct BareTag;
+
+/// Takes the quotes off in an answer where they do not belong.
+pub fn bare_tag(response: &mut Response<Body>) {
+    if response.extensions().get::<BareTag>().is_none() {
+        return;
+    }
+    let text = response
+        .body()
+        .bytes()
+        .and_then(|xml| String::from_utf8(xml.to_vec()).ok());
+    if let Some(text) = text {
+        let bare = text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>");
+        *response.body_mut() = Body::from(bare.into_bytes());
+    }
 }
 
 /// The parts of an object that was uploaded in parts: their number, and each of them where they have checksums.

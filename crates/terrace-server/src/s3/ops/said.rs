@@ -69,6 +69,10 @@ impl Said<'_> {
                 set(&mut head, name, &text)?;
             }
         }
+        if let Some(tagging) = facts.tagging() {
+            let tags = tagging.split('&').count();
+            head.insert("x-amz-tagging-count", HeaderValue::from(tags));
+        }
         if self.with_checksums && answer.content_range.is_none() {
             for (name, text) in digest::headers(&facts.attributes) {
                 set(&mut head, name, text)?;
@@ -83,10 +87,6 @@ impl Said<'_> {
     /// As [`Said::head`].
     pub fn head_with_body(&self, home: HomeKind) -> S3Result<HeaderMap> {
         let mut head = self.head()?;
-        if let Some(tagging) = self.facts.tagging() {
-            let tags = tagging.split('&').count();
-            head.insert("x-amz-tagging-count", HeaderValue::from(tags));
-        }
         head.insert("cache-status", cache_status(home));
         Ok(head)
     }

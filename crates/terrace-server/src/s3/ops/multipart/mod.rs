@@ -230,8 +230,8 @@ pub async fn create(
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(id.to_string()),
-        checksum_algorithm: chosen.map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name())),
-        checksum_type: chosen.map(|_| ChecksumType::from_static(kind.name())),
+        checksum_algorithm: Some(ChecksumAlgorithm::from_static(algorithm.name())),
+        checksum_type: Some(ChecksumType::from_static(kind.name())),
         ..CreateMultipartUploadOutput::default()
     }))
 }

@@ -3,7 +3,7 @@
 //! Whatever is not in the table of [`need_of`] needs the highest level, so an operation that is added later, or that
 //! only answers `NotImplemented`, is never open by mistake. Anonymous requests get what a public bucket allows.
 
-use super::{Gateway, access_key::Level, exchange::note, form, limit::Sender, versions};
+use super::{Gateway, access_key::Level, exchange::note, form, limit::Sender, policy::Verdict, versions};
 use s3s::{
     S3Error, S3ErrorCode, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -141,29 +141,45 @@ impl Gateway {
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let operation = context.s3_op().name();
+        let operation = context.s3_op().name().to_owned();
+        let operation = operation.as_str();
         let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
         note(operation, signer);
         if let Some(signer) = signer {
             self.0.admit(Sender::Key(signer.to_owned()), Instant::now())?;
         }
         let (bucket, key) = match context.s3_path() {
-            S3Path::Bucket { bucket } => (bucket, None),
-            S3Path::Object { bucket, key } => (bucket, Some(key)),
+            S3Path::Bucket { bucket } => (bucket.to_string(), None),
+            S3Path::Object { bucket, key } => (bucket.to_string(), Some(key.to_string())),
             // Only buckets the key may use are listed.
             S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
         };
         if operation != "CreateBucket" {
-            self.0.buckets.get(bucket)?;
+            let found = self.0.buckets.get(&bucket)?;
+            match self.0.judged(context, &found, key.as_deref(), operation) {
+                Verdict::Denied => return Err(denied()),
+                Verdict::Allowed => return Ok(()),
+                Verdict::Silent => {}
+            }
         }
-        match (self.0.check(operation, context.credentials(), bucket), key) {
-            (Err(_), Some(key)) if need_of(operation).public == Public::Read => self.0.check_object(bucket, key).await,
+        match (self.0.check(operation, context.credentials(), &bucket), key) {
+            (Err(_), Some(key)) if need_of(operation).public == Public::Read => {
+                self.0.check_object(&bucket, &key).await
+            }
             (outcome, _) => outcome,
         }
     }
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         form::refuse(&request.input)?;
+        let bucket = self.0.buckets.get(&request.input.bucket)?;
+        let by = (&request.extensions, request.credentials.as_ref());
+        if !self
+            .0
+            .may(by, &bucket, &request.input.key, "s3:PutObject", Level::Write)
+        {
+            return Err(denied());
+        }
         if let Some(extras) = request.extensions.get::<form::Extras>() {
             extras.put_into(&mut request.input);
         }

@@ -9,6 +9,7 @@
 use super::{
     collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
+    policy::Policy,
 };
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
@@ -26,7 +27,7 @@ const BUCKETS_MAX: usize = 10_000;
 const TURNS: usize = 1024;
 
 /// What is stored of a bucket.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
@@ -39,6 +40,9 @@ pub struct Record {
     /// The policy that says so, as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// The same as it is judged by. `None` of a policy from before policies were: it says what the two flags say.
+    #[serde(skip)]
+    pub rules: Option<Arc<Policy>>,
     /// Cross-origin rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cors: Vec<CorsRule>,
@@ -86,7 +90,8 @@ impl Record {
         !self.has_no_lists() && !self.public_access_block.is_some_and(|block| block.ignore_lists)
     }
 
-    fn obeys_policy(&self) -> bool {
+    /// A public policy counts for everybody.
+    pub fn obeys_policy(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_policies)
     }
 
@@ -341,7 +346,9 @@ fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3R
     Ok(())
 }
 
-fn bucket_of(name: String, record: Record) -> Bucket {
+fn bucket_of(name: String, mut record: Record) -> Bucket {
+    let read = |text: &String| Policy::of_bucket(text, &name).ok();
+    record.rules = record.policy.as_ref().and_then(read).map(Arc::new);
     Bucket {
         name,
         record: RwLock::new(Arc::new(record)),

@@ -9,6 +9,7 @@ use super::{
     cors,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, Forms, is_form},
+    judged::Peer,
     limit::Sender,
     ops,
     refuse::{XML_BYTES_MAX, refuse},
@@ -56,11 +57,13 @@ struct Inner {
     /// Number of the next request.
     next: AtomicU64,
     forms: Forms,
+    /// What connections carry is encrypted.
+    is_secure: bool,
 }
 
 impl Front {
     /// A service that takes buckets from hosts below these domains.
-    pub fn new(gateway: Arc<Gateway>, domains: Vec<String>) -> Self {
+    pub fn new(gateway: Arc<Gateway>, domains: Vec<String>, is_secure: bool) -> Self {
         let mut builder = S3ServiceBuilder::new(Service(Arc::clone(&gateway)));
         builder.set_auth(Auth(Arc::clone(&gateway)));
         builder.set_access(Access(Arc::clone(&gateway)));
@@ -79,6 +82,7 @@ impl Front {
                 domains: Domains(domains),
                 next: AtomicU64::new(super::keyspace::now_ms() << 20),
                 forms: Forms::default(),
+                is_secure,
             }),
             peer: None,
         }
@@ -105,6 +109,10 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         let (mut parts, body) = request.into_parts();
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
+        parts.extensions.insert(Peer {
+            address: self.peer,
+            is_secure: inner.is_secure,
+        });
         let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
         let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
         let mut asked = Asked::of(&parts, exchange);

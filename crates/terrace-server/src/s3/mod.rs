@@ -26,6 +26,7 @@ mod exchange;
 pub mod figures;
 mod form;
 mod front;
+mod judged;
 pub mod keyspace;
 mod lifecycle;
 mod limit;
@@ -33,6 +34,7 @@ mod list;
 mod manifest;
 pub mod offline;
 mod ops;
+mod policy;
 mod read;
 mod receive;
 mod record;
@@ -193,6 +195,6 @@ impl Drop for Upkeep {
 
 /// Serves until `stop` resolves, then finishes requests under way.
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
-    let front = front::Front::new(gateway, domains);
+    let front = front::Front::new(gateway, domains, listener.tls.is_some());
     crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
 }

@@ -9,6 +9,7 @@ mod conformance;
 mod hostile;
 mod offline;
 mod operating;
+mod policies;
 mod protocol;
 mod sign;
 mod sites;

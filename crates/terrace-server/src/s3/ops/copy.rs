@@ -8,6 +8,7 @@ use crate::{
     description,
     s3::{
         Gateway,
+        access_key::Level,
         bucket::{Bucket, Versioning},
         commit::{self, NewObject, Place, Requirement},
         digest::{self, Algorithm, Digests},
@@ -20,7 +21,7 @@ use crate::{
     },
     set_checksums, source_conditions,
 };
-use hyper::{HeaderMap, header, header::HeaderName};
+use hyper::{HeaderMap, header, header::HeaderName, http::Extensions};
 use s3s::{
     S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
@@ -47,7 +48,7 @@ pub struct Source {
 ///
 /// # Errors
 /// `AccessDenied`, `NoSuchBucket`, `NotImplemented` for access points.
-pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &CopySource) -> S3Result<Source> {
+pub fn source(gateway: &Gateway, by: (&Extensions, Option<&Credentials>), source: &CopySource) -> S3Result<Source> {
     let CopySource::Bucket {
         bucket,
         key,
@@ -57,8 +58,18 @@ pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &Cop
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
     let name = Name::parse(version_id.as_deref())?;
-    gateway.may_read(credentials, bucket)?;
-    gateway.buckets.get(bucket)?;
+    match gateway.buckets.get(bucket) {
+        Ok(found) if found.record().rules.is_some() => {
+            let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
+            if !gateway.may(by, &found, key, action, Level::Read) {
+                return Err(s3_error!(AccessDenied, "Access Denied"));
+            }
+        }
+        found => {
+            gateway.may_read(by.1, bucket)?;
+            found?;
+        }
+    }
     Ok(Source {
         bucket: bucket.to_string(),
         key: key.to_string(),
@@ -141,7 +152,8 @@ pub async fn object(
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let from = source(gateway, request.credentials.as_ref(), &input.copy_source)?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let from = source(gateway, by, &input.copy_source)?;
     let target = gateway.buckets.get(&input.bucket)?;
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;

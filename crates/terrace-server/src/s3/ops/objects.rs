@@ -9,6 +9,7 @@ use crate::{
     conditions, declared_fields, description,
     s3::{
         Gateway,
+        access_key::Level,
         bucket::{Bucket, Versioning},
         collector::Collector,
         commit::{self, Done, NewObject, Outcome, Place, Requirement},
@@ -475,6 +476,7 @@ pub async fn delete_many(
     }
     let bucket = gateway.buckets.get(&request.input.bucket)?;
     let quiet = delete.quiet.unwrap_or(false);
+    let (extensions, credentials) = (request.extensions, request.credentials);
     let (deleted, errors) = gateway
         .run(move |gateway, store| {
             let (mut deleted, mut errors) = (Vec::new(), Vec::new());
@@ -488,6 +490,13 @@ pub async fn delete_many(
                     ..Requirement::default()
                 };
                 let outcome = Name::parse(object.version_id.as_deref())
+                    .and_then(|name| {
+                        let action = name.map_or("s3:DeleteObject", |_| "s3:DeleteObjectVersion");
+                        let by = (&extensions, credentials.as_ref());
+                        let may = gateway.may(by, &bucket, &object.key, action, Level::Write);
+                        may.then_some(name)
+                            .ok_or_else(|| s3_error!(AccessDenied, "Access Denied"))
+                    })
                     .and_then(|name| delete_one(store, Durability::Buffered, &bucket, &object.key, name, &requirement));
                 match outcome {
                     Ok(done) => {

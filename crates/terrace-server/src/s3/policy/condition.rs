@@ -3,7 +3,10 @@
 //! A condition is an operator, a key and values. It holds if what the request has under the key fits one of the values; with a
 //! negated operator, if it fits none. What the request does not have fits nothing, so negated operators hold then.
 
-use super::{Context, pattern};
+use super::{
+    Context,
+    pattern::{self, Variables},
+};
 use std::net::IpAddr;
 
 /// How two texts are compared.
@@ -163,7 +166,7 @@ impl Condition {
             return self.if_exists || self.of == Of::All || (self.is_negated && self.of == Of::One);
         }
         let value_of = |name: &str| context.single(name);
-        let variables: Option<&dyn Fn(&str) -> Option<String>> = if has_variables { Some(&value_of) } else { None };
+        let variables: Variables<'_> = if has_variables { Some(&value_of) } else { None };
         let fits = |given: &String| {
             let fits_one = self.values.iter().any(|value| self.fits(value, given, variables));
             fits_one != self.is_negated
@@ -174,7 +177,7 @@ impl Condition {
         }
     }
 
-    fn fits(&self, value: &str, given: &str, variables: Option<&dyn Fn(&str) -> Option<String>>) -> bool {
+    fn fits(&self, value: &str, given: &str, variables: Variables<'_>) -> bool {
         let plain = || pattern::expanded(value, variables);
         match self.test {
             Test::Equal => plain().is_some_and(|value| value == given),
@@ -231,7 +234,7 @@ fn compare<N: PartialOrd>(order: Order, given: Option<N>, value: Option<N>) -> b
 }
 
 /// Names of resources are compared by their six parts, so that a `*` does not reach into the next.
-fn is_like_arn(value: &str, given: &str, variables: Option<&dyn Fn(&str) -> Option<String>>) -> bool {
+fn is_like_arn(value: &str, given: &str, variables: Variables<'_>) -> bool {
     let (value, given): (Vec<_>, Vec<_>) = (value.splitn(6, ':').collect(), given.splitn(6, ':').collect());
     value.len() == 6
         && given.len() == 6

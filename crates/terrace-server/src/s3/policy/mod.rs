@@ -10,6 +10,7 @@ mod pattern;
 mod read;
 
 use condition::Condition;
+use pattern::Variables;
 use std::collections::BTreeMap;
 
 /// The action on everything of the service.
@@ -207,7 +208,7 @@ impl Policy {
 impl Statement {
     fn means(&self, question: &Question<'_>, has_variables: bool) -> bool {
         let value_of = |name: &str| question.context.single(name);
-        let variables: Option<&dyn Fn(&str) -> Option<String>> = if has_variables { Some(&value_of) } else { None };
+        let variables: Variables<'_> = if has_variables { Some(&value_of) } else { None };
         self.callers.has(|who| who.is(question.caller))
             && self.actions.has(|action| is_action(action, question.action))
             && self

@@ -1,5 +1,8 @@
 //! Texts with `*` and `?`, and with variables of the request.
 
+/// What stands for each variable; `None` where there are no variables.
+pub type Variables<'v> = Option<&'v dyn Fn(&str) -> Option<String>>;
+
 /// A piece of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
@@ -13,7 +16,7 @@ enum Token {
 
 /// Whether `text` is what `pattern` says. `value` knows what stands for a variable `${NAME}`; without it there are no variables.
 /// A pattern with a variable that has no value matches nothing.
-pub fn matches(pattern: &str, text: &str, value: Option<&dyn Fn(&str) -> Option<String>>) -> bool {
+pub fn matches(pattern: &str, text: &str, value: Variables<'_>) -> bool {
     match tokens(pattern, value) {
         Some(tokens) => is_match(&tokens, text),
         None => false,
@@ -21,7 +24,7 @@ pub fn matches(pattern: &str, text: &str, value: Option<&dyn Fn(&str) -> Option<
 }
 
 /// A text in which variables have their values; `None` if one has none.
-pub fn expanded(text: &str, value: Option<&dyn Fn(&str) -> Option<String>>) -> Option<String> {
+pub fn expanded(text: &str, value: Variables<'_>) -> Option<String> {
     let character = |token| match token {
         Token::Char(character) => character,
         Token::One => '?',
@@ -30,7 +33,7 @@ pub fn expanded(text: &str, value: Option<&dyn Fn(&str) -> Option<String>>) -> O
     Some(tokens(text, value)?.into_iter().map(character).collect())
 }
 
-fn tokens(pattern: &str, value: Option<&dyn Fn(&str) -> Option<String>>) -> Option<Vec<Token>> {
+fn tokens(pattern: &str, value: Variables<'_>) -> Option<Vec<Token>> {
     let mut tokens = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some(character) = rest.chars().next() {

@@ -236,7 +236,11 @@ fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucke
         let applies = |resource: &String| {
             let has_key = resource.contains('/');
             // A `*` at the end of a bucket's name reaches its keys.
-            (has_key && of_objects) || (!has_key && of_buckets) || (!has_key && resource.ends_with('*'))
+            if has_key {
+                of_objects
+            } else {
+                of_buckets || resource.ends_with('*')
+            }
         };
         if both_named && !resources_named.iter().any(applies) {
             return Err("Action does not apply to any resource(s) in statement".to_owned());

@@ -55,6 +55,8 @@ fn need_of(operation: &str) -> Need {
         "GetObjectAttributes"
         | "GetObjectTagging"
         | "GetObjectAcl"
+        | "GetObjectRetention"
+        | "GetObjectLegalHold"
         | "GetBucketLocation"
         | "GetBucketVersioning"
         | "ListObjectVersions"

@@ -9,8 +9,10 @@
 use super::{
     collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
+    lock,
     policy::Policy,
 };
+use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
 use serde::{Deserialize, Serialize};
@@ -61,6 +63,9 @@ pub struct Record {
     /// What keeps it from being public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_access_block: Option<PublicAccessBlock>,
+    /// Its versions may be locked. Then it has versioning, and keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<lock::Settings>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
@@ -305,6 +310,13 @@ impl Buckets {
         let bucket = self.get(name)?;
         let _alone = bucket.exists.write();
         apply(store, &bucket, |record| {
+            if record.lock.is_some() && versioning != Versioning::Enabled {
+                return Err(errors::custom(
+                    "InvalidBucketState",
+                    StatusCode::CONFLICT,
+                    "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.",
+                ));
+            }
             record.versioning = versioning;
             Ok(())
         })

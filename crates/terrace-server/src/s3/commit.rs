@@ -15,6 +15,7 @@ use super::{
     bucket::{Bucket, Versioning},
     errors,
     keyspace::{self, Id},
+    lock,
     manifest::MANIFEST_BYTES_MAX,
     record::{self, Facts},
     versions::{self, Found, Name},
@@ -41,6 +42,8 @@ pub struct Requirement {
     pub modified: Option<Timestamp>,
     /// `x-amz-if-match-size`
     pub length: Option<i64>,
+    /// Governance does not keep a version from whoever asks.
+    pub bypasses: bool,
     /// It is exactly the object that was read.
     pub version: Option<Version>,
 }
@@ -198,7 +201,7 @@ pub fn change(
 /// Deletes one version for good. If it was the latest, the one before becomes it. Blocks.
 ///
 /// # Errors
-/// As [`change`].
+/// As [`change`]; `AccessDenied` if it is locked.
 pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> S3Result<Outcome> {
     let _entered = place.bucket.enter()?;
     let is_versioned = place.bucket.versioning() != Versioning::Never;
@@ -210,6 +213,12 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
         let Some(found) = found else {
             return Ok(Next::Nothing);
         };
+        if lock::is_kept(&found.facts.attributes, requirement.bypasses) {
+            return Err(s3_error!(
+                AccessDenied,
+                "Access Denied because object protected by object lock."
+            ));
+        }
         let is_current = found.place == step.object;
         let Some(heir) = step.heir(&found, is_current)? else {
             return Ok(Next::Again);

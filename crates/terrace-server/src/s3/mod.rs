@@ -31,6 +31,7 @@ pub mod keyspace;
 mod lifecycle;
 mod limit;
 mod list;
+mod lock;
 mod manifest;
 pub mod offline;
 mod ops;

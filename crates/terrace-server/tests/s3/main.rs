@@ -7,6 +7,7 @@ mod at_once;
 mod common;
 mod conformance;
 mod hostile;
+mod locks;
 mod offline;
 mod operating;
 mod policies;

@@ -5,6 +5,7 @@ use crate::s3::{
     Gateway, REGION,
     bucket::{Record, Versioning},
     errors, keyspace,
+    lock::Settings,
 };
 use hyper::{HeaderMap, StatusCode};
 use s3s::{
@@ -74,7 +75,14 @@ pub async fn create(
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
+    let has_locks = input.object_lock_enabled_for_bucket == Some(true);
     let record = Record {
+        lock: has_locks.then(Settings::default),
+        versioning: if has_locks {
+            Versioning::Enabled
+        } else {
+            Versioning::Never
+        },
         created_ms: keyspace::now_ms(),
         acl_public: acl::canned(input.acl.as_ref().map(|acl| acl.as_str()))?,
         ownership: input.object_ownership.as_ref().map(acl::ownership).transpose()?,

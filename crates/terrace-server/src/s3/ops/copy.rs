@@ -5,7 +5,7 @@
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::{
-    description,
+    description, locking,
     s3::{
         Gateway,
         access_key::Level,
@@ -14,6 +14,7 @@ use crate::{
         digest::{self, Algorithm, Digests},
         keyspace,
         lifecycle::Subject,
+        lock,
         read::Opened,
         receive::{Received, Stored, Target, WHOLE_BYTES_MAX, Writing},
         record,
@@ -167,7 +168,8 @@ pub async fn object(
     }
     let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
-    let given = objects::checked_description(gateway, request.credentials.as_ref(), &target, description!(input))?;
+    let by = request.credentials.as_ref();
+    let given = objects::checked_description(gateway, by, &target, description!(input), locking!(input))?;
     let requirement = requirement(&request.headers)?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {
@@ -232,7 +234,9 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let attributes = record::with_tagging(base, record::tagging(tags));
     // A copy takes neither the source's list along nor where it redirects to.
     let attributes = record::with_redirect(&attributes, given);
-    record::with_public(&attributes, record::is_public(given))
+    let mut attributes = record::with_public(&attributes, record::is_public(given));
+    lock::copy(given, &mut attributes);
+    attributes
 }
 
 /// Gives an object other attributes; its bytes stay where they are.

@@ -7,6 +7,7 @@ pub mod configure;
 pub mod copy;
 pub mod lifecycle;
 pub mod listings;
+pub mod lock;
 pub mod multipart;
 pub mod objects;
 mod said;

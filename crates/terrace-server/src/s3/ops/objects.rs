@@ -1,12 +1,12 @@
 //! Objects: put, get, head, delete.
 
 use super::{
-    Conditions, acl, check_key,
+    Conditions, acl, check_key, lock,
     said::Said,
     wanted::{Answer, Wanted},
 };
 use crate::{
-    conditions, declared_fields, description,
+    conditions, declared_fields, description, locking,
     s3::{
         Gateway,
         access_key::Level,
@@ -55,7 +55,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         if_none_match: input.if_none_match.take(),
         ..Requirement::default()
     };
-    let attributes = checked_description(gateway, request.credentials.as_ref(), &bucket, description!(input))?;
+    let by = request.credentials.as_ref();
+    let attributes = checked_description(gateway, by, &bucket, description!(input), locking!(input))?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -119,13 +120,16 @@ pub fn checked_description(
     credentials: Option<&Credentials>,
     bucket: &Bucket,
     mut description: Description,
+    locking: lock::Asked,
 ) -> S3Result<Attributes> {
     let is_public = acl::canned(description.acl.as_deref())?;
     acl::check(gateway, credentials, bucket, is_public)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    Ok(record::with_public(&description.into_attributes()?, is_public))
+    let mut attributes = record::with_public(&description.into_attributes()?, is_public);
+    locking.apply(gateway.level(credentials, &bucket.name), bucket, &mut attributes)?;
+    Ok(attributes)
 }
 
 /// What a commit stored.
@@ -164,6 +168,9 @@ pub fn keep(
         }
     };
     let id = stored.as_ref().map(|(id, _)| *id);
+    if let Some(settings) = place.bucket.record().lock {
+        settings.apply(&mut attributes);
+    }
     let modified_ms = record::complete(&mut attributes, &computed, id);
     let new = NewObject {
         value,
@@ -411,6 +418,12 @@ pub async fn delete(
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let requirement = Requirement {
+        bypasses: bypasses(
+            gateway,
+            request.credentials.as_ref(),
+            &bucket,
+            input.bypass_governance_retention,
+        ),
         if_match: input.if_match,
         modified: input.if_match_last_modified_time,
         length: input.if_match_size,
@@ -431,6 +444,11 @@ pub async fn delete(
         version_id: done.version.map(|name| name.to_string()),
         request_charged: None,
     }))
+}
+
+/// Whether governance does not count for whoever asks.
+fn bypasses(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucket, asked: Option<bool>) -> bool {
+    asked == Some(true) && gateway.level(credentials, &bucket.name) >= Some(Level::Admin)
 }
 
 /// Deletes the current object, or a version. That there is none is no error.
@@ -476,6 +494,12 @@ pub async fn delete_many(
     }
     let bucket = gateway.buckets.get(&request.input.bucket)?;
     let quiet = delete.quiet.unwrap_or(false);
+    let bypasses = bypasses(
+        gateway,
+        request.credentials.as_ref(),
+        &bucket,
+        request.input.bypass_governance_retention,
+    );
     let (extensions, credentials) = (request.extensions, request.credentials);
     let (deleted, errors) = gateway
         .run(move |gateway, store| {
@@ -484,6 +508,7 @@ pub async fn delete_many(
             let mut last = None;
             for object in delete.objects {
                 let requirement = Requirement {
+                    bypasses,
                     if_match: object.e_tag.clone().map(ETagCondition::ETag),
                     modified: object.last_modified_time.clone(),
                     length: object.size,

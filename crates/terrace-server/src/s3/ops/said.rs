@@ -8,6 +8,7 @@ use crate::s3::{
     bucket::Bucket,
     digest,
     lifecycle::Subject,
+    lock,
     record::{self, CONTENT_TYPE_DEFAULT, Facts},
     versions::Name,
 };
@@ -64,7 +65,22 @@ impl Said<'_> {
             ),
             ("x-amz-version-id", self.bucket.shown(Name::of(facts))),
         ];
-        for (name, text) in texts {
+        let retention = lock::retention(&facts.attributes);
+        let locks = [
+            (
+                "x-amz-object-lock-mode",
+                retention.map(|retention| retention.mode.name().to_owned()),
+            ),
+            (
+                "x-amz-object-lock-retain-until-date",
+                retention.and_then(super::lock::until_text),
+            ),
+            (
+                "x-amz-object-lock-legal-hold",
+                lock::legal_hold(&facts.attributes).map(|is_held| if is_held { "ON" } else { "OFF" }.to_owned()),
+            ),
+        ];
+        for (name, text) in texts.into_iter().chain(locks) {
             if let Some(text) = text {
                 set(&mut head, name, &text)?;
             }

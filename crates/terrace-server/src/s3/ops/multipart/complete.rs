@@ -122,7 +122,10 @@ fn commit_object(gateway: &Gateway, store: &Store, bucket: &Bucket, asked: &Aske
             Ok(upload) => upload,
         };
         let chosen = choose(&parts_of(store, upload.id)?, asked, &upload)?;
-        let (object, etag) = assemble(&upload, &chosen, asked)?;
+        let (mut object, etag) = assemble(&upload, &chosen, asked)?;
+        if let Some(settings) = bucket.record().lock {
+            settings.apply(&mut object.attributes);
+        }
         let also = |batch: &mut terrace::Batch| {
             batch.delete_if(&upload.record, Condition::VersionIs(upload.info.version));
         };

@@ -12,7 +12,7 @@ pub mod parts;
 
 use super::{check_key, objects};
 use crate::{
-    description,
+    description, locking,
     s3::{
         Gateway,
         digest::{Algorithm, Checksum, Kind},
@@ -204,10 +204,15 @@ pub async fn create(
     }
     let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
     let kind = algorithm.kind(asked_kind.as_deref())?;
-    let mut attributes =
-        objects::checked_description(gateway, request.credentials.as_ref(), &bucket, description!(input))?
-            .with(ALGORITHM, algorithm.name())
-            .with(KIND, kind.name());
+    let mut attributes = objects::checked_description(
+        gateway,
+        request.credentials.as_ref(),
+        &bucket,
+        description!(input),
+        locking!(input),
+    )?
+    .with(ALGORITHM, algorithm.name())
+    .with(KIND, kind.name());
     if chosen.is_some() {
         attributes.set(CHOSEN, "");
     }

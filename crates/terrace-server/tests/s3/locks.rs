@@ -134,6 +134,33 @@ fn what_a_retention_may_become() {
     assert_eq!(elements(&found, "Mode"), ["COMPLIANCE"]);
 }
 
+/// A policy keeps even those from bypassing governance whose level would do.
+#[test]
+fn policies_are_asked_who_may_bypass() {
+    let place = Place::new();
+    let service = lockable(&place);
+    let client = &service.client;
+    let governed = [
+        ("x-amz-object-lock-mode", "GOVERNANCE"),
+        ("x-amz-object-lock-retain-until-date", FAR),
+    ];
+    let made = client.send("PUT", "/bucket/k", &governed, b"v").status(200);
+    let target = named("k", made.header("x-amz-version-id").unwrap());
+    let policy = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:BypassGovernanceRetention",
+        "Resource":"arn:aws:s3:::bucket/*"}}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    let bypass = [("x-amz-bypass-governance-retention", "true")];
+    is(&client.send("DELETE", &target, &bypass, b""), 403, "AccessDenied");
+    let set = retention("GOVERNANCE", "2090-01-01T00:00:00Z");
+    is(
+        &client.send("PUT", "/bucket/k?retention=", &bypass, set.as_bytes()),
+        403,
+        "AccessDenied",
+    );
+    client.send("DELETE", "/bucket?policy", &[], b"").status(204);
+    client.send("DELETE", &target, &bypass, b"").status(204);
+}
+
 #[test]
 fn buckets_with_locks() {
     let place = Place::new();

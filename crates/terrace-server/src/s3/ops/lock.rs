@@ -299,8 +299,8 @@ pub async fn put_retention(
         }
         _ => return Err(malformed()),
     };
-    let level = gateway.level(request.credentials.as_ref(), &input.bucket);
-    let bypasses = input.bypass_governance_retention == Some(true) && level >= Some(Level::Admin);
+    let by = (&request.extensions, request.credentials.as_ref());
+    let bypasses = super::objects::bypasses(gateway, by, &bucket, &input.key, input.bypass_governance_retention);
     let change = move |attributes: &mut Attributes| {
         if lock::retention(attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
             return Err(s3_error!(

@@ -28,6 +28,7 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, StatusCode,
     header::{self, HeaderValue},
+    http::Extensions,
 };
 use s3s::{
     Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
@@ -417,13 +418,9 @@ pub async fn delete(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
+    let by = (&request.extensions, request.credentials.as_ref());
     let requirement = Requirement {
-        bypasses: bypasses(
-            gateway,
-            request.credentials.as_ref(),
-            &bucket,
-            input.bypass_governance_retention,
-        ),
+        bypasses: bypasses(gateway, by, &bucket, &input.key, input.bypass_governance_retention),
         if_match: input.if_match,
         modified: input.if_match_last_modified_time,
         length: input.if_match_size,
@@ -446,9 +443,15 @@ pub async fn delete(
     }))
 }
 
-/// Whether governance does not count for whoever asks.
-fn bypasses(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucket, asked: Option<bool>) -> bool {
-    asked == Some(true) && gateway.level(credentials, &bucket.name) >= Some(Level::Admin)
+/// Whether governance does not keep a key's versions from whoever asks.
+pub fn bypasses(
+    gateway: &Gateway,
+    by: (&Extensions, Option<&Credentials>),
+    bucket: &Bucket,
+    key: &str,
+    asked: Option<bool>,
+) -> bool {
+    asked == Some(true) && gateway.may(by, bucket, key, "s3:BypassGovernanceRetention", Level::Admin)
 }
 
 /// Deletes the current object, or a version. That there is none is no error.
@@ -494,12 +497,7 @@ pub async fn delete_many(
     }
     let bucket = gateway.buckets.get(&request.input.bucket)?;
     let quiet = delete.quiet.unwrap_or(false);
-    let bypasses = bypasses(
-        gateway,
-        request.credentials.as_ref(),
-        &bucket,
-        request.input.bypass_governance_retention,
-    );
+    let bypass = request.input.bypass_governance_retention;
     let (extensions, credentials) = (request.extensions, request.credentials);
     let (deleted, errors) = gateway
         .run(move |gateway, store| {
@@ -508,7 +506,13 @@ pub async fn delete_many(
             let mut last = None;
             for object in delete.objects {
                 let requirement = Requirement {
-                    bypasses,
+                    bypasses: bypasses(
+                        gateway,
+                        (&extensions, credentials.as_ref()),
+                        &bucket,
+                        &object.key,
+                        bypass,
+                    ),
                     if_match: object.e_tag.clone().map(ETagCondition::ETag),
                     modified: object.last_modified_time.clone(),
                     length: object.size,

@@ -5,20 +5,20 @@
 use std::{collections::BTreeMap, fs, path::Path};
 use terrace::{
     Attributes, Version,
-    flash::{
-        format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
-        free_list::encode_free_list,
-    },
-    fuzzing,
-    index::{Entry, Home, IndexMark},
-    io::AlignedBuffer,
-    large::{
+    blocks::{
         encode_accounting,
         format::{
             ChunkEncoder, ExtentKind, FooterEntry, RecordKind, encode_block_header, encode_footer, encode_record_header,
         },
         meta::{BlockState, Meta, MetaBlock, encode_meta},
     },
+    fuzzing,
+    io::AlignedBuffer,
+    log::{
+        format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
+        free_list::encode_free_list,
+    },
+    ordered_index::{Entry, Home, IndexMark},
 };
 use terrace_fuzz::{BLOCK, PLACE, target};
 

@@ -6,10 +6,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 use std::{hint::black_box, thread, time::Duration};
-use terrace::flash::{
-    address::Address,
-    index::{Config, FlashIndex},
-};
+use terrace::hash_index::{Config, FlashIndex};
+use terrace::log::address::Address;
 
 const LOOKUPS: u64 = 4_000_000;
 const MINIMUM_TIME: Duration = Duration::from_millis(500);

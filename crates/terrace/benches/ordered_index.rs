@@ -18,7 +18,7 @@ use std::{
 };
 use terrace::{
     Version,
-    index::{Entry, Home, IndexMark, IndexOptions, OrderedIndex},
+    ordered_index::{Entry, Home, IndexMark, IndexOptions, OrderedIndex},
 };
 
 const BATCH: u64 = 5000;

@@ -1,7 +1,7 @@
 //! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with the index's mark.
 //!
 //! The applier must know what an overwrite replaces, without asking the ordered index for every put. The flash index
-//! tells for objects in the flash log; [`crate::key_filter`] tells whether a key may be an object with another home (FlashStore's
+//! tells for objects in the flash log; [`crate::hash_index::key_filter`] tells whether a key may be an object with another home (FlashStore's
 //! disk-presence bloom filter, section 4.2), and only then the ordered index is asked. So counts are exact, and so are
 //! the live bytes of blocks; only the bytes of overwritten flash values are taken as average.
 

@@ -3,24 +3,19 @@
 use crate::{
     Error, Options, Result, Stats, Tier,
     accounting::Accounting,
-    checkpoint::Checkpoints,
-    clean::Cleaning,
-    expiry::Expiring,
-    flash::{
-        index::{Config as FlashIndexConfig, FlashIndex},
-        segments::RESERVED_SEGMENTS,
-    },
-    heat::Heat,
-    index::OrderedIndex,
-    io::Disk,
-    large::LargeSpace,
+    api::{expiry::Expiring, placement::Placement},
+    blocks::LargeSpace,
+    cache::ValueCache,
+    flash_cache::Heat,
+    hash_index::{Config as FlashIndexConfig, FlashIndex, checkpoint::Checkpoints},
+    io::{Disk, read_pool::Helpers, throttle::Paces},
+    log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
+    maintenance::{block_gc::Cleaning, migrate::Settling},
     manifest::Manifest,
-    metrics::{AnsweredBy, Metrics},
-    pace::Paces,
-    placement::Placement,
-    read::{cache::ValueCache, helpers::Helpers, snapshots::Snapshots},
-    settle::Settling,
-    write::{log::CommitLog, stream::UnsyncedLarge},
+    metrics::counters::{AnsweredBy, Metrics},
+    ordered_index::OrderedIndex,
+    visibility::snapshots::Snapshots,
+    write::stream::UnsyncedLarge,
 };
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -290,6 +285,6 @@ impl Engine {
 
     /// A picture of the store.
     pub fn stats(&self) -> Stats {
-        crate::metrics::stats(self)
+        crate::metrics::counters::stats(self)
     }
 }

@@ -3,23 +3,25 @@
 use crate::{
     Attributes,
     accounting::Accounting,
-    backup::{BackupManifest, end_line},
-    checkpoint::{
-        FILE, NEW_FILE,
-        file::{Sink, Source},
-        format::Header,
-    },
-    expiry,
-    flash::{
-        address::Address,
-        free_list::{decode_free_list, encode_free_list},
-        index::{Config, FlashIndex},
+    admin::backup::{BackupManifest, end_line},
+    api::expiry,
+    hash_index::{
+        Config, FlashIndex,
+        checkpoint::{
+            FILE, NEW_FILE,
+            file::{Sink, Source},
+            format::Header,
+        },
+        key_filter::KeyFilter,
     },
     io::SimDisk,
-    key_filter::KeyFilter,
+    log::{
+        address::Address,
+        free_list::{decode_free_list, encode_free_list},
+    },
+    maintenance::migrate,
     manifest::Manifest,
-    ranges::{DeletedRange, stored},
-    settle,
+    visibility::range_tombstones::{DeletedRange, stored},
 };
 use std::path::Path;
 
@@ -32,7 +34,7 @@ pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
 /// Reads the file that says by which rules values were placed; gives what it encodes to.
 #[must_use]
 pub fn placed(bytes: &[u8]) -> Option<Vec<u8>> {
-    settle::recode_record(bytes)
+    migrate::recode_record(bytes)
 }
 
 /// Reads the manifest of a backup; gives what it encodes to.

@@ -15,55 +15,34 @@
 //! library's allocator has a heap for each thread: it may keep twice as much. The server uses jemalloc, and so should a program with a
 //! store in it.
 
-mod batch;
-mod clock;
-mod error;
-mod expiry;
-mod object;
-mod options;
-mod stats;
-
+mod admin;
+mod api;
+#[doc(hidden)]
+pub mod blocks;
+pub mod cache;
 mod engine;
 #[doc(hidden)]
-pub mod flash;
+pub mod flash_cache;
+pub mod hash_index;
 #[doc(hidden)]
-pub mod heat;
-#[doc(hidden)]
-pub mod large;
+pub mod log;
+mod maintenance;
+mod metrics;
 mod read;
 mod store;
+mod visibility;
 mod write;
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
 pub mod fuzzing;
-#[doc(hidden)]
-pub mod index;
 pub mod io;
+#[doc(hidden)]
+pub mod ordered_index;
 
 mod accounting;
-mod background;
-mod backup;
-mod checkpoint;
-mod clean;
-mod key_filter;
-mod lanes;
 mod manifest;
-mod mean;
-mod metrics;
-mod moves;
 #[doc(hidden)]
 pub mod mutation;
-mod pace;
-mod placement;
-mod presence;
-mod ram;
-mod ranges;
-mod recover;
-mod recycle;
-mod repair;
-mod settle;
-mod sweep;
-mod verify;
 
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
@@ -71,27 +50,27 @@ mod test_common;
 #[cfg(test)]
 mod tests;
 
-pub use backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport};
-pub use batch::Batch;
-pub use clock::Clock;
-pub use error::{Error, Result, Tier};
-pub use expiry::Expiry;
-pub use heat::GroupRule;
-pub use object::{
+pub use admin::backup::{BackupCheck, BackupOptions, BackupProgress, BackupReport, RestoreOptions, RestoreReport};
+pub use admin::repair::RepairReport;
+pub use admin::verify::VerifyReport;
+pub use api::batch::Batch;
+pub use api::clock::Clock;
+pub use api::error::{Error, Result, Tier};
+pub use api::expiry::Expiry;
+pub use api::object::{
     ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version,
 };
-pub use options::{Condition, Durability, Options, PutOptions, WriterOptions};
-pub use placement::{Pin, Pinning};
-pub use ram::RamStats;
+pub use api::options::{Condition, Durability, Options, PutOptions, WriterOptions};
+pub use api::placement::{Pin, Pinning};
+pub use api::ram::RamStats;
+pub use api::stats::*;
+pub use flash_cache::GroupRule;
 pub use read::{
     reader::Reader,
     scan::{Scan, ScanItem, ScanRange},
     snapshot::Snapshot,
 };
-pub use repair::RepairReport;
-pub use stats::*;
 pub use store::Store;
-pub use verify::VerifyReport;
 pub use write::stream::ValueWriter;
 
 /// The first bytes of a key as a number that sorts like them.

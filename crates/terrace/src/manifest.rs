@@ -6,7 +6,8 @@
 //! finished with the same identity. The other way around it would be a store whose flash tier is missing.
 
 use crate::{
-    Error, Options, Result, Tier, backup,
+    Error, Options, Result, Tier,
+    admin::backup,
     io::{Disk, OpenMode},
     mutation::{Mutation, unless},
 };

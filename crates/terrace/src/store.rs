@@ -3,15 +3,17 @@
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
     Options, PutOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange, Snapshot, Stats,
-    ValueWriter, VerifyReport, Version, WriterOptions, background, backup,
-    checkpoint::{
+    ValueWriter, VerifyReport, Version, WriterOptions,
+    admin::{backup, open, repair, verify},
+    engine::Engine,
+    hash_index::checkpoint::{
         self,
         take::{Haste, take_if},
     },
-    engine::Engine,
+    maintenance::workers,
     manifest,
-    metrics::StreamClock,
-    read, recover, repair, verify, write,
+    metrics::counters::StreamClock,
+    read, write,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -52,8 +54,8 @@ impl Store {
     pub fn open(options: Options) -> Result<Self> {
         options.validate()?;
         let lock = manifest::lock(&options)?;
-        let engine = Arc::new(recover::open(options)?);
-        let threads = background::start(&engine)?;
+        let engine = Arc::new(open::open(options)?);
+        let threads = workers::start(&engine)?;
         Ok(Self {
             handle: Arc::new(Handle {
                 engine,
@@ -246,7 +248,7 @@ impl Store {
         engine
             .metrics
             .multi_get
-            .measure_all(|| read::together::multi_get(engine, keys))
+            .measure_all(|| read::multi_get::multi_get(engine, keys))
     }
 
     /// Objects in a range, in key order, as of this call.

@@ -2,12 +2,11 @@
 
 use super::{as_is_and_signed, sign_at};
 use terrace::{
-    KEY_BYTES_MAX,
-    flash::format::{
+    KEY_BYTES_MAX, fuzzing,
+    io::PAGE_BYTES,
+    log::format::{
         FRAME_HEADER_BYTES, FrameHeader, RECORD_UNIT_BYTES, Record, RecordLayout, SegmentHeader, check_frame, records,
     },
-    fuzzing,
-    io::PAGE_BYTES,
 };
 
 /// A manifest that is read encodes to the bytes it was read from.

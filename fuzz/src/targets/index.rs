@@ -2,9 +2,10 @@
 
 use super::{as_is_and_signed, sign_at};
 use terrace::{
-    ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX, fuzzing,
-    index::{Entry, IndexMark},
-    large::{decode_accounting, encode_accounting},
+    ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX,
+    blocks::{decode_accounting, encode_accounting},
+    fuzzing,
+    ordered_index::{Entry, IndexMark},
 };
 
 /// An entry that is read encodes to the bytes it was read from.

@@ -3,8 +3,7 @@
 use super::{as_is_and_signed, sign_at};
 use terrace::{
     VALUE_BYTES_MAX,
-    io::{AlignedBuffer, PAGE_BYTES},
-    large::{
+    blocks::{
         format::{
             BlockHeader, CHUNK_DATA_BYTES, FOOTER_ENTRY_BYTES, Place, TRAILER_BYTES, decode_block_header, decode_chunk,
             decode_footer, decode_record_header, decode_trailer, encode_block_header, encode_footer,
@@ -12,6 +11,7 @@ use terrace::{
         },
         meta::{decode_meta, encode_meta},
     },
+    io::{AlignedBuffer, PAGE_BYTES},
 };
 
 /// Where the bytes of these targets are said to lie.

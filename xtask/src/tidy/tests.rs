@@ -211,7 +211,7 @@ fn confined_words_stay_at_home() {
     let engine = "crates/terrace/src/read.rs";
     assert_eq!(rust_lines(engine, "use lsm_tree::Tree;\n"), [1]);
     assert_eq!(
-        rust_lines("crates/terrace/src/index/mod.rs", "use lsm_tree::Tree;\n"),
+        rust_lines("crates/terrace/src/ordered_index/mod.rs", "use lsm_tree::Tree;\n"),
         [] as [usize; 0]
     );
     assert_eq!(rust_lines(engine, "let a = unsafe { b() };\n"), [1]);
@@ -225,7 +225,7 @@ fn confined_words_stay_at_home() {
     );
     assert_eq!(rust_lines(engine, "let a = std::time::SystemTime::now();\n"), [1]);
     assert_eq!(
-        rust_lines("crates/terrace/src/clock.rs", "SystemTime::now();\n"),
+        rust_lines("crates/terrace/src/api/clock.rs", "SystemTime::now();\n"),
         [] as [usize; 0]
     );
     assert_eq!(

@@ -19,7 +19,7 @@ use super::{
     AlignedBuffer, Disk, DiskCounters, DiskFile, OpenMode, PAGE_BYTES,
     checks::{at, check_aligned, check_len, check_range, check_writable, ends_early, is_aligned, relative},
     counters::Counters,
-    neighbours::{Neighbours, SHORT_BYTES},
+    slicing::{Neighbours, SHORT_BYTES},
 };
 use crate::mutation::{Mutation, unless};
 use std::{

@@ -12,15 +12,17 @@ mod buffer;
 mod checks;
 mod counters;
 mod file;
-mod neighbours;
+pub mod read_pool;
 mod sim;
+mod slicing;
 #[cfg(test)]
 mod tests;
+pub(crate) mod throttle;
 
 pub use buffer::AlignedBuffer;
 pub use file::FileDisk;
-pub use neighbours::SEEKS_NS;
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
+pub use slicing::SEEKS_NS;
 
 use std::{
     fmt, io,

@@ -10,34 +10,31 @@
 //! What is found may be dead: expired, or hidden by a range deletion. What decides about that is taken before the key
 //! is looked up (`presence`).
 
-pub mod cache;
-pub mod helpers;
+pub mod multi_get;
 mod pieces;
 pub mod reader;
 pub mod scan;
 pub mod snapshot;
-pub mod snapshots;
-pub mod together;
 
+use crate::cache::{CachedValue, Place};
 use crate::{
     Attributes, Error, HomeKind, Object, ObjectInfo, Result, Version,
+    api::expiry,
+    blocks::ValueReader,
     engine::Engine,
-    expiry,
-    flash::{
+    flash_cache::{self, Source},
+    key_hash,
+    log::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
         reader::{Found, read_record},
     },
-    heat::{self, Source},
-    index::{Entry, Home},
-    key_hash,
-    large::ValueReader,
-    metrics::AnsweredBy,
-    presence::Presence,
+    metrics::counters::AnsweredBy,
+    ordered_index::{Entry, Home},
+    visibility::presence::Presence,
     write::check_key,
 };
 use bytes::Bytes;
-use cache::{CachedValue, Place};
 use std::sync::atomic::Ordering;
 
 /// How often a lookup starts again before a mismatch counts as damage.
@@ -387,8 +384,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
-    if let Some(extent) = from_block.filter(|extent| heat::may_move_to_log(engine, key, extent)) {
-        heat::small_read(engine, key, entry, &extent, &hit.value);
+    if let Some(extent) = from_block.filter(|extent| flash_cache::may_move_to_log(engine, key, extent)) {
+        flash_cache::small_read(engine, key, entry, &extent, &hit.value);
     }
     Ok(hit)
 }

@@ -9,16 +9,15 @@
 //! be the key's: by a piece in the cache, or by its header. Nothing is read before somebody wants bytes, and who begins at the start has
 //! the header by the same device read: on a disk with other readers two reads are two seeks.
 
-use super::{
-    cache::{CachedValue, Place},
-    count_large_hit,
-};
+use crate::cache::{CachedValue, Place};
+
+use super::count_large_hit;
 use crate::{
     Result,
+    blocks::{PIECE_BYTES, PIECES_PER_READ, ValueReader},
     engine::Engine,
-    index::Entry,
-    large::{PIECE_BYTES, PIECES_PER_READ, ValueReader},
-    metrics::AnsweredBy,
+    metrics::counters::AnsweredBy,
+    ordered_index::Entry,
 };
 use bytes::Bytes;
 use std::{

@@ -3,11 +3,11 @@
 use super::{Hit, find_entry, get_from_ram, object_info, pieces::Pieces, read_for_caller, small_value};
 use crate::{
     Error, HomeKind, ObjectInfo, Result,
+    api::expiry,
     engine::Engine,
-    expiry,
-    heat::COPY_BYTES_MIN,
-    index::{Entry, Home},
-    metrics::StreamClock,
+    flash_cache::COPY_BYTES_MIN,
+    metrics::counters::StreamClock,
+    ordered_index::{Entry, Home},
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};

@@ -1,10 +1,10 @@
 //! Scans: objects in key order as of one moment, values read when asked for.
 
-use super::{object_info, read_home, snapshot::Snapshot, together};
+use super::{multi_get, object_info, read_home, snapshot::Snapshot};
 use crate::{
     ObjectInfo, Result,
     engine::Engine,
-    index::{Entry, IndexScan},
+    ordered_index::{Entry, IndexScan},
 };
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds};
@@ -147,7 +147,7 @@ impl Scan {
         {
             items.push(item?);
         }
-        Ok(together::values(items))
+        Ok(multi_get::values(items))
     }
 }
 

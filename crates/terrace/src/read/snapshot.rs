@@ -1,8 +1,13 @@
 //! The store at one moment.
 
-use super::{Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan, snapshots::SnapshotSeq};
+use super::{Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan};
+
+use crate::visibility::snapshots::SnapshotSeq;
 use crate::{
-    Object, ObjectInfo, Result, ScanRange, Version, engine::Engine, index::Entry, presence::Presence, ranges::RangeSet,
+    Object, ObjectInfo, Result, ScanRange, Version,
+    engine::Engine,
+    ordered_index::Entry,
+    visibility::{presence::Presence, range_tombstones::RangeSet},
     write::check_key,
 };
 use std::sync::Arc;

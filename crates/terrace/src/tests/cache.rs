@@ -1,7 +1,7 @@
 //! What the cache in RAM has, while values are overwritten and moved.
 
 use super::{bytes, open, small_options};
-use crate::{Durability, Options, PutOptions, Store, index::Home};
+use crate::{Durability, Options, PutOptions, Store, ordered_index::Home};
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
 const VALUE_BYTES: usize = 6_000;

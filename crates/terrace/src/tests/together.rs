@@ -1,7 +1,7 @@
 //! Reading many values for one call.
 
 use super::{bytes, open, small_options};
-use crate::{Batch, Durability, Error, Options, ScanRange, Store, flash::segments::Segments};
+use crate::{Batch, Durability, Error, Options, ScanRange, Store, log::segments::Segments};
 use std::{collections::BTreeMap, fs::OpenOptions, os::unix::fs::FileExt, path::Path};
 
 fn uncached(dir: &Path) -> Store {

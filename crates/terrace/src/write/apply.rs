@@ -6,25 +6,25 @@
 //! Between frames it seals the memtable when it is full (with a mark that says how far it got, once the log is durable
 //! that far) and, after an open, fills the flash index a little at a time ([`fill`]).
 
+mod cache_transfer;
 mod fill;
-mod warm;
 
 use crate::{
     HomeKind, Result, Version,
-    checkpoint::load::Loader,
+    api::expiry,
     engine::Engine,
-    expiry,
-    flash::{
+    hash_index::{checkpoint::load::Loader, key_filter::KeyFilter},
+    key_hash, key_prefix,
+    log::{
         address::Address,
         format::{Body, Extent, Record},
         frame::Frame,
         free_list::encode_free_list,
     },
-    index::{Applier as IndexApplier, Entry, Home, IndexMark},
-    key_filter::KeyFilter,
-    key_hash, key_prefix,
+    maintenance::expire,
     mutation::{Mutation, active, unless},
-    ranges, sweep,
+    ordered_index::{Applier as IndexApplier, Entry, Home, IndexMark},
+    visibility::range_tombstones,
 };
 use bytes::Bytes;
 use fill::Filling;
@@ -165,7 +165,7 @@ impl Applier {
         ));
         let ranges = engine.log.ranges.up_to(self.index.applied_seq());
         let ranges = ranges.iter().map(|range| &**range);
-        payload.extend_from_slice(&ranges::stored::encode(engine.expiring.earliest_ms(), ranges));
+        payload.extend_from_slice(&range_tombstones::stored::encode(engine.expiring.earliest_ms(), ranges));
         payload.extend_from_slice(&engine.large.accounting());
         let mark = IndexMark {
             applied_seq: self.index.applied_seq(),
@@ -380,7 +380,7 @@ impl Applier {
         // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a drop of the same value.
         if record.seq > self.engine.recovered_seq {
             let presence = self.engine.presence();
-            sweep::count(&self.engine, presence.dead(record.key, version, &entry.attributes));
+            expire::count(&self.engine, presence.dead(record.key, version, &entry.attributes));
         }
         let replaced = Replaced::Entry(entry);
         self.account_replaced(&replaced);

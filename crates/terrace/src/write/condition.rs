@@ -7,7 +7,9 @@
 //! Whether what is found is dead is decided inside the commit, with the time and the range deletions as of then, and with the
 //! range deletions as of the precheck as well: one that was forgotten since may be what hides the index's answer.
 
-use crate::{Condition, Error, Result, Version, engine::Engine, expiry, flash::format::Body, presence::Presence};
+use crate::{
+    Condition, Error, Result, Version, api::expiry, engine::Engine, log::format::Body, visibility::presence::Presence,
+};
 
 /// What the index said of a key before the commit.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 //!
 //! On failure: as any commit. If the sweeper cannot keep up, the call waits for it before it commits anything.
 
-use super::log::Committer;
+use crate::log::commit::Committer;
 use crate::{
     Durability, Error, Result, ScanRange, Version,
     engine::Engine,
-    flash::format::{Body, Record},
     key_hash,
+    log::format::{Body, Record},
     mutation::{Mutation, unless},
-    ranges,
+    visibility::range_tombstones,
 };
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const SWEEP_WAIT_MAX: Duration = Duration::from_secs(60);
 /// As for a delete; [`Error::Unavailable`] if too many ranges are outstanding for too long.
 pub fn delete_range(engine: &Engine, range: &ScanRange, durability: Durability) -> Result<Version> {
     engine.check_writable()?;
-    let Some((start, end)) = ranges::first_and_end(range) else {
+    let Some((start, end)) = range_tombstones::first_and_end(range) else {
         return Ok(Version(engine.log.committed_seq()));
     };
     let admission = engine.log.ranges.admit();

@@ -7,7 +7,8 @@
 //! all the time: that is destaging.
 
 use crate::{
-    Error, Result, Tier, engine::Engine, flash::segments::RESERVED_SEGMENTS, heat::lent_by_copies, recycle::wanted_free,
+    Error, Result, Tier, engine::Engine, flash_cache::lent_by_copies, log::segments::RESERVED_SEGMENTS,
+    maintenance::log_gc::wanted_free,
 };
 use std::sync::atomic::Ordering;
 

@@ -14,23 +14,23 @@ pub mod apply;
 pub mod condition;
 mod delete_range;
 mod fallback;
-pub mod index_full;
-pub mod log;
-pub mod overlay;
+pub(crate) mod stall;
 pub mod stream;
 
+use crate::log::commit::Committer;
 use crate::{
     Batch, Condition, Durability, Error, KEY_BYTES_MAX, PutOptions, Result, VALUE_BYTES_MAX, Version,
-    batch::{Change, Operation},
+    api::{
+        batch::{Change, Operation},
+        expiry,
+    },
     engine::Engine,
-    expiry,
-    flash::format::{Body, Record},
     key_hash,
+    log::format::{Body, Record},
     mutation::{Mutation, active, unless},
 };
 use condition::Precheck;
 pub use delete_range::delete_range;
-use log::Committer;
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stream::PendingLarge;
 

@@ -3,11 +3,11 @@
 use super::{check_key, check_length, commit_large, fallback, put_stored};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
+    api::expiry,
+    blocks::{LargeSpace, LargeValue, LargeWriter},
     engine::Engine,
-    expiry,
-    flash::format::Extent,
-    large::{LargeSpace, LargeValue, LargeWriter},
-    metrics::StreamClock,
+    log::format::Extent,
+    metrics::counters::StreamClock,
     mutation::{Mutation, unless},
 };
 use parking_lot::Mutex;

@@ -13,10 +13,10 @@
 use super::Applier;
 use crate::{
     FilledFrom, HomeKind, Result,
-    checkpoint::load::Loader,
-    flash::{address::Address, format::record_bytes_max},
-    index::Home,
+    hash_index::checkpoint::load::Loader,
     key_hash,
+    log::{address::Address, format::record_bytes_max},
+    ordered_index::Home,
 };
 use std::{
     ops::Bound,

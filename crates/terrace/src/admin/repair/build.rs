@@ -1,0 +1,417 @@
+//! The new index: reads the sources a second time and takes from them what the survey decided.
+//!
+//! Invariants:
+//! - A value is in the new index only if its checksum was right just now, or if it is the newest version of its key,
+//!   verifies nowhere, and is named in the notes.
+//! - Entries go in under seqs of their own, one per memtable, starting at 1; what matters to later commits is only the
+//!   mark, whose seq is at least every version and every seq of the log. So nothing is replayed, nothing gets a
+//!   version twice, and a seq that was never used is left out.
+//!
+//! On failure: the error is returned; nothing but `index.new` was written.
+
+use super::{
+    OldIndex, install,
+    notes::Notes,
+    survey::{Known, Place, Survey, for_each_inline, for_each_record},
+};
+use crate::{
+    Error, Options, Result, VALUE_BYTES_MAX, Version,
+    accounting::Accounting,
+    blocks::{LargeSpace, ScannedExtent},
+    log::{
+        address::Address,
+        format::{Body, Extent, Record},
+        segments::Segments,
+    },
+    ordered_index::{
+        ADDRESS_LIMIT, Applier, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, IndexMark, IndexOptions, OrderedIndex,
+    },
+};
+use bytes::Bytes;
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Runs in the first level before they are merged on the way.
+const FIRST_LEVEL_RUNS_MAX: usize = 8;
+
+/// Builds the new index.
+pub struct Builder<'a> {
+    directory: PathBuf,
+    options: IndexOptions,
+    segments: &'a Segments,
+    large: &'a LargeSpace,
+    index: Arc<OrderedIndex>,
+    applier: Applier,
+    seq: u64,
+    accounting: Accounting,
+    objects: u64,
+    unsound: HashMap<Box<[u8]>, Unsound>,
+}
+
+/// A newest version whose value did not verify where it should be.
+struct Unsound {
+    entry: Entry,
+    reason: String,
+    /// The record header there is the key's own, so part of the value may be readable.
+    is_readable: bool,
+    /// No record of the log names it: it may never have been committed.
+    is_orphan: bool,
+}
+
+impl<'a> Builder<'a> {
+    /// Starts an empty index in `directory`.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn new(directory: &Path, options: &Options, segments: &'a Segments, large: &'a LargeSpace) -> Result<Self> {
+        let options = IndexOptions {
+            cache_bytes: options.index_cache_bytes,
+            memtable_bytes: options.memtable_bytes,
+            ..IndexOptions::default()
+        };
+        let (index, _) = OrderedIndex::open(directory, options)?;
+        let index = Arc::new(index);
+        Ok(Self {
+            directory: directory.to_owned(),
+            options,
+            segments,
+            large,
+            applier: index.applier()?,
+            index,
+            seq: 1,
+            accounting: Accounting::default(),
+            objects: 0,
+            unsound: HashMap::new(),
+        })
+    }
+
+    /// Takes what records in the log hold or name.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn add_from_log(&mut self, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
+        for_each_record(self.segments, |address, record| {
+            let Some(known) = survey.keys.get_mut(record.key).filter(|_| record.body.names_value()) else {
+                return Ok(());
+            };
+            let wanted = Known {
+                version: record.version(),
+                rank: record.seq,
+                place: Place::Log,
+            };
+            if *known != wanted {
+                return Ok(());
+            }
+            known.place = Place::Settled;
+            let entry = entry_of(address, record);
+            if !is_possible(&entry) {
+                notes.add_key(record.key, "its record has an impossible length or place; it is lost");
+                return Ok(());
+            }
+            self.add(record.key, entry, Some(record.checksum), false)
+        })
+    }
+
+    /// Takes what only headers in blocks name.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn add_from_blocks(&mut self, survey: &mut Survey, notes: &mut Notes) -> Result<()> {
+        for block in survey.blocks_wanted() {
+            let Ok(scan) = self.large.scan_block(block) else {
+                continue;
+            };
+            for extent in scan.flatten() {
+                let offset = extent.offset;
+                let Some(known) = survey.keys.get_mut(&extent.header.key[..]) else {
+                    continue;
+                };
+                if known.place != (Place::Extent { block, offset }) {
+                    continue;
+                }
+                known.place = Place::Settled;
+                let entry = entry_of_extent(block, &extent, known.version);
+                if !is_possible(&entry) {
+                    notes.add_key(
+                        &extent.header.key,
+                        "its extent has an impossible length or place; it is lost",
+                    );
+                    continue;
+                }
+                self.add(&extent.header.key, entry, None, extent.version.is_none())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes inline values that only the old index has.
+    ///
+    /// # Errors
+    /// The new index's. What the old one refuses was noted in the survey.
+    pub fn add_from_old_index(&mut self, old: &OldIndex, survey: &mut Survey) -> Result<()> {
+        let mut failed = Ok(());
+        let _ = for_each_inline(old, |key, entry| {
+            let Some(known) = survey.keys.get_mut(key) else {
+                return Ok(());
+            };
+            if known.place == Place::OldIndex && known.version == entry.version.0 {
+                known.place = Place::Settled;
+                failed = self.insert(key, entry);
+            }
+            failed.clone()
+        });
+        failed
+    }
+
+    /// Looks for other places of the versions that did not verify where they should be; then decides what becomes of
+    /// the rest.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn add_from_elsewhere(&mut self, notes: &mut Notes) -> Result<()> {
+        if self.unsound.is_empty() {
+            return Ok(());
+        }
+        for_each_record(self.segments, |address, record| {
+            let entry = entry_of(address, record);
+            if record.body.names_value() && is_possible(&entry) {
+                self.try_instead(record.key, entry)?;
+            }
+            Ok(())
+        })?;
+        for block in self.large.blocks() {
+            let Ok(scan) = self.large.scan_block(block.number) else {
+                continue;
+            };
+            for extent in scan.flatten() {
+                let Some(version) = extent.version else { continue };
+                let entry = entry_of_extent(block.number, &extent, version);
+                if is_possible(&entry) {
+                    self.try_instead(&extent.header.key, entry)?;
+                }
+            }
+        }
+        for (key, unsound) in std::mem::take(&mut self.unsound) {
+            let Unsound {
+                entry,
+                reason,
+                is_readable,
+                is_orphan,
+            } = unsound;
+            let version = entry.version;
+            if is_orphan {
+                notes.add_key(&key, &format!("not taken after all: {reason}"));
+            } else if is_readable {
+                notes.add_key(
+                    &key,
+                    &format!("version {version} is damaged ({reason}); its entry is kept, so that reading it says so"),
+                );
+                self.insert(&key, &entry)?;
+            } else {
+                notes.add_key(&key, &format!("version {version} is lost ({reason})"));
+            }
+        }
+        Ok(())
+    }
+
+    fn try_instead(&mut self, key: &[u8], mut entry: Entry) -> Result<()> {
+        let Some(unsound) = self.unsound.get(key) else {
+            return Ok(());
+        };
+        if entry.version != unsound.entry.version || entry.home == unsound.entry.home {
+            return Ok(());
+        }
+        if let Ok(checksum) = self.verify(key, &entry) {
+            entry.checksum = checksum;
+            self.unsound.remove(key);
+            self.insert(key, &entry)?;
+        }
+        Ok(())
+    }
+
+    /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is what the log says it is.
+    fn add(&mut self, key: &[u8], mut entry: Entry, checksum: Option<u32>, is_orphan: bool) -> Result<()> {
+        match self.verify(key, &entry) {
+            Ok(found) if checksum.is_none_or(|checksum| checksum == found) => {
+                entry.checksum = found;
+                self.insert(key, &entry)
+            }
+            outcome => {
+                let reason = match outcome {
+                    Ok(_) => "its checksum is not the one in the log".to_owned(),
+                    Err(error) => error.to_string(),
+                };
+                let is_readable = self.has_header(key, &entry);
+                let unsound = Unsound {
+                    entry,
+                    reason,
+                    is_readable,
+                    is_orphan,
+                };
+                self.unsound.insert(key.into(), unsound);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads the value of an entry and returns its CRC-32C. Values in the log were checked with their frame.
+    fn verify(&self, key: &[u8], entry: &Entry) -> Result<u32> {
+        let Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } = entry.home
+        else {
+            return Ok(entry.checksum);
+        };
+        let reader = self.large.open_value(block, offset, extent_bytes, entry.length)?;
+        if reader.header()?.key != key {
+            return Err(Error::corruption(
+                format!("block {block:016x} at offset {offset}"),
+                "the value there is another key's",
+            ));
+        }
+        reader.verify()
+    }
+
+    fn has_header(&self, key: &[u8], entry: &Entry) -> bool {
+        let Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } = entry.home
+        else {
+            return false;
+        };
+        let reader = self.large.open_value(block, offset, extent_bytes, entry.length);
+        reader
+            .and_then(|reader| reader.header())
+            .is_ok_and(|header| header.key == key)
+    }
+
+    fn insert(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        self.applier.insert(key, entry, self.seq);
+        self.accounting.add(entry.home.kind(), entry.length);
+        if let Home::Block {
+            block, extent_bytes, ..
+        } = entry.home
+        {
+            self.large.account_live(block, extent_bytes);
+        }
+        self.objects += 1;
+        if self.applier.is_full() {
+            self.flush(Bytes::new())?;
+            self.seq += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes everything inserted so far durable under a mark of the present seq.
+    fn flush(&mut self, payload: Bytes) -> Result<()> {
+        self.applier.applied(self.seq);
+        self.applier.rotate(IndexMark {
+            applied_seq: self.seq,
+            payload,
+        })?;
+        self.index.flush_sealed(self.seq)?;
+        while self.index.l0_runs() > FIRST_LEVEL_RUNS_MAX && self.index.compact(self.seq)? {}
+        Ok(())
+    }
+
+    /// Ends the index with a mark at `highest_seq` or later, and opens it once more to see that it is whole. Returns the
+    /// number of objects.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn finish(mut self, highest_seq: u64) -> Result<u64> {
+        self.seq = self.seq.max(highest_seq);
+        let mut payload = self.accounting.encode().to_vec();
+        payload.extend_from_slice(&self.large.accounting());
+        let expected = IndexMark {
+            applied_seq: self.seq,
+            payload: payload.into(),
+        };
+        self.flush(expected.payload.clone())?;
+        let Self {
+            applier,
+            index,
+            directory,
+            options,
+            objects,
+            ..
+        } = self;
+        drop(applier);
+        drop(index);
+        let (_, mark) = OrderedIndex::open(&directory, options)?;
+        if mark != Some(expected) {
+            return Err(Error::corruption(
+                install::NEW,
+                "the new index does not have the mark it was given; run `terrace repair` again",
+            ));
+        }
+        Ok(objects)
+    }
+}
+
+/// The entry a record speaks of.
+fn entry_of(address: Address, record: &Record<'_>) -> Entry {
+    let (home, length) = match record.body {
+        Body::PutInline { value } => (Home::Inline(Bytes::copy_from_slice(value)), value.len() as u64),
+        Body::PutLarge { extent } | Body::MoveToBlock { extent, .. } => (block_home(&extent), extent.length),
+        Body::Put { value } | Body::MoveToFlash { value, .. } => {
+            let address = address.bytes();
+            (Home::Flash { address }, value.len() as u64)
+        }
+        Body::Delete | Body::Drop { .. } | Body::DeleteRange { .. } => (Home::Inline(Bytes::new()), 0),
+    };
+    Entry {
+        version: Version(record.version()),
+        length,
+        checksum: record.checksum,
+        home,
+        attributes: Bytes::copy_from_slice(record.attributes),
+    }
+}
+
+fn entry_of_extent(block: u64, extent: &ScannedExtent, version: u64) -> Entry {
+    Entry {
+        version: Version(version),
+        length: extent.header.length,
+        checksum: 0,
+        home: Home::Block {
+            block,
+            offset: extent.offset,
+            extent_bytes: extent.extent_bytes,
+        },
+        attributes: Bytes::copy_from_slice(&extent.header.attributes),
+    }
+}
+
+const fn block_home(extent: &Extent) -> Home {
+    Home::Block {
+        block: extent.block,
+        offset: extent.offset,
+        extent_bytes: extent.extent_bytes,
+    }
+}
+
+/// Whether an entry has a stored form. Checksums keep all others away, unless somebody made them on purpose.
+fn is_possible(entry: &Entry) -> bool {
+    match &entry.home {
+        Home::Inline(value) => value.len() < INLINE_BYTES_LIMIT,
+        Home::Flash { address } => *address < ADDRESS_LIMIT,
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            *block < BLOCK_LIMIT
+                && *offset < ADDRESS_LIMIT
+                && *extent_bytes < ADDRESS_LIMIT
+                && entry.length <= VALUE_BYTES_MAX
+        }
+    }
+}

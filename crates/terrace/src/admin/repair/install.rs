@@ -1,0 +1,124 @@
+//! Where the new index comes from and goes to: `index.new` while it grows, `index` once it is whole, and the one it
+//! replaces in `index.old-N` until then.
+//!
+//! On failure between the two renames there is no `index`, only both others: the store refuses to open, and the next
+//! repair starts over. After any other failure the old index is where it was.
+
+use super::{OldIndex, notes::Notes, survey::Survey};
+use crate::{
+    Error, Result, Tier,
+    ordered_index::{IndexOptions, OrderedIndex},
+};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The index of an open store.
+const CURRENT: &str = "index";
+/// The one that is being built.
+pub const NEW: &str = "index.new";
+/// What those that were replaced begin with.
+const OLD: &str = "index.old-";
+
+/// Where the new index is built.
+pub fn new_directory(flash_dir: &Path) -> PathBuf {
+    flash_dir.join(NEW)
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
+    Error::io_on(Tier::Flash, format!("{what} {}", path.display()), error)
+}
+
+fn sync(directory: &Path) -> Result<()> {
+    File::open(directory)
+        .and_then(|file| file.sync_all())
+        .map_err(|error| failed("sync", directory, &error))
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result.map_err(|error| failed("remove", directory, &error)),
+    }
+}
+
+/// Removes what a repair that was cut short left of its new index.
+///
+/// # Errors
+/// The file system's.
+pub fn remove_unfinished(flash_dir: &Path) -> Result<()> {
+    remove(&new_directory(flash_dir))
+}
+
+/// Indexes that were replaced, by number.
+fn old_ones(flash_dir: &Path) -> Result<Vec<u64>> {
+    let items = fs::read_dir(flash_dir).map_err(|error| failed("list", flash_dir, &error))?;
+    let mut numbers = Vec::new();
+    for item in items {
+        let item = item.map_err(|error| failed("list", flash_dir, &error))?;
+        let name = item.file_name().to_string_lossy().into_owned();
+        numbers.extend(name.strip_prefix(OLD).and_then(|number| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn old_directory(flash_dir: &Path, number: u64) -> PathBuf {
+    flash_dir.join(format!("{OLD}{number}"))
+}
+
+/// The index that was, if it can be opened and the log cannot do without it: tiny values live in it alone once their
+/// segment was recycled.
+pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<OldIndex> {
+    if survey.log_is_complete() {
+        return None;
+    }
+    let newest_old = old_ones(flash_dir).ok().and_then(|numbers| numbers.last().copied());
+    let candidates = [
+        Some(flash_dir.join(CURRENT)),
+        newest_old.map(|number| old_directory(flash_dir, number)),
+    ];
+    let mut reason = "there is none".to_owned();
+    for directory in candidates.into_iter().flatten().filter(|directory| directory.is_dir()) {
+        match OrderedIndex::open(&directory, IndexOptions::default()) {
+            Ok((index, Some(_))) => return Some(Arc::new(index)),
+            Ok((_, None)) => "it is empty".clone_into(&mut reason),
+            Err(error) => reason = error.to_string(),
+        }
+    }
+    notes.add(format!(
+        "the old index cannot be read ({reason}), and the log does not have every commit: tiny values that lived in the index alone are lost"
+    ));
+    None
+}
+
+/// Puts the new index in place of the old one.
+///
+/// # Errors
+/// The file system's.
+pub fn install(flash_dir: &Path) -> Result<()> {
+    let (current, new) = (flash_dir.join(CURRENT), new_directory(flash_dir));
+    let next = old_ones(flash_dir)?.last().map_or(0, |last| last + 1);
+    let old = old_directory(flash_dir, next);
+    let rename = |from: &Path, to: &Path| fs::rename(from, to).map_err(|error| failed("rename", from, &error));
+    let had_one = current.exists();
+    if had_one {
+        rename(&current, &old)?;
+        sync(flash_dir)?;
+    }
+    if let Err(error) = rename(&new, &current) {
+        if had_one {
+            // If this fails too, the next repair finds both.
+            let _ = rename(&old, &current);
+        }
+        return Err(error);
+    }
+    sync(flash_dir)?;
+    for number in old_ones(flash_dir)? {
+        remove(&old_directory(flash_dir, number))?;
+    }
+    sync(flash_dir)
+}

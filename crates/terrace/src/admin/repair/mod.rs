@@ -1,0 +1,152 @@
+//! Repair: rebuilds the ordered index and LargeMeta of a store that is not open, from segments and blocks, and says what
+//! could not be known.
+//!
+//! In reading order: [`identity`] (which store this is), [`mend`] (segment files), [`survey`] (what is known of each
+//! key: its newest version and where that is), [`build`] (the new index, from values that verify), [`install`] (its
+//! place on flash).
+//!
+//! Rules:
+//! - Where the log still has a commit, the log decides. A version that a block claims for a commit the log has counts
+//!   only if the log agrees; a version beyond the log's end counts only if the log's end may be lost.
+//! - The newest version of a key wins; a delete is a version, too. A range deletion takes out what it hides. Of several places of that version, the one named last
+//!   in the log is taken if its value verifies, else any other that does.
+//! - A value of the newest version that verifies nowhere is not replaced by an older one: its entry is kept, so that
+//!   reading it is an error and what is sound of it can still be read. It is named in the report.
+//! - Nothing but manifests, broken segment headers, LargeMeta and the index is written.
+//!
+//! Memory: one small struct per key, deleted ones included: some 100 bytes and the key.
+//!
+//! On failure: the old index stays where it was. The new one grows in `index.new`, which the next repair removes; it is
+//! swapped in by renames, the old one kept as `index.old-N` until that is durable.
+
+mod build;
+mod identity;
+mod install;
+mod mend;
+mod notes;
+mod survey;
+
+use crate::{
+    Error, Options, Result,
+    admin::open,
+    blocks::{LargeOptions, LargeSpace, OpenReport},
+    hash_index::checkpoint,
+    log::segments::Segments,
+    manifest,
+};
+use build::Builder;
+use notes::Notes;
+use std::sync::Arc;
+use survey::Survey;
+
+/// What `repair` did.
+#[derive(Debug, Clone, Default)]
+pub struct RepairReport {
+    /// Objects found again.
+    pub objects: u64,
+    /// What could not be known or read, in words.
+    pub notes: Vec<String>,
+}
+
+/// Repairs a store that is not open.
+///
+/// # Errors
+/// [`Error::Locked`], [`Error::NotAStore`], the devices'.
+pub fn repair(mut options: Options) -> Result<RepairReport> {
+    options.read_only = false;
+    options.create = false;
+    refuse_absent(&options)?;
+    let _lock = manifest::lock(&options)?;
+    let (flash_disk, large_disk) = open::disks(&options)?;
+    let mut notes = Notes::default();
+    let manifest = identity::mend(&options, &*flash_disk, &*large_disk, &mut notes)?;
+    options.segment_bytes = manifest.segment_bytes;
+    options.validate()?;
+    install::remove_unfinished(&options.flash_dir)?;
+    // Of the index that was, and gone before there is another.
+    checkpoint::load::remove(&*flash_disk)
+        .map_err(|error| Error::io("remove the checkpoint of the flash index", &error))?;
+    let mended = mend::segments(&*flash_disk, &manifest, options.direct_io, &mut notes)?;
+    let segments = Segments::open(
+        flash_disk,
+        manifest.store_id,
+        manifest.segment_bytes,
+        options.flash_capacity_bytes,
+        options.direct_io,
+        true,
+    )?;
+    let (large, opened) = LargeSpace::open(
+        large_disk,
+        LargeOptions {
+            store_id: manifest.store_id,
+            split_threshold_bytes: options.split_threshold_bytes,
+            direct_io: options.direct_io,
+            capacity_bytes: None,
+            read_only: false,
+        },
+    )?;
+    note_large(&opened, &mut notes);
+    let mut survey = Survey::of_log(&segments, mended, &mut notes);
+    survey.add_blocks(&large, &mut notes);
+    let old = install::open_old(&options.flash_dir, &survey, &mut notes);
+    if let Some(old) = &old {
+        survey.add_old_index(old, &mut notes);
+        survey.add_old_ranges(old);
+    }
+    survey.settle(&mut notes);
+    let directory = install::new_directory(&options.flash_dir);
+    let mut builder = Builder::new(&directory, &options, &segments, &large)?;
+    builder.add_from_log(&mut survey, &mut notes)?;
+    builder.add_from_blocks(&mut survey, &mut notes)?;
+    if let Some(old) = &old {
+        builder.add_from_old_index(old, &mut survey)?;
+    }
+    drop(old);
+    builder.add_from_elsewhere(&mut notes)?;
+    survey.note_unread(&mut notes);
+    let objects = builder.finish(survey.highest_seq())?;
+    install::install(&options.flash_dir)?;
+    Ok(RepairReport {
+        objects,
+        notes: notes.into_lines(),
+    })
+}
+
+/// A tier whose directory is not even there is more likely a wrong path than a loss.
+fn refuse_absent(options: &Options) -> Result<()> {
+    let tiers = [
+        (&options.flash_dir, options.flash_disk.is_none()),
+        (&options.large_dir, options.large_disk.is_none()),
+    ];
+    for (dir, is_real) in tiers {
+        if is_real && !dir.is_dir() {
+            return Err(Error::NotAStore {
+                path: dir.clone(),
+                reason:
+                    "there is no such directory; check the path, or create it empty if everything on this tier is lost"
+                        .to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn note_large(opened: &OpenReport, notes: &mut Notes) {
+    if opened.rebuilt {
+        notes.add("LargeMeta was written anew from the blocks");
+    }
+    for number in &opened.damaged_meta {
+        notes.add(format!("LargeMeta {number:016x} is damaged and was passed over"));
+    }
+    for block in &opened.missing {
+        notes.add(format!("block {block:016x} is gone; the values in it are lost"));
+    }
+    for name in &opened.foreign {
+        notes.add(format!(
+            "file {name} among the blocks is not of this store and was left alone"
+        ));
+    }
+}
+
+/// An index as the survey and the builder read it.
+type OldIndex = Arc<crate::ordered_index::OrderedIndex>;

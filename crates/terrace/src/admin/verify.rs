@@ -1,0 +1,207 @@
+//! Reads everything and checks it: each entry's value, what the flash index says of it, each segment's frames, the account of each
+//! block, the checkpoint; and what nobody points to.
+
+use crate::{
+    Result,
+    engine::Engine,
+    hash_index::checkpoint,
+    key_hash,
+    log::{
+        reader::{Found, read_record},
+        scan::SegmentImage,
+        segments::SegmentState,
+    },
+    ordered_index::{Entry, Home},
+    read::{decode_attributes, not_there, stored_value},
+    visibility::presence::Presence,
+};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc};
+
+/// How often the account is compared anew because commits came between.
+const RECOUNTS_MAX: usize = 20;
+
+/// What `verify` found.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyReport {
+    /// Objects whose values were read and matched.
+    pub objects: u64,
+    /// Bytes of their values.
+    pub bytes: u64,
+    /// Findings that mean loss or damage: corrupt values, entries that lead nowhere, bad frames.
+    pub errors: Vec<String>,
+    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning reclaims them. (What has expired
+    /// or was deleted by a range is not among them until it is swept.)
+    pub orphaned_bytes: u64,
+}
+
+/// Verifies a store as of now.
+///
+/// # Errors
+/// If the index cannot be walked.
+pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
+    let mut report = VerifyReport {
+        errors: engine.damage.clone(),
+        ..VerifyReport::default()
+    };
+    engine.log.wait_applied()?;
+    let register = || engine.snapshots.register_for_good(|| engine.log.applied_seq());
+    let (ranges, snapshot) = engine.log.ranges.current_with(register);
+    let presence = Presence::at(ranges, snapshot.seq, &engine.options.clock);
+    let mut live_block_bytes = 0;
+    for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), snapshot.seq)? {
+        let (key, entry) = match item {
+            Ok(item) => item,
+            Err(error) => {
+                report.errors.push(format!("the ordered index: {error}"));
+                break;
+            }
+        };
+        if let Home::Block { extent_bytes, .. } = entry.home {
+            live_block_bytes += extent_bytes;
+        }
+        if presence.dead(&key, entry.version.0, &entry.attributes).is_some() {
+            continue;
+        }
+        match check_value(engine, &key, &entry).and_then(|()| check_slot(engine, &key, &entry)) {
+            Ok(()) => {
+                report.objects += 1;
+                report.bytes += entry.length;
+            }
+            Err(reason) => report
+                .errors
+                .push(format!("key {:?}: {reason}", String::from_utf8_lossy(&key))),
+        }
+    }
+    check_segments(engine, &mut report);
+    if let Err(error) = checkpoint::load::verify(engine) {
+        report
+            .errors
+            .push(format!("{error}; it costs the next open time, and no data"));
+    }
+    check_account(engine, &mut report)?;
+    let allocated: u64 = engine.large.blocks().iter().map(|block| block.bytes).sum();
+    report.orphaned_bytes = allocated.saturating_sub(live_block_bytes);
+    Ok(report)
+}
+
+/// A slot of the flash index may be missing, or be another key's; it must not lead to an older version.
+fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
+    let Some(found) = engine.flash_index.peek(key_hash(key)) else {
+        return Ok(());
+    };
+    if matches!(entry.home, Home::Flash { address } if address == found.address.bytes()) {
+        return Ok(());
+    }
+    #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
+    let expected_bytes = found.read_bytes_max as usize;
+    let read = read_record(&engine.log.segments, found.address, expected_bytes, |record| {
+        (record.key == key).then(|| record.version())
+    });
+    match read {
+        Ok((Found::Record(Some(version)), _)) if version < entry.version.0 => Err(format!(
+            "the flash index leads to version {version}, its entry has {}",
+            entry.version.0
+        )),
+        // Another key's; or the same version, or a later one, as the entry is of a moment ago. Damage is found with the segments.
+        _ => Ok(()),
+    }
+}
+
+fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
+    let checksum = match &entry.home {
+        Home::Block {
+            block,
+            offset,
+            extent_bytes,
+        } => {
+            let reader = engine
+                .large
+                .open_value(*block, *offset, *extent_bytes, entry.length)
+                .map_err(|error| error.to_string())?;
+            if reader.header().map_err(|error| error.to_string())?.key != key {
+                return Err("its entry leads to another key's value".to_owned());
+            }
+            reader.verify().map_err(|error| error.to_string())?
+        }
+        _ => {
+            decode_attributes(&entry.attributes).map_err(|error| error.to_string())?;
+            // What the device has is wanted, not what RAM still knows.
+            let value = stored_value(engine, key, entry).map_err(|error| error.to_string())?;
+            let value = match (value, &entry.home) {
+                (Some(value), _) => value,
+                (None, Home::Flash { address }) => return Err(not_there(engine, key, *address).to_string()),
+                (None, _) => return Err("it is not there".to_owned()),
+            };
+            if value.len() as u64 != entry.length {
+                return Err(format!(
+                    "its value has {} bytes, its entry says {}",
+                    value.len(),
+                    entry.length
+                ));
+            }
+            crc32c::crc32c(&value)
+        }
+    };
+    if checksum == entry.checksum {
+        Ok(())
+    } else {
+        Err("its value does not match the checksum in its entry".to_owned())
+    }
+}
+
+/// Compares the live bytes of each block with what entries point to. While commits keep coming, moves included, the two are of
+/// different moments: then it gives up.
+fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
+    for _ in 0..RECOUNTS_MAX {
+        engine.log.wait_applied()?;
+        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
+        let mut counted = BTreeMap::<u64, u64>::new();
+        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
+            // What is damaged has been told.
+            let Ok((_, entry)) = item else { return Ok(()) };
+            if let Home::Block {
+                block, extent_bytes, ..
+            } = entry.home
+            {
+                *counted.entry(block).or_default() += extent_bytes;
+            }
+        }
+        let account = engine.large.account();
+        if engine.log.committed_seq() != held.seq {
+            continue;
+        }
+        for (block, live_bytes) in account {
+            let found = counted.get(&block).copied().unwrap_or_default();
+            if found != live_bytes {
+                report.errors.push(format!(
+                    "block {block:016x}: its account has {live_bytes} live bytes, entries point to {found}"
+                ));
+            }
+        }
+        return Ok(());
+    }
+    Ok(())
+}
+
+fn check_segments(engine: &Engine, report: &mut VerifyReport) {
+    for segment in engine.log.segments.iter() {
+        if !matches!(segment.state(), SegmentState::Sealed | SegmentState::Quarantined) {
+            continue;
+        }
+        // Pinned, so that it is not recycled and written anew while it is read.
+        let Some(_pin) = engine.log.segments.pin(segment.number) else {
+            continue;
+        };
+        match SegmentImage::read(segment, engine.log.segments.segment_bytes()) {
+            Ok(image) => {
+                for (from, to) in image.damaged() {
+                    report.errors.push(format!(
+                        "segment {:08x}: bytes {from} to {to} hold no sound frame",
+                        segment.number
+                    ));
+                }
+            }
+            Err(error) => report.errors.push(format!("segment {:08x}: {error}", segment.number)),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! How a store is opened and how a write is made.
+
+use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, api::placement, io::Disk};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// After the commit is on the device (fdatasync, grouped with other commits).
+    #[default]
+    Sync,
+    /// At once. A crash loses at most the most recent such commits, never one from the middle.
+    Buffered,
+}
+
+/// What must hold for a write to happen, decided inside the commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Condition {
+    /// Nothing.
+    #[default]
+    None,
+    /// No object has this key.
+    Absent,
+    /// An object has this key, whatever its version.
+    Present,
+    /// The object has exactly this version.
+    VersionIs(Version),
+}
+
+/// How a store is opened. Sizes are in bytes.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Directory of the flash tier: flash log and ordered index.
+    pub flash_dir: PathBuf,
+    /// Directory of the large tier: blocks and LargeMeta.
+    pub large_dir: PathBuf,
+    /// Create the store if the directories hold none.
+    pub create: bool,
+    /// Open to look only: no commit, no flush. Several may look at once, but not beside a process that writes.
+    pub read_only: bool,
+    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB. It may be changed at any
+    /// open: new values follow at once, old ones are moved in the background.
+    pub size_threshold_bytes: u64,
+    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. 64 MiB.
+    pub split_threshold_bytes: u64,
+    /// Values up to this size live in the ordered index itself. 64 bytes.
+    pub inline_bytes_max: u64,
+    /// Size of a flash segment; fixed when the store is created. 64 MiB.
+    pub segment_bytes: u64,
+    /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
+    pub flash_capacity_bytes: u64,
+    /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it is kept for cleaning: the length
+    /// of two blocks, a quarter of the capacity at most. Raising it later works at once; below what is there it stops
+    /// writes until enough is deleted.
+    pub large_capacity_bytes: Option<u64>,
+    /// Block files may take so many per cent of what lives in them, and the slack; above that, blocks that are mostly dead are
+    /// cleaned. 130. Open blocks come on top.
+    pub space_amplification_percent: u32,
+    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), those who write large values wait for cleaning, as long as
+    /// that can help. 150.
+    pub space_amplification_max_percent: u32,
+    /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a store of a few blocks the shares are less
+    /// than a block: without slack each of them would be cleaned while most of it lives, and writers would wait for that.
+    pub space_slack_bytes: u64,
+    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache does not use of the rest, holds what
+    /// was written lately, read or not.
+    pub cache_bytes: u64,
+    /// RAM for the ordered index's block cache. 64 MiB.
+    pub index_cache_bytes: u64,
+    /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's caches.
+    pub memtable_bytes: u64,
+    /// How long a buffered commit may wait for others before its frame is written. 1 ms.
+    pub coalesce_interval: Duration,
+    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
+    /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
+    pub flash_index_bytes_max: Option<u64>,
+    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts as 256 bytes at least.
+    pub overlay_bytes: u64,
+    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
+    /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it
+    /// beside it.
+    pub staging_bytes: u64,
+    /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
+    /// what is left over beyond it. 50; 0 leaves them only what nobody needs.
+    pub copies_share_percent: u32,
+    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no limit.
+    pub promotion_bytes_per_day: Option<u64>,
+    /// What part of a key names its group: objects of one group are of one heat.
+    pub group_rule: GroupRule,
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None. Changed like *SizeThreshold*.
+    pub pins: Vec<Pin>,
+    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0 moves nothing.
+    pub settle_bytes_per_second: u64,
+    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
+    /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
+    pub snapshot_max_age: Option<Duration>,
+    /// After so many bytes of log a checkpoint of the flash index is written, so that an open need not walk the ordered index: later, if it
+    /// is long itself (the log is to have sixteen times its length), but after half of the log's capacity at the latest;
+    /// and at a close, unless little happened since. 1 GiB; 0 writes none.
+    pub checkpoint_log_bytes: u64,
+    /// Use direct I/O where the file system allows it.
+    pub direct_io: bool,
+    /// The clock that expiries are held against; the operating system's.
+    pub clock: Clock,
+    /// Least time between two walks over the index in search of expired objects, once something has expired. 1 minute.
+    pub sweep_interval: Duration,
+    /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
+    /// The ordered index keeps its own files there in either case.
+    pub flash_disk: Option<Arc<dyn Disk>>,
+    /// The device under the large tier; `None` for the operating system's file system at `large_dir`.
+    pub large_disk: Option<Arc<dyn Disk>>,
+}
+
+impl Options {
+    /// Those who write large values wait only beyond so many blocks over their share at least, however small the slack: a store of a
+    /// few blocks has a share of its own at every seal.
+    pub const HOLD_BLOCKS: u64 = 2;
+
+    /// Both tiers in one directory: `dir/flash` and `dir/large`.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        Self::on_tiers(dir.join("flash"), dir.join("large"))
+    }
+
+    /// The tiers in a directory each, on a device each.
+    #[must_use]
+    pub fn on_tiers(flash_dir: impl Into<PathBuf>, large_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            flash_dir: flash_dir.into(),
+            large_dir: large_dir.into(),
+            create: true,
+            read_only: false,
+            size_threshold_bytes: 128 << 10,
+            split_threshold_bytes: 64 << 20,
+            inline_bytes_max: 64,
+            segment_bytes: 64 << 20,
+            flash_capacity_bytes: 64 << 30,
+            large_capacity_bytes: None,
+            space_amplification_percent: 130,
+            space_amplification_max_percent: 150,
+            space_slack_bytes: 256 << 20,
+            cache_bytes: 256 << 20,
+            index_cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            coalesce_interval: Duration::from_millis(1),
+            flash_index_bytes_max: None,
+            overlay_bytes: 64 << 20,
+            staging_bytes: 64 << 20,
+            copies_share_percent: 50,
+            promotion_bytes_per_day: None,
+            group_rule: GroupRule::default(),
+            pins: Vec::new(),
+            settle_bytes_per_second: 8 << 20,
+            snapshot_max_age: None,
+            checkpoint_log_bytes: 1 << 30,
+            direct_io: true,
+            clock: Clock::default(),
+            sweep_interval: Duration::from_secs(60),
+            flash_disk: None,
+            large_disk: None,
+        }
+    }
+
+    /// Checks the options against each other.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the option and what it may be.
+    pub fn validate(&self) -> Result<()> {
+        let fail = |message: String| Err(Error::Invalid(message));
+        if self.segment_bytes < 256 << 10
+            || !self.segment_bytes.is_multiple_of(64 << 10)
+            || self.segment_bytes > 1 << 30
+        {
+            return fail(format!(
+                "segment size {} must be a multiple of 64 KiB between 256 KiB and 1 GiB",
+                self.segment_bytes
+            ));
+        }
+        if self.size_threshold_bytes == 0 || self.size_threshold_bytes > self.segment_bytes / 4 {
+            return fail(format!(
+                "size threshold {} must be between 1 byte and a quarter of the segment size ({})",
+                self.size_threshold_bytes,
+                self.segment_bytes / 4
+            ));
+        }
+        if self.inline_bytes_max >= self.size_threshold_bytes || self.inline_bytes_max > 4096 {
+            return fail(format!(
+                "inline limit {} must be below the size threshold and at most 4096 bytes",
+                self.inline_bytes_max
+            ));
+        }
+        if self.split_threshold_bytes < 64 << 10 || self.split_threshold_bytes > 64 << 30 {
+            return fail(format!(
+                "split threshold {} must be between 64 KiB and 64 GiB",
+                self.split_threshold_bytes
+            ));
+        }
+        self.validate_capacities()?;
+        if self.copies_share_percent > 80 {
+            return fail(format!(
+                "copies share {} must be at most 80 per cent: the log needs the rest",
+                self.copies_share_percent
+            ));
+        }
+        placement::check(&self.pins)?;
+        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
+        }
+        if self.snapshot_max_age == Some(Duration::ZERO) {
+            return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
+        }
+        if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
+            return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
+        }
+        Ok(())
+    }
+
+    fn validate_capacities(&self) -> Result<()> {
+        let fail = |message: String| Err(Error::Invalid(message));
+        if self.flash_capacity_bytes < 8 * self.segment_bytes {
+            return fail(format!(
+                "flash capacity {} must hold at least 8 segments ({})",
+                self.flash_capacity_bytes,
+                8 * self.segment_bytes
+            ));
+        }
+        if self.flash_capacity_bytes > 1 << 40 {
+            return fail(format!(
+                "flash capacity {} must be at most 1 TiB",
+                self.flash_capacity_bytes
+            ));
+        }
+        if self
+            .large_capacity_bytes
+            .is_some_and(|bytes| bytes < 4 * self.split_threshold_bytes)
+        {
+            return fail(format!(
+                "large capacity {} must hold at least 4 blocks ({})",
+                self.large_capacity_bytes.unwrap_or_default(),
+                4 * self.split_threshold_bytes
+            ));
+        }
+        let (steady, most) = (self.space_amplification_percent, self.space_amplification_max_percent);
+        if steady < 105 || most < steady.saturating_add(10) {
+            return fail(format!(
+                "space amplification {steady} must be at least 105 per cent, and its limit {most} at least 10 more"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How one object is put.
+#[derive(Debug, Clone, Default)]
+pub struct PutOptions {
+    /// Attributes to store with it.
+    pub attributes: Attributes,
+    /// When to acknowledge.
+    pub durability: Durability,
+    /// What must hold.
+    pub condition: Condition,
+    /// When the object expires.
+    pub expiry: Expiry,
+}
+
+/// How a stream is written.
+#[derive(Debug, Clone, Default)]
+pub struct WriterOptions {
+    /// The value's length where it is known; the writer then refuses more or fewer bytes.
+    pub length: Option<u64>,
+    /// Attributes, durability and condition, as for a put. The condition is decided at `finish`.
+    pub put: PutOptions,
+}

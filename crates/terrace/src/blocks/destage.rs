@@ -1,0 +1,291 @@
+//! Moving values here: many in one sequential write, packed at 64-byte alignment into page-aligned regions. Recycling
+//! brings cold values from flash, cleaning brings what is live in blocks that are mostly dead.
+//!
+//! Invariants:
+//! - A region lies in one block; its records carry their exact versions, so its footer entry needs none and
+//!   the block need not wait for the moves to commit.
+//! - A region fits in a block that has nothing else, unless a single value does not.
+//!
+//! On failure all values of the batch are abandoned; the place they came from still has them.
+
+use super::{
+    LargeSpace, LargeValue, Space,
+    block::Block,
+    capacity::Origin,
+    extent::{ExtentWriter, with_writing},
+    format::{
+        CHUNK_DATA_BYTES, ChunkEncoder, ExtentKind, PAGE, Place, RECORD_ALIGNMENT, RecordKind, encode_record_header,
+        extent_bytes,
+    },
+    writer::check_lengths,
+};
+use crate::Result;
+use std::{
+    io,
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Moved values are written in regions of about this size.
+const REGION_BYTES: u64 = 8 << 20;
+/// Of a value that is not in RAM this much is read and written at a time.
+const PIECE_BYTES: u64 = 16 * CHUNK_DATA_BYTES as u64;
+
+/// A value on its way to a block.
+#[derive(Debug, Clone, Copy)]
+pub struct DestageItem<'a> {
+    /// The object's key.
+    pub key: &'a [u8],
+    /// Its attributes, in stored form.
+    pub attributes: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: u64,
+}
+
+/// The same for a value that is too long to be held in RAM.
+#[derive(Debug, Clone, Copy)]
+pub struct MovedHead<'a> {
+    /// The object's key.
+    pub key: &'a [u8],
+    /// Its attributes, in stored form.
+    pub attributes: &'a [u8],
+    /// Length of its value.
+    pub length: u64,
+    /// Its version.
+    pub version: u64,
+}
+
+impl LargeSpace {
+    /// Writes many values in few sequential writes, packed. In the order of `items`. They must still be synced
+    /// ([`LargeSpace::sync_all`]) before a record points to them.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::writer`]; all of them are then abandoned.
+    pub fn write_batch(&self, items: &[DestageItem<'_>], origin: Origin) -> Result<Vec<LargeValue>> {
+        self.space.check_writable()?;
+        for item in items {
+            check_lengths(item.key, item.attributes, Some(item.value.len() as u64))?;
+        }
+        let mut values = Vec::with_capacity(items.len());
+        for now in self.regions(items) {
+            let (_, bytes) = region(now, self.region_bytes());
+            if let Err(error) = self.space.write_region(now, bytes, origin, &mut values) {
+                values.iter().for_each(|value| self.abandoned(value));
+                return Err(error);
+            }
+        }
+        Ok(values)
+    }
+
+    /// Divides items into those of one region each: what is written in one burst.
+    pub fn regions<'a, 'b>(
+        &self,
+        items: &'a [DestageItem<'b>],
+    ) -> impl Iterator<Item = &'a [DestageItem<'b>]> + use<'a, 'b> {
+        let limit = self.region_bytes();
+        let mut rest = items;
+        std::iter::from_fn(move || {
+            let (now, later) = rest.split_at(region(rest, limit).0);
+            rest = later;
+            (!now.is_empty()).then_some(now)
+        })
+    }
+
+    /// Bytes that one region has at most, a single longer value left out.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        let split_bytes = self.space.options.split_threshold_bytes;
+        REGION_BYTES.min(split_bytes.saturating_sub(PAGE).max(PAGE))
+    }
+
+    /// Writes one value piece by piece, as a region of its own. `read` appends a range of it to a buffer; the outer error is
+    /// that of writing, the inner one that of reading. The value is to be synced like those of a batch.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::write_batch`]; the value is then abandoned.
+    pub fn write_streamed(
+        &self,
+        head: &MovedHead<'_>,
+        origin: Origin,
+        mut read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<Result<LargeValue>> {
+        self.space.check_writable()?;
+        check_lengths(head.key, head.attributes, Some(head.length))?;
+        let bytes = extent_bytes(head.key.len(), head.attributes.len(), head.length);
+        let (block, start) = self.space.begin_region(bytes, origin)?;
+        let written = self.space.write_pieces(&block, start, bytes, head, &mut read);
+        let ended = match written {
+            Ok(Ok((checksum, device_bytes))) => {
+                // Before the extent is settled: the block must not look dead in between.
+                block.unapplied_bytes.fetch_add(bytes, Ordering::AcqRel);
+                block.settle(start, 0);
+                self.space.count_moved(origin, device_bytes);
+                Ok(Ok(LargeValue {
+                    block: block.number,
+                    offset: start,
+                    extent_bytes: bytes,
+                    length: head.length,
+                    checksum,
+                    kind: RecordKind::Destaged,
+                    ordinal: block.group.mark(),
+                }))
+            }
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(error) => Err(Space::write_error(&block, &error)),
+        };
+        if !matches!(ended, Ok(Ok(_))) {
+            // Its head may be there, its value is not: the footer shall pass it over.
+            Space::mark(&block, start, ExtentKind::Put);
+            block.settle(start, 0);
+        }
+        ended
+    }
+}
+
+fn record_bytes(item: &DestageItem<'_>) -> u64 {
+    extent_bytes(item.key.len(), item.attributes.len(), item.value.len() as u64)
+}
+
+/// How many items go into the next region of at most `limit` bytes, and its bytes.
+fn region(items: &[DestageItem<'_>], limit: u64) -> (usize, u64) {
+    let mut bytes = 0_u64;
+    for (count, item) in items.iter().enumerate() {
+        let end = bytes.next_multiple_of(RECORD_ALIGNMENT) + record_bytes(item);
+        if count > 0 && end > limit {
+            return (count, bytes);
+        }
+        bytes = end;
+    }
+    (items.len(), bytes)
+}
+
+impl Space {
+    /// Reserves a region.
+    fn begin_region(&self, bytes: u64, origin: Origin) -> Result<(Arc<Block>, u64)> {
+        let (block, start) = self.reserve(bytes, origin)?;
+        Self::mark(&block, start, ExtentKind::Region);
+        Ok((block, start))
+    }
+
+    /// Says what the extent at `start` is.
+    fn mark(block: &Block, start: u64, kind: ExtentKind) {
+        let _ = with_writing(block, |writing| {
+            let found = writing.extents.iter_mut().rfind(|extent| extent.entry.offset == start);
+            found.into_iter().for_each(|extent| extent.entry.kind = kind);
+            Ok(())
+        });
+    }
+
+    fn count_moved(&self, origin: Origin, device_bytes: u64) {
+        let counter = match origin {
+            Origin::Cleaning => &self.counters.cleaned_bytes,
+            Origin::User | Origin::Recycling => &self.counters.destaged_bytes,
+        };
+        counter.fetch_add(device_bytes, Ordering::Relaxed);
+    }
+
+    fn write_region(
+        &self,
+        items: &[DestageItem<'_>],
+        bytes: u64,
+        origin: Origin,
+        values: &mut Vec<LargeValue>,
+    ) -> Result<()> {
+        let (block, start) = self.begin_region(bytes, origin)?;
+        let first = values.len();
+        let written = self.write_records(&block, start, bytes, items, values);
+        // Before the extent is settled: the block must not look dead in between.
+        for value in &values[first..] {
+            block.unapplied_bytes.fetch_add(value.extent_bytes, Ordering::AcqRel);
+        }
+        // The records carry their versions, so the footer need not wait for the moves to commit.
+        block.settle(start, 0);
+        let ordinal = block.group.mark();
+        values[first..].iter_mut().for_each(|value| value.ordinal = ordinal);
+        let device_bytes = written.map_err(|error| Self::write_error(&block, &error))?;
+        self.count_moved(origin, device_bytes);
+        Ok(())
+    }
+
+    fn write_records(
+        &self,
+        block: &Block,
+        start: u64,
+        bytes: u64,
+        items: &[DestageItem<'_>],
+        values: &mut Vec<LargeValue>,
+    ) -> io::Result<u64> {
+        let mut extent = ExtentWriter::new(self, block, start, Some(bytes))?;
+        for item in items {
+            extent.buffer.pad_to(RECORD_ALIGNMENT as usize);
+            let place = self.place(block.number, start + extent.bytes());
+            let head = MovedHead {
+                key: item.key,
+                attributes: item.attributes,
+                length: item.value.len() as u64,
+                version: item.version,
+            };
+            begin_record(&mut extent, place, &head);
+            let mut chunks = ChunkEncoder::new(place);
+            extent.push(item.value, &mut chunks)?;
+            chunks.finish(&mut extent.buffer);
+            values.push(LargeValue {
+                block: block.number,
+                offset: place.offset,
+                extent_bytes: record_bytes(item),
+                length: head.length,
+                checksum: chunks.checksum,
+                kind: RecordKind::Destaged,
+                ordinal: 0,
+            });
+        }
+        let device_bytes = extent.flush_rest()?;
+        self.buffers.give_back(extent.buffer);
+        Ok(device_bytes)
+    }
+
+    /// Writes one value as it is read. Returns its checksum and the bytes on the device.
+    fn write_pieces(
+        &self,
+        block: &Block,
+        start: u64,
+        bytes: u64,
+        head: &MovedHead<'_>,
+        read: &mut impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
+    ) -> io::Result<Result<(u32, u64)>> {
+        let mut extent = ExtentWriter::new(self, block, start, Some(bytes))?;
+        let place = self.place(block.number, start);
+        begin_record(&mut extent, place, head);
+        let mut chunks = ChunkEncoder::new(place);
+        let mut piece = Vec::new();
+        let mut at = 0;
+        while at < head.length {
+            let end = head.length.min(at + PIECE_BYTES);
+            piece.clear();
+            if let Err(error) = read(at..end, &mut piece) {
+                return Ok(Err(error));
+            }
+            extent.push(&piece, &mut chunks)?;
+            at = end;
+        }
+        chunks.finish(&mut extent.buffer);
+        let device_bytes = extent.flush_rest()?;
+        self.buffers.give_back(extent.buffer);
+        Ok(Ok((chunks.checksum, device_bytes)))
+    }
+}
+
+fn begin_record(extent: &mut ExtentWriter, place: Place, head: &MovedHead<'_>) {
+    let kind = RecordKind::Destaged;
+    encode_record_header(
+        &mut extent.buffer,
+        place,
+        kind,
+        head.version,
+        head.length,
+        head.key,
+        head.attributes,
+    );
+}

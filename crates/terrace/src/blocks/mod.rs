@@ -1,0 +1,443 @@
+//! The large space (MRIS section 3): values appended to LargeBlocks, blocks listed in LargeMeta.
+//!
+//! Invariants:
+//! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
+//! - After [`LargeSpace::sync`] returned, the value survives a power cut: its bytes, its block's length and its
+//!   block's name are durable.
+//! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on its way to
+//!   being live, or being read. Block numbers are never reused.
+//! - A block is written only by the process that made it. What a crash leaves unsealed is only read.
+//!
+//! On failure: a full device fails the one write with `OutOfSpace` and leaves reclaimable space. A failed write
+//! closes its block. A failed sync stops all writes to the space until it is opened again; reads go on. Bytes
+//! that do not match their checksums are an `Error::Corruption` of that value alone.
+//!
+//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (how much all of them may take), `group` (what of it is
+//! durable), `writer`, `queue` (writing behind), `reader`, `seal`, `meta`, `recover`.
+
+mod account;
+mod block;
+mod capacity;
+mod destage;
+mod extent;
+pub mod format;
+mod group;
+mod image;
+pub mod meta;
+mod queue;
+mod reader;
+mod recover;
+mod scan;
+mod seal;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use account::{BlockShare, LargeTotals, decode_accounting, encode_accounting};
+pub use capacity::Origin;
+pub use destage::{DestageItem, MovedHead};
+pub use image::HeldBlock;
+pub use reader::{PIECE_BYTES, PIECES_PER_READ, ValueReader};
+pub use scan::{BlockScan, ScannedExtent};
+pub use writer::LargeWriter;
+
+use crate::{
+    Error, Result, Tier,
+    flash_cache::Heat,
+    io::{Disk, DiskFile, OpenMode, throttle::Paces},
+};
+use account::Totals;
+use block::Block;
+use capacity::{Room, STREAMS};
+use format::RecordKind;
+use group::NotDurable;
+use meta::{BlockState, Meta};
+use parking_lot::{Mutex, RwLock};
+use queue::{Buffers, WriteQueue};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+/// Directory of the block files.
+const BLOCK_DIR: &str = "blocks";
+/// Handles of blocks at rest that are kept open.
+const READ_HANDLES_MAX: usize = 256;
+
+/// How the space is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct LargeOptions {
+    /// Identity of the store; blocks of another store are not taken for ours.
+    pub store_id: u64,
+    /// *SplitThreshold* (MRIS section 3), in bytes.
+    pub split_threshold_bytes: u64,
+    /// Bypass the page cache where possible.
+    pub direct_io: bool,
+    /// Write nothing, not even a repaired LargeMeta.
+    pub read_only: bool,
+    /// Most bytes that the block files may take; `None`: what the device has.
+    pub capacity_bytes: Option<u64>,
+}
+
+/// A value written to the space, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LargeValue {
+    /// Number of its block.
+    pub block: u64,
+    /// Where its record starts in the block.
+    pub offset: u64,
+    /// Bytes of its record, without the padding after it.
+    pub extent_bytes: u64,
+    /// Length of the value.
+    pub length: u64,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+    kind: RecordKind,
+    /// Its write's ordinal in the block's group.
+    ordinal: u64,
+}
+
+/// What [`LargeSpace::open`] found out of the ordinary. All empty after a clean close.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// LargeMeta was written anew from the blocks.
+    pub rebuilt: bool,
+    /// LargeMeta versions that are damaged and were passed over.
+    pub damaged_meta: Vec<u64>,
+    /// Blocks that were open when the store stopped; they are only read from now on.
+    pub left_open: Vec<u64>,
+    /// Blocks LargeMeta did not list.
+    pub unlisted: Vec<u64>,
+    /// Blocks LargeMeta lists that are gone: the values in them are lost.
+    pub missing: Vec<u64>,
+    /// Files in the block directory that belong to another store, or to none. They are left alone.
+    pub foreign: Vec<String>,
+}
+
+/// A block, for statistics and repair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Its number.
+    pub number: u64,
+    /// Its state.
+    pub state: BlockState,
+    /// Bytes of its file; for an open block those it has taken from the device.
+    pub bytes: u64,
+    /// Bytes of live extents in it.
+    pub live_bytes: u64,
+}
+
+/// What was read and written since the space was opened. Bytes on the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LargeCounters {
+    /// Extents of users' writes with their padding, those that wait to be written included.
+    pub user_bytes: u64,
+    /// Regions of destaged values with their padding.
+    pub destaged_bytes: u64,
+    /// Regions of values that cleaning moved, with their padding.
+    pub cleaned_bytes: u64,
+    /// Block headers, footers and LargeMeta.
+    pub overhead_bytes: u64,
+    /// Device reads of values.
+    pub reads: u64,
+    /// Bytes of these reads.
+    pub bytes_read: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    user_bytes: AtomicU64,
+    destaged_bytes: AtomicU64,
+    cleaned_bytes: AtomicU64,
+    overhead_bytes: AtomicU64,
+    reads: AtomicU64,
+    bytes_read: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Table {
+    meta: Meta,
+    /// Numbers of the LargeMeta files, ascending.
+    files: Vec<u64>,
+    /// Highest LargeMeta number ever tried.
+    number: u64,
+    /// Next block number.
+    next_block: u64,
+}
+
+/// The state behind every [`LargeSpace`] handle.
+#[derive(Debug)]
+struct Space {
+    disk: Arc<dyn Disk>,
+    options: LargeOptions,
+    blocks: RwLock<BTreeMap<u64, Arc<Block>>>,
+    table: Mutex<Table>,
+    /// The blocks extents of known length go to, by [`Origin::stream`].
+    shared: [Mutex<Option<Arc<Block>>>; STREAMS],
+    /// The number of the shared block whose successor has been made, or tried.
+    prepared_for: AtomicU64,
+    /// Open blocks nobody writes at the moment.
+    idle: Mutex<Vec<Arc<Block>>>,
+    /// Closed blocks waiting for their last extent to be settled, and for their footer.
+    full: Mutex<Vec<Arc<Block>>>,
+    failed: Mutex<Option<String>>,
+    room: Arc<Room>,
+    totals: Totals,
+    accounted: AtomicBool,
+    handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
+    buffers: Arc<Buffers>,
+    /// What is nearer than the blocks.
+    heat: OnceLock<Arc<Heat>>,
+    /// What callers' reads take is told to these.
+    paces: OnceLock<Arc<Paces>>,
+    queue: WriteQueue,
+    counters: Counters,
+}
+
+/// The large space. Cheap to clone; all clones are the same space.
+#[derive(Debug, Clone)]
+pub struct LargeSpace {
+    space: Arc<Space>,
+}
+
+impl LargeSpace {
+    /// Opens the space on `disk`, creating its directories if they are absent.
+    ///
+    /// # Errors
+    /// I/O errors; `OutOfSpace` if a repaired LargeMeta cannot be written.
+    pub fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(Self, OpenReport)> {
+        recover::open(disk, options)
+    }
+
+    /// From now on reads for callers count, are timed, and use copies that are nearer.
+    pub fn attach(&self, heat: Arc<Heat>, paces: Arc<Paces>) {
+        let _ = self.space.heat.set(heat);
+        let _ = self.space.paces.set(paces);
+    }
+
+    /// After an open: has the operating system learn where the blocks lie before somebody reads them. On a disk the first read of each
+    /// block costs two or three reads otherwise.
+    pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
+        self.space.warm(is_over, step);
+    }
+
+    /// Makes a value durable, waiting for its write if that is not done. Values that finish together share one sync.
+    ///
+    /// # Errors
+    /// If writing it failed, or the device's sync. After the latter the space refuses writes until it is opened again.
+    pub fn sync(&self, value: &LargeValue) -> Result<()> {
+        self.sync_writes(value.block, &[value.ordinal])
+    }
+
+    /// Makes several values durable, with one sync per block.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::sync`], if any of them is not durable.
+    pub fn sync_all(&self, values: &[LargeValue]) -> Result<()> {
+        let mut ordinals: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for value in values {
+            ordinals.entry(value.block).or_default().push(value.ordinal);
+        }
+        ordinals
+            .iter()
+            .try_for_each(|(&block, ordinals)| self.sync_writes(block, ordinals))
+    }
+
+    fn sync_writes(&self, block: u64, ordinals: &[u64]) -> Result<()> {
+        let block = self.space.block(block)?;
+        let file = block.writing_file();
+        let durable = block.group.wait(ordinals, file.as_ref());
+        durable.map_err(|error| match error {
+            NotDurable::Write(error) => Space::write_error(&block, &error),
+            NotDurable::Sync(error) => {
+                block.close();
+                self.space
+                    .fail(format!("syncing {}: {error}", block_path(block.number).display()))
+            }
+        })
+    }
+
+    /// The commit that points to `value` got `version` (above 0). Needed for every value that was not
+    /// abandoned: without it the block gets no footer. Bytes stay protected until they are accounted live.
+    pub fn committed(&self, value: &LargeValue, version: u64) {
+        if let (RecordKind::Put, Ok(block)) = (value.kind, self.space.block(value.block)) {
+            block.settle(value.offset, version);
+        }
+    }
+
+    /// No commit will point to `value`: its bytes are dead.
+    pub fn abandoned(&self, value: &LargeValue) {
+        if let Ok(block) = self.space.block(value.block) {
+            if value.kind == RecordKind::Put {
+                block.settle(value.offset, 0);
+                // Nobody will read it; the queue has its own reference until it is written.
+                block.behind.lock().remove(&value.offset);
+            }
+            block::subtract(&block.unapplied_bytes, value.extent_bytes);
+        }
+    }
+
+    /// What was read and written since the space was opened.
+    #[must_use]
+    pub fn counters(&self) -> LargeCounters {
+        let counters = &self.space.counters;
+        LargeCounters {
+            user_bytes: counters.user_bytes.load(Ordering::Relaxed),
+            destaged_bytes: counters.destaged_bytes.load(Ordering::Relaxed),
+            cleaned_bytes: counters.cleaned_bytes.load(Ordering::Relaxed),
+            overhead_bytes: counters.overhead_bytes.load(Ordering::Relaxed),
+            reads: counters.reads.load(Ordering::Relaxed),
+            bytes_read: counters.bytes_read.load(Ordering::Relaxed),
+        }
+    }
+
+    /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in bytes.
+    #[must_use]
+    pub fn transfer_bytes(&self) -> u64 {
+        (self.space.queue.bytes() + self.space.buffers.spare_bytes()) as u64
+    }
+
+    /// All blocks, by number.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<BlockInfo> {
+        let listed = self.space.table.lock().meta.blocks.clone();
+        let blocks = self.space.blocks.read();
+        let info = |(&number, block): (&u64, &Arc<Block>)| {
+            let listed = listed.get(&number)?;
+            let open_bytes = block.writing.lock().as_ref().map(|writing| writing.allocated_bytes);
+            Some(BlockInfo {
+                number,
+                state: listed.state,
+                bytes: open_bytes.unwrap_or(listed.bytes),
+                live_bytes: block.live_bytes.load(Ordering::Acquire),
+            })
+        };
+        blocks.iter().filter_map(info).collect()
+    }
+
+    /// Bytes of the LargeMeta files, taken all to be as long as the newest.
+    #[must_use]
+    pub fn meta_bytes(&self) -> u64 {
+        let table = self.space.table.lock();
+        table.files.len() as u64 * meta::meta_bytes(&table.meta)
+    }
+
+    /// Number of the newest LargeMeta.
+    #[must_use]
+    pub fn meta_version(&self) -> u64 {
+        self.space.table.lock().meta.number
+    }
+
+    /// Why the space refuses writes, if it does.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.space.failed.lock().clone()
+    }
+}
+
+/// The path of a block's file.
+#[must_use]
+pub fn block_path(number: u64) -> PathBuf {
+    Path::new(BLOCK_DIR).join(format!("{number:016x}.blk"))
+}
+
+impl Space {
+    fn block(&self, number: u64) -> Result<Arc<Block>> {
+        let found = self.blocks.read().get(&number).map(Arc::clone);
+        found.ok_or_else(|| Error::corruption(block_path(number).display().to_string(), "there is no such block"))
+    }
+
+    /// The file to read a block from.
+    fn file(&self, block: &Block) -> Result<Arc<dyn DiskFile>> {
+        if let Some(file) = block.writing_file() {
+            return Ok(file);
+        }
+        let path = block_path(block.number);
+        let open = || {
+            self.disk
+                .open(&path, OpenMode::READ.with_direct(self.options.direct_io))
+        };
+        self.handles
+            .get_or_insert_with(&block.number, open)
+            .map_err(|error| Error::io(format!("opening {}", path.display()), &error))
+    }
+
+    /// Opens blocks to be read, the newest, as many as are kept open; until `is_over`. `step` does the work of each.
+    fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
+        let newest: Vec<Arc<Block>> = {
+            let blocks = self.blocks.read();
+            blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
+        };
+        // In the order of their names: what the file system knows of them lies in about that order too.
+        for block in newest.iter().rev().filter(|_| !is_over()) {
+            step(&|| {
+                // Whoever reads it will be told what is wrong.
+                if let Ok(file) = self.file(block) {
+                    file.warm();
+                }
+            });
+        }
+    }
+
+    fn place(&self, block: u64, offset: u64) -> format::Place {
+        format::Place {
+            store_id: self.options.store_id,
+            block,
+            offset,
+        }
+    }
+
+    /// Stops all writes and returns the error that says so.
+    fn fail(&self, reason: String) -> Error {
+        tracing::error!(%reason, "the large space refuses writes");
+        self.queue.stop(&reason);
+        let mut failed = self.failed.lock();
+        Error::Failed(failed.get_or_insert(reason).clone())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.options.read_only {
+            return Err(Error::Unavailable("the large space is open read-only"));
+        }
+        match &*self.failed.lock() {
+            Some(reason) => Err(Error::Failed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the next LargeMeta, durable when this returns.
+    fn change_meta(&self, change: impl FnOnce(&mut Meta)) -> Result<()> {
+        let mut table = self.table.lock();
+        table.number += 1;
+        let mut next = table.meta.clone();
+        change(&mut next);
+        next.number = table.number;
+        next.next_block = table.next_block;
+        let bytes = match meta::store(&*self.disk, &next, &mut table.files) {
+            Ok(bytes) => bytes,
+            Err(error @ Error::OutOfSpace { .. }) => return Err(error),
+            Err(error) => return Err(self.fail(error.to_string())),
+        };
+        self.counters.overhead_bytes.fetch_add(bytes, Ordering::Relaxed);
+        table.meta = next;
+        Ok(())
+    }
+
+    /// The error of a failed write: a full device is the caller's matter, anything else closes the block.
+    fn write_error(block: &Block, error: &io::Error) -> Error {
+        let error = Error::io_on(
+            Tier::Large,
+            format!("writing {}", block_path(block.number).display()),
+            error,
+        );
+        if !matches!(error, Error::OutOfSpace { .. }) {
+            block.close();
+        }
+        error
+    }
+}

@@ -1,0 +1,289 @@
+//! The life of a block file: made, sealed with a footer, deleted. LargeMeta is told of each step.
+//!
+//! Invariants:
+//! - A block is handed to writers only after its header and its name are durable.
+//! - A footer is written only when every extent is committed or abandoned, so it is exact.
+//! - `drained` is durable in LargeMeta before the file goes; an open that finds it finishes the removal.
+//!
+//! On failure: a block that gets no footer (device full, sync failed, crash) stays readable without one.
+
+use super::{
+    BLOCK_DIR, LargeSpace, Space,
+    block::Block,
+    block_path,
+    capacity::Origin,
+    format::{BlockHeader, FooterEntry, PAGE, encode_block_header, encode_footer},
+    meta::{BlockState, MetaBlock},
+};
+use crate::{
+    Error, Result, Tier,
+    io::OpenMode,
+    mutation::{Mutation, unless},
+};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
+
+impl LargeSpace {
+    /// Seals the blocks that are full and whose extents are all settled. The store calls this now and then,
+    /// away from its commit path.
+    ///
+    /// # Errors
+    /// `OutOfSpace` if there is no room for a footer (tried again next time), `Failed`, I/O errors.
+    pub fn seal_ready(&self) -> Result<()> {
+        self.space.seal_ready()
+    }
+
+    /// Seals every block nobody writes any more, at a clean shutdown. Values neither committed nor abandoned
+    /// keep their block from getting a footer. The space can still be used afterwards.
+    ///
+    /// # Errors
+    /// As [`LargeSpace::seal_ready`].
+    pub fn close(&self) -> Result<()> {
+        if self.space.options.read_only {
+            return Ok(());
+        }
+        let shared = self.space.shared.iter();
+        let open: Vec<Arc<Block>> = shared.filter_map(|block| block.lock().take()).collect();
+        let idle = std::mem::take(&mut *self.space.idle.lock());
+        for block in open.into_iter().chain(idle) {
+            block.close();
+            self.space.full.lock().push(block);
+        }
+        self.space.seal_ready()
+    }
+
+    /// Blocks in which nothing is live. The store deletes them once the index has persisted everything up to
+    /// what made them so and no snapshot is older. None before [`LargeSpace::accounting_complete`].
+    #[must_use]
+    pub fn dead_blocks(&self) -> Vec<u64> {
+        if !self.space.accounted.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let blocks = self.space.blocks.read();
+        blocks
+            .iter()
+            .filter(|(_, block)| block.is_dead())
+            .map(|(&number, _)| number)
+            .collect()
+    }
+
+    /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead, or
+    /// somebody reads it; try later.
+    ///
+    /// # Errors
+    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The block may then be gone or not.
+    pub fn delete(&self, number: u64, drained_seq: u64) -> Result<bool> {
+        self.space.check_writable()?;
+        if !self.space.accounted.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let mut blocks = self.space.blocks.write();
+        // With the table locked nobody can pin it, so the only reference is the table's own.
+        let free = blocks
+            .get(&number)
+            .is_some_and(|block| Arc::strong_count(block) == 1 && block.is_dead());
+        if !free {
+            return Ok(false);
+        }
+        let Some(block) = blocks.remove(&number) else {
+            return Ok(false);
+        };
+        drop(blocks);
+        let drained = self.space.change_meta(|meta| {
+            if let Some(listed) = meta.blocks.get_mut(&number) {
+                listed.state = BlockState::Drained(drained_seq);
+            }
+        });
+        if let Err(error) = drained {
+            self.space.blocks.write().insert(number, block);
+            return Err(error);
+        }
+        self.space.handles.remove(&number);
+        self.space.remove_file(number)?;
+        self.space.forget(&block);
+        self.space.change_meta(|meta| {
+            meta.blocks.remove(&number);
+        })?;
+        Ok(true)
+    }
+}
+
+impl Space {
+    /// Makes a block: header and name durable, listed in LargeMeta.
+    pub(super) fn create_block(&self, origin: Origin) -> Result<Arc<Block>> {
+        let number = {
+            let mut table = self.table.lock();
+            let number = table.next_block;
+            table.next_block += 1;
+            number
+        };
+        let path = block_path(number);
+        let header = BlockHeader {
+            store_id: self.options.store_id,
+            block: number,
+        };
+        self.room
+            .take(PAGE, origin)
+            .map_err(|error| Error::io_on(Tier::Large, format!("making {}", path.display()), &error))?;
+        let made = (|| {
+            let file = self
+                .disk
+                .open(&path, OpenMode::CREATE.with_direct(self.options.direct_io))?;
+            file.write_all_at(&encode_block_header(header), 0)?;
+            unless(Mutation::BlockHeader, || file.sync_data())?;
+            unless(Mutation::BlockDirectory, || self.disk.sync_dir(Path::new(BLOCK_DIR)))?;
+            Ok(file)
+        })();
+        let listed = made
+            .map_err(
+                |error| match Error::io_on(Tier::Large, format!("making {}", path.display()), &error) {
+                    error @ Error::OutOfSpace { .. } => error,
+                    error => self.fail(error.to_string()),
+                },
+            )
+            .and_then(|file| {
+                let entry = MetaBlock {
+                    state: BlockState::Open,
+                    bytes: 0,
+                };
+                self.change_meta(|meta| {
+                    meta.blocks.insert(number, entry);
+                })?;
+                Ok(file)
+            });
+        match listed {
+            Ok(file) => {
+                self.counters.overhead_bytes.fetch_add(PAGE, Ordering::Relaxed);
+                let block = Arc::new(Block::open(number, file, Arc::clone(&self.room)));
+                self.blocks.write().insert(number, Arc::clone(&block));
+                Ok(block)
+            }
+            Err(error) => {
+                // After a failed sync LargeMeta may list the block or not. It stays, then: a file too many is a
+                // dead block at the next open, a listed one that is gone would look like a loss.
+                if matches!(error, Error::OutOfSpace { .. }) {
+                    let _ = self.disk.remove(&path);
+                    self.room.give_back(PAGE);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn seal_ready(&self) -> Result<()> {
+        self.check_writable()?;
+        let settled = |block: &Arc<Block>| block.writing.lock().as_ref().is_none_or(|writing| writing.pending == 0);
+        let ready: Vec<Arc<Block>> = self.full.lock().extract_if(.., |block| settled(block)).collect();
+        let mut result = Ok(());
+        for block in ready {
+            let sealed = self.seal(&block);
+            if matches!(sealed, Err(Error::OutOfSpace { .. })) {
+                if block.has_nothing_live() {
+                    // Deleting it makes room, and it needs no footer for that.
+                    self.rest(&block, None);
+                } else {
+                    self.full.lock().push(block);
+                }
+            }
+            result = result.and(sealed);
+        }
+        result
+    }
+
+    fn seal(&self, block: &Block) -> Result<()> {
+        // The footer speaks of what is there; a write that fails takes its version out of it.
+        block.group.wait_written();
+        let Some((file, tail, entries)) = block.writing.lock().as_ref().map(|writing| {
+            let entries: Vec<FooterEntry> = writing.extents.iter().map(|extent| extent.entry).collect();
+            (Arc::clone(&writing.file), writing.tail, entries)
+        }) else {
+            return Ok(());
+        };
+        // What a file holds after a failed sync is unknown; it is not written again.
+        if block.group.failed() {
+            return Ok(());
+        }
+        if entries.is_empty() {
+            return self.remove_empty(block.number);
+        }
+        let header = BlockHeader {
+            store_id: self.options.store_id,
+            block: block.number,
+        };
+        let footer = encode_footer(header, tail, &entries);
+        let bytes = tail + footer.len() as u64;
+        let allocated_bytes = block.allocated_bytes();
+        // Beyond the limit, if need be: a block without a footer is worse.
+        self.room.note(bytes.saturating_sub(allocated_bytes));
+        let context = || format!("sealing {}", block_path(block.number).display());
+        file.write_all_at(&footer, tail)
+            .and_then(|()| file.set_len(bytes))
+            .map_err(|error| {
+                self.room.give_back(bytes.saturating_sub(allocated_bytes));
+                Error::io_on(Tier::Large, context(), &error)
+            })?;
+        let synced = unless(Mutation::BlockSeal, || {
+            block.group.wait(&[block.group.mark()], Some(&file))
+        });
+        synced.map_err(|error| self.fail(format!("{}: {error}", context())))?;
+        self.counters
+            .overhead_bytes
+            .fetch_add(footer.len() as u64, Ordering::Relaxed);
+        self.change_meta(|meta| {
+            let sealed = MetaBlock {
+                state: BlockState::Sealed,
+                bytes,
+            };
+            meta.blocks.insert(block.number, sealed);
+        })?;
+        self.room.give_back(allocated_bytes.saturating_sub(bytes));
+        self.rest(block, Some(bytes));
+        tracing::debug!(block = block.number, "sealed a block");
+        Ok(())
+    }
+
+    /// Nobody writes the block any more, and its file has so many bytes: all it has taken, if none are given.
+    fn rest(&self, block: &Block, bytes: Option<u64>) {
+        let bytes = bytes.unwrap_or_else(|| block.allocated_bytes());
+        block.rest_bytes.store(bytes, Ordering::Release);
+        self.totals.rest_bytes.fetch_add(bytes, Ordering::AcqRel);
+        *block.writing.lock() = None;
+    }
+
+    /// The file of a dead block is gone.
+    fn forget(&self, block: &Block) {
+        let bytes = block.rest_bytes.load(Ordering::Acquire);
+        self.room.give_back(bytes);
+        self.totals.forget(bytes, block.padding_bytes.load(Ordering::Acquire));
+    }
+
+    /// Takes back a block that was made and never used.
+    fn remove_empty(&self, number: u64) -> Result<()> {
+        self.change_meta(|meta| {
+            if let Some(listed) = meta.blocks.get_mut(&number) {
+                listed.state = BlockState::Drained(0);
+            }
+        })?;
+        let removed = self.blocks.write().remove(&number);
+        self.remove_file(number)?;
+        self.room.give_back(removed.map_or(0, |block| block.allocated_bytes()));
+        self.change_meta(|meta| {
+            meta.blocks.remove(&number);
+        })
+    }
+
+    pub(super) fn remove_file(&self, number: u64) -> Result<()> {
+        let path = block_path(number);
+        let removed = match self.disk.remove(&path) {
+            // Somebody was faster; that it is gone must still be durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        };
+        let removed =
+            removed.and_then(|()| unless(Mutation::BlockRemoval, || self.disk.sync_dir(Path::new(BLOCK_DIR))));
+        removed.map_err(|error| self.fail(format!("removing {}: {error}", path.display())))
+    }
+}

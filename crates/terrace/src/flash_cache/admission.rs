@@ -1,0 +1,366 @@
+//! Which objects of the large space are worth a copy on flash: popularity of groups, decayed, against the margin.
+//!
+//! A hit bit is a trap for video: a title's segments are read once each and then not for hours, so what was read last says
+//! nothing. What says something is how often the *title* is read. So reads are counted per group (for a key, the part up to its last
+//! `/`), and all objects of a group are worth the same: reads per byte. Groups are ranked by that, and those that fit into the
+//! space for copies are *settled*: their objects are copied when they are read, and kept.
+//!
+//! There is something better than popularity where it is known: a reader on its way. If somebody reads a group in order behind the
+//! object, the object will be read again soon. Such an object is copied as *passing*, and is worthless once the last one has
+//! passed. The two kinds go to segments of their own, as they die in different ways.
+//!
+//! Objects whose group is too large to be of one heat (a million photos under one prefix) count one by one, in a sketch.
+//!
+//! Time is counted in reads, not in seconds: a store that nobody reads forgets nothing.
+//!
+//! Everything here may be wrong or lost at any time: it costs hits, never data.
+
+use crate::api::group::{GroupRule, ordinal, successor};
+
+use super::{sketch::Sketch, streams::Heads};
+use crate::key_hash;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+
+/// Groups that are remembered; those read least are forgotten.
+const GROUPS_MAX: usize = 1 << 16;
+/// A group with more bytes than this share of the space for copies is not of one heat.
+const GROUP_SHARE_MAX: f64 = 0.25;
+/// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
+const SETTLED_SHARE: f64 = 0.98;
+/// Share of the space that passing copies can take from settled groups. Those that somebody has passed stay where they are until their
+/// segment is cleaned, which nobody does while passing ones are given more and more: without a bound they drove all settled groups
+/// out of a small flash, and kept it.
+const PASSING_SHARE_MAX: f64 = 0.2;
+/// How much better than a settled group another one must be to take its place.
+const MARGIN: f64 = 0.5;
+/// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
+/// follows changes sooner.
+const HALF_LIFE: f64 = 16.0;
+/// The same where little is known yet.
+const HALF_LIFE_READS_MIN: f64 = 100_000.0;
+/// The ranking is made anew after this share of a half-life.
+const RANKING_SHARE: f64 = 0.0025;
+
+/// What copying an object is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worth {
+    /// Nothing: it stays where it is.
+    None,
+    /// Its group is popular.
+    Settled,
+    /// Somebody who reads its group in order will come by.
+    Passing,
+}
+
+/// What a read told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What copying the object is worth.
+    pub worth: Worth,
+    /// How many objects of its group the reader has read in order, this one included; 0 if that cannot be said.
+    pub run: u32,
+}
+
+/// A group that should be measured: how many objects it has, and bytes in the large space.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmeasured {
+    /// The start that the keys of the group have in common.
+    pub prefix: Vec<u8>,
+    hash: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    prefix: Box<[u8]>,
+    /// Reads, decayed to `counted_at`.
+    score: f64,
+    counted_at: f64,
+    /// Objects and their bytes, once measured.
+    size: Option<(u64, u64)>,
+    settled: bool,
+    heads: Heads,
+}
+
+/// Popularity. Called on reads of the large space and of its copies.
+#[derive(Debug)]
+pub struct Popularity {
+    rule: GroupRule,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    groups: HashMap<u64, Group>,
+    /// Reads so far.
+    now: f64,
+    half_life: f64,
+    ranked_at: f64,
+    /// Space for copies, and what passing ones take of it.
+    space_bytes: u64,
+    passing_bytes: u64,
+    /// Worth per byte that the last settled group has.
+    margin: f64,
+    /// Groups in the order in which they were first read: what is read often tends to come early.
+    unmeasured: VecDeque<u64>,
+    sketch: Sketch,
+}
+
+impl Popularity {
+    /// Counts nothing yet.
+    #[must_use]
+    pub fn new(rule: GroupRule) -> Self {
+        Self {
+            rule,
+            state: Mutex::new(State {
+                groups: HashMap::new(),
+                now: 0.0,
+                half_life: HALF_LIFE_READS_MIN,
+                ranked_at: 0.0,
+                space_bytes: 0,
+                passing_bytes: 0,
+                margin: 0.0,
+                unmeasured: VecDeque::new(),
+                sketch: Sketch::default(),
+            }),
+        }
+    }
+
+    /// Counts a read of an object.
+    pub fn read(&self, key: &[u8], bytes: u64) -> Seen {
+        let prefix = self.rule.group(key);
+        let hash = key_hash(prefix);
+        let state = &mut *self.state.lock();
+        state.now += 1.0;
+        state.sketch.count(key_hash(key));
+        if state.now >= state.ranked_at + state.half_life * RANKING_SHARE {
+            state.rank();
+        }
+        let (now, half_life) = (state.now, state.half_life);
+        let ordinal = ordinal(&key[prefix.len()..]);
+        let run;
+        if let Some(group) = state.groups.get_mut(&hash) {
+            group.score = group.decayed(now, half_life) + 1.0;
+            group.counted_at = now;
+            run = ordinal.map_or(0, |ordinal| group.heads.read(ordinal, now));
+        } else {
+            if state.groups.len() >= GROUPS_MAX {
+                state.forget();
+            }
+            let mut heads = Heads::default();
+            run = ordinal.map_or(0, |ordinal| heads.read(ordinal, now));
+            let group = Group {
+                prefix: prefix.into(),
+                score: 1.0,
+                counted_at: now,
+                size: None,
+                settled: false,
+                heads,
+            };
+            state.groups.insert(hash, group);
+            state.unmeasured.push_back(hash);
+        }
+        let worth = state.worth(hash, key, prefix.len(), bytes);
+        Seen { worth, run }
+    }
+
+    /// The key that its readers, if they go in order, will read after this one.
+    #[must_use]
+    pub fn successor(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let prefix = self.rule.group(key);
+        let name = successor(&key[prefix.len()..])?;
+        Some([prefix, &name].concat())
+    }
+
+    /// What copying an object is worth; counts nothing.
+    #[must_use]
+    pub fn worth(&self, key: &[u8], bytes: u64) -> Worth {
+        let prefix = self.rule.group(key);
+        self.state.lock().worth(key_hash(prefix), key, prefix.len(), bytes)
+    }
+
+    /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing gives way to objects of groups, as their
+    /// ranks decide for whom there is room; those counted one by one have none, so each must be better than whom it drives out.
+    #[must_use]
+    pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
+        let prefix = self.rule.group(key);
+        let (hash, state) = (key_hash(prefix), self.state.lock());
+        let is_single = (state.groups.get(&hash)).is_none_or(|group| !state.is_of_one_heat(group));
+        is_single.then(|| state.value(hash, key, prefix.len(), bytes) / (1.0 + MARGIN))
+    }
+
+    /// Whether an object is worth as many reads per byte as the bar says.
+    #[must_use]
+    pub fn reaches(&self, bar: f64, key: &[u8], bytes: u64) -> bool {
+        let prefix = self.rule.group(key);
+        self.state.lock().value(key_hash(prefix), key, prefix.len(), bytes) >= bar
+    }
+
+    /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one serves a reader or two, so no others are
+    /// written for it once passing ones have all that is theirs, nor where it is not one of many in its segment. Of a dozen those that
+    /// nobody waits for any more are soon most, so that to keep the rest each would be written several times.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
+        match worth {
+            Worth::None => false,
+            Worth::Settled => true,
+            Worth::Passing if !is_of_many => false,
+            Worth::Passing => {
+                let state = self.state.lock();
+                state.passing_bytes as f64 <= state.passing_bytes_max()
+            }
+        }
+    }
+
+    /// Sets how much room copies have, and how much of it passing ones take.
+    pub fn set_space(&self, space_bytes: u64, passing_bytes: u64) {
+        let mut state = self.state.lock();
+        state.space_bytes = space_bytes;
+        state.passing_bytes = passing_bytes;
+    }
+
+    /// A group to measure, if there is one.
+    #[must_use]
+    pub fn unmeasured(&self) -> Option<Unmeasured> {
+        let mut state = self.state.lock();
+        loop {
+            let hash = state.unmeasured.pop_front()?;
+            if let Some(group) = state.groups.get(&hash) {
+                let prefix = group.prefix.to_vec();
+                return Some(Unmeasured { prefix, hash });
+            }
+        }
+    }
+
+    /// A group was measured.
+    pub fn measured(&self, group: &Unmeasured, objects: u64, bytes: u64) {
+        if let Some(group) = self.state.lock().groups.get_mut(&group.hash) {
+            group.size = Some((objects.max(1), bytes.max(1)));
+        }
+    }
+}
+
+impl Group {
+    fn decayed(&self, now: f64, half_life: f64) -> f64 {
+        self.score * f64::exp2((self.counted_at - now) / half_life)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn per_byte(&self, now: f64, half_life: f64) -> Option<f64> {
+        let (_, bytes) = self.size?;
+        Some(self.decayed(now, half_life) / bytes as f64)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+impl State {
+    fn worth(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> Worth {
+        let group = self.groups.get(&hash);
+        if let Some(group) = group
+            && self.is_of_one_heat(group)
+        {
+            if group.settled {
+                return Worth::Settled;
+            }
+            let passing = self.passing(group, &key[prefix_bytes..], bytes);
+            if passing.is_some_and(|worth| worth > self.margin) {
+                return Worth::Passing;
+            }
+            return Worth::None;
+        }
+        let is_large_group = group.is_some_and(|group| group.size.is_some());
+        let count = self.sketch.estimate(key_hash(key));
+        let per_byte = count / bytes.max(1) as f64;
+        if is_large_group && count >= 2.0 && per_byte > self.margin * (1.0 + MARGIN) {
+            return Worth::Settled;
+        }
+        Worth::None
+    }
+
+    fn passing_bytes_max(&self) -> f64 {
+        self.space_bytes as f64 * PASSING_SHARE_MAX
+    }
+
+    /// What the next reader on his way makes of an object: one read after so many others, as a rate that compares with the groups' scores.
+    fn passing(&self, group: &Group, name: &[u8], bytes: u64) -> Option<f64> {
+        let reads = group.heads.reads_until(ordinal(name)?, self.now)?;
+        Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
+    }
+
+    /// Reads per byte, as objects that stand in each other's way are compared.
+    fn value(&self, hash: u64, key: &[u8], prefix_bytes: usize, bytes: u64) -> f64 {
+        match self.groups.get(&hash).filter(|group| self.is_of_one_heat(group)) {
+            Some(group) => {
+                let own = group.per_byte(self.now, self.half_life).unwrap_or(0.0);
+                let passing = self.passing(group, &key[prefix_bytes..], bytes);
+                passing.map_or(own, |passing| passing.max(own))
+            }
+            None => self.sketch.estimate(key_hash(key)) / bytes.max(1) as f64,
+        }
+    }
+
+    /// Whether its objects are read alike as far as that can matter.
+    fn is_of_one_heat(&self, group: &Group) -> bool {
+        let share = |(_, bytes)| bytes as f64 <= self.space_bytes as f64 * GROUP_SHARE_MAX;
+        group.size.is_some_and(share)
+    }
+
+    /// Decides which groups are settled.
+    fn rank(&mut self) {
+        self.ranked_at = self.now;
+        let objects: u64 = self
+            .groups
+            .values()
+            .filter_map(|group| group.size)
+            .map(|(objects, _)| objects)
+            .sum();
+        self.half_life = (objects as f64 * HALF_LIFE).max(HALF_LIFE_READS_MIN);
+        self.sketch.set_period(self.half_life);
+        let (now, half_life) = (self.now, self.half_life);
+        // Who is settled already has an advantage: ranks that change places all the time would cost flash writes and gain nothing.
+        let mut ranked: Vec<(f64, f64, u64, u64)> = (self.groups.iter())
+            .filter(|(_, group)| self.is_of_one_heat(group))
+            .filter_map(|(hash, group)| {
+                let per_byte = group.per_byte(now, half_life)?;
+                let rank = if group.settled {
+                    per_byte * (1.0 + MARGIN)
+                } else {
+                    per_byte
+                };
+                Some((rank, per_byte, group.size?.1, *hash))
+            })
+            .collect();
+        ranked.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+        let passing = (self.passing_bytes as f64).min(self.passing_bytes_max());
+        let room = (self.space_bytes as f64 - passing) * SETTLED_SHARE;
+        let mut filled = 0.0;
+        self.margin = 0.0;
+        self.groups.values_mut().for_each(|group| group.settled = false);
+        for (_, per_byte, bytes, hash) in ranked {
+            filled += bytes as f64;
+            if filled > room {
+                self.margin = per_byte;
+                break;
+            }
+            if let Some(group) = self.groups.get_mut(&hash) {
+                group.settled = true;
+            }
+        }
+    }
+
+    /// Forgets the groups read least, a quarter of all.
+    fn forget(&mut self) {
+        let (now, half_life) = (self.now, self.half_life);
+        let mut scores: Vec<f64> = self
+            .groups
+            .values()
+            .map(|group| group.decayed(now, half_life))
+            .collect();
+        let quarter = scores.len() / 4;
+        let (_, limit, _) = scores.select_nth_unstable_by(quarter, f64::total_cmp);
+        let limit = *limit;
+        self.groups.retain(|_, group| group.decayed(now, half_life) > limit);
+    }
+}

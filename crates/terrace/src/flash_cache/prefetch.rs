@@ -1,0 +1,221 @@
+//! Reading ahead: who reads a group in order finds the next object in RAM.
+//!
+//! A reader who has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
+//! thread reads that from the disk meanwhile, as an image like those that readers fill (`images`): who comes while it is being read is
+//! served as it grows. It is kept until its reader has had it, and goes on to flash only then, if it is worth a copy: the reader it was
+//! read for is no reason to copy it, and what he finds in RAM he need not read from flash.
+//!
+//! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of the room for images, and one
+//! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
+
+use super::{Heat, SLICE_BYTES, admission::Worth, count, staging::Image};
+use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, ordered_index::Home};
+use parking_lot::{Condvar, Mutex};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Steps in order, the first read included, from which on somebody counts as a reader of the whole.
+pub(super) const RUN_MIN: u32 = 3;
+/// Objects that may be waiting to be read ahead; the oldest is given up for a newer one.
+const WANTED_MAX: usize = 64;
+/// How long an image waits for its reader.
+const KEPT: Duration = Duration::from_secs(10);
+/// How long the thread sleeps when nothing is wanted.
+const IDLE: Duration = Duration::from_millis(250);
+/// Bytes of one read.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// What is wanted, and what waits for its reader.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    wanted: Mutex<VecDeque<Arc<[u8]>>>,
+    signal: Condvar,
+    kept: Mutex<VecDeque<(Arc<Image>, Instant)>>,
+}
+
+impl Ahead {
+    /// Somebody will come for the object with this key.
+    pub fn want(&self, key: Arc<[u8]>) {
+        let mut wanted = self.wanted.lock();
+        // One reader asks with each of his reads.
+        if wanted.contains(&key) {
+            return;
+        }
+        if wanted.len() >= WANTED_MAX {
+            wanted.pop_front();
+        }
+        wanted.push_back(key);
+        self.signal.notify_one();
+    }
+
+    /// The next key; waits at most `wait` for one.
+    fn next(&self, wait: Duration) -> Option<Arc<[u8]>> {
+        let mut wanted = self.wanted.lock();
+        if wanted.is_empty() {
+            self.signal.wait_for(&mut wanted, wait);
+        }
+        wanted.pop_front()
+    }
+
+    /// Wakes who waits for the next key.
+    pub fn wake(&self) {
+        let _wanted = self.wanted.lock();
+        self.signal.notify_all();
+    }
+
+    /// Keeps a complete image until its reader comes.
+    fn keep(&self, image: Arc<Image>) {
+        self.kept.lock().push_back((image, Instant::now()));
+    }
+
+    /// Its reader has had it. `false` if it is not kept here.
+    pub fn release(&self, image: &Arc<Image>) -> bool {
+        let mut kept = self.kept.lock();
+        let at = kept.iter().position(|(other, _)| Arc::ptr_eq(other, image));
+        at.and_then(|at| kept.remove(at)).is_some()
+    }
+
+    /// Images nobody came for.
+    fn overdue(&self) -> Vec<Arc<Image>> {
+        let mut kept = self.kept.lock();
+        // They are in the order of time.
+        let overdue = kept.iter().take_while(|(_, since)| since.elapsed() > KEPT).count();
+        kept.drain(..overdue).map(|(image, _)| image).collect()
+    }
+
+    /// The one that has waited longest.
+    fn oldest(&self) -> Option<Arc<Image>> {
+        self.kept.lock().pop_front().map(|(image, _)| image)
+    }
+}
+
+impl Heat {
+    /// Keeps a complete image until its reader comes, unless he has had it.
+    pub(super) fn keep_ahead(&self, image: Arc<Image>) {
+        if image.was_read() {
+            let worth = self.popularity.worth(&image.key, image.slice_bytes as u64);
+            self.pass_on(image, worth);
+        } else {
+            self.ahead.keep(image);
+        }
+    }
+
+    /// Has a complete image that was read written to flash, if that is worth it; else lets go of it.
+    pub(super) fn pass_on(&self, image: Arc<Image>, worth: Worth) {
+        if worth != Worth::None && !self.copies.has(image.slice) {
+            self.images.enqueue(image);
+        } else {
+            self.images.drop_image(&image);
+        }
+    }
+}
+
+/// The thread: reads what is wanted until the store is closed.
+pub fn read_ahead(engine: &Engine) {
+    let heat = &engine.heat;
+    while !engine.log.is_closed() {
+        let wanted = heat.ahead.next(IDLE);
+        drop_unused(heat, &heat.ahead.overdue());
+        let Some(key) = wanted else { continue };
+        if let Err(error) = read_one(engine, &key) {
+            // Who comes for it will be told.
+            tracing::debug!(%error, "an object could not be read ahead");
+        }
+    }
+}
+
+fn drop_unused(heat: &Heat, images: &[Arc<Image>]) {
+    count(&heat.counters.ahead_unused, images.len() as u64);
+    images.iter().for_each(|image| heat.images.drop_image(image));
+}
+
+fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
+    let presence = engine.presence();
+    let Some(entry) = presence.living(key, engine.index.get(key)?) else {
+        return Ok(());
+    };
+    let Home::Block {
+        block,
+        offset,
+        extent_bytes,
+    } = entry.home
+    else {
+        return Ok(());
+    };
+    let large = &engine.large;
+    let Some(reader) = large.open_ahead(key, block, offset, extent_bytes, entry.length)? else {
+        return Ok(());
+    };
+    let heat = &engine.heat;
+    while heat.images.bytes() + extent_bytes.min(SLICE_BYTES) > heat.images.ahead_bytes_max() {
+        let Some(oldest) = heat.ahead.oldest() else {
+            return Ok(());
+        };
+        drop_unused(heat, &[oldest]);
+    }
+    // What is read is gathered as an image; nobody wants the bytes here.
+    let first = reader.read_first_pieces(key, PIECES_PER_READ)?;
+    let mut start = first.iter().map(|piece| piece.len() as u64).sum();
+    let mut bytes = Vec::new();
+    while start < entry.length && !engine.log.is_closing() {
+        let end = entry.length.min(start + STEP_BYTES);
+        bytes.clear();
+        reader.read_range(start..end, &mut bytes)?;
+        start = end;
+    }
+    count(&heat.counters.ahead_objects, 1);
+    heat.counters.ahead_bytes.fetch_add(entry.length, Ordering::Relaxed);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::flash_cache::{
+        Slice,
+        staging::{Images, Joined},
+    };
+
+    fn image(images: &Images, block: u64) -> Arc<Image> {
+        let slice = Slice {
+            block,
+            offset: 4096,
+            number: 0,
+        };
+        match images.join(slice, 4096, &Arc::from(&b"key"[..]), true) {
+            Joined::Fill(image) => image,
+            _ => panic!("there is room"),
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_is_bounded_and_wanted_once() {
+        let ahead = Ahead::default();
+        for number in 0..WANTED_MAX as u64 + 10 {
+            ahead.want(Arc::from(number.to_be_bytes().as_slice()));
+            ahead.want(Arc::from(number.to_be_bytes().as_slice()));
+        }
+        let first = ahead.next(Duration::ZERO).unwrap();
+        assert_eq!(&*first, 10_u64.to_be_bytes(), "the oldest gave way");
+        let rest = std::iter::from_fn(|| ahead.next(Duration::ZERO)).count();
+        assert_eq!(rest, WANTED_MAX - 1);
+    }
+
+    #[test]
+    fn an_image_is_kept_until_its_reader_had_it_or_nobody_came() {
+        let (ahead, images) = (Ahead::default(), Images::new(1 << 20));
+        let (one, other) = (image(&images, 1), image(&images, 2));
+        ahead.keep(Arc::clone(&one));
+        ahead.keep(Arc::clone(&other));
+        assert!(ahead.release(&one) && !ahead.release(&one));
+        assert!(ahead.overdue().is_empty());
+        ahead.kept.lock()[0].1 = Instant::now() - KEPT - Duration::from_millis(1);
+        let overdue = ahead.overdue();
+        assert!(overdue.len() == 1 && Arc::ptr_eq(&overdue[0], &other));
+        assert!(ahead.oldest().is_none());
+    }
+}

@@ -1,0 +1,590 @@
+//! The thread that writes images to flash as copies, and makes room for them.
+//!
+//! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and counted. It writes in chunks and
+//! lets reads go first.
+
+use super::{
+    Heat, SLICE_BYTES, Slice,
+    admission::{Unmeasured, Worth},
+    contents::{self, Contents, Item, Owner},
+    copies::Copy,
+    count,
+    credit::{Credit, holds_many},
+    small_moves,
+    staging::Image,
+};
+use crate::{
+    Error, Result, ScanRange,
+    engine::Engine,
+    io::{AlignedBuffer, PAGE_BYTES},
+    log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    ordered_index::Home,
+};
+use std::{
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Bytes of one write.
+const CHUNK_BYTES: usize = 512 << 10;
+/// How long it sleeps when there is nothing to do.
+const IDLE: Duration = Duration::from_millis(100);
+/// Segments that copies leave free, for the log to begin at once.
+pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
+/// Steps of the index that are spent on measuring before the next image is looked at: some milliseconds.
+const MEASURING_STEPS: usize = 5_000;
+/// What it takes to begin a scan, in steps.
+const SCAN_STEPS: usize = 100;
+/// A group with more objects is not measured to its end, and counts object by object.
+const MEASURED_OBJECTS_MAX: usize = 20_000;
+/// While no segment begins, the room for copies is looked at at most this often.
+const SPACE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A segment that is being filled with copies.
+struct OpenSegment {
+    number: u32,
+    /// Where the next copy goes.
+    at: u64,
+    /// Bytes of the copies in it, without what fills their last pages.
+    bytes: u64,
+    contents: Contents,
+}
+
+/// The thread's state.
+pub struct Promoter {
+    engine: Arc<Engine>,
+    heat: Arc<Heat>,
+    /// For settled copies, and for passing ones.
+    open: [Option<OpenSegment>; 2],
+    budget: Budget,
+    credit: Credit,
+    space_seen: Option<Instant>,
+    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
+    full_bytes: u64,
+}
+
+impl Promoter {
+    /// A promoter for a store.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            heat: Arc::clone(&engine.heat),
+            open: [None, None],
+            budget: Budget::new(engine.options.promotion_bytes_per_day),
+            credit: Credit::new(engine.log.segments.segment_bytes()),
+            space_seen: None,
+            full_bytes: data_bytes(&engine),
+            engine,
+        }
+    }
+
+    /// Runs until the store is closed.
+    pub fn run(mut self) {
+        self.load();
+        while !self.engine.log.is_closed() {
+            if self.heat.must_seal.swap(false, Ordering::AcqRel) {
+                self.seal_open();
+            }
+            self.look_at_space();
+            // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
+            let all_measured = self.measure_some();
+            small_moves::move_waiting(&self.engine, &mut self.budget);
+            let wait = if all_measured { IDLE } else { Duration::ZERO };
+            let Some(image) = self.heat.images.next(wait) else {
+                continue;
+            };
+            self.budget.earn();
+            if let Err(error) = self.promote(&image) {
+                tracing::warn!(%error, "a copy could not be written");
+                count(&self.heat.counters.dropped_no_room, 1);
+            }
+            self.heat.images.drop_image(&image);
+        }
+        self.seal_open();
+    }
+
+    /// Ends the segments that are being written.
+    fn seal_open(&mut self) {
+        for which in 0..self.open.len() {
+            // Without its contents it is not found after the next open: a loss of copies.
+            let _ = self.seal_one(which);
+        }
+    }
+
+    /// Ends the segment of a kind, since the next copy does not fit into it.
+    fn seal_full(&mut self, which: usize) -> Result<()> {
+        if let Some(open) = &self.open[which] {
+            self.full_bytes = (self.full_bytes * 7 + open.bytes) / 8;
+        }
+        self.seal_one(which)
+    }
+
+    /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be cleaned from here on.
+    fn seal_one(&mut self, which: usize) -> Result<()> {
+        let Some(open) = self.open[which].take() else {
+            return Ok(());
+        };
+        let written = write_contents(&self.engine, &open);
+        self.heat.copies.seal(open.number);
+        written
+    }
+
+    /// Whether the open segment of a kind has room for a copy.
+    fn fits(&self, which: usize, key: &[u8], bytes: usize) -> bool {
+        let segment_bytes = self.engine.log.segments.segment_bytes();
+        let bytes = bytes.next_multiple_of(PAGE_BYTES) as u64;
+        self.open[which].as_ref().is_some_and(|open| {
+            let contents = open.contents.bytes_with(key.len());
+            contents.is_some_and(|contents| open.at + bytes + contents <= segment_bytes)
+        })
+    }
+
+    /// Reads what earlier lives of the store have copied.
+    fn load(&self) {
+        let segments = &self.engine.log.segments;
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Copies)
+        {
+            let Some((items, contents_at)) = read_contents(&self.engine, segment) else {
+                segments.free_unused(segment);
+                continue;
+            };
+            let is_passing = items.first().is_some_and(|item| item.is_passing);
+            self.heat
+                .copies
+                .begin(segment.number, Arc::clone(&segment.file), is_passing);
+            for item in items {
+                let is_within = item.at >= PAGE_BYTES as u64 && item.at + u64::from(item.bytes) <= contents_at;
+                if is_within && u64::from(item.bytes) <= SLICE_BYTES {
+                    let copy = Copy {
+                        segment: segment.number,
+                        at: item.at,
+                        bytes: item.bytes,
+                        key: item.key.into(),
+                    };
+                    self.heat.copies.insert(item.slice, copy);
+                }
+            }
+            self.heat.copies.seal(segment.number);
+        }
+    }
+
+    /// Says how much room copies have.
+    fn look_at_space(&mut self) {
+        if self.space_seen.is_some_and(|seen| seen.elapsed() < SPACE_INTERVAL) {
+            return;
+        }
+        self.space_seen = Some(Instant::now());
+        let (used, passing_bytes) = self.heat.copies.segments();
+        let room = self.segments_max(used);
+        self.heat
+            .popularity
+            .set_space(u64::from(room) * self.full_bytes, passing_bytes);
+    }
+
+    /// How many segments copies may have, when they have `used` of them.
+    fn segments_max(&self, used: u32) -> u32 {
+        let segments = &self.engine.log.segments;
+        let left = segments.available().saturating_sub(KEPT_FREE);
+        (used + left).max(guaranteed(&self.engine))
+    }
+
+    /// Measures groups of which nothing is known but their names. `false` if there may be more.
+    fn measure_some(&self) -> bool {
+        let mut steps = 0;
+        while steps < MEASURING_STEPS {
+            let Some(group) = self.heat.popularity.unmeasured() else {
+                return true;
+            };
+            steps += SCAN_STEPS + self.measure(&group);
+        }
+        false
+    }
+
+    /// Measures a group, and says how many objects were looked at. Where that fails nothing of the group is copied.
+    fn measure(&self, group: &Unmeasured) -> usize {
+        let bounds = (
+            Bound::Included(group.prefix.clone()),
+            ScanRange::prefix(&group.prefix).end,
+        );
+        // A scan without a snapshot may find that the state it asks for is gone.
+        let held = self
+            .engine
+            .snapshots
+            .register_for_good(|| self.engine.log.applied_seq());
+        let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
+            return 0;
+        };
+        let (mut objects, mut bytes, mut steps) = (0, 0, 0);
+        for item in scan.take(MEASURED_OBJECTS_MAX) {
+            steps += 1;
+            let Ok((_, entry)) = item else { return steps };
+            if matches!(entry.home, Home::Block { .. }) {
+                objects += 1;
+                bytes += entry.length;
+            }
+        }
+        if objects as usize >= MEASURED_OBJECTS_MAX {
+            bytes = u64::MAX >> 8;
+        }
+        self.heat.popularity.measured(group, objects, bytes);
+        steps
+    }
+
+    /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
+    fn promote(&mut self, image: &Image) -> Result<()> {
+        if self.heat.copies.has(image.slice) {
+            return Ok(());
+        }
+        // It may have been promoted, or lost its worth, while it was queued.
+        let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
+        let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
+        if worth == Worth::None || !fits {
+            return Ok(());
+        }
+        if !self.budget.spend(image.slice_bytes as u64) {
+            count(&self.heat.counters.dropped_budget, 1);
+            return Ok(());
+        }
+        let written = image.with_bytes(|bytes| self.write(image.slice, &image.key, bytes, worth))?;
+        if written {
+            count(&self.heat.counters.promoted, 1);
+            count(&self.heat.counters.promoted_bytes, image.slice_bytes as u64);
+        } else {
+            count(&self.heat.counters.dropped_no_room, 1);
+        }
+        Ok(())
+    }
+
+    /// Writes a copy. `false` if there is no room and none can be made.
+    fn write(&mut self, slice: Slice, key: &Arc<[u8]>, bytes: &[u8], worth: Worth) -> Result<bool> {
+        let is_passing = worth == Worth::Passing;
+        let which = usize::from(is_passing);
+        if !self.fits(which, key, bytes.len()) {
+            // Cleaning may have begun a segment, and filled it.
+            let copy_bytes = bytes.len() as u64;
+            let bar = self.heat.popularity.bar(key, copy_bytes);
+            let has_next = self.next_segment(is_passing, copy_bytes, bar)?;
+            if !has_next || !self.fits(which, key, bytes.len()) {
+                return Ok(false);
+            }
+        }
+        let Some(open) = self.open[which].as_mut() else {
+            return Ok(false);
+        };
+        let segments = &self.engine.log.segments;
+        let Some(segment) = segments.get(open.number) else {
+            return Ok(false);
+        };
+        let (at, number) = (open.at, open.number);
+        write_gently(&self.engine, segment, at, bytes)?;
+        open.at += (bytes.len() as u64).next_multiple_of(PAGE_BYTES as u64);
+        open.bytes += bytes.len() as u64;
+        #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
+        let length = bytes.len() as u32;
+        open.contents.push(&Item {
+            slice,
+            at,
+            bytes: length,
+            is_passing,
+            key: Box::from(&**key),
+        });
+        let copy = Copy {
+            segment: number,
+            at,
+            bytes: length,
+            key: Arc::clone(key),
+        };
+        self.heat.copies.insert(slice, copy);
+        Ok(true)
+    }
+
+    /// Ends the open segment of a kind and begins another, for a copy of `bytes` before which those below the bar must give way. `false` if there is
+    /// none to be had.
+    fn next_segment(&mut self, is_passing: bool, bytes: u64, bar: Option<f64>) -> Result<bool> {
+        let which = usize::from(is_passing);
+        self.seal_full(which)?;
+        if !self.has_room() {
+            self.clean_one(bytes, bar)?;
+            // Cleaning may have begun a segment of this kind.
+            if self.open[which].is_some() {
+                return Ok(true);
+            }
+        }
+        if !self.has_room() {
+            return Ok(false);
+        }
+        self.take(is_passing)
+    }
+
+    fn has_room(&self) -> bool {
+        let (used, _) = self.heat.copies.segments();
+        used < self.segments_max(used) && self.engine.log.segments.available() > RESERVED_SEGMENTS + 1
+    }
+
+    fn take(&mut self, is_passing: bool) -> Result<bool> {
+        let segments = &self.engine.log.segments;
+        let segment = match segments.take_for_copies(RESERVED_SEGMENTS) {
+            Ok(segment) => segment,
+            Err(Error::OutOfSpace { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.heat
+            .copies
+            .begin(segment.number, Arc::clone(&segment.file), is_passing);
+        self.open[usize::from(is_passing)] = Some(OpenSegment {
+            number: segment.number,
+            at: PAGE_BYTES as u64,
+            bytes: 0,
+            contents: Contents::default(),
+        });
+        // Fast devices fill many segments in the time after which space is looked at anyway.
+        self.space_seen = None;
+        Ok(true)
+    }
+
+    /// Most that may be written again of the segment that is cleaned next, for a copy of so many bytes.
+    fn written_again_max(&mut self, bytes: u64, is_single: bool) -> u64 {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.heat.counters;
+        let written_bytes = load(&counters.promoted_bytes) + load(&counters.recopied_bytes);
+        self.credit.update(load(&counters.asked_bytes), written_bytes);
+        self.credit
+            .written_again_max(data_bytes(&self.engine), bytes, is_single)
+    }
+
+    /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping, after copying that again; nothing, if too
+    /// much of it is worth as much as the bar. It would drive out what comes back soon for the same price.
+    fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
+        let heat = Arc::clone(&self.heat);
+        let Some((victim, kept)) = least_worth(&heat) else {
+            return Ok(());
+        };
+        let limit = self.written_again_max(bytes, bar.is_some());
+        let copies = heat.copies.in_segment(victim);
+        let is_crowded = kept > limit;
+        let stays = |copy: &Copy| {
+            let reaches = |bar| heat.popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
+            worth_of(&heat, copy) != Worth::None && (!is_crowded || bar.is_none_or(reaches))
+        };
+        if is_crowded {
+            let staying = copies.iter().filter(|(_, copy)| stays(copy));
+            if staying.map(|(_, copy)| u64::from(copy.bytes)).sum::<u64>() > limit {
+                return Ok(());
+            }
+        }
+        let Some(segment) = self
+            .engine
+            .log
+            .segments
+            .get(victim)
+            .map(|segment| Arc::clone(&segment.file))
+        else {
+            return Ok(());
+        };
+        let mut recopied = 0;
+        let mut buffer = AlignedBuffer::new();
+        for (slice, copy) in copies {
+            let worth = worth_of(&heat, &copy);
+            let is_of_many = holds_many(data_bytes(&self.engine), u64::from(copy.bytes));
+            if !heat.popularity.may_stay(worth, is_of_many) || !stays(&copy) || recopied + u64::from(copy.bytes) > limit
+            {
+                continue;
+            }
+            buffer.clear();
+            buffer.set_len(copy.bytes as usize);
+            let read = self
+                .engine
+                .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
+            let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
+            if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
+                continue;
+            }
+            recopied += u64::from(copy.bytes);
+            count(&heat.counters.recopied_bytes, u64::from(copy.bytes));
+        }
+        release(&self.engine, victim);
+        Ok(())
+    }
+
+    fn rewrite(&mut self, slice: Slice, copy: &Copy, bytes: &[u8], worth: Worth, can_take: bool) -> Result<bool> {
+        let which = usize::from(worth == Worth::Passing);
+        if !self.fits(which, &copy.key, bytes.len()) {
+            if !can_take {
+                return Ok(false);
+            }
+            self.seal_full(which)?;
+            if !self.take(worth == Worth::Passing)? {
+                return Ok(false);
+            }
+        }
+        self.write(slice, &copy.key, bytes, worth)
+    }
+}
+
+/// What copies may have of a segment: not the header, nor the least that a table of contents takes.
+fn data_bytes(engine: &Engine) -> u64 {
+    engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
+}
+
+/// Forgets the copies in a segment and gives it back to the ring, unless another thread was quicker: found by the model test, both
+/// freed it, the log had it by then, and lost it to the next one who took it.
+fn release(engine: &Engine, number: u32) {
+    let Some(forgotten) = engine.heat.copies.end(number) else {
+        return;
+    };
+    count(&engine.heat.counters.evicted, forgotten);
+    if let Some(segment) = engine.log.segments.get(number) {
+        if forgotten > 0 {
+            *engine.heat.counters.eviction_age.lock() = Some(segment.age());
+        }
+        engine.log.segments.free_unused(segment);
+        engine.log.notify_progress();
+    }
+}
+
+/// The log needs room: drops the segment of copies with the least worth keeping, if copies have more than is theirs for certain.
+/// Returns whether it did.
+pub fn release_to_log(engine: &Engine) -> bool {
+    let (used, _) = engine.heat.copies.segments();
+    if used <= guaranteed(engine) {
+        return false;
+    }
+    let Some((victim, _)) = least_worth(&engine.heat) else {
+        // What is still being written must be ended first.
+        engine.heat.must_seal.store(true, Ordering::Release);
+        return false;
+    };
+    release(engine, victim);
+    true
+}
+
+fn worth_of(heat: &Heat, copy: &Copy) -> Worth {
+    heat.popularity.worth(&copy.key, u64::from(copy.bytes))
+}
+
+/// The segment with the least worth keeping, and how many bytes that is.
+fn least_worth(heat: &Heat) -> Option<(u32, u64)> {
+    let kept = |copy: &Copy| match worth_of(heat, copy) {
+        Worth::None => 0,
+        Worth::Settled | Worth::Passing => u64::from(copy.bytes),
+    };
+    heat.copies.least_worth(kept)
+}
+
+fn guaranteed(engine: &Engine) -> u32 {
+    let share = u64::from(engine.log.segments.capacity()) * u64::from(engine.options.copies_share_percent) / 100;
+    u32::try_from(share).unwrap_or(u32::MAX)
+}
+
+/// Segments of copies that the log can have at once.
+pub fn lent_by_copies(engine: &Engine) -> u32 {
+    engine.heat.copies.segments().0.saturating_sub(guaranteed(engine))
+}
+
+fn owner(store_id: u64, segment: &Segment) -> Owner {
+    Owner {
+        store_id,
+        segment: segment.number,
+        generation: segment.generation(),
+    }
+}
+
+/// What the table of contents at the end of a segment names, and where the table begins.
+fn read_contents(engine: &Engine, segment: &Segment) -> Option<(Vec<Item>, u64)> {
+    let segments = &engine.log.segments;
+    let end = segments.segment_bytes();
+    let mut table = AlignedBuffer::zeroed(PAGE_BYTES);
+    let last_page_at = end - PAGE_BYTES as u64;
+    segment.file.read_exact_at(&mut table, last_page_at).ok()?;
+    let bytes = contents::length_by(&table)?;
+    let at = end.checked_sub(bytes as u64)?;
+    if bytes > PAGE_BYTES {
+        table = AlignedBuffer::zeroed(bytes);
+        segment.file.read_exact_at(&mut table, at).ok()?;
+    }
+    let items = contents::decode(&table, owner(segments.store_id(), segment))?;
+    Some((items, at))
+}
+
+fn write_contents(engine: &Engine, open: &OpenSegment) -> Result<()> {
+    let segments = &engine.log.segments;
+    let Some(segment) = segments.get(open.number) else {
+        return Ok(());
+    };
+    let owner = owner(segments.store_id(), segment);
+    let table = open.contents.encode(owner);
+    segment
+        .file
+        .write_all_at(&table, segments.segment_bytes() - table.len() as u64)
+        .map_err(|error| Error::io(format!("write the contents of segment {:08x}", open.number), &error))
+}
+
+/// Writes in chunks, and lets callers' reads go first.
+fn write_gently(engine: &Engine, segment: &Segment, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut buffer = AlignedBuffer::with_capacity(CHUNK_BYTES);
+    for (number, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
+        buffer.clear();
+        buffer.extend_from_slice(chunk);
+        buffer.pad_to_page();
+        let chunk_at = at + (number * CHUNK_BYTES) as u64;
+        engine
+            .flash_step(buffer.len(), || segment.file.write_all_at(&buffer, chunk_at))
+            .map_err(|error| Error::io(format!("write copies to segment {:08x}", segment.number), &error))?;
+    }
+    Ok(())
+}
+
+/// How much may be written to flash: the device wears.
+#[derive(Debug)]
+pub(super) struct Budget {
+    per_day: Option<u64>,
+    left_bytes: f64,
+    earned_at: Instant,
+}
+
+impl Budget {
+    fn new(per_day: Option<u64>) -> Self {
+        #[allow(clippy::cast_precision_loss)]
+        Self {
+            per_day,
+            // The first hour's share is there at once.
+            left_bytes: per_day.map_or(0.0, |bytes| bytes as f64 / 24.0),
+            earned_at: Instant::now(),
+        }
+    }
+
+    /// What is not used in a day is lost.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn earn(&mut self) {
+        if let Some(per_day) = self.per_day {
+            let per_day = per_day as f64;
+            self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
+            self.left_bytes = self.left_bytes.min(per_day);
+            self.earned_at = Instant::now();
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn spend(&mut self, bytes: u64) -> bool {
+        if self.per_day.is_none() {
+            return true;
+        }
+        let may = self.left_bytes >= bytes as f64;
+        if may {
+            self.left_bytes -= bytes as f64;
+        }
+        may
+    }
+}
+
+impl std::fmt::Debug for Promoter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Promoter").finish_non_exhaustive()
+    }
+}

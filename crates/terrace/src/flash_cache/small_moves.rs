@@ -1,0 +1,145 @@
+//! Moves small values that wait back to the log.
+//!
+//! A move is a record like any other: it holds the value, and counts only if the entry still has the version that moved. Until
+//! it is applied the value's old place answers. So nothing here has to be ordered with anything (docs/durability.md, section 5).
+//!
+//! On failure: the value stays where it is.
+
+use super::{
+    COPY_BYTES_MIN, Heat, count,
+    promote::Budget,
+    small::{Enqueued, SmallValue},
+};
+use crate::{
+    Error, Result,
+    engine::Engine,
+    key_hash,
+    log::{
+        commit::Committer,
+        format::{Body, Extent, Record},
+        segments::RESERVED_SEGMENTS,
+    },
+    maintenance::moves::commit_bytes,
+    ordered_index::{Entry, Home},
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Bytes of one commit of moves.
+const COMMIT_BYTES: usize = 256 << 10;
+
+/// Whether the value of an extent is one that comes back to the log when it is read often, and not one that is copied.
+pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
+    extent.extent_bytes < COPY_BYTES_MIN
+        && extent.length < engine.placement.large_from(key)
+        && engine.heat.small.is_on()
+        && !engine.options.read_only
+}
+
+/// Counts a read of a small value from its block, and has it come back if it is read often.
+pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
+    let (heat, hash) = (&engine.heat, key_hash(key));
+    if !heat.small.read(hash, engine.small_reads()) {
+        return;
+    }
+    let value = SmallValue {
+        key: Bytes::copy_from_slice(key),
+        version: entry.version.0,
+        attributes: entry.attributes.clone(),
+        value: value.clone(),
+        checksum: entry.checksum,
+        place: (extent.block, extent.offset),
+    };
+    match heat.small.enqueue(hash, value) {
+        Enqueued::Urgent => heat.wake(),
+        Enqueued::Full => count(&heat.counters.dropped_full, 1),
+        Enqueued::Waits | Enqueued::Already => {}
+    }
+}
+
+/// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for waits on.
+pub(super) fn move_waiting(engine: &Engine, budget: &mut Budget) {
+    let small = &engine.heat.small;
+    small.applied(engine.log.applied_seq());
+    while has_room(engine) {
+        let taken = small.take(COMMIT_BYTES.min(commit_bytes(engine)));
+        if taken.is_empty() {
+            return;
+        }
+        budget.earn();
+        let (moving, others): (Vec<_>, Vec<_>) = taken.into_iter().partition(|value| may_move(engine, value, budget));
+        others.iter().for_each(|value| small.forget(value));
+        if let Err(error) = commit(engine, moving) {
+            tracing::debug!(%error, "small values stay in their blocks");
+        }
+    }
+}
+
+/// Recycling keeps segments free for the log; values that come back may have what is above its reserve.
+fn has_room(engine: &Engine) -> bool {
+    let log = &engine.log;
+    !log.is_closing() && !log.is_behind() && log.segments.available() > RESERVED_SEGMENTS + 1
+}
+
+/// Whether a value is still what its entry points to, and there is budget for it.
+fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Budget) -> bool {
+    // Taken before the key is looked up.
+    let presence = engine.presence();
+    let current = engine.index.get(&value.key).ok().flatten();
+    let is_current = current
+        .is_some_and(|entry| entry.version.0 == value.version && matches!(entry.home, Home::Block { .. }))
+        && presence.dead(&value.key, value.version, &value.attributes).is_none();
+    if is_current && !budget.spend(value.value.len() as u64) {
+        count(&engine.heat.counters.dropped_budget, 1);
+        return false;
+    }
+    is_current
+}
+
+fn commit(engine: &Engine, moving: Vec<Arc<SmallValue>>) -> Result<()> {
+    if moving.is_empty() {
+        return Ok(());
+    }
+    let heat: &Heat = &engine.heat;
+    let records: Vec<_> = moving
+        .iter()
+        .map(|value| (key_hash(&value.key), record(value)))
+        .collect();
+    let log_bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
+    let commit = || engine.log.commit(Committer::Background, &records, 0, || Ok(()));
+    match engine.flash_step(log_bytes, commit) {
+        Ok(seq) => {
+            count(&heat.counters.moved, moving.len() as u64);
+            count(
+                &heat.counters.moved_bytes,
+                moving.iter().map(|value| value.value.len() as u64).sum(),
+            );
+            count(&heat.counters.moved_log_bytes, log_bytes as u64);
+            drop(records);
+            heat.small.committed(seq, moving);
+            Ok(())
+        }
+        Err(error) => {
+            if matches!(error, Error::OutOfSpace { .. }) {
+                count(&heat.counters.dropped_no_room, moving.len() as u64);
+            }
+            drop(records);
+            moving.iter().for_each(|value| heat.small.forget(value));
+            Err(error)
+        }
+    }
+}
+
+fn record(value: &SmallValue) -> Record<'_> {
+    Record {
+        seq: 0,
+        generation: 0,
+        key: &value.key,
+        attributes: &value.attributes,
+        checksum: value.checksum,
+        body: Body::MoveToFlash {
+            version: value.version,
+            value: &value.value,
+        },
+    }
+}

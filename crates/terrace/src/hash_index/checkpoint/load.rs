@@ -1,0 +1,324 @@
+//! Puts the flash index and the filter back from a checkpoint and the log behind it, in steps.
+//!
+//! Order of events: (1) the slots are taken over, but for those in segments that began after the checkpoint or hold nothing any more;
+//! (2) the filter; (3) the keys of the log's records behind the checkpoint, up to what the index has persisted, are looked
+//! at in order: a put says where its object is, for anything else the ordered index is asked. Then the table is what it was
+//! after the last commit that the index has persisted.
+//!
+//! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or not believed.
+//!
+//! On failure: an error, and the flash index is to be filled in the other way.
+
+use super::{FILE, NEW_FILE, file::Source};
+use crate::{
+    Error, Result,
+    engine::Engine,
+    hash_index::key_filter::KeyFilter,
+    io::PAGE_BYTES,
+    key_hash,
+    log::{
+        address::Address,
+        format::{Body, FRAME_HEADER_BYTES, Record, record_bytes_max, records},
+        recover::first_needed,
+        scan::{FoundFrame, SegmentImage},
+        segments::{Segment, SegmentState},
+    },
+    mutation::{Mutation, active},
+    ordered_index::Home,
+};
+use std::{collections::VecDeque, io, path::Path};
+
+/// Bytes of frames looked at in one step.
+const STEP_BYTES: usize = 4 << 20;
+
+/// A checkpoint that is being loaded.
+#[derive(Debug)]
+pub struct Loader {
+    source: Source,
+    /// By segment: whether slots that lead there are taken over.
+    kept: Vec<bool>,
+    contents_loaded: bool,
+    log: LogBehind,
+}
+
+/// The log behind the checkpoint.
+#[derive(Debug)]
+struct LogBehind {
+    /// Segments still to be read, in log order.
+    segments: VecDeque<u32>,
+    image: Option<(SegmentImage, usize)>,
+    /// Everything up to this seq is in the table.
+    reached_seq: u64,
+    /// What the index had persisted at the open.
+    persisted_seq: u64,
+    read_bytes: u64,
+}
+
+/// What a load came to.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Keys elsewhere.
+    pub filter: KeyFilter,
+    /// Length of the checkpoint.
+    pub file_bytes: u64,
+    /// Bytes of log behind it.
+    pub behind_bytes: u64,
+}
+
+fn stale(reason: impl Into<String>) -> Error {
+    Error::corruption("the checkpoint of the flash index", reason)
+}
+
+impl Loader {
+    /// Looks whether there is a checkpoint to load. To be called before any commit is made and any segment reused.
+    ///
+    /// # Errors
+    /// If a checkpoint that must not be found again cannot be removed.
+    pub fn begin(engine: &Engine) -> Result<Option<Self>> {
+        let disk = &*engine.flash_disk;
+        if !engine.options.read_only {
+            // What a crash left; the next one would remove it, too.
+            let _ = disk.remove(Path::new(NEW_FILE));
+        }
+        let opened = match Source::open(disk, engine.options.direct_io) {
+            Ok(None) => return Ok(None),
+            Ok(Some(source)) => source,
+            Err(error) => return Ok(refused(&error)),
+        };
+        let persisted_seq = engine.log.applied_seq();
+        if opened.header().ended_seq > persisted_seq && !active(Mutation::CheckpointPersisted) {
+            // The index is not the one it was taken of. Once other commits have these seqs it would look like theirs.
+            if !engine.options.read_only {
+                disk.remove(Path::new(FILE))
+                    .and_then(|()| disk.sync_dir(Path::new("")))
+                    .map_err(|error| Error::io("remove a checkpoint that is ahead of the index", &error))?;
+            }
+            return Ok(refused(&stale("it is ahead of the index")));
+        }
+        let begun =
+            check(engine, &opened).and_then(|()| LogBehind::begin(engine, opened.header().begun_seq, persisted_seq));
+        Ok(match begun {
+            Ok(log) => {
+                engine.flash_index.hide();
+                Some(Self {
+                    kept: kept_segments(engine, opened.header().generation_max),
+                    source: opened,
+                    contents_loaded: false,
+                    log,
+                })
+            }
+            Err(error) => refused(&error),
+        })
+    }
+
+    /// Does the next part. Says whether that was the last.
+    ///
+    /// # Errors
+    /// If the checkpoint cannot be used.
+    pub fn step(&mut self, engine: &Engine) -> Result<bool> {
+        if !self.contents_loaded {
+            let segment_bytes = engine.log.segments.segment_bytes();
+            let kept = &self.kept;
+            let keep = |address: Address| {
+                let number = usize::try_from(address.bytes() / segment_bytes).unwrap_or(usize::MAX);
+                kept.get(number).is_some_and(|kept| *kept)
+            };
+            self.contents_loaded = self.source.step(Some(&engine.flash_index), keep)?;
+            return Ok(false);
+        }
+        self.log.step(engine, self.source.filter())
+    }
+
+    /// What was loaded, after the last step. The flash index is still hidden.
+    pub fn finish(self) -> Loaded {
+        Loaded {
+            file_bytes: self.source.header().file_bytes,
+            filter: self.source.into_filter(),
+            behind_bytes: self.log.read_bytes,
+        }
+    }
+}
+
+/// Says why a checkpoint is not used.
+fn refused(error: &Error) -> Option<Loader> {
+    tracing::info!(%error, "the flash index is filled from the ordered index");
+    None
+}
+
+fn check(engine: &Engine, source: &Source) -> Result<()> {
+    let header = source.header();
+    let (partitions, buckets_min) = engine.flash_index.shape();
+    if header.store_id != engine.manifest.store_id {
+        return Err(stale("it is another store's"));
+    }
+    if header.segment_bytes != engine.log.segments.segment_bytes() {
+        return Err(stale("its segments have another length"));
+    }
+    if (header.partitions as usize, header.buckets_min as usize) != (partitions, buckets_min) {
+        return Err(stale("it is of a flash index of another shape"));
+    }
+    Ok(())
+}
+
+/// Segments, by number, with the uses in which a record of a commit before the checkpoint may be.
+fn kept_segments(engine: &Engine, generation_max: u64) -> Vec<bool> {
+    let mut kept = Vec::new();
+    for segment in engine.log.segments.iter() {
+        let holds_records = !matches!(segment.state(), SegmentState::Free | SegmentState::Copies);
+        kept.resize(kept.len().max(segment.number as usize + 1), false);
+        kept[segment.number as usize] = holds_records && segment.generation() <= generation_max;
+    }
+    kept
+}
+
+/// Reads a checkpoint as far as its checksums go, for `verify`.
+///
+/// # Errors
+/// What is wrong with it; the device's.
+pub fn verify(engine: &Engine) -> Result<()> {
+    let Some(mut source) = Source::open(&*engine.flash_disk, engine.options.direct_io)? else {
+        return Ok(());
+    };
+    while !source.step(None, |_| true)? {}
+    Ok(())
+}
+
+/// Removes the checkpoint, durably: it is not of the index that comes.
+///
+/// # Errors
+/// The device's.
+pub fn remove(disk: &dyn crate::io::Disk) -> io::Result<()> {
+    let _ = disk.remove(Path::new(NEW_FILE));
+    match disk.remove(Path::new(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome.and_then(|()| disk.sync_dir(Path::new(""))),
+    }
+}
+
+impl LogBehind {
+    fn begin(engine: &Engine, begun_seq: u64, persisted_seq: u64) -> Result<Self> {
+        let segments = &engine.log.segments;
+        let mut used: Vec<&Segment> = segments
+            .iter()
+            .filter(|segment| matches!(segment.state(), SegmentState::Sealed | SegmentState::Open))
+            .collect();
+        used.sort_by_key(|segment| segment.generation());
+        let start = if begun_seq < persisted_seq {
+            // A header's seq is no later than the first frame's: those behind it need not be read to be left out.
+            let last = used.iter().rposition(|segment| segment.first_seq() <= begun_seq + 1);
+            let candidates = &used[..last.map_or(0, |last| last + 1)];
+            first_needed(candidates, begun_seq, segments.segment_bytes())?
+        } else {
+            used.len()
+        };
+        Ok(Self {
+            segments: used[start..].iter().map(|segment| segment.number).collect(),
+            image: None,
+            reached_seq: begun_seq,
+            persisted_seq,
+            read_bytes: 0,
+        })
+    }
+
+    fn step(&mut self, engine: &Engine, filter: &KeyFilter) -> Result<bool> {
+        if self.reached_seq >= self.persisted_seq {
+            return Ok(true);
+        }
+        let (image, mut at) = match self.image.take() {
+            Some(reading) => reading,
+            None => (self.next_image(engine)?, PAGE_BYTES),
+        };
+        let from = at;
+        while self.reached_seq < self.persisted_seq {
+            let Some(frame) = image.next_frame(at) else {
+                self.read_bytes += (at - from) as u64;
+                return Ok(false);
+            };
+            if frame.header.first_seq > self.reached_seq + 1 {
+                return Err(gap(self.reached_seq + 1));
+            }
+            if frame.header.last_seq > self.reached_seq {
+                self.take_frame(engine, filter, &image, &frame)?;
+                self.reached_seq = frame.header.last_seq;
+            }
+            at = frame.end();
+            if at - from >= STEP_BYTES {
+                break;
+            }
+        }
+        self.read_bytes += (at - from) as u64;
+        self.image = Some((image, at));
+        Ok(self.reached_seq >= self.persisted_seq)
+    }
+
+    fn next_image(&mut self, engine: &Engine) -> Result<SegmentImage> {
+        let segments = &engine.log.segments;
+        let number = self.segments.pop_front();
+        // Pinned, so that it is not recycled and written anew while it is read.
+        let segment = number.and_then(|number| segments.pin(number));
+        let segment = segment.ok_or_else(|| gap(self.reached_seq + 1))?;
+        SegmentImage::read(&segment, segments.segment_bytes())
+    }
+
+    fn take_frame(
+        &self,
+        engine: &Engine,
+        filter: &KeyFilter,
+        image: &SegmentImage,
+        frame: &FoundFrame<'_>,
+    ) -> Result<()> {
+        let base = u64::from(image.number) * engine.log.segments.segment_bytes();
+        let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
+        for (at, record) in records(payload) {
+            let is_known = record.seq <= self.reached_seq || record.seq > self.persisted_seq;
+            if is_known || active(Mutation::CheckpointLog) {
+                continue;
+            }
+            let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+            take_record(engine, filter, &record, position)?;
+        }
+        Ok(())
+    }
+}
+
+fn gap(seq: u64) -> Error {
+    stale(format!("the log does not have commit {seq} any more"))
+}
+
+/// Has the table say where the record's key is after it, or after a later record.
+fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, position: u64) -> Result<()> {
+    let index = &engine.flash_index;
+    let hash = key_hash(record.key);
+    let found = match record.body {
+        // Whatever was there before, this replaced it.
+        Body::Put { .. } => Some((Address::new(position), record.record_bytes() as u64)),
+        Body::PutInline { .. } | Body::PutLarge { .. } => {
+            filter.insert(hash);
+            None
+        }
+        Body::Delete => None,
+        // Its key is a bound. What it hides is told by versions, and the drops that follow take it out.
+        Body::DeleteRange { .. } => return Ok(()),
+        // Whether these counted is told by what the index made of them.
+        Body::MoveToFlash { .. } | Body::MoveToBlock { .. } | Body::Drop { .. } => {
+            match engine.index.get(record.key)? {
+                None => None,
+                Some(entry) => match entry.home {
+                    Home::Flash { address } => {
+                        let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
+                        Some((Address::new(address), bytes))
+                    }
+                    Home::Inline(_) | Home::Block { .. } => {
+                        filter.insert(hash);
+                        None
+                    }
+                },
+            }
+        }
+    };
+    match found {
+        Some((Some(address), bytes)) => index.insert(hash, address, bytes),
+        _ => index.remove(hash),
+    };
+    Ok(())
+}

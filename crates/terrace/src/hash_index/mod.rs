@@ -1,0 +1,395 @@
+//! The flash index: from the hash of a key to the record's address on flash, in RAM, at most 9 bytes per
+//! record, so that a lookup costs one read of flash (FlashStore, sections 4.3 and 4.4).
+//!
+//! It is a bucketised cuckoo hash table. A slot is one 64-bit word, a bucket is eight slots in one cache
+//! line, and a key has two buckets, each computed from the other and the slot's tag. The table is cut into
+//! partitions by the top bits of the hash; each has a writer's mutex of its own and grows by itself,
+//! a few per cent at a time. Readers take no lock. See docs/design.md for figures and the room's files for
+//! the parts: `slot.rs` the word, `geometry.rs` hash to bucket and back, `table.rs` the memory, `displace.rs`
+//! making room, `partition.rs` readers against the writer.
+//!
+//! # Accelerator, yet truthful
+//!
+//! Losing a slot costs time, never data: the ordered index knows every object. A slot that is present must
+//! not lie, though: it is allowed to belong to another key (the record's key tells), never to an older version
+//! of the same key. Why it does not:
+//!
+//! 1. The bits of the hash that the table uses (partition and class) split all keys into *classes*. Bucket,
+//!    tag and alternate flag name the class exactly, at every table size, so two classes are never confused.
+//! 2. There is at most one slot per class: [`FlashIndex::insert`] overwrites the one that is there.
+//! 3. Every put and every delete of any key of the class overwrites or removes that slot. So if the slot's record
+//!    has key K, no put or delete of K was applied after it: it is K's newest record.
+//!
+//! Two different keys in one class share its slot; the later insertion wins, and the other key is found by the
+//! ordered index. The argument rests on the callers: puts, deletes and moves come in the order they
+//! were committed, from one applier, and whoever refills the index (after an open) inserts what it read from
+//! the ordered index *under the applier's exclusion*; otherwise an old address could be inserted after its key
+//! was overwritten or deleted. An old address that a reader got before a change may still be used for as
+//! long as the reader pins the segment.
+//!
+//! # False matches
+//!
+//! A key that is not on flash finds a slot of its class with probability `entries / 2^(partition_bits + 19 +
+//! log2 buckets_min)`: with the defaults `entries / 2^35`, or 0.03 % with ten million entries, one read of
+//! flash in vain each. The same share of the keys on flash has lost its slot to a key of the same class.
+
+pub(crate) mod checkpoint;
+mod displace;
+mod geometry;
+mod image;
+pub(crate) mod key_filter;
+mod partition;
+mod slot;
+mod sync;
+mod table;
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod tests;
+
+use super::log::address::Address;
+use crate::{Error, Result};
+use geometry::Geometry;
+use partition::Partition;
+use slot::{SizeClass, Slot};
+use std::sync::atomic::{AtomicBool, Ordering};
+use table::Table;
+
+/// Buckets that a partition begins with at least, however little RAM there is: fewer make false matches more frequent.
+const BUCKETS_MIN_MIN: usize = 16;
+
+/// The shape of a flash index, fixed for its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Parts that are locked and grow by themselves: a power of two, at most 65536. More of them make each growth
+    /// shorter.
+    pub partitions: usize,
+    /// Buckets of 64 bytes a partition starts with: a power of two, 2 to 16384. Each doubling of it, as of
+    /// `partitions`, halves the share of false matches.
+    pub buckets_min: usize,
+    /// RAM above which insertions overwrite little-used slots instead of growing the table.
+    pub ram_bytes_max: usize,
+}
+
+impl Default for Config {
+    /// 4 MiB to begin with, no bound on RAM.
+    fn default() -> Self {
+        Self {
+            partitions: 64,
+            buckets_min: 1024,
+            ram_bytes_max: usize::MAX,
+        }
+    }
+}
+
+impl Config {
+    /// For a flash log of up to `flash_bytes`: 64 bytes of RAM per MiB of flash to begin with, between
+    /// 4 MiB and 256 MiB. False matches and the length of one growth then stay as they are from 64 GiB up.
+    ///
+    /// With a bound on RAM it begins with less than half of that, if it must with fewer partitions.
+    #[must_use]
+    pub fn for_flash_bytes(flash_bytes: u64, ram_bytes_max: Option<u64>) -> Self {
+        let default = Self::default();
+        let wanted = usize::try_from(flash_bytes >> 30).unwrap_or(usize::MAX);
+        let mut config = Self {
+            partitions: wanted.clamp(default.partitions, 4096).next_power_of_two(),
+            ram_bytes_max: ram_bytes_max.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+            ..default
+        };
+        while config.initial_bytes() > config.ram_bytes_max / 2 && config.buckets_min > BUCKETS_MIN_MIN {
+            config.buckets_min /= 2;
+        }
+        while config.initial_bytes() > config.ram_bytes_max / 2 && config.partitions > 1 {
+            config.partitions /= 2;
+        }
+        config
+    }
+
+    /// RAM of an empty table.
+    fn initial_bytes(&self) -> usize {
+        let partition_bytes = size_of::<Partition>() + Table::ram_bytes_of(self.buckets_min, self.buckets_min);
+        size_of::<FlashIndex>() + self.partitions * partition_bytes
+    }
+
+    fn check(&self) -> Result<()> {
+        if !self.partitions.is_power_of_two() || self.partitions > 1 << 16 {
+            return Err(Error::invalid(
+                "flash index: partitions must be a power of two, at most 65536",
+            ));
+        }
+        if !self.buckets_min.is_power_of_two() || !(2..=1 << 14).contains(&self.buckets_min) {
+            return Err(Error::invalid(
+                "flash index: buckets_min must be a power of two from 2 to 16384",
+            ));
+        }
+        let initial_bytes = self.initial_bytes();
+        if self.ram_bytes_max < initial_bytes {
+            return Err(Error::invalid(format!(
+                "flash index: ram_bytes_max must be at least {initial_bytes}, or give it fewer partitions"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Most buckets of one partition.
+    fn buckets_max(&self) -> usize {
+        let partition_bytes = (self.ram_bytes_max - size_of::<FlashIndex>()) / self.partitions;
+        Table::buckets_within(self.buckets_min, partition_bytes - size_of::<Partition>())
+    }
+}
+
+/// What a lookup found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Where the record is.
+    pub address: Address,
+    /// Bytes from there that hold the whole record, if it is not longer than 16 MiB; the
+    /// rest of a longer one takes a second read.
+    pub read_bytes_max: u64,
+}
+
+/// The flash index. See the [module](self) for what it promises.
+///
+/// Keys are given by a 64-bit hash of good quality (xxh3), of which the upper bits are used.
+#[derive(Debug)]
+pub struct FlashIndex {
+    partitions: Box<[Partition]>,
+    partition_bits: u32,
+    class_bits: u32,
+    buckets_min: usize,
+    /// Whether lookups find nothing.
+    hidden: AtomicBool,
+    /// Slots it may have, if its RAM is bounded.
+    slots_max: Option<u64>,
+}
+
+impl FlashIndex {
+    /// An empty index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] if the numbers in `config` are out of their ranges.
+    pub fn new(config: Config) -> Result<Self> {
+        config.check()?;
+        let (buckets_min, buckets_max) = (config.buckets_min, config.buckets_max());
+        Ok(Self {
+            partitions: (0..config.partitions)
+                .map(|_| Partition::new(buckets_min, buckets_max))
+                .collect(),
+            partition_bits: config.partitions.ilog2(),
+            class_bits: Geometry::new(buckets_min).class_bits(),
+            buckets_min,
+            hidden: AtomicBool::new(false),
+            slots_max: (config.ram_bytes_max != usize::MAX)
+                .then_some((config.partitions * buckets_max * table::SLOTS) as u64),
+        })
+    }
+
+    /// The partition of a hash, and the class in it: the bits below those that chose the partition.
+    #[inline]
+    fn route(&self, hash: u64) -> (&Partition, u64) {
+        let used = hash >> (64 - self.partition_bits - self.class_bits);
+        let partition = (used >> self.class_bits) as usize;
+        (&self.partitions[partition], used & ((1 << self.class_bits) - 1))
+    }
+
+    /// Where the record of a key with this hash probably is, and marks it as used. Takes no lock.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, hash: u64) -> Option<Found> {
+        if self.is_hidden() {
+            return None;
+        }
+        let (partition, class) = self.route(hash);
+        partition.lookup(class).and_then(found)
+    }
+
+    /// The same as [`FlashIndex::lookup`], but does not count as a use: for recycling and verification.
+    #[must_use]
+    #[inline]
+    pub fn peek(&self, hash: u64) -> Option<Found> {
+        if self.is_hidden() {
+            return None;
+        }
+        let (partition, class) = self.route(hash);
+        partition.peek(class).and_then(found)
+    }
+
+    /// Brings what insertions or lookups of these hashes will read into the processor's cache, side by side: one after the
+    /// other, each would wait for memory twice. Worth it for ten to twenty at once.
+    pub fn touch(&self, hashes: impl IntoIterator<Item = u64>) {
+        let touched = hashes.into_iter().fold(0, |touched, hash| {
+            let (partition, class) = self.route(hash);
+            touched ^ partition.touch(class)
+        });
+        std::hint::black_box(touched);
+    }
+
+    /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length there. Returns
+    /// the address that was there before, which may be another key's. The slot starts unused.
+    pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
+        let (partition, class) = self.route(hash);
+        partition.insert(class, SizeClass::of(record_bytes), address)
+    }
+
+    /// Removes the slot of this hash. Returns its address, which may be another key's.
+    pub fn remove(&self, hash: u64) -> Option<Address> {
+        let (partition, class) = self.route(hash);
+        partition.remove(class, None)
+    }
+
+    /// Removes the slot of this hash if it says `address`. Returns whether it did.
+    pub fn remove_if(&self, hash: u64, address: Address) -> bool {
+        let (partition, class) = self.route(hash);
+        partition.remove(class, Some(address)).is_some()
+    }
+
+    /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the slot
+    /// does not say `address`.
+    #[must_use]
+    pub fn recency(&self, hash: u64, address: Address) -> Option<u8> {
+        if self.is_hidden() {
+            return None;
+        }
+        let (partition, class) = self.route(hash);
+        partition
+            .peek(class)
+            .filter(|slot| slot.address() == Some(address))
+            .map(Slot::recency)
+    }
+
+    /// Whether the slot of this hash says `address` and has been looked up since it was written or cleared.
+    #[must_use]
+    pub fn is_recent(&self, hash: u64, address: Address) -> bool {
+        self.recency(hash, address).is_some_and(|uses| uses > 0)
+    }
+
+    /// Forgets the uses of the slot of this hash, if it says `address`.
+    pub fn clear_recency(&self, hash: u64, address: Address) {
+        let (partition, class) = self.route(hash);
+        partition.clear_recency(class, address);
+    }
+
+    /// Removes all slots. The memory is kept.
+    pub fn clear(&self) {
+        self.partitions.iter().for_each(Partition::clear);
+    }
+
+    /// From here on lookups find nothing, whatever the table holds.
+    pub fn hide(&self) {
+        self.hidden.store(true, Ordering::Release);
+    }
+
+    /// The table tells the truth again: lookups find what it holds.
+    pub fn show(&self) {
+        self.hidden.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_hidden(&self) -> bool {
+        self.hidden.load(Ordering::Acquire)
+    }
+
+    /// Number of partitions, and of buckets each begins with: images fit only a table of the same shape.
+    #[must_use]
+    pub fn shape(&self) -> (usize, usize) {
+        (self.partitions.len(), self.buckets_min)
+    }
+
+    /// Bytes of the images of all partitions, as they are now.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        let bytes =
+            |partition: &Partition| image::image_bytes(partition.slots() / table::SLOTS as u64, partition.entries());
+        self.partitions.iter().map(bytes).sum()
+    }
+
+    /// Appends an image of one partition as it is at one moment. Those who write to it wait meanwhile, for some milliseconds at
+    /// most; readers do not.
+    ///
+    /// # Panics
+    /// If there is no partition of that number.
+    pub fn append_image(&self, partition: usize, out: &mut Vec<u8>) {
+        image::encode(&self.partitions[partition].image(), out);
+    }
+
+    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses. `false`, and nothing done, if
+    /// the bytes are no image of a partition of this shape. The caller has hidden the table.
+    pub fn restore_image(&self, partition: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> bool {
+        let Some(partition) = self.partitions.get(partition) else {
+            return false;
+        };
+        let Some(mut slots) = image::decode(image, partition) else {
+            return false;
+        };
+        for word in &mut slots.words {
+            let address = Slot::from_word(*word).and_then(Slot::address);
+            if address.is_some_and(|address| !keep(address)) {
+                *word = 0;
+            }
+        }
+        partition.restore(&slots);
+        true
+    }
+
+    /// Slots in use.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.partitions.iter().map(Partition::entries).sum()
+    }
+
+    /// Whether no slot is in use.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// RAM held, in bytes. During a growth one partition is in RAM twice; the copy is not counted.
+    #[must_use]
+    pub fn ram_bytes(&self) -> u64 {
+        let heap_bytes: usize = self.partitions.iter().map(Partition::ram_bytes).sum();
+        (size_of::<Self>() + size_of_val(&*self.partitions) + heap_bytes) as u64
+    }
+
+    /// Share of the slots in use, 0 to 1.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn load(&self) -> f64 {
+        let slots: u64 = self.partitions.iter().map(Partition::slots).sum();
+        self.len() as f64 / slots as f64
+    }
+
+    /// Slots it may have, if its RAM is bounded.
+    #[must_use]
+    pub const fn slots_max(&self) -> Option<u64> {
+        self.slots_max
+    }
+
+    /// Share in use of the slots it may have, 0 to 1; 0 if its RAM is not bounded.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn load_of_bound(&self) -> f64 {
+        self.slots_max.map_or(0.0, |slots| self.len() as f64 / slots as f64)
+    }
+
+    /// Slots overwritten because the table could not grow any more, since the index was made.
+    #[must_use]
+    pub fn evicted(&self) -> u64 {
+        self.partitions.iter().map(Partition::evicted).sum()
+    }
+
+    /// Growths of partitions since the index was made.
+    #[must_use]
+    pub fn growths(&self) -> u64 {
+        self.partitions.iter().map(Partition::growths).sum()
+    }
+}
+
+#[inline]
+fn found(slot: Slot) -> Option<Found> {
+    slot.address().map(|address| Found {
+        address,
+        read_bytes_max: slot.size().read_bytes_max(),
+    })
+}

@@ -1,0 +1,444 @@
+//! One partition of the flash index: readers without locks, one writer at a time, growth in place.
+//!
+//! Writers hold the partition's mutex. Readers hold nothing; they see that they raced by two
+//! counters:
+//!
+//! - `moves` counts displacements. Each writes the slot where it goes, counts, then overwrites
+//!   it where it was. A reader that missed a class which was there throughout has therefore read a word
+//!   written after a count it had not seen at the start: a miss is believed only if `moves` has
+//!   not changed, and the reader looks again otherwise.
+//! - `generation` is odd while the table is being laid out anew (growth, clearing) and never returns to
+//!   an earlier value. What was read is believed, hit or miss, only if it has not changed; while it is odd,
+//!   readers use `frozen`, a copy of the table as it was.
+//!
+//! All loads of slots and counters acquire and all stores release. So whoever reads a word that was written
+//! during a new layout also sees the odd generation, and whoever reads the even generation after it sees the
+//! layout whole.
+//!
+//! Recency is raised by readers with a compare-and-swap on the word they saw, so a slot that has been
+//! replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use. Nobody
+//! but the writer changes anything else in a slot.
+//!
+//! Nothing fails here except for memory: where no growth is allowed any more, or where it would not help since the
+//! keys were made to collide, an insertion overwrites the least used of the 16 slots it could have had, which
+//! costs the loser a detour, not its data.
+
+use super::{
+    displace::{Cell, make_room, vacancy},
+    geometry::{Geometry, Place},
+    slot::{SizeClass, Slot},
+    sync::{AtomicU64, Mutex, RwLock, pause},
+    table::{Bucket, SLOTS, Table},
+};
+use crate::log::address::Address;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Above this share of its slots in use, in per cent, a partition grows.
+pub(super) const LOAD_PERCENT_MAX: u64 = 97;
+
+/// Below it a partition does not grow only because there was no room at one place. Hashes spread evenly never
+/// come to that; keys chosen to collide must not inflate the table.
+const LOAD_PERCENT_MIN: u64 = 80;
+
+/// A partition.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Partition {
+    generation: AtomicU64,
+    moves: AtomicU64,
+    buckets: AtomicU64,
+    geometry: Geometry,
+    buckets_min: usize,
+    buckets_max: usize,
+    table: Table,
+    counts: Counts,
+    /// The table as it was, while it is being laid out anew.
+    frozen: RwLock<Option<Frozen>>,
+    writer: Mutex<()>,
+}
+
+/// Written with every insertion, so kept off the lines every lookup reads.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Counts {
+    entries: AtomicU64,
+    evicted: AtomicU64,
+    growths: AtomicU64,
+}
+
+/// The slots of a partition as they were at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Frozen {
+    pub(super) buckets: usize,
+    /// [`SLOTS`] words per bucket.
+    pub(super) words: Vec<u64>,
+}
+
+/// A slot as a reader saw it, and where, unless it was in the frozen copy.
+struct Seen<'a> {
+    slot: Slot,
+    cell: Option<(&'a Bucket, usize)>,
+}
+
+impl Partition {
+    /// An empty partition that may grow from `buckets_min` (a power of two above 1) to `buckets_max`.
+    pub(super) fn new(buckets_min: usize, buckets_max: usize) -> Self {
+        Self {
+            generation: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            buckets: AtomicU64::new(buckets_min as u64),
+            geometry: Geometry::new(buckets_min),
+            buckets_min,
+            buckets_max,
+            table: Table::new(buckets_min),
+            counts: Counts::default(),
+            frozen: RwLock::new(None),
+            writer: Mutex::new(()),
+        }
+    }
+
+    /// The slot of `class`, marked as used once more.
+    #[inline]
+    pub(super) fn lookup(&self, class: u64) -> Option<Slot> {
+        let seen = self.search(class)?;
+        if let (Some((bucket, slot)), Some(used)) = (seen.cell, seen.slot.used()) {
+            // If the slot changed meanwhile, the mark is lost: nothing to do about it.
+            bucket.replace(slot, seen.slot.word(), used.word());
+        }
+        Some(seen.slot)
+    }
+
+    /// The slot of `class`, not marked as used.
+    #[inline]
+    pub(super) fn peek(&self, class: u64) -> Option<Slot> {
+        self.search(class).map(|seen| seen.slot)
+    }
+
+    #[inline]
+    fn search(&self, class: u64) -> Option<Seen<'_>> {
+        loop {
+            let generation = self.generation.load(Acquire);
+            if generation % 2 == 1 {
+                if let Some(frozen) = &*self.frozen.read() {
+                    return frozen.find(self.geometry.place(class, frozen.buckets));
+                }
+                pause();
+                continue;
+            }
+            let moves = self.moves.load(Acquire);
+            let place = self.place(class);
+            let found = self.find(&place);
+            if self.generation.load(Acquire) != generation {
+                continue;
+            }
+            if let Some((cell, slot)) = found {
+                let cell = Some((self.table.bucket(cell.0), cell.1));
+                return Some(Seen { slot, cell });
+            }
+            if self.moves.load(Acquire) == moves {
+                return None;
+            }
+        }
+    }
+
+    /// A word of each of the two buckets of `class`, mixed.
+    #[inline]
+    pub(super) fn touch(&self, class: u64) -> u64 {
+        let place = self.place(class);
+        self.table.bucket(place.primary).load(0) ^ self.table.bucket(place.alternate).load(0)
+    }
+
+    #[inline]
+    fn place(&self, class: u64) -> Place {
+        self.geometry.place(class, self.buckets.load(Acquire) as usize)
+    }
+
+    /// The class in its primary bucket, else in its alternate one: the order readers and the writer
+    /// both go by.
+    #[inline(always)]
+    fn find(&self, place: &Place) -> Option<(Cell, Slot)> {
+        let sides = [
+            (place.primary, place.in_primary()),
+            (place.alternate, place.in_alternate()),
+        ];
+        for (number, identity) in sides {
+            let bucket = self.table.bucket(number);
+            for slot in 0..SLOTS {
+                let word = bucket.load(slot);
+                if identity.matches(word) {
+                    return Slot::from_word(word).map(|found| ((number, slot), found));
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes `address` the place of `class`. Returns the address it replaced.
+    pub(super) fn insert(&self, class: u64, size: SizeClass, address: Address) -> Option<Address> {
+        let _writer = self.writer.lock();
+        if let Some(((bucket, slot), old)) = self.find(&self.place(class)) {
+            self.table
+                .bucket(bucket)
+                .store(slot, Slot::new(old.identity(), size, address).word());
+            return old.address();
+        }
+        self.add(class, size, address);
+        None
+    }
+
+    /// Adds a class that is not there yet. The caller holds the writer's mutex.
+    fn add(&self, class: u64, size: SizeClass, address: Address) {
+        let full = (self.entries() + 1) * 100 > self.slots() * LOAD_PERCENT_MAX;
+        // A full table that may not grow gets no search either: it would be long, and mostly in vain.
+        let search = !full || self.grow();
+        loop {
+            let place = self.place(class);
+            let buckets = self.buckets.load(Relaxed) as usize;
+            let count_move = || self.moves.store(self.moves.load(Relaxed) + 1, Release);
+            let room = match search {
+                true => make_room(&self.table, &place, buckets, count_move),
+                false => vacancy(&self.table, &place),
+            };
+            if let Some(cell) = room {
+                self.write(cell, &place, size, address);
+                self.counts.entries.store(self.entries() + 1, Relaxed);
+                return;
+            }
+            let crowded = self.entries() * 100 >= self.slots() * LOAD_PERCENT_MIN;
+            if !crowded || !self.grow() {
+                self.write(self.least_used(&place, address), &place, size, address);
+                self.counts.evicted.store(self.evicted() + 1, Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn write(&self, (bucket, slot): Cell, place: &Place, size: SizeClass, address: Address) {
+        let word = Slot::new(place.identity_in(bucket), size, address).word();
+        self.table.bucket(bucket).store(slot, word);
+    }
+
+    /// The slot at `place` that has been used least; among equals one that `address` chooses.
+    fn least_used(&self, place: &Place, address: Address) -> Cell {
+        let start = address.packed() as usize;
+        let cells = (0..2 * SLOTS)
+            .map(|number| (start + number) % (2 * SLOTS))
+            .map(|number| {
+                let bucket = if number < SLOTS { place.primary } else { place.alternate };
+                (bucket, number % SLOTS)
+            });
+        let recency =
+            |(bucket, slot): &Cell| Slot::from_word(self.table.bucket(*bucket).load(*slot)).map(Slot::recency);
+        cells.min_by_key(recency).unwrap_or((place.primary, 0))
+    }
+
+    /// Removes `class`, if `expected` is given only while it is at that address. Returns the address removed.
+    pub(super) fn remove(&self, class: u64, expected: Option<Address>) -> Option<Address> {
+        let _writer = self.writer.lock();
+        let ((bucket, slot), old) = self.find(&self.place(class))?;
+        if expected.is_some() && expected != old.address() {
+            return None;
+        }
+        self.table.bucket(bucket).store(slot, 0);
+        self.counts.entries.store(self.entries() - 1, Relaxed);
+        old.address()
+    }
+
+    /// Sets the recency of `class` to 0 while it is at `address`.
+    pub(super) fn clear_recency(&self, class: u64, address: Address) {
+        let _writer = self.writer.lock();
+        if let Some(((bucket, slot), old)) = self.find(&self.place(class))
+            && old.address() == Some(address)
+        {
+            self.table.bucket(bucket).store(slot, old.unused().word());
+        }
+    }
+
+    /// Removes everything. Keeps the memory for what comes next.
+    pub(super) fn clear(&self) {
+        let _writer = self.writer.lock();
+        self.lay_out_anew(self.nothing(), |_| {
+            self.empty_buckets(self.buckets.load(Relaxed) as usize);
+            self.buckets.store(self.buckets_min as u64, Release);
+        });
+        self.counts.entries.store(0, Relaxed);
+    }
+
+    fn nothing(&self) -> Frozen {
+        Frozen {
+            buckets: self.buckets_min,
+            words: vec![0; self.buckets_min * SLOTS],
+        }
+    }
+
+    /// The slots as they are at one moment. Writers wait while they are copied.
+    pub(super) fn image(&self) -> Frozen {
+        let _writer = self.writer.lock();
+        self.freeze()
+    }
+
+    /// Takes over the slots of an image, in place of what is there. The caller made sure that they are where a partition of
+    /// this shape has them.
+    pub(super) fn restore(&self, image: &Frozen) {
+        let _writer = self.writer.lock();
+        self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
+        self.lay_out_anew(self.nothing(), |_| {
+            self.fill_buckets(&image.words);
+            self.buckets.store(image.buckets as u64, Release);
+        });
+        let entries = image.words.iter().filter(|word| **word != 0).count();
+        self.counts.entries.store(entries as u64, Relaxed);
+    }
+
+    /// The same, while nobody writes.
+    fn freeze(&self) -> Frozen {
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let mut words = Vec::with_capacity(buckets * SLOTS);
+        (0..buckets).for_each(|bucket| words.extend_from_slice(&self.table.bucket(bucket).words()));
+        Frozen { buckets, words }
+    }
+
+    fn fill_buckets(&self, words: &[u64]) {
+        for (number, words) in words.chunks_exact(SLOTS).enumerate() {
+            let bucket = self.table.bucket(number);
+            words
+                .iter()
+                .enumerate()
+                .for_each(|(slot, word)| bucket.store(slot, *word));
+        }
+    }
+
+    /// Runs `lay_out` while readers use `frozen`.
+    fn lay_out_anew(&self, frozen: Frozen, lay_out: impl FnOnce(&Frozen)) {
+        *self.frozen.write() = Some(frozen);
+        let generation = self.generation.load(Relaxed);
+        self.generation.store(generation + 1, Release);
+        if let Some(frozen) = &*self.frozen.read() {
+            lay_out(frozen);
+        }
+        self.generation.store(generation + 2, Release);
+        *self.frozen.write() = None;
+    }
+
+    /// Goes to the next larger number of buckets. Says false, having changed nothing, at the largest.
+    fn grow(&self) -> bool {
+        let buckets = self.buckets.load(Relaxed) as usize;
+        let next = Table::next_buckets(buckets);
+        if next > self.buckets_max {
+            return false;
+        }
+        let frozen = self.freeze();
+        self.table.reserve(buckets, next);
+        self.lay_out_anew(frozen, |frozen| self.spread(frozen, next));
+        self.counts.growths.store(self.growths() + 1, Relaxed);
+        true
+    }
+
+    /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes to the first of its
+    /// buckets with room at the cost of two stores; then, in the table, the few that found both full.
+    fn spread(&self, frozen: &Frozen, next: usize) {
+        let (layout, homeless) = self.lay_out(frozen, next);
+        self.fill_buckets(&layout);
+        self.buckets.store(next as u64, Release);
+        let mut lost = 0;
+        for (place, slot) in homeless {
+            if let Some((bucket, free)) = make_room(&self.table, &place, next, || ()) {
+                let word = slot.with_identity(place.identity_in(bucket)).word();
+                self.table.bucket(bucket).store(free, word);
+            } else {
+                // Evenly spread classes always find room at this load. Of those made to collide, some are
+                // lost: their keys are found by the longer way.
+                lost += 1;
+            }
+        }
+        self.counts.entries.store(self.entries() - lost, Relaxed);
+        self.counts.evicted.store(self.evicted() + lost, Relaxed);
+    }
+
+    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets were full. They come
+    /// in the order of their primary buckets, nearly, and keep it, so memory is written front to back.
+    fn lay_out(&self, frozen: &Frozen, next: usize) -> (Vec<u64>, Vec<(Place, Slot)>) {
+        let mut words = vec![0; next * SLOTS];
+        let mut filled = vec![0_u8; next];
+        let mut homeless = Vec::new();
+        for (number, bucket) in frozen.words.chunks_exact(SLOTS).enumerate() {
+            for slot in bucket.iter().filter_map(|word| Slot::from_word(*word)) {
+                let class = self.geometry.class(number, slot.identity(), frozen.buckets);
+                let place = self.geometry.place(class, next);
+                let room = [place.primary, place.alternate]
+                    .into_iter()
+                    .find(|bucket| usize::from(filled[*bucket]) < SLOTS);
+                let Some(bucket) = room else {
+                    homeless.push((place, slot));
+                    continue;
+                };
+                let free = usize::from(filled[bucket]);
+                words[bucket * SLOTS + free] = slot.with_identity(place.identity_in(bucket)).word();
+                filled[bucket] += 1;
+            }
+        }
+        (words, homeless)
+    }
+
+    fn empty_buckets(&self, buckets: usize) {
+        for bucket in 0..buckets {
+            (0..SLOTS).for_each(|slot| self.table.bucket(bucket).store(slot, 0));
+        }
+    }
+
+    /// Whether a partition of this shape can have so many buckets.
+    pub(super) fn can_have(&self, buckets: usize) -> bool {
+        let ladder = std::iter::successors(Some(self.buckets_min), |buckets| Some(Table::next_buckets(*buckets)));
+        buckets <= self.buckets_max && ladder.take_while(|rung| *rung <= buckets).last() == Some(buckets)
+    }
+
+    /// The arithmetic of its classes.
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Slots in use.
+    pub(super) fn entries(&self) -> u64 {
+        self.counts.entries.load(Relaxed)
+    }
+
+    /// Slots overwritten for lack of room.
+    pub(super) fn evicted(&self) -> u64 {
+        self.counts.evicted.load(Relaxed)
+    }
+
+    /// Growths so far.
+    pub(super) fn growths(&self) -> u64 {
+        self.counts.growths.load(Relaxed)
+    }
+
+    /// Displacements so far.
+    #[cfg(test)]
+    pub(super) fn moves(&self) -> u64 {
+        self.moves.load(Relaxed)
+    }
+
+    /// Slots.
+    pub(super) fn slots(&self) -> u64 {
+        self.buckets.load(Relaxed) * SLOTS as u64
+    }
+
+    /// Bytes on the heap, [`Partition`] itself not included.
+    pub(super) fn ram_bytes(&self) -> usize {
+        self.table.ram_bytes()
+    }
+}
+
+impl Frozen {
+    fn find(&self, place: Place) -> Option<Seen<'static>> {
+        let sides = [
+            (place.primary, place.in_primary()),
+            (place.alternate, place.in_alternate()),
+        ];
+        sides.into_iter().find_map(|(bucket, identity)| {
+            let words = &self.words[bucket * SLOTS..][..SLOTS];
+            let word = words.iter().find(|word| identity.matches(**word))?;
+            Slot::from_word(*word).map(|slot| Seen { slot, cell: None })
+        })
+    }
+}

@@ -1,0 +1,347 @@
+//! Finds the end of the log after a crash, and the frames the ordered index has not persisted.
+//!
+//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So the log is sound from frame
+//! to frame exactly as long as a frame's first seq follows the last one's. Where that ends:
+//! - nothing sound after it: the log ends here (a torn tail);
+//! - sound frames after it in the same segment, and nothing says that the missing seqs were durable: they were written, never
+//!   synced, and reached the device out of order. The log ends here too; their headers are wiped, so that a later
+//!   recovery does not take them for its own;
+//! - something says that the missing seqs were durable: damage. What is missing is reported, the segment is kept, and
+//!   the log goes on behind it. Nothing is dropped silently.
+//!
+//! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since a segment is synced
+//! before the next one gets its first frame.
+//!
+//! A log that begins after what the index holds, or lacks a whole segment, is not opened: objects would silently
+//! have values of long ago. That is what an index that is gone, or from a backup older than the log, looks like.
+
+use super::{
+    format::{FrameHeader, check_frame, looks_like_a_frame},
+    frame::{Frame, FramePool},
+    parallel_scan,
+    scan::{FoundFrame, SegmentImage},
+    segments::{Segment, SegmentState, Segments},
+};
+use crate::{
+    Error, Result,
+    io::{AlignedBuffer, PAGE_BYTES},
+    mutation::{Mutation, active, unless},
+};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What recovery found.
+#[derive(Debug)]
+pub struct RecoveredLog {
+    /// Frames with commits after the persisted seq, in order.
+    pub frames: Vec<Arc<Frame>>,
+    /// The last seq of the log.
+    pub last_seq: u64,
+    /// The segment the log ends in and where: new frames go there. `None` if a new segment is to be taken.
+    pub tail: Option<(u32, u64)>,
+    /// Damage found, in words.
+    pub damage: Vec<String>,
+}
+
+struct Recovery<'a> {
+    segments: &'a Segments,
+    /// The segments to walk, in log order.
+    walked: Vec<&'a Segment>,
+    persisted_seq: u64,
+    pool: Arc<FramePool>,
+    log: RecoveredLog,
+    /// Last seq of the last sound frame, once one was seen.
+    reached: Option<u64>,
+    /// Segments behind that frame in which something was begun that the index does not have, and nothing is sound.
+    torn: Vec<&'a Segment>,
+    read_only: bool,
+}
+
+/// Recovers the log. `persisted_seq` is what the ordered index holds for certain.
+///
+/// # Errors
+/// [`Error::Corruption`] if the log does not reach back to what the index holds, the device's.
+pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, read_only: bool) -> Result<RecoveredLog> {
+    let mut used: Vec<&Segment> = segments
+        .iter()
+        .filter(|segment| segment.state() == SegmentState::Sealed)
+        .collect();
+    used.sort_by_key(|segment| segment.generation());
+    let start = first_needed(&used, persisted_seq, segments.segment_bytes())?;
+    let mut recovery = Recovery {
+        segments,
+        walked: used.split_off(start),
+        persisted_seq,
+        pool,
+        log: RecoveredLog {
+            frames: Vec::new(),
+            last_seq: persisted_seq,
+            tail: None,
+            damage: segments.take_damage(),
+        },
+        reached: None,
+        torn: Vec::new(),
+        read_only,
+    };
+    recovery.walk()?;
+    let Recovery { log, walked, .. } = recovery;
+    if !read_only {
+        sync_taken(segments, &log)?;
+    }
+    for segment in used.into_iter().chain(walked) {
+        if segment.state() == SegmentState::Sealed {
+            let end = log
+                .tail
+                .filter(|tail| tail.0 == segment.number)
+                .map_or(segments.segment_bytes(), |tail| tail.1);
+            segments.seal(segment, log.last_seq, end);
+        }
+    }
+    Ok(log)
+}
+
+/// After a process crash the frames may still be on their way to the device; from here on they count as durable.
+fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
+    let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
+    for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
+        unless(Mutation::ReplayedSync, || segment.file.sync_data())
+            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))?;
+    }
+    Ok(())
+}
+
+/// The last segment that begins with commits the index has: everything it has not is there or after. Only a sound frame can
+/// tell. A segment's header is written ahead of need, and segments that were made ready before a crash and never used have
+/// one too. A torn first frame may be of a life whose log ended before it, and the log have gone on in the segment before.
+///
+/// # Errors
+/// The device's.
+pub fn first_needed(used: &[&Segment], persisted_seq: u64, segment_bytes: u64) -> Result<usize> {
+    for (at, segment) in used.iter().enumerate().rev() {
+        let page = read(segment, PAGE_BYTES, PAGE_BYTES)?;
+        let begins_early =
+            |header: &FrameHeader| header.generation == segment.generation() && header.first_seq <= persisted_seq + 1;
+        let Some(header) = FrameHeader::decode(&page).filter(begins_early) else {
+            continue;
+        };
+        let is_within = (PAGE_BYTES + header.frame_bytes()) as u64 <= segment_bytes;
+        if is_within && check_frame(&read(segment, PAGE_BYTES, header.frame_bytes())?, segment.generation()).is_some() {
+            return Ok(at);
+        }
+    }
+    Ok(0)
+}
+
+fn read(segment: &Segment, offset: usize, bytes: usize) -> Result<AlignedBuffer> {
+    let mut buffer = AlignedBuffer::zeroed(bytes);
+    segment
+        .file
+        .read_exact_at(&mut buffer, offset as u64)
+        .map_err(|error| Error::io(format!("read segment {:08x} at {offset}", segment.number), &error))?;
+    Ok(buffer)
+}
+
+impl<'a> Recovery<'a> {
+    fn walk(&mut self) -> Result<()> {
+        let mut ended = false;
+        let mut memory = AlignedBuffer::new();
+        for at in 0..self.walked.len() {
+            let segment = self.walked[at];
+            let image = parallel_scan::read(memory, segment, self.segments.segment_bytes())?;
+            if ended {
+                self.drop_rest(segment, &image, PAGE_BYTES)?;
+            } else {
+                ended = self.segment(at, &image)?;
+            }
+            memory = image.into_memory();
+        }
+        let reached = self.reached.unwrap_or(self.persisted_seq);
+        if let Some((number, end)) = self.log.tail.filter(|_| reached < self.persisted_seq)
+            && let Some(segment) = self.segments.get(number)
+            && self.is_used_at(segment, end as usize)?
+        {
+            // The index has more than the log: the end of the log is damaged. Not written over: records may be sound.
+            let lost = format!(
+                "commits {} to {}, which the index has persisted",
+                reached + 1,
+                self.persisted_seq
+            );
+            self.report(number, end as usize, &lost);
+        }
+        if reached >= self.persisted_seq {
+            self.free_torn()?;
+        }
+        let goes_on = |&(number, _): &(u32, u64)| {
+            let segment = self.segments.get(number);
+            reached >= self.persisted_seq && segment.is_some_and(|segment| segment.state() == SegmentState::Sealed)
+        };
+        self.log.tail = self.log.tail.filter(goes_on);
+        Ok(())
+    }
+
+    /// Walks one segment. Returns whether the log ends in it, with more frames after its end.
+    fn segment(&mut self, position: usize, image: &SegmentImage) -> Result<bool> {
+        let segment = self.walked[position];
+        let mut at = PAGE_BYTES;
+        while let Some(frame) = image.next_frame(at) {
+            let missing_from = self.missing_from();
+            if active(Mutation::HoleEndsLog) {
+                // What is missing is not missed.
+            } else if frame.header.first_seq > missing_from {
+                if frame.offset == PAGE_BYTES {
+                    self.gap_before(position, missing_from, &frame)?;
+                } else if self.was_durable(position, image, at, missing_from)? {
+                    let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
+                    self.report(segment.number, at, &lost);
+                    self.segments.quarantine(segment);
+                } else {
+                    self.drop_rest(segment, image, at)?;
+                    return Ok(true);
+                }
+            } else if frame.offset > at {
+                self.report(segment.number, at, "commits the index has persisted");
+            }
+            self.take(segment.number, &frame);
+            at = frame.end();
+        }
+        if at == PAGE_BYTES && !self.read_only {
+            if !self.is_used_at(segment, PAGE_BYTES)? {
+                // Made ready and never used.
+                self.segments.free_unused(segment);
+            } else if image
+                .header_at(PAGE_BYTES)
+                .is_some_and(|first| first.first_seq > self.persisted_seq)
+            {
+                self.torn.push(segment);
+            } // else something the index has may be in it: recycling looks.
+        }
+        Ok(false)
+    }
+
+    /// The first seq that is neither persisted nor found yet.
+    fn missing_from(&self) -> u64 {
+        self.reached.unwrap_or(0).max(self.persisted_seq) + 1
+    }
+
+    /// Whether the missing commits between `at` and the next sound frame were durable.
+    fn was_durable(&self, position: usize, image: &SegmentImage, at: usize, missing_from: u64) -> Result<bool> {
+        let mut next = image.next_frame(at);
+        while let Some(frame) = next {
+            if frame.header.durable_seq >= missing_from {
+                return Ok(true);
+            }
+            next = image.next_frame(frame.end());
+        }
+        for later in &self.walked[position + 1..] {
+            let image = SegmentImage::read(later, self.segments.segment_bytes())?;
+            if image.next_frame(PAGE_BYTES).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A segment's first frame is sound and does not follow: what is missing was before it, and durable.
+    fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
+        let lost = format!("durable commits {missing_from} to {}", frame.header.first_seq - 1);
+        let mut damaged = None;
+        for before in self.walked[..position].iter().rev() {
+            let end = self.log.tail.filter(|tail| tail.0 == before.number);
+            let end = end.map_or(PAGE_BYTES, |tail| tail.1 as usize);
+            if self.is_used_at(before, end)? {
+                damaged = Some((*before, end));
+                break;
+            }
+        }
+        let Some((before, end)) = damaged else {
+            return Err(Error::corruption(
+                "the flash log",
+                format!(
+                    "the index ends with commit {}, and the log lacks {lost}: a segment is missing, or the index is gone or older than the log; put back what is missing, or run `terrace repair`",
+                    self.persisted_seq
+                ),
+            ));
+        };
+        self.report(before.number, end, &lost);
+        self.segments.quarantine(before);
+        Ok(())
+    }
+
+    /// Whether a frame of the segment's present use begins at `offset`, sound or not.
+    fn is_used_at(&self, segment: &Segment, offset: usize) -> Result<bool> {
+        if offset as u64 >= self.segments.segment_bytes() {
+            return Ok(false);
+        }
+        Ok(looks_like_a_frame(
+            &read(segment, offset, PAGE_BYTES)?,
+            segment.generation(),
+        ))
+    }
+
+    fn take(&mut self, number: u32, frame: &FoundFrame<'_>) {
+        // In the midst of the log they are for recycling to look at.
+        self.torn.clear();
+        self.reached = Some(frame.header.last_seq);
+        self.log.last_seq = self.log.last_seq.max(frame.header.last_seq);
+        self.log.tail = Some((number, frame.end() as u64));
+        if frame.header.last_seq > self.persisted_seq {
+            self.log.frames.push(Arc::new(Frame::recovered(
+                number,
+                &frame.header,
+                self.segments.segment_bytes(),
+                frame.offset as u64,
+                frame.bytes,
+                Arc::clone(&self.pool),
+            )));
+        }
+    }
+
+    /// Frees the segments behind the log's end whose first frame was torn. The frame is wiped, as it tells of seqs that others
+    /// are going to have.
+    fn free_torn(&mut self) -> Result<()> {
+        for segment in std::mem::take(&mut self.torn) {
+            let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
+            let wiped = segment.file.write_all_at(&zeros, PAGE_BYTES as u64);
+            wiped
+                .and_then(|()| segment.file.sync_data())
+                .map_err(|error| Error::io(format!("wipe segment {:08x}", segment.number), &error))?;
+            self.segments.free_unused(segment);
+        }
+        Ok(())
+    }
+
+    /// Wipes the headers of frames that were never durable.
+    fn drop_rest(&self, segment: &Segment, image: &SegmentImage, from: usize) -> Result<()> {
+        if self.read_only || active(Mutation::WipeHole) {
+            return Ok(());
+        }
+        let context = |error| Error::io(format!("wipe frames in segment {:08x}", segment.number), &error);
+        let zeros = AlignedBuffer::zeroed(PAGE_BYTES);
+        let mut next = image.next_frame(from);
+        let wiped = next.is_some();
+        while let Some(frame) = next {
+            tracing::info!(
+                segment = segment.number,
+                offset = frame.offset,
+                "dropping a frame that was never durable"
+            );
+            segment
+                .file
+                .write_all_at(&zeros, frame.offset as u64)
+                .map_err(context)?;
+            next = image.next_frame(frame.end());
+        }
+        if wiped {
+            unless(Mutation::WipeSync, || segment.file.sync_data()).map_err(context)?;
+        }
+        if from == PAGE_BYTES && segment.state() == SegmentState::Sealed {
+            self.segments.free_unused(segment);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, number: u32, from: usize, lost: &str) {
+        let message = format!("segment {number:08x}: damaged from byte {from} on: {lost}");
+        tracing::error!("{message}");
+        self.log.damage.push(message);
+    }
+}

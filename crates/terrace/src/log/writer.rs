@@ -1,0 +1,354 @@
+//! Writes sealed frames to their segments and makes them durable, in groups.
+//!
+//! One thread at a time has the pen. A commit that must be durable takes the pen if it is free and then writes and
+//! syncs for everybody who committed before it looked; else it waits for whoever has it. So a lone writer pays no
+//! hand-over, and many writers share one fdatasync.
+//!
+//! Invariants:
+//! - Frames are written in log order. A segment is synced before the first frame of the next one is written, so a
+//!   power cut can leave a hole only in the segment that was written last.
+//! - A frame with a record that points to a value in the large space is written only after that value is durable.
+//! - After a failed write or sync nothing is written any more: what the device holds is unknown.
+
+use super::{
+    event_count::Gate,
+    frame::{Frame, FrameView},
+    segments::Segments,
+};
+use crate::{
+    Error, Result,
+    mutation::{Mutation, unless},
+};
+use parking_lot::{Mutex, MutexGuard};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not wait for more of them.
+const FRAMES_UNSYNCED: usize = 4;
+/// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame that is longer: it is cut into
+/// requests that the device has at once, where writes one after the other would have it wait for each next one.
+const WRITE_BYTES_MAX: usize = 8 << 20;
+
+/// Makes the values of the large space up to a turn durable.
+pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
+
+/// Group commit.
+pub struct FrameWriter {
+    state: Mutex<State>,
+    /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it served, and one of the
+    /// others to lead the next.
+    rounds: [Gate; 2],
+    durable_seq: AtomicU64,
+    written: WrittenBytes,
+    large_sync: LargeSync,
+}
+
+impl std::fmt::Debug for FrameWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameWriter")
+            .field("durable_seq", &self.durable_seq)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    pen_taken: bool,
+    /// Number of the round that is written, or was last.
+    round: u64,
+    /// The round makes everything up to this seq durable.
+    round_seq: u64,
+    /// Somebody came between a round's beginning and its sealing: they wait for the next one, though it may serve them.
+    unsure: bool,
+    sealed: VecDeque<Arc<Frame>>,
+    written_seq: u64,
+    /// Segment with unsynced frames, if any.
+    unsynced: Option<u32>,
+    unsynced_bytes: u64,
+    failed: Option<String>,
+}
+
+/// What was written, in bytes.
+#[derive(Debug, Default)]
+pub struct WrittenBytes {
+    /// Records.
+    pub records: AtomicU64,
+    /// Frame headers and padding.
+    pub padding: AtomicU64,
+    /// Rounds that ended with an fdatasync.
+    pub syncs: AtomicU64,
+}
+
+impl FrameWriter {
+    /// Starts after recovery: everything up to `seq` is durable.
+    pub fn starting_at(seq: u64, large_sync: LargeSync) -> Self {
+        Self {
+            state: Mutex::new(State {
+                written_seq: seq,
+                ..State::default()
+            }),
+            rounds: Default::default(),
+            durable_seq: AtomicU64::new(seq),
+            written: WrittenBytes::default(),
+            large_sync,
+        }
+    }
+
+    /// Everything up to this seq is durable.
+    pub fn durable_seq(&self) -> u64 {
+        self.durable_seq.load(Ordering::Acquire)
+    }
+
+    /// Bytes written since open.
+    pub const fn written(&self) -> &WrittenBytes {
+        &self.written
+    }
+
+    /// Queues a sealed frame. Call in log order.
+    pub fn push(&self, frame: Arc<Frame>) {
+        self.state.lock().sealed.push_back(frame);
+    }
+
+    /// Why nothing is written any more, if so.
+    pub fn failure(&self) -> Option<String> {
+        self.state.lock().failed.clone()
+    }
+
+    /// Stops all writing, for a failure found elsewhere (large space, index).
+    pub fn fail(&self, reason: &str) {
+        let mut state = self.state.lock();
+        if state.failed.is_none() {
+            tracing::error!(reason, "the store refuses writes from now on");
+            state.failed = Some(reason.to_owned());
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        for round in &self.rounds {
+            round.wake_all();
+        }
+    }
+
+    /// Whether frames wait to be written, or written ones to be synced: `(frames, unsynced bytes)`.
+    pub fn backlog(&self) -> (usize, u64) {
+        let state = self.state.lock();
+        (state.sealed.len(), state.unsynced_bytes)
+    }
+
+    /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns at once if somebody else has the pen.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a write failed now or before.
+    pub fn write_sealed(&self, segments: &Segments) -> Result<bool> {
+        let mut state = self.state.lock();
+        Self::check(&state)?;
+        if state.pen_taken || state.sealed.is_empty() {
+            return Ok(false);
+        }
+        state.pen_taken = true;
+        state.round += 1;
+        state.round_seq = 0;
+        let outcome = self.write_with_pen(segments, state, false);
+        let outcome = outcome.map(|state| !state.sealed.is_empty());
+        // Nobody was served; those who wait for this round or the next must choose a leader.
+        self.wake_all();
+        outcome
+    }
+
+    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it pushes the open frame and
+    /// gives the last seq sealed. Says whether this call wrote anything itself.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is then unknown.
+    pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn() -> u64) -> Result<bool> {
+        let mut led = false;
+        while self.durable_seq() < seq {
+            let mut state = self.state.lock();
+            if self.durable_seq() >= seq {
+                break;
+            }
+            Self::check(&state)?;
+            if state.pen_taken {
+                // What the round under way has sealed it makes durable; everything later is the next round's.
+                let round = if seq <= state.round_seq {
+                    state.round
+                } else {
+                    state.round + 1
+                };
+                state.unsure |= state.round_seq == 0;
+                let gate = self.gate(round);
+                let ticket = gate.ticket();
+                drop(state);
+                gate.wait(ticket);
+            } else {
+                self.lead_round(segments, state, &seal)?;
+                led = true;
+            }
+        }
+        Ok(led)
+    }
+
+    fn gate(&self, round: u64) -> &Gate {
+        &self.rounds[(round % 2) as usize]
+    }
+
+    /// One round: takes the pen, seals, writes, syncs, and wakes those it served and who leads the next.
+    fn lead_round<'a>(
+        &'a self,
+        segments: &Segments,
+        mut state: MutexGuard<'a, State>,
+        seal: impl Fn() -> u64,
+    ) -> Result<()> {
+        state.pen_taken = true;
+        state.round += 1;
+        let round = state.round;
+        // Until it has sealed, a round promises nothing.
+        state.round_seq = 0;
+        drop(state);
+        let sealed_seq = seal();
+        state = self.state.lock();
+        state.round_seq = sealed_seq;
+        let mut state = self.write_with_pen(segments, state, true)?;
+        // A frame that was pushed after the sealing has been written too, so the round served some who wait for the
+        // next; were one of them chosen to lead, it would return and the others sleep on.
+        let unsure = std::mem::take(&mut state.unsure) || state.written_seq > sealed_seq;
+        drop(state);
+        // The next leader first: the device works while the others wake up.
+        let next = self.gate(round + 1);
+        if unsure {
+            next.wake_all();
+        } else {
+            next.wake_one();
+        }
+        self.gate(round).wake_all();
+        Ok(())
+    }
+
+    fn check(state: &State) -> Result<()> {
+        state
+            .failed
+            .as_ref()
+            .map_or(Ok(()), |reason| Err(Error::Failed(reason.clone())))
+    }
+
+    /// Writes all sealed frames and syncs if asked, or else some of them; gives the pen back.
+    fn write_with_pen<'a>(
+        &'a self,
+        segments: &Segments,
+        mut state: MutexGuard<'a, State>,
+        sync: bool,
+    ) -> Result<MutexGuard<'a, State>> {
+        let all = state.sealed.len();
+        let count = if sync { all } else { all.min(FRAMES_UNSYNCED) };
+        let frames: Vec<_> = state.sealed.drain(..count).collect();
+        let mut unsynced = state.unsynced;
+        let mut written_seq = state.written_seq;
+        drop(state);
+        let mut outcome = Ok(());
+        let (mut written_bytes, mut durable_seq) = (0, 0);
+        for run in runs(&frames) {
+            if unsynced.is_some_and(|segment| segment != run[0].segment) {
+                let full = unsynced.take();
+                outcome = unless(Mutation::SegmentBeforeNext, || Self::sync(segments, full));
+                if outcome.is_ok() {
+                    durable_seq = written_seq;
+                }
+            }
+            let large_turn = run.iter().map(|frame| frame.large_turn()).max().unwrap_or_default();
+            if large_turn > 0 {
+                let synced = || unless(Mutation::LargeBeforeBufferedRecord, || (self.large_sync)(large_turn));
+                outcome = outcome.and_then(|()| synced());
+            }
+            outcome = outcome.and_then(|()| self.write_run(segments, run));
+            if outcome.is_err() {
+                break;
+            }
+            for frame in run {
+                let view = frame.view();
+                written_seq = view.last_seq();
+                written_bytes += view.bytes().len() as u64;
+                drop(view);
+                frame.set_written();
+            }
+            unsynced = Some(run[0].segment);
+        }
+        if sync && outcome.is_ok() {
+            outcome = Self::sync(segments, unsynced.take());
+            if outcome.is_ok() {
+                self.written.syncs.fetch_add(1, Ordering::Relaxed);
+                durable_seq = u64::MAX;
+            }
+        }
+        let mut state = self.state.lock();
+        state.pen_taken = false;
+        state.written_seq = state.written_seq.max(written_seq);
+        state.unsynced = unsynced;
+        state.unsynced_bytes = if unsynced.is_none() {
+            0
+        } else {
+            state.unsynced_bytes + written_bytes
+        };
+        let durable_seq = durable_seq.min(state.written_seq);
+        self.durable_seq.fetch_max(durable_seq, Ordering::AcqRel);
+        if let Err(error) = outcome {
+            tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
+            state.failed.get_or_insert_with(|| error.to_string());
+        }
+        if let Err(error) = Self::check(&state) {
+            self.wake_all();
+            return Err(error);
+        }
+        Ok(state)
+    }
+
+    /// Writes frames that lie side by side, the first one first.
+    fn write_run(&self, segments: &Segments, run: &[Arc<Frame>]) -> Result<()> {
+        let (number, offset) = (run[0].segment, run[0].offset);
+        let segment = segments
+            .get(number)
+            .ok_or_else(|| Error::corruption(format!("segment {number}"), "it is not there"))?;
+        let views: Vec<_> = run.iter().map(|frame| frame.view()).collect();
+        let buffers: Vec<&[u8]> = views.iter().map(FrameView::bytes).collect();
+        segment
+            .file
+            .write_all_vectored_at(&buffers, offset)
+            .map_err(|error| Error::io(format!("write segment {number:08x} at {offset}"), &error))?;
+        let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let padding: usize = views.iter().map(FrameView::padding_bytes).sum();
+        self.written.padding.fetch_add(padding as u64, Ordering::Relaxed);
+        self.written
+            .records
+            .fetch_add((bytes - padding) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(segments: &Segments, unsynced: Option<u32>) -> Result<()> {
+        let Some(segment) = unsynced.and_then(|number| segments.get(number)) else {
+            return Ok(());
+        };
+        segment
+            .file
+            .sync_data()
+            .map_err(|error| Error::io(format!("sync segment {:08x}", segment.number), &error))
+    }
+}
+
+/// Parts frames, which are in the order of the log, into those that one write takes: side by side in one segment, and not too many bytes.
+fn runs(frames: &[Arc<Frame>]) -> impl Iterator<Item = &[Arc<Frame>]> {
+    let mut run_bytes = 0;
+    frames.chunk_by(move |frame, next| {
+        run_bytes += frame.len_bytes();
+        let adjoin = frame.segment == next.segment && frame.end() == next.offset;
+        let goes_on = adjoin && run_bytes + next.len_bytes() <= WRITE_BYTES_MAX;
+        if !goes_on {
+            run_bytes = 0;
+        }
+        goes_on
+    })
+}

@@ -1,0 +1,380 @@
+//! Cleans blocks: moves what lives in blocks that are mostly dead to other blocks, so that these can be deleted.
+//!
+//! A block is walked from one end to the other in long reads. What an entry of the index points to is alive; it is gathered up
+//! to a region's length, written in one run beside other things that have lived for long, synced, and moves are
+//! committed, exactly as recycling does it with cold values of the log. What has expired or was deleted by a range is
+//! dropped instead. Then nothing lives in the block, and `recycle` deletes it like any other.
+//!
+//! Invariants:
+//! - The block is only read here. What is read is verified before it is written anywhere.
+//! - Only blocks at rest are cleaned, in which every extent is accounted: what points into them points there in the index.
+//! - After a walk a block is empty, or it is set aside: no block is walked again and again for nothing.
+//!
+//! On failure: what cannot be read is left where it is, with all of its block, and reported; others are cleaned. If writing fails
+//! nothing was changed but for orphaned space; it is tried again.
+
+pub(crate) mod policy;
+
+pub use crate::write::stall::Cleaning;
+
+use crate::{
+    Error, Result,
+    blocks::{BlockScan, MovedHead, Origin, ScannedExtent},
+    engine::Engine,
+    log::commit::Committer,
+    maintenance::{
+        expire::drop_record,
+        moves::{self, Moved},
+    },
+    ordered_index::{Entry, Home},
+};
+use policy::{Bounds, Picture};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Longer values are moved piece by piece, not held in RAM.
+const VALUE_BYTES_IN_RAM_MAX: u64 = 8 << 20;
+/// After a burst the thread rests as long as that took, at most this long, unless somebody waits for it.
+const REST_MAX: Duration = Duration::from_millis(100);
+/// A block that was set aside is looked at again after this long, if something in it has died since.
+const SET_ASIDE: Duration = Duration::from_secs(600);
+
+/// The cleaning thread's state.
+pub struct Cleaner {
+    engine: Arc<Engine>,
+    set_aside: BTreeMap<u64, SetAside>,
+    /// Blocks that were emptied and are still there.
+    emptied: BTreeSet<u64>,
+}
+
+/// A block that was walked and is not empty.
+#[derive(Debug)]
+struct SetAside {
+    live_bytes: u64,
+    since: Instant,
+}
+
+/// Why a block was not emptied.
+enum Trouble {
+    /// It cannot be read, or the index cannot tell about it.
+    Block(Error),
+    /// The store cannot write now.
+    Store(Error),
+}
+
+/// A value that is to be written elsewhere.
+struct Kept {
+    key: Vec<u8>,
+    entry: Entry,
+    value: Vec<u8>,
+}
+
+/// What was gathered in a block and is not moved yet.
+#[derive(Default)]
+struct Gathered {
+    kept: Vec<Kept>,
+    dead: Vec<(Vec<u8>, u64)>,
+    bytes: u64,
+}
+
+impl Cleaner {
+    /// A cleaner for a store.
+    pub const fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            set_aside: BTreeMap::new(),
+            emptied: BTreeSet::new(),
+        }
+    }
+
+    /// Cleans the next block, if one is due. `false` if none was.
+    ///
+    /// # Errors
+    /// The devices'; it can be tried again.
+    pub fn turn(&mut self) -> Result<bool> {
+        let engine = Arc::clone(&self.engine);
+        let _at_work = engine.cleaning.at_work();
+        if engine.log.is_closing() {
+            return Ok(false);
+        }
+        if engine.cleaning.has_waiting() {
+            // What is full counts as much as what is at rest, and only that can be cleaned. Recycling does it in its own time.
+            engine.large_result(engine.large.seal_ready())?;
+        }
+        self.look_at_set_aside();
+        let is_tight = engine.cleaning.is_tight(&engine);
+        let bounds = Bounds::of(&engine);
+        let bounds = if is_tight { bounds.without_room() } else { bounds };
+        let totals = engine.large.totals();
+        if !bounds.is_over(totals.rest_bytes, totals.packed_bytes) {
+            engine.cleaning.publish(0, is_tight);
+            return Ok(false);
+        }
+        let shares = engine.large.shares();
+        let picture = Picture::of(&shares, &bounds, |share| self.set_aside.contains_key(&share.number));
+        let held_bytes = engine.metrics.held_dead_bytes().min(picture.dead_bytes);
+        let tolerated_bytes = picture.set_aside_bytes + held_bytes;
+        let is_over = bounds.is_over(picture.living_bytes, totals.packed_bytes);
+        let next = picture.emptiest.filter(|_| is_over);
+        let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
+        // Dead blocks that the index has not persisted yet are room that is on its way.
+        let is_coming = picture.dead_bytes > held_bytes;
+        let is_stuck = !is_coming && (next.is_none() || must_wait);
+        engine.cleaning.publish(tolerated_bytes, is_stuck);
+        match next {
+            Some(block) if !must_wait => self.clean(block.number, block.is_weighed).map(|()| true),
+            _ => Ok(false),
+        }
+    }
+
+    /// The thread could not do its work.
+    pub fn failed(&self) {
+        self.engine.cleaning.publish(0, true);
+    }
+
+    /// Forgets those that are gone, or may be tried again, and says what is left.
+    fn look_at_set_aside(&mut self) {
+        let large = &self.engine.large;
+        let mut bytes = 0;
+        self.set_aside.retain(|number, aside| {
+            let share = large.share(*number);
+            let share = share.filter(|share| share.live_bytes > 0 && aside.holds(share.live_bytes));
+            bytes += share.map_or(0, |share| share.bytes.saturating_sub(share.packed_bytes));
+            share.is_some()
+        });
+        let count = self.set_aside.len() as u64;
+        let cleaning = &self.engine.cleaning;
+        cleaning.blocks_set_aside.store(count, Ordering::Relaxed);
+        cleaning.set_aside_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn clean(&mut self, number: u64, is_weighed: bool) -> Result<()> {
+        let outcome = if is_weighed {
+            self.empty(number)
+        } else {
+            self.weigh(number)
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Trouble::Store(error)) => return Err(error),
+            Err(Trouble::Block(_)) if self.engine.log.is_closing() => return Ok(()),
+            Err(Trouble::Block(error)) => {
+                tracing::error!(block = number, %error, "the block cannot be cleaned; it is left as it is");
+                self.put_aside(number);
+                return Ok(());
+            }
+        }
+        if !is_weighed {
+            return Ok(());
+        }
+        let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
+        if live_bytes == 0 {
+            self.engine.cleaning.blocks_cleaned.fetch_add(1, Ordering::Relaxed);
+            self.emptied.insert(number);
+            tracing::debug!(block = number, "cleaned a block");
+        } else {
+            tracing::error!(
+                block = number,
+                live_bytes,
+                "the block counts as live what could not be found in it; it is left as it is"
+            );
+            self.put_aside(number);
+        }
+        Ok(())
+    }
+
+    /// Bytes of blocks that were emptied and are not deleted yet.
+    fn outstanding_bytes(&mut self) -> u64 {
+        let large = &self.engine.large;
+        let mut bytes = 0;
+        self.emptied.retain(|number| {
+            let share = large.share(*number);
+            bytes += share.map_or(0, |share| share.bytes);
+            share.is_some()
+        });
+        bytes
+    }
+
+    fn put_aside(&mut self, number: u64) {
+        let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
+        let since = Instant::now();
+        self.set_aside.insert(number, SetAside { live_bytes, since });
+    }
+
+    /// Finds out what the live extents of a block would take elsewhere.
+    fn weigh(&self, number: u64) -> std::result::Result<(), Trouble> {
+        let mut live = Vec::new();
+        for found in self.engine.large.scan_headers(number).map_err(Trouble::Block)? {
+            match found {
+                Ok(found) if self.home_of(number, &found)?.is_some() => live.push(found.extent_bytes),
+                Err(error @ Error::Io { .. }) => return Err(Trouble::Block(error)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.engine.large.weigh(number, live.into_iter());
+        Ok(())
+    }
+
+    /// The entry that points to an extent, if there is one.
+    fn home_of(&self, block: u64, found: &ScannedExtent) -> std::result::Result<Option<Entry>, Trouble> {
+        let entry = self.engine.index.get(&found.header.key).map_err(Trouble::Block)?;
+        let here = Home::Block {
+            block,
+            offset: found.offset,
+            extent_bytes: found.extent_bytes,
+        };
+        Ok(entry.filter(|entry| entry.home == here && entry.length == found.header.length))
+    }
+
+    /// Moves everything alive out of a block.
+    fn empty(&self, number: u64) -> std::result::Result<(), Trouble> {
+        let engine = &self.engine;
+        let mut walk = engine.large.scan_in_bursts(number).map_err(Trouble::Block)?;
+        let mut gathered = Gathered::default();
+        let mut began = Instant::now();
+        while let Some(found) = walk.next() {
+            match found {
+                Ok(found) => self.gather(&mut walk, number, &found, &mut gathered, &mut began)?,
+                Err(error @ Error::Io { .. }) => return Err(Trouble::Block(error)),
+                // If something alive is behind it, the block will not be empty in the end.
+                Err(error) => tracing::debug!(block = number, %error, "passed over"),
+            }
+        }
+        self.move_all(&mut gathered, &mut began)?;
+        drop(walk);
+        let seq = engine.log.committed_seq();
+        engine.log.seal();
+        let applied = engine.log.wait_for(|| engine.log.applied_seq() >= seq);
+        applied.map_err(Trouble::Store)
+    }
+
+    /// Takes an extent that the walk has found, if it is alive.
+    fn gather(
+        &self,
+        walk: &mut BlockScan,
+        number: u64,
+        found: &ScannedExtent,
+        gathered: &mut Gathered,
+        began: &mut Instant,
+    ) -> std::result::Result<(), Trouble> {
+        // Taken before the key is looked up.
+        let presence = self.engine.presence();
+        let Some(entry) = self.home_of(number, found)? else {
+            return Ok(());
+        };
+        let key = &found.header.key;
+        if presence.dead(key, entry.version.0, &entry.attributes).is_some() {
+            gathered.dead.push((key.clone(), entry.version.0));
+            return Ok(());
+        }
+        let is_long = found.extent_bytes > VALUE_BYTES_IN_RAM_MAX;
+        if is_long || gathered.bytes + found.extent_bytes > self.engine.large.region_bytes() {
+            self.move_all(gathered, began)?;
+        }
+        if is_long {
+            return self.stream(number, found, &entry, began);
+        }
+        let value = walk.value(found).map_err(Trouble::Block)?;
+        if crc32c::crc32c(&value) != entry.checksum {
+            return Err(Trouble::Block(Error::corruption(
+                String::from_utf8_lossy(key).into_owned(),
+                "its value does not match the checksum in its entry",
+            )));
+        }
+        gathered.bytes += found.extent_bytes;
+        let key = key.clone();
+        gathered.kept.push(Kept { key, entry, value });
+        Ok(())
+    }
+
+    /// Writes what was gathered and commits moves, and drops for what is dead.
+    fn move_all(&self, gathered: &mut Gathered, began: &mut Instant) -> std::result::Result<(), Trouble> {
+        let engine = &self.engine;
+        let Gathered { kept, dead, bytes } = std::mem::take(gathered);
+        if kept.is_empty() && dead.is_empty() {
+            return Ok(());
+        }
+        if engine.log.is_closing() {
+            return Err(Trouble::Store(Error::Unavailable("the store is closed")));
+        }
+        let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
+        let dropped = moves::commit(engine, Committer::Freeing, drops);
+        dropped.outcome.map_err(Trouble::Store)?;
+        let moved: Vec<_> = kept.iter().map(Kept::moved).collect();
+        moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
+        tracing::trace!(values = kept.len(), bytes, "moved out of a block");
+        self.end_burst(began);
+        Ok(())
+    }
+
+    /// Moves a long value piece by piece.
+    fn stream(
+        &self,
+        block: u64,
+        found: &ScannedExtent,
+        entry: &Entry,
+        began: &mut Instant,
+    ) -> std::result::Result<(), Trouble> {
+        let engine = &self.engine;
+        let reader = engine
+            .large
+            .open_value(block, found.offset, found.extent_bytes, entry.length)
+            .map_err(Trouble::Block)?;
+        let head = MovedHead {
+            key: &found.header.key,
+            attributes: &entry.attributes,
+            length: entry.length,
+            version: entry.version.0,
+        };
+        let moved = moves::stream_to_block(
+            engine,
+            Committer::Freeing,
+            Origin::Cleaning,
+            &head,
+            entry.checksum,
+            |range, out| {
+                if engine.log.is_closing() {
+                    return Err(Error::Unavailable("the store is closed"));
+                }
+                #[allow(clippy::cast_possible_truncation)] // a piece
+                let bytes = (range.end - range.start) as usize;
+                engine.large_step(bytes, || reader.read_range(range, out))
+            },
+        );
+        moved.map_err(Trouble::Store)?.map_err(Trouble::Block)?;
+        self.end_burst(began);
+        Ok(())
+    }
+
+    /// Between two bursts others come first.
+    fn end_burst(&self, began: &mut Instant) {
+        let engine = &self.engine;
+        engine.cleaning.progress();
+        if !engine.cleaning.is_awaited(engine) {
+            engine.pause(began.elapsed().min(REST_MAX));
+        }
+        *began = Instant::now();
+    }
+}
+
+impl SetAside {
+    /// Whether there is no reason yet to try again.
+    fn holds(&self, live_bytes: u64) -> bool {
+        self.live_bytes == live_bytes || self.since.elapsed() < SET_ASIDE
+    }
+}
+
+impl Kept {
+    fn moved(&self) -> Moved<'_> {
+        Moved {
+            key: &self.key,
+            attributes: &self.entry.attributes,
+            value: &self.value,
+            version: self.entry.version.0,
+            checksum: self.entry.checksum,
+        }
+    }
+}

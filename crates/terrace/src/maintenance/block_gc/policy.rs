@@ -1,0 +1,246 @@
+//! Which block is cleaned next, if any. Pure arithmetic over what blocks have.
+//!
+//! The bound is on all of the space: block files at rest take no more than so many per cent of what the live extents would
+//! take if they were packed, and some slack. Over the bound some block is over it by itself, so there is always one to clean; the
+//! emptiest costs least for what it gives. Open blocks come on top: what dies in them can only be had once they are sealed.
+
+use crate::{
+    Options,
+    blocks::{BlockShare, LargeTotals},
+    io::PAGE_BYTES,
+};
+
+/// A block written anew has a header, a footer and what rounding its regions takes: less is not worth a move.
+const GAIN_BYTES_MIN: u64 = 4 * PAGE_BYTES as u64;
+/// The bound while the tier has no room for what is to be written.
+const PERCENT_WITHOUT_ROOM: u64 = 110;
+/// Emptied blocks that may wait for the index, for snapshots and for readers before no more are made, in blocks,
+const OUTSTANDING_BLOCKS: u64 = 8;
+/// and in per cent of the blocks at rest, if that is more.
+const OUTSTANDING_PERCENT: u64 = 5;
+
+/// The bounds, in per cent of the packed live extents.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Cleaning begins above this.
+    pub steady_percent: u64,
+    /// Writers are held above this.
+    pub hold_percent: u64,
+    /// *SplitThreshold*.
+    pub split_bytes: u64,
+    /// Beyond the share so many bytes are left alone. Writers are held beyond twice as many: half of them are what cleaning may be behind.
+    pub slack_bytes: u64,
+}
+
+impl Bounds {
+    /// The same while there is no room.
+    pub fn without_room(self) -> Self {
+        Self {
+            steady_percent: self.steady_percent.min(PERCENT_WITHOUT_ROOM),
+            slack_bytes: 0,
+            ..self
+        }
+    }
+
+    /// Whether so many bytes at rest are more than cleaning leaves alone.
+    pub fn is_over(&self, rest_bytes: u64, packed_bytes: u64) -> bool {
+        exceeds(
+            rest_bytes.saturating_sub(self.slack_bytes),
+            packed_bytes,
+            self.steady_percent,
+        )
+    }
+
+    /// Whether writers are to be held, if `tolerated_bytes` at rest can be reclaimed by nobody.
+    pub fn holds(&self, totals: &LargeTotals, tolerated_bytes: u64) -> bool {
+        let slack_bytes = self
+            .slack_bytes
+            .saturating_mul(2)
+            .max(Options::HOLD_BLOCKS * self.split_bytes);
+        let beyond = tolerated_bytes.saturating_add(slack_bytes);
+        exceeds(
+            (totals.rest_bytes + totals.full_bytes).saturating_sub(beyond),
+            totals.packed_bytes,
+            self.hold_percent,
+        )
+    }
+
+    /// Whether emptied blocks of so many bytes are enough to wait for, with `living_bytes` at rest.
+    pub fn are_outstanding(&self, emptied_bytes: u64, living_bytes: u64) -> bool {
+        emptied_bytes > (OUTSTANDING_BLOCKS * self.split_bytes).max(living_bytes / 100 * OUTSTANDING_PERCENT)
+    }
+
+    fn is_worth(&self, share: &BlockShare) -> bool {
+        share.is_settled
+            && share.bytes.saturating_sub(share.packed_bytes) >= GAIN_BYTES_MIN
+            && exceeds(share.bytes, share.packed_bytes, self.steady_percent)
+    }
+}
+
+fn exceeds(bytes: u64, of_bytes: u64, percent: u64) -> bool {
+    u128::from(bytes) * 100 > u128::from(of_bytes) * u128::from(percent)
+}
+
+/// What the blocks at rest are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Picture {
+    /// Bytes of blocks in which something lives.
+    pub living_bytes: u64,
+    /// Bytes of blocks in which nothing does: they are deleted when index, snapshots and readers allow it.
+    pub dead_bytes: u64,
+    /// What could be reclaimed of blocks that are set aside.
+    pub set_aside_bytes: u64,
+    /// The emptiest block that is worth it; of equal ones the oldest.
+    pub emptiest: Option<BlockShare>,
+}
+
+impl Picture {
+    /// Takes it. `shares` are in the order of their numbers.
+    pub fn of(shares: &[BlockShare], bounds: &Bounds, is_set_aside: impl Fn(&BlockShare) -> bool) -> Self {
+        let mut picture = Self::default();
+        for share in shares {
+            if share.live_bytes == 0 && share.is_settled {
+                picture.dead_bytes += share.bytes;
+                continue;
+            }
+            picture.living_bytes += share.bytes;
+            if is_set_aside(share) {
+                picture.set_aside_bytes += share.bytes.saturating_sub(share.packed_bytes);
+                continue;
+            }
+            let is_emptier = |than: &BlockShare| {
+                u128::from(share.packed_bytes) * u128::from(than.bytes)
+                    < u128::from(than.packed_bytes) * u128::from(share.bytes)
+            };
+            if bounds.is_worth(share) && picture.emptiest.as_ref().is_none_or(is_emptier) {
+                picture.emptiest = Some(*share);
+            }
+        }
+        picture
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        steady_percent: 130,
+        hold_percent: 150,
+        split_bytes: 1 << 20,
+        slack_bytes: 4 << 20,
+    };
+
+    fn share(number: u64, bytes: u64, live_bytes: u64) -> BlockShare {
+        BlockShare {
+            number,
+            bytes,
+            live_bytes,
+            packed_bytes: live_bytes,
+            is_weighed: true,
+            is_settled: true,
+        }
+    }
+
+    fn totals(rest_bytes: u64, packed_bytes: u64) -> LargeTotals {
+        LargeTotals {
+            allocated_bytes: rest_bytes,
+            full_bytes: 0,
+            rest_bytes,
+            live_bytes: packed_bytes,
+            packed_bytes,
+        }
+    }
+
+    #[test]
+    fn the_emptiest_is_next_and_of_equal_ones_the_oldest() {
+        let unsettled = BlockShare {
+            is_settled: false,
+            ..share(9, 1 << 20, 0)
+        };
+        let shares = [
+            share(1, 1 << 20, 0),
+            share(2, 1 << 20, 900_000),
+            share(3, 2 << 20, 400_000),
+            share(4, 1 << 20, 200_000),
+            share(5, 1 << 20, 100_000),
+            unsettled,
+        ];
+        let picture = Picture::of(&shares, &BOUNDS, |share| share.number == 5);
+        assert_eq!(picture.emptiest.map(|share| share.number), Some(3));
+        assert_eq!(picture.dead_bytes, 1 << 20, "one with extents on their way is not dead");
+        assert_eq!(picture.living_bytes, 6 << 20);
+        assert_eq!(picture.set_aside_bytes, (1 << 20) - 100_000);
+        let picture = Picture::of(&shares[..2], &BOUNDS, |_| false);
+        assert_eq!(picture.emptiest, None, "850 KiB of 1 MiB are not worth it");
+    }
+
+    #[test]
+    fn what_a_block_needs_anyway_is_no_gain() {
+        let all = |share: BlockShare| Picture::of(&[share], &BOUNDS, |_| false).emptiest;
+        // One short value in a block of its own: a header, a page, a footer.
+        assert_eq!(all(share(1, 3 * 4096, 100)), None);
+        assert!(all(share(1, 6 * 4096, 100)).is_some());
+        // Many short records: what lies between them stays.
+        let padded = BlockShare {
+            packed_bytes: 900_000,
+            ..share(1, 1 << 20, 700_000)
+        };
+        assert_eq!(all(padded), None);
+    }
+
+    #[test]
+    fn a_huge_value_alone_is_never_worth_it() {
+        let huge = share(1, (5 << 30) + 8192, 5 << 30);
+        assert_eq!(Picture::of(&[huge], &BOUNDS.without_room(), |_| false).emptiest, None);
+    }
+
+    #[test]
+    fn over_the_bound_there_is_always_a_block_to_clean() {
+        let shares: Vec<_> = (0..100).map(|n| share(n, 1 << 20, 10_000 * (n + 1))).collect();
+        let rest: u64 = shares.iter().map(|share| share.bytes).sum();
+        let live: u64 = shares.iter().map(|share| share.live_bytes).sum();
+        assert!(BOUNDS.is_over(rest, live));
+        assert!(Picture::of(&shares, &BOUNDS, |_| false).emptiest.is_some());
+    }
+
+    #[test]
+    fn writers_are_held_beyond_the_limit_and_what_nobody_can_reclaim() {
+        let live = 100 << 20;
+        assert!(!BOUNDS.holds(&totals(150 << 20, live), 0));
+        assert!(!BOUNDS.holds(&totals(158 << 20, live), 0), "twice the slack");
+        assert!(BOUNDS.holds(&totals(159 << 20, live), 0));
+        assert!(!BOUNDS.holds(&totals(159 << 20, live), 1 << 20));
+        assert!(!BOUNDS.holds(&totals(159 << 20, live), u64::MAX));
+        assert!(
+            !BOUNDS.holds(&totals(8 << 20, 0), 0),
+            "a store of eight blocks, all dead"
+        );
+    }
+
+    /// 2 GiB written over 192 MiB waited for the cleaning of blocks of which two thirds lived: 290 MB/s, and 547 with the slack.
+    #[test]
+    fn cleaning_leaves_the_slack_alone_unless_there_is_no_room() {
+        let live = 100 << 20;
+        assert!(!BOUNDS.is_over(134 << 20, live), "the slack");
+        assert!(BOUNDS.is_over(135 << 20, live));
+        assert!(BOUNDS.without_room().is_over(111 << 20, live));
+    }
+
+    #[test]
+    fn without_slack_a_store_of_two_blocks_holds_nobody() {
+        let bounds = Bounds {
+            slack_bytes: 0,
+            ..BOUNDS
+        };
+        assert!(!bounds.holds(&totals(2 << 20, 0), 0));
+        assert!(bounds.holds(&totals(3 << 20, 0), 0));
+    }
+
+    #[test]
+    fn only_so_many_blocks_wait() {
+        assert!(!BOUNDS.are_outstanding(8 << 20, 0));
+        assert!(BOUNDS.are_outstanding(9 << 20, 0));
+        assert!(!BOUNDS.are_outstanding(49 << 20, 1_000 << 20));
+    }
+}

@@ -1,0 +1,315 @@
+//! Takes dead objects out of the index: those that range deletions hide, and those that have expired.
+//!
+//! A pass walks entries of the ordered index, not values, a bounded step at a time, and commits a *drop* for each that is
+//! dead: a move to nowhere, which the applier takes only if the entry still has that version. Between steps it waits until
+//! the drops are applied, and rests as long as the step took; so it holds nobody up for long.
+//!
+//! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more: docs/durability.md,
+//!   section 7.
+//! - Expired objects by a pass over all of the index, and only if the earliest expiry has come. Passes keep a distance.
+//! - If there is both, they take turns, unless many ranges are outstanding: then these go first.
+//!
+//! Invariant: a pass that is given up changes nothing but what it dropped; the next one begins anew.
+//!
+//! On failure: the range stays in the set and its objects stay hidden, so nothing is wrong but the space. It is tried again.
+
+use crate::{
+    Error, Result,
+    api::{clock::NEVER_MS, expiry},
+    engine::Engine,
+    key_hash,
+    log::{
+        commit::Committer,
+        format::{Body, Record},
+    },
+    ordered_index::KeyBounds,
+    visibility::{
+        presence::Dead,
+        range_tombstones::{DeletedRange, RANGES_MAX},
+    },
+};
+use bytes::Bytes;
+use std::{
+    collections::VecDeque,
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Entries looked at in one step.
+const STEP_ENTRIES: usize = 8192;
+/// Drops in one commit: some 100 KiB of records.
+const STEP_DROPS: usize = 1024;
+/// Bytes of keys in one commit of drops.
+const STEP_KEY_BYTES: usize = 128 << 10;
+/// Rest after a step.
+const REST_MAX: Duration = Duration::from_millis(50);
+/// Passes for expired objects are this many times as long apart as one took.
+const PASS_DISTANCE: u32 = 20;
+
+/// The sweeping thread's state.
+pub struct Sweeper {
+    engine: Arc<Engine>,
+    range: Option<RangePass>,
+    /// Ranges whose drops are committed, with the seq of the last one.
+    swept: VecDeque<(u64, u64)>,
+    expiry: Option<ExpiryPass>,
+    /// The last step was on a range: a pass for expired objects has the next one, if there is any.
+    ranges_had_turn: bool,
+    /// When the next pass for expired objects may begin.
+    expiry_after: Option<Instant>,
+}
+
+/// A walk over one range.
+struct RangePass {
+    range: Arc<DeletedRange>,
+    walk: Walk,
+}
+
+/// A walk over everything.
+struct ExpiryPass {
+    walk: Walk,
+    began: Instant,
+    /// Earliest expiry of what stays.
+    earliest_ms: u64,
+}
+
+/// How far a pass has got.
+struct Walk {
+    bounds: KeyBounds,
+    /// Seq of the last drop; 0 if there was none.
+    last_drop: u64,
+    is_over: bool,
+}
+
+/// An entry to drop.
+struct Doomed {
+    key: Bytes,
+    version: u64,
+}
+
+impl Sweeper {
+    /// A sweeper for a store.
+    pub const fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            range: None,
+            swept: VecDeque::new(),
+            expiry: None,
+            ranges_had_turn: false,
+            expiry_after: None,
+        }
+    }
+
+    /// Does the next step there is to do. `false` if there was none.
+    ///
+    /// # Errors
+    /// The log's or the index's; it can be tried again.
+    pub fn turn(&mut self) -> Result<bool> {
+        let forgot = self.forget_swept();
+        let began = Instant::now();
+        // Callers may wait for ranges to be forgotten.
+        let is_urgent = self.engine.log.ranges.count() >= RANGES_MAX / 2;
+        let take_turns = std::mem::take(&mut self.ranges_had_turn) && !is_urgent;
+        let outcome = if !(take_turns && self.begin_expiry()) && self.begin_range() {
+            self.ranges_had_turn = true;
+            self.range_step()
+        } else if self.begin_expiry() {
+            self.expiry_step()
+        } else {
+            return Ok(forgot);
+        };
+        if outcome.is_err() {
+            self.range = None;
+            self.expiry = None;
+            self.expiry_after = Some(Instant::now() + self.engine.options.sweep_interval);
+        }
+        outcome?;
+        if !is_urgent {
+            self.engine.pause(began.elapsed().min(REST_MAX));
+        }
+        Ok(true)
+    }
+
+    /// Forgets the ranges whose drops are applied and written.
+    fn forget_swept(&mut self) -> bool {
+        let released = self.engine.log.overlay.released_seq();
+        let mut over = Vec::new();
+        while let Some(&(seq, _)) = self.swept.front().filter(|(_, last_drop)| *last_drop <= released) {
+            self.swept.pop_front();
+            tracing::debug!(seq, "a range deletion is swept");
+            over.push(seq);
+        }
+        if over.is_empty() {
+            return false;
+        }
+        self.engine.log.ranges.forget(&over);
+        self.engine.log.notify_progress();
+        true
+    }
+
+    /// Whether there is a range to walk over now.
+    fn begin_range(&mut self) -> bool {
+        if self.range.is_some() {
+            return true;
+        }
+        let Some(set) = self.engine.log.ranges.current() else {
+            return false;
+        };
+        let is_new = |range: &&Arc<DeletedRange>| self.swept.iter().all(|(seq, _)| *seq != range.seq);
+        let Some(range) = set.ranges().iter().find(is_new) else {
+            return false;
+        };
+        // What it hides must be in the index.
+        if self.engine.log.applied_seq() < range.seq {
+            return false;
+        }
+        let end = if range.end.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(range.end.to_vec())
+        };
+        self.range = Some(RangePass {
+            range: Arc::clone(range),
+            walk: Walk::over((Bound::Included(range.start.to_vec()), end)),
+        });
+        true
+    }
+
+    fn range_step(&mut self) -> Result<()> {
+        let Some(pass) = &mut self.range else { return Ok(()) };
+        pass.walk.step(&self.engine, |_| {})?;
+        if pass.walk.is_over {
+            self.swept
+                .push_back((pass.range.seq, pass.walk.last_drop.max(pass.range.seq)));
+            self.range = None;
+        }
+        Ok(())
+    }
+
+    /// Whether there is a pass for expired objects to do now.
+    fn begin_expiry(&mut self) -> bool {
+        if self.expiry.is_some() {
+            return true;
+        }
+        let engine = &self.engine;
+        if engine.expiring.earliest_ms() > engine.options.clock.now_ms() {
+            return false;
+        }
+        if self.expiry_after.is_some_and(|after| Instant::now() < after) {
+            return false;
+        }
+        engine.expiring.pass_begins();
+        self.expiry = Some(ExpiryPass {
+            walk: Walk::over((Bound::Unbounded, Bound::Unbounded)),
+            began: Instant::now(),
+            earliest_ms: NEVER_MS,
+        });
+        true
+    }
+
+    fn expiry_step(&mut self) -> Result<()> {
+        let Some(pass) = &mut self.expiry else { return Ok(()) };
+        let earliest_ms = &mut pass.earliest_ms;
+        pass.walk
+            .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
+        if pass.walk.is_over {
+            self.engine.metrics.expiry_passes.fetch_add(1, Ordering::Relaxed);
+            self.engine.expiring.pass_ends(pass.earliest_ms);
+            let distance = self
+                .engine
+                .options
+                .sweep_interval
+                .max(pass.began.elapsed() * PASS_DISTANCE);
+            self.expiry_after = Some(Instant::now() + distance);
+            self.expiry = None;
+        }
+        Ok(())
+    }
+}
+
+impl Walk {
+    const fn over(bounds: KeyBounds) -> Self {
+        Self {
+            bounds,
+            last_drop: 0,
+            is_over: false,
+        }
+    }
+
+    /// Looks at the next entries, drops the dead, and waits until that is applied. `stays` is told the expiries of the others.
+    fn step(&mut self, engine: &Engine, mut stays: impl FnMut(u64)) -> Result<()> {
+        let mut doomed = Vec::new();
+        let (mut seen, mut key_bytes, mut last_key) = (0, 0, None);
+        {
+            // The drops come later than this, so what the snapshot still needs stays.
+            let snapshot = engine.snapshots.register(|| engine.log.applied_seq());
+            let presence = engine.presence();
+            for item in engine.index.scan(self.bounds.clone(), snapshot.seq)? {
+                let (key, entry) = item?;
+                seen += 1;
+                match presence.dead(&key, entry.version.0, &entry.attributes) {
+                    Some(_) => {
+                        key_bytes += key.len();
+                        let version = entry.version.0;
+                        let key = key.clone();
+                        doomed.push(Doomed { key, version });
+                    }
+                    None => expiry::of(&entry.attributes).into_iter().for_each(&mut stays),
+                }
+                last_key = Some(key);
+                if seen >= STEP_ENTRIES || doomed.len() >= STEP_DROPS || key_bytes >= STEP_KEY_BYTES {
+                    break;
+                }
+            }
+        }
+        let is_full = seen >= STEP_ENTRIES || doomed.len() >= STEP_DROPS || key_bytes >= STEP_KEY_BYTES;
+        self.is_over = !is_full;
+        if let Some(seq) = drop_all(engine, &doomed)? {
+            self.last_drop = seq;
+            engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+        }
+        if let Some(key) = last_key {
+            self.bounds.0 = Bound::Excluded(key.to_vec());
+        }
+        Ok(())
+    }
+}
+
+/// Commits a drop for each; gives the seq.
+fn drop_all(engine: &Engine, doomed: &[Doomed]) -> Result<Option<u64>> {
+    if doomed.is_empty() {
+        return Ok(None);
+    }
+    let records: Vec<_> = doomed
+        .iter()
+        .map(|doomed| drop_record(&doomed.key, doomed.version))
+        .collect();
+    if engine.log.is_closing() {
+        return Err(Error::Unavailable("the store is closed"));
+    }
+    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
+    Ok(Some(seq))
+}
+
+/// Says that the value of a version is not needed any more.
+pub fn drop_record(key: &[u8], version: u64) -> (u64, Record<'_>) {
+    let record = Record {
+        seq: 0,
+        generation: 0,
+        key,
+        attributes: &[],
+        checksum: 0,
+        body: Body::Drop { version },
+    };
+    (key_hash(key), record)
+}
+
+/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time had come.
+pub fn count(engine: &Engine, why: Option<Dead>) {
+    let counter = match why {
+        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}

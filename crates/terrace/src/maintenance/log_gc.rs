@@ -1,0 +1,585 @@
+//! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead blocks.
+//!
+//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately, `second_chance`) or
+//! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
+//! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
+//! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
+//! What makes blocks so is `clean`, or time.
+
+mod pinned;
+pub mod second_chance;
+mod sorting;
+
+use crate::{
+    Error, Result, Tier,
+    blocks::Origin,
+    engine::{Engine, FLASH_INDEX_LOAD_WANTED},
+    flash_cache::{KEPT_FREE, lent_by_copies, release_to_log},
+    io::PAGE_BYTES,
+    key_hash,
+    log::{
+        address::Address,
+        commit::Committer,
+        format::{FRAME_HEADER_BYTES, Record, records},
+        scan::SegmentImage,
+        segments::{RESERVED_SEGMENTS, Segment, SegmentState, Segments},
+    },
+    maintenance::{expire::drop_record, moves},
+    mutation::{Mutation, active},
+    ordered_index::Home,
+};
+use pinned::Pinned;
+use second_chance::Credit;
+use sorting::sort_by_key;
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans above 80 %).
+const FREE_SHARE_MIN_PERCENT: u32 = 20;
+/// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
+const FREE_SHARE_MORE_PERCENT: u32 = 5;
+/// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
+const INDEX_LOAD_MAX: f64 = 0.9;
+/// Segments drained before their freeing is pushed on: one index flush then serves them all.
+const DRAINED_BATCH: usize = 4;
+/// At most this often the index is asked to persist what freeing waits for.
+const MARK_INTERVAL: Duration = Duration::from_millis(200);
+/// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the index, however small.
+const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
+/// And while writers wait for blocks to go.
+const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
+/// At most this often all blocks are looked at,
+const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
+/// and this often when nothing happens.
+const BLOCKS_IDLE: Duration = Duration::from_secs(1);
+
+/// The recycling thread's state.
+pub struct Recycler {
+    engine: Arc<Engine>,
+    marked_at: Instant,
+    dead_blocks: BTreeMap<u64, DeadBlock>,
+    /// Generation of the segment that could last not be drained for want of room, until all younger ones were tried; else 0.
+    passed_over: u64,
+    blocks_seen: Option<(Progress, Instant)>,
+    /// It has started, and not yet got where it stops.
+    is_under_way: bool,
+    /// Of the segments kept free for recycling so few are left that each segment must give something back, whatever is in it.
+    is_short: bool,
+    credit: Credit,
+    pinned: Pinned,
+}
+
+/// A block in which nothing lives; that stays so.
+#[derive(Debug, Clone, Copy)]
+struct DeadBlock {
+    /// What was committed when it was seen to be dead.
+    seen: u64,
+    /// Whether the index agrees, if it was asked.
+    is_dead: Option<bool>,
+}
+
+/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    committed_seq: u64,
+    applied_seq: u64,
+    persisted_seq: u64,
+    watermark_seq: u64,
+}
+
+/// Passes a result on, except that a full device is only told of.
+fn unless_full(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error @ Error::OutOfSpace { .. }) => {
+            tracing::debug!(%error, "recycling goes on without");
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+/// A value found in a segment.
+struct Live<'a> {
+    hash: u64,
+    record: Record<'a>,
+    /// Lookups since it was written there, counted up to 3.
+    uses: u8,
+}
+
+/// How many segments recycling keeps free.
+pub fn wanted_free(segments: &Segments) -> u32 {
+    (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+}
+
+impl Recycler {
+    /// A recycler for a store.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
+        #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+        let pinned = Pinned::new(segments as usize, bytes as usize);
+        Self {
+            marked_at: Instant::now(),
+            dead_blocks: BTreeMap::new(),
+            passed_over: 0,
+            blocks_seen: None,
+            is_under_way: false,
+            is_short: false,
+            credit: Credit::new(bytes),
+            pinned,
+            engine,
+        }
+    }
+
+    /// Does the next thing there is to do. `false` if there was nothing.
+    ///
+    /// # Errors
+    /// The devices'; it can be tried again.
+    pub fn turn(&mut self) -> Result<bool> {
+        let freed = self.free_drained();
+        if freed {
+            // There is room now that was not there before. Found by pinned values: their segment was passed over for good, as there
+            // was always a younger one.
+            self.passed_over = 0;
+        }
+        if self.blocks_are_due() {
+            // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
+            unless_full(self.engine.large_result(self.engine.large.seal_ready()))?;
+            unless_full(self.delete_dead_blocks())?;
+        }
+        let engine = Arc::clone(&self.engine);
+        let segments = &engine.log.segments;
+        let drained = segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+            .count();
+        if drained > 0 || !self.dead_blocks.is_empty() {
+            self.ask_for_mark(drained > 0);
+        }
+        // Copies are room that can be had at once, but for those that are guaranteed theirs.
+        let lent = lent_by_copies(&engine);
+        if segments.available() < KEPT_FREE && release_to_log(&engine) {
+            return Ok(true);
+        }
+        #[allow(clippy::cast_possible_truncation)] // a few segments
+        let soon = segments.available() + drained as u32 + lent;
+        self.is_under_way = self.is_wanted(soon);
+        if !self.is_under_way || (drained >= DRAINED_BATCH && segments.available() > RESERVED_SEGMENTS) {
+            return Ok(freed);
+        }
+        if drained > 0 && segments.available() == 0 {
+            // Those are free with the next mark. Whatever is drained before needs room that is not there, and waits for a later mark.
+            return Ok(freed);
+        }
+        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        let released_seq = self.engine.log.overlay.released_seq();
+        let Some(segment) = segments.oldest_sealed(released_seq, self.passed_over) else {
+            self.passed_over = 0;
+            return Ok(freed);
+        };
+        segments.start_draining(segment);
+        self.is_short = soon < RESERVED_SEGMENTS;
+        let outcome = self.drain(segment);
+        if outcome.is_err() && segment.state() == SegmentState::Draining {
+            segments.stop_draining(segment);
+        }
+        if let Err(Error::OutOfSpace { tier, .. }) = &outcome {
+            // A younger one may be dead, or its values may go where these cannot.
+            self.passed_over = segment.generation();
+            if drained > 0 && *tier == Tier::Flash {
+                // There is room with the next mark.
+                return Ok(freed);
+            }
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Whether segments must be drained when so many are free, or will be soon.
+    fn is_wanted(&self, free: u32) -> bool {
+        let capacity = self.engine.log.segments.capacity();
+        let mut wanted = wanted_free(&self.engine.log.segments);
+        let mut load_max = INDEX_LOAD_MAX;
+        if self.is_under_way {
+            wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
+            load_max = FLASH_INDEX_LOAD_WANTED;
+        }
+        free < wanted || self.engine.flash_index.load_of_bound() > load_max
+    }
+
+    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
+    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
+    fn blocks_are_due(&mut self) -> bool {
+        let engine = &self.engine;
+        let now = Progress {
+            committed_seq: engine.log.committed_seq(),
+            applied_seq: engine.log.applied_seq(),
+            persisted_seq: engine.persisted_seq.load(Ordering::Acquire),
+            watermark_seq: engine.watermark_seq(),
+        };
+        if let Some((seen, at)) = self.blocks_seen {
+            let wait = if seen == now { BLOCKS_IDLE } else { BLOCKS_INTERVAL };
+            if at.elapsed() < wait {
+                return false;
+            }
+        }
+        self.blocks_seen = Some((now, Instant::now()));
+        true
+    }
+
+    fn ask_for_mark(&mut self, segments_wait: bool) {
+        if active(Mutation::SegmentBeforePersisted) {
+            // Who does not wait for it does not ask for it.
+            return;
+        }
+        let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
+        let cleaning = &self.engine.cleaning;
+        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine)) {
+            (true, _) => AWAITED_MARK_INTERVAL,
+            (false, true) => MARK_INTERVAL,
+            (false, false) => BLOCKS_MARK_INTERVAL,
+        };
+        if urgent || self.marked_at.elapsed() >= interval {
+            self.marked_at = Instant::now();
+            self.engine.want_mark();
+        }
+    }
+
+    fn may_reuse(&self, drained_seq: u64) -> bool {
+        let is_persisted = self.engine.persisted_seq.load(Ordering::Acquire) >= drained_seq;
+        let is_unseen = self.engine.watermark_seq() >= drained_seq;
+        (is_persisted || active(Mutation::SegmentBeforePersisted))
+            && (is_unseen || active(Mutation::SegmentBeforeSnapshot))
+    }
+
+    fn free_drained(&self) -> bool {
+        let segments = &self.engine.log.segments;
+        let mut freed = false;
+        for segment in segments
+            .iter()
+            .filter(|segment| segment.state() == SegmentState::Drained)
+        {
+            let generation = segment.generation();
+            if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
+                self.engine.log.recent.forget_use(generation);
+                self.engine.metrics.segments_recycled.fetch_add(1, Ordering::Relaxed);
+                freed = true;
+            }
+        }
+        if freed {
+            tracing::debug!("freed segments");
+            self.engine.log.notify_progress();
+        }
+        freed
+    }
+
+    /// Moves everything alive out of a segment.
+    fn drain(&mut self, segment: &Segment) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let step = |bytes, read: &mut dyn FnMut() -> std::io::Result<()>| engine.flash_step(bytes, read);
+        let image = SegmentImage::read_in_steps(segment, engine.log.segments.segment_bytes(), step)?;
+        if self.refuses_damage(segment, &image)? {
+            return Ok(());
+        }
+        let live = self.live_records(segment, &image)?;
+        let live = self.drop_dead(live)?;
+        let (mut hot, mut cold) = self.choose(live, &image);
+        // The applier asks the index for each move whether it still counts.
+        sort_by_key(&mut hot, |live| live.record.key);
+        sort_by_key(&mut cold, |live| live.record.key);
+        self.reinsert(&hot)?;
+        match self.destage(&cold) {
+            Err(Error::OutOfSpace { tier: Tier::Large, .. }) if self.reinserting_helps(&cold, &image) => {
+                self.reinsert(&cold)?
+            }
+            outcome => outcome?,
+        }
+        // Also what was overwritten in this segment may still be read by a snapshot taken before now.
+        let seq = engine.log.committed_seq();
+        engine.log.seal();
+        engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+        engine.log.segments.drained(segment, engine.log.applied_seq());
+        if !cold.is_empty() {
+            *engine.metrics.log_eviction_age.lock() = Some(segment.age());
+        }
+        self.pinned.segment_drained();
+        tracing::debug!(
+            segment = segment.number,
+            hot = hot.len(),
+            cold = cold.len(),
+            "drained a segment"
+        );
+        Ok(())
+    }
+
+    /// Those that stay in the log, and those that leave it.
+    fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> (Vec<Live<'a>>, Vec<Live<'a>>) {
+        let held = image.frames().map(|frame| frame.bytes.len()).sum();
+        let pinned_max = self.pinned.bytes_max(held, self.is_short);
+        let engine = &self.engine;
+        let placement = &engine.placement;
+        let is_crowded = engine.flash_index_is_crowded();
+        let length = |live: &Live<'_>| live.record.body.value().len() as u64;
+        let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
+        let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
+        let holds = engine.settling.pins_hold() && !is_crowded;
+        let mut pinned_bytes = 0;
+        let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let bytes = live.record.record_bytes();
+            let stays = holds
+                && placement.is_pinned_to_log(live.record.key, length(live))
+                && pinned_bytes + bytes <= pinned_max;
+            pinned_bytes += if stays { bytes } else { 0 };
+            stays
+        });
+        self.pinned.stays(pinned_bytes);
+        let written = engine.log.writer.written().records.load(Ordering::Relaxed);
+        let moved = engine.heat.moved_log_bytes();
+        let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
+        self.credit.written(written.saturating_sub(moved + reinserted), moved);
+        let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
+        let limit = self.credit.limit(image.len_bytes(), live_bytes, is_crowded);
+        let limit = if self.is_short {
+            0
+        } else {
+            limit.saturating_sub(pinned_bytes)
+        };
+        let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
+        self.credit
+            .spend(hot.iter().map(|live| live.record.record_bytes()).sum());
+        self.tell_heat(&cold);
+        hot.extend(pinned);
+        cold.extend(misplaced);
+        (hot, cold)
+    }
+
+    /// Small values come back if they are read more often than what leaves.
+    fn tell_heat(&self, cold: &[Live<'_>]) {
+        let engine = &self.engine;
+        let in_log = |segment: &&Segment| {
+            let state = segment.state();
+            matches!(
+                state,
+                SegmentState::Open | SegmentState::Sealed | SegmentState::Draining
+            )
+        };
+        let segments = engine.log.segments.iter().filter(in_log).count();
+        let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
+        let (small, reads) = (&engine.heat.small, engine.small_reads());
+        small.drained(reads, segments, cold.len() as u64, uses);
+    }
+
+    /// With the large tier full, writing live values again only helps if enough of the segment is dead.
+    fn reinserting_helps(&self, cold: &[Live<'_>], image: &SegmentImage) -> bool {
+        let live_bytes: usize = cold.iter().map(|live| live.record.record_bytes()).sum();
+        live_bytes < image.len_bytes() * 8 / 10
+    }
+
+    fn live_records<'a>(&self, segment: &Segment, image: &'a SegmentImage) -> Result<Vec<Live<'a>>> {
+        let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
+        let mut live = Vec::new();
+        let mut unknown = Vec::new();
+        for frame in image.frames() {
+            let payload = &frame.bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + frame.header.payload_bytes as usize];
+            for (at, record) in records(payload) {
+                if !record.body.is_home() {
+                    continue;
+                }
+                let hash = key_hash(record.key);
+                let position = base + (frame.offset + FRAME_HEADER_BYTES + at) as u64;
+                let Some(address) = Address::new(position) else {
+                    continue;
+                };
+                // The flash index never lies about a slot it has; if it has none, the ordered index must say.
+                let recent = engine.flash_index.recency(hash, address);
+                let found = Live {
+                    hash,
+                    record,
+                    uses: recent.unwrap_or(0),
+                };
+                if recent.is_some() {
+                    live.push(found);
+                } else {
+                    unknown.push((found, address));
+                }
+            }
+        }
+        sort_by_key(&mut unknown, |(found, _)| found.record.key);
+        for (found, address) in unknown {
+            if self.is_home(&found.record, address)? {
+                live.push(found);
+            }
+        }
+        Ok(live)
+    }
+
+    /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the rest.
+    fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
+        let presence = self.engine.presence();
+        let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
+            let why = presence.dead(live.record.key, live.record.version(), live.record.attributes);
+            why.is_some()
+        });
+        let drops = dead
+            .iter()
+            .map(|live| drop_record(live.record.key, live.record.version()));
+        moves::commit(&self.engine, Committer::Recycler, drops).outcome?;
+        Ok(live)
+    }
+
+    fn is_home(&self, record: &Record<'_>, address: Address) -> Result<bool> {
+        let entry = self.engine.index.get(record.key)?;
+        Ok(entry.is_some_and(|entry| {
+            entry.version.0 == record.version()
+                && entry.home
+                    == Home::Flash {
+                        address: address.bytes(),
+                    }
+        }))
+    }
+
+    fn reinsert(&self, values: &[Live<'_>]) -> Result<()> {
+        let moves = values.iter().map(|live| (live.hash, moves::to_flash(&live.record)));
+        let committed = moves::commit(&self.engine, Committer::Recycler, moves);
+        self.engine
+            .metrics
+            .reinserted_bytes
+            .fetch_add(committed.bytes as u64, Ordering::Relaxed);
+        committed.outcome
+    }
+
+    fn destage(&self, values: &[Live<'_>]) -> Result<()> {
+        let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
+        moves::to_blocks(&self.engine, Committer::Recycler, Origin::Recycling, &moved)
+    }
+
+    /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
+    fn refuses_damage(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let mut damaged = image.damaged();
+        let end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
+        if !self.tail_is_whole(segment, image)? {
+            damaged.push((end, image.len_bytes()));
+        }
+        if damaged.is_empty() {
+            return Ok(false);
+        }
+        let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
+        // A scan without a snapshot may find that the state it asks for is gone.
+        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
+        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
+            let (key, entry) = item?;
+            let Home::Flash { address } = entry.home else { continue };
+            let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
+            if damaged.iter().any(hit) {
+                let key = String::from_utf8_lossy(&key).into_owned();
+                tracing::error!(
+                    segment = segment.number,
+                    key,
+                    "the segment is damaged and still needed: quarantined"
+                );
+                engine.log.segments.quarantine(segment);
+                return Ok(true);
+            }
+        }
+        tracing::warn!(
+            segment = segment.number,
+            "the segment has damaged frames, but nothing points into them"
+        );
+        Ok(false)
+    }
+
+    /// Whether the last sound frame of a segment is its last one.
+    fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let last = image.frames().last();
+        let end = last.as_ref().map_or(PAGE_BYTES, |frame| frame.end());
+        if image.looks_used_at(end) {
+            return Ok(false);
+        }
+        // The segment written next says with what it went on, unless it has been used again since.
+        let segments = &self.engine.log.segments;
+        let next = segments
+            .iter()
+            .find(|other| other.generation() == segment.generation() + 1 && other.state() != SegmentState::Free);
+        let (Some(next), Some(last)) = (next, last) else {
+            return Ok(true);
+        };
+        let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
+        next.file
+            .read_exact_at(&mut page, PAGE_BYTES as u64)
+            .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
+        let first =
+            crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
+        Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
+    }
+
+    /// Deletes blocks in which nothing lives and nobody can look any more.
+    fn delete_dead_blocks(&mut self) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        let _deleting = engine.cleaning.deleting();
+        let dead = self.engine.large.dead_blocks();
+        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
+        // not do: a block dies while its last commit is being applied.)
+        let seen = self.engine.log.committed_seq();
+        self.dead_blocks.retain(|block, _| dead.contains(block));
+        for number in dead {
+            let is_dead = None;
+            let block = *self.dead_blocks.entry(number).or_insert(DeadBlock { seen, is_dead });
+            if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
+                continue;
+            }
+            let is_dead = match block.is_dead {
+                Some(is_dead) => is_dead,
+                // A dead block that cannot be looked through costs space, and holds up nothing else.
+                None => self.nothing_points_to(number).unwrap_or_else(|error| {
+                    tracing::error!(block = number, %error, "the block seems dead but cannot be read; it is kept");
+                    false
+                }),
+            };
+            if is_dead && self.engine.large_result(self.engine.large.delete(number, block.seen))? {
+                tracing::debug!(block = number, "deleted a dead block");
+                self.dead_blocks.remove(&number);
+                // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
+                self.engine.cleaning.progress();
+            } else if let Some(block) = self.dead_blocks.get_mut(&number) {
+                // Somebody reads it, or it is needed: no reason to look through it again and again.
+                block.is_dead = Some(is_dead);
+            }
+        }
+        self.count_held_blocks();
+        Ok(())
+    }
+
+    /// Counts the dead blocks that only a snapshot keeps, and those that only readers keep.
+    fn count_held_blocks(&self) {
+        let persisted_seq = self.engine.persisted_seq.load(Ordering::Acquire);
+        let watermark_seq = self.engine.watermark_seq();
+        let bytes_of = |is_meant: &dyn Fn(&DeadBlock) -> bool| {
+            let meant = self.dead_blocks.iter().filter(|(_, block)| is_meant(block));
+            let numbers: Vec<u64> = meant.map(|(number, _)| *number).collect();
+            self.engine.large.bytes_of(&numbers)
+        };
+        let metrics = &self.engine.metrics;
+        let held = bytes_of(&|block| block.seen <= persisted_seq && block.seen > watermark_seq);
+        metrics.held_block_bytes.store(held, Ordering::Relaxed);
+        let pinned = bytes_of(&|block| block.is_dead.is_some());
+        metrics.pinned_block_bytes.store(pinned, Ordering::Relaxed);
+    }
+
+    /// Looks at the index before a block is deleted: a miscount must cost space, never data.
+    fn nothing_points_to(&self, block: u64) -> Result<bool> {
+        for extent in self.engine.large.scan_headers(block)? {
+            // What is damaged was read by nobody, or `verify` has told of it.
+            let Ok(extent) = extent else { continue };
+            let entry = self.engine.index.get(&extent.header.key)?;
+            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
+                tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

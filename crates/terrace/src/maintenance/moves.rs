@@ -1,0 +1,221 @@
+//! Moves of values from one home to another, whoever wants them: a record each, with the version that moves.
+//!
+//! Invariants:
+//! - The applier takes a move only if the entry still has the version, so a move never loses to or beats a concurrent write. Two moves of
+//!   one value at the same time do no harm: the later one counts, and the place of the other is dead.
+//! - A value is durable at its new place before its move is committed.
+//! - A value that was written and got no move is abandoned; one whose move may be in the log never is.
+//!
+//! On failure: what was committed counts, the rest is as it was. It can be tried again.
+
+use crate::{
+    Result,
+    blocks::{DestageItem, LargeValue, MovedHead, Origin},
+    engine::Engine,
+    key_hash,
+    log::{
+        commit::Committer,
+        format::{Body, Extent, Record},
+    },
+    mutation::{Mutation, unless},
+};
+use std::ops::Range;
+
+/// Record bytes of one commit of moves, where segments are not shorter than a few of them.
+const MOVES_BYTES: usize = 256 << 10;
+
+/// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment that it does not fit into is lost:
+/// found by pinned values in a log of short segments, which took more room each time they were written again.
+#[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
+pub fn commit_bytes(engine: &Engine) -> usize {
+    MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 16)
+}
+
+/// What of a list of moves is in the log.
+#[derive(Debug)]
+pub struct Committed {
+    /// How many, from the first.
+    pub moves: usize,
+    /// Their bytes in the log.
+    pub bytes: usize,
+    /// Whether that is all of them.
+    pub outcome: Result<()>,
+}
+
+/// Commits moves in parts.
+pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (u64, Record<'a>)>) -> Committed {
+    let mut done = Committed {
+        moves: 0,
+        bytes: 0,
+        outcome: Ok(()),
+    };
+    let most = commit_bytes(engine);
+    let mut moves = moves.peekable();
+    while done.outcome.is_ok() && moves.peek().is_some() {
+        let mut part: Vec<(u64, Record<'a>)> = Vec::new();
+        let mut part_bytes = 0;
+        while let Some(item) =
+            moves.next_if(|(_, record)| part.is_empty() || part_bytes + record.record_bytes() <= most)
+        {
+            part_bytes += item.1.record_bytes();
+            part.push(item);
+        }
+        match engine.flash_step(part_bytes, || engine.log.commit(who, &part, 0, || Ok(()))) {
+            Ok(_) => {
+                done.moves += part.len();
+                done.bytes += part_bytes;
+            }
+            // Nothing of this part is in the log.
+            Err(error) => done.outcome = Err(error),
+        }
+    }
+    done
+}
+
+/// The record that says that a value lives in the log from here on. `record` holds it, and names its version.
+#[must_use]
+pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
+    let body = Body::MoveToFlash {
+        version: record.version(),
+        value: record.body.value(),
+    };
+    Record { body, ..*record }
+}
+
+/// A value that is to live in the large space from now on.
+#[derive(Debug, Clone, Copy)]
+pub struct Moved<'a> {
+    /// The object's key.
+    pub key: &'a [u8],
+    /// Its attributes, in stored form.
+    pub attributes: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its version.
+    pub version: u64,
+    /// CRC-32C of the value.
+    pub checksum: u32,
+}
+
+impl<'a> Moved<'a> {
+    /// The value that a record holds.
+    #[must_use]
+    pub fn of(record: &Record<'a>) -> Self {
+        Self {
+            key: record.key,
+            attributes: record.attributes,
+            value: record.body.value(),
+            version: record.version(),
+            checksum: record.checksum,
+        }
+    }
+}
+
+/// Writes values to blocks and commits their moves.
+///
+/// # Errors
+/// The large space's and the log's.
+pub fn to_blocks(engine: &Engine, who: Committer, origin: Origin, values: &[Moved<'_>]) -> Result<()> {
+    if values.is_empty() {
+        return Ok(());
+    }
+    let items: Vec<_> = values
+        .iter()
+        .map(|moved| DestageItem {
+            key: moved.key,
+            attributes: moved.attributes,
+            value: moved.value,
+            version: moved.version,
+        })
+        .collect();
+    let written = write_regions(engine, origin, &items)?;
+    point_to(engine, who, values, &written)
+}
+
+/// Writes values to the large space, a region after the other, and lets callers' reads go first.
+fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> Result<Vec<LargeValue>> {
+    let large = &engine.large;
+    let mut written = Vec::with_capacity(items.len());
+    for region in large.regions(items) {
+        let bytes = region.iter().map(|item| item.value.len()).sum();
+        match engine.large_result(engine.large_step(bytes, || large.write_batch(region, origin))) {
+            Ok(values) => written.extend(values),
+            Err(error) => {
+                written.iter().for_each(|value| large.abandoned(value));
+                return Err(error);
+            }
+        }
+    }
+    Ok(written)
+}
+
+/// The same for a value that is read as it is written: `head` says what it is, `checksum` what it must come to. The inner
+/// error is that of reading it.
+///
+/// # Errors
+/// As [`to_blocks`].
+pub fn stream_to_block(
+    engine: &Engine,
+    who: Committer,
+    origin: Origin,
+    head: &MovedHead<'_>,
+    checksum: u32,
+    read: impl FnMut(Range<u64>, &mut Vec<u8>) -> Result<()>,
+) -> Result<Result<()>> {
+    let written = match engine.large_result(engine.large.write_streamed(head, origin, read))? {
+        Ok(written) => written,
+        Err(error) => return Ok(Err(error)),
+    };
+    if written.checksum != checksum {
+        engine.large.abandoned(&written);
+        return Ok(Err(crate::Error::corruption(
+            String::from_utf8_lossy(head.key).into_owned(),
+            "its value does not match the checksum in its entry",
+        )));
+    }
+    let moved = Moved {
+        key: head.key,
+        attributes: head.attributes,
+        value: &[],
+        version: head.version,
+        checksum,
+    };
+    point_to(engine, who, &[moved], &[written]).map(Ok)
+}
+
+/// Makes written values durable and commits the moves to them.
+fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[LargeValue]) -> Result<()> {
+    let large = &engine.large;
+    let synced = unless(Mutation::DestagedBeforeMove, || large.sync_all(written));
+    if let Err(error) = engine.large_result(synced) {
+        written.iter().for_each(|value| large.abandoned(value));
+        return Err(error);
+    }
+    let moves = values.iter().zip(written).map(|(moved, value)| {
+        let extent = Extent {
+            block: value.block,
+            offset: value.offset,
+            extent_bytes: value.extent_bytes,
+            length: value.length,
+        };
+        let record = Record {
+            seq: 0,
+            generation: 0,
+            key: moved.key,
+            attributes: moved.attributes,
+            checksum: moved.checksum,
+            body: Body::MoveToBlock {
+                version: moved.version,
+                extent,
+            },
+        };
+        (key_hash(moved.key), record)
+    });
+    let committed = commit(engine, who, moves);
+    let (pointed_to, orphans) = written.split_at(committed.moves);
+    orphans.iter().for_each(|value| large.abandoned(value));
+    for (moved, value) in values.iter().zip(pointed_to) {
+        large.committed(value, moved.version);
+    }
+    committed.outcome
+}

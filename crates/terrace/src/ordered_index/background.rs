@@ -1,0 +1,192 @@
+//! What background threads do: flush sealed memtables, compact tables.
+//!
+//! Invariants: one flush and one compaction at a time (they may overlap each other). The tree outlives both calls,
+//! so the library never sees its stop signal during a compaction, which would make it install half a result.
+//!
+//! On failure: nothing was installed, and the call can be repeated, unless the directory names another state than
+//! the one in memory (a failure after the rename) or the library gave up: then every later call is `Failed`.
+
+use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
+use crate::{Error, Result};
+use lsm_tree::{
+    AbstractTree as _, SeqNo,
+    compaction::{CompactionStrategy, PullDown},
+};
+use std::{
+    fs,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// How the library is told what to merge.
+pub(super) type Choice = Arc<dyn CompactionStrategy>;
+
+/// States left unused between two commits, for steps already under way.
+const UPGRADES_RESERVED: u64 = 256;
+
+impl OrderedIndex {
+    /// Writes the sealed memtables to flash. When this returns, everything up to the returned mark's seq is durable;
+    /// `None` if no memtable is sealed. The caller has made the log durable up to the newest sealed mark.
+    ///
+    /// `watermark_seq` is at most the oldest snapshot that will still be read, and at most the last complete commit;
+    /// older snapshots cannot be read afterwards.
+    ///
+    /// # Errors
+    /// `OutOfSpace`, `Io`: the memtables are kept; try again. `Failed`: open the index again.
+    pub fn flush_sealed(&self, watermark_seq: u64) -> Result<Option<IndexMark>> {
+        let _one = self.flushing.lock();
+        self.check_usable()?;
+        if self.upgrades_left() == 0 {
+            return Err(Error::Unavailable(
+                "the index awaits another commit before it flushes again",
+            ));
+        }
+        let watermark = self.raise_watermark(watermark_seq);
+        let flushed = errors::guarded_write("flushing the index", || {
+            let lock = self.tree.get_flush_lock();
+            self.tree.flush(&lock, watermark)
+        });
+        let flushed = self.noting_failure(flushed);
+        if flushed.is_err() {
+            // Noted before the other's lock is tried: a compaction under way looks at the note after giving it back.
+            self.has_leftovers.store(true, Ordering::Release);
+            if let Some(_alone) = self.compacting.try_lock() {
+                self.remove_leftovers();
+            }
+        }
+        if flushed?.is_none() {
+            return Ok(None);
+        }
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.written.look(&self.tree);
+        // Sealing holds the same lock, so both lists agree here: what the library no longer has sealed is on flash.
+        let mut marks = self.marks.lock();
+        let sealed_now = self.tree.sealed_memtable_count();
+        while marks.sealed.len() > sealed_now {
+            marks.persisted = marks.sealed.pop_front().map(|(mark, _)| mark);
+            self.unflushed.flushed();
+        }
+        Ok(marks.persisted.clone())
+    }
+
+    /// One step of levelled compaction. `false` if nothing was to do. For `watermark_seq` see
+    /// [`OrderedIndex::flush_sealed`].
+    ///
+    /// # Errors
+    /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is damaged.
+    pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
+        self.compact_by(watermark_seq, || Some(self.strategy.clone()))
+    }
+
+    /// Merges the runs of the first level into the next if readers have paid for it (see [`super::read_triggered`]), though they are fewer
+    /// than [`OrderedIndex::compact`] merges. `false` if they have not. For after that had nothing to do.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::compact`].
+    pub fn merge_for_readers(&self, watermark_seq: u64) -> Result<bool> {
+        self.compact_by(watermark_seq, || {
+            let merge = self.merge_of_runs().filter(|merge| self.is_paid(*merge))?;
+            // Now: were it to fail, it is not tried again before they have paid again.
+            self.looks.spend_on_runs();
+            Some(Arc::new(PullDown(0, merge.into)))
+        })
+    }
+
+    /// Forgets states that nobody reads any more, and with them the files of tables that were merged. A flush or a compaction
+    /// does so with the watermark it was given when it began; where commits or snapshots have gone on meanwhile the state it
+    /// replaced is left, until the next one. On a full device there is no next one, and no room while the files are there.
+    ///
+    /// Nothing is removed of an index that has failed: which state its directory names is unknown then.
+    ///
+    /// # Errors
+    /// `Io`: a file cannot be removed. Nothing is lost; try again later.
+    pub fn forget_states(&self, watermark_seq: u64) -> Result<()> {
+        if self.tree.version_free_list_len() == 0 || self.check_usable().is_err() {
+            return Ok(());
+        }
+        let watermark = self.raise_watermark(watermark_seq);
+        errors::guarded_write("removing old states of the index", || {
+            self.tree.get_version_history_lock().maintenance(&self.dir, watermark)
+        })
+    }
+
+    pub(super) fn compact_by(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
+        let compacted = self.compact_once(watermark_seq, choose);
+        if compacted.is_err() {
+            self.has_leftovers.store(true, Ordering::Release);
+        }
+        if self.has_leftovers.load(Ordering::Acquire) {
+            // Attempts that overlap each other, for as long as the device is full, must not fill it with what they leave.
+            let _no_flush = self.flushing.lock();
+            let _no_compaction = self.compacting.lock();
+            self.remove_leftovers();
+        }
+        compacted
+    }
+
+    fn compact_once(&self, watermark_seq: u64, choose: impl FnOnce() -> Option<Choice>) -> Result<bool> {
+        let _one = self.compacting.lock();
+        self.check_usable()?;
+        if self.upgrades_left() == 0 {
+            return Ok(false);
+        }
+        // With the lock in hand: nothing but a flush changes the state until it is merged, and that only adds a run, which is newer.
+        let Some(strategy) = choose() else { return Ok(false) };
+        let watermark = self.raise_watermark(watermark_seq);
+        self.written.look(&self.tree);
+        let (before, runs) = (self.tree.current_version().id(), self.l0_runs());
+        let compacted = errors::guarded_read("compacting the index", || self.tree.compact(strategy, watermark));
+        self.noting_failure(compacted)?;
+        // A flush in between counts as well; the next step then finds nothing to do.
+        let changed = self.tree.current_version().id() != before;
+        if changed {
+            self.written.look(&self.tree);
+            if self.l0_runs() < runs {
+                self.looks.spend_on_runs();
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of compactions.
+    fn remove_leftovers(&self) {
+        self.has_leftovers.store(false, Ordering::Release);
+        if self.check_usable().is_ok() {
+            self.written.remove_leftovers(&self.tree);
+        }
+    }
+
+    fn raise_watermark(&self, watermark_seq: u64) -> SeqNo {
+        let seq = watermark_seq.min(self.applied_seq());
+        self.watermark_seq.fetch_max(seq, Ordering::AcqRel);
+        read_seqno(seq)
+    }
+
+    /// States that may still be installed before the next commit (see the argument in the module's header).
+    /// Each commit starts the low bits of the counter anew, and each state takes one.
+    fn upgrades_left(&self) -> u64 {
+        let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
+        ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)
+    }
+
+    pub(super) fn check_usable(&self) -> Result<()> {
+        match &*self.failed.lock() {
+            Some(reason) => Err(Error::Failed(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Passes a result on; after a failure, checks that memory and directory still agree.
+    fn noting_failure<T>(&self, result: Result<T>) -> Result<T> {
+        let Err(error) = result else {
+            return result;
+        };
+        let current = errors::guarded_read("comparing states", || Ok(self.tree.current_version().id()));
+        let named = fs::read(self.dir.join(CURRENT_FILE)).ok();
+        let named = named.and_then(|bytes| Some(u64::from_le_bytes(*bytes.first_chunk()?)));
+        let agree = matches!((&current, named), (Ok(current), Some(named)) if *current == named);
+        if !agree {
+            *self.failed.lock() = Some(format!("the index's state on flash is unknown after: {error}"));
+        }
+        Err(error)
+    }
+}

@@ -1,0 +1,377 @@
+//! The ordered index: key → [`Entry`], in key order, with versions by the store's own seqs.
+//!
+//! Purpose: one durable, ordered map on flash that is a fold of the flash log. It has no log of its own: what
+//! was in memory at a crash is replayed from the flash log, from the seq of the newest persisted [`IndexMark`].
+//! This is the only module that knows `lsm_tree`. One [`Applier`] writes, any thread reads, background threads
+//! call [`OrderedIndex::flush_sealed`] and [`OrderedIndex::compact`].
+//!
+//! # Why a read at a snapshot is right
+//!
+//! The library keeps a history of *states* (which memtables, which tables), each with a seqno taken from the
+//! shared counter, under the history's write lock, when a flush or compaction installs it. A read at seqno `r`
+//! uses the newest state whose seqno is below `r`, and shows the newest item whose seqno is below `r`.
+//! Write `a` for the last applied commit and `s'` for `s << UPGRADE_BITS`. Items of commit `s` have seqno `s'`;
+//! when commit `a` is complete the applier raises the counter to at least `a'`; a read at snapshot `S` uses
+//! `(S+1)'`; a read of the latest uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between
+//! two commits (`flush_sealed` and `compact` refuse sooner). Then:
+//!
+//! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`. Seqnos of
+//!    states rise in the order of installation.
+//! 2. *Nothing is missed.* Let a read at `S ≤ a` use state `V`, and let `W` be the state installed after `V`, if any;
+//!    so `W.seqno ≥ (S+1)'`. With `b` the last complete commit when `W` was installed, `(b+1)' > W.seqno ≥ (S+1)'`, hence
+//!    `S < b`: all items up to `S` were applied before `W` replaced `V`. Until then `V` was the live state, every
+//!    item went to its active memtable, and rotation, done by the applier between commits, replaces the live state
+//!    in place, keeping its seqno. So `V` holds them all.
+//! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only meets items of sealed memtables, so
+//!    of commits complete before `W` was installed: their seqnos are at most `W.seqno` rounded down to a commit, `b'`.
+//!    Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`, so all of these items are visible to each of them, and the newest
+//!    per key is the only one they can see. Dropping the shadowed ones, and tombstones in the last level, is
+//!    therefore right for every reader of `W`; readers of older snapshots use older states, which keep their tables.
+//! 4. *Old states live long enough, and no longer.* A state is forgotten only when a newer one has a seqno below the watermark
+//!    `(w+1)'`, where `w` is at most the oldest snapshot still read and at most `a`; such a reader would use the
+//!    newer one. [`OrderedIndex::get_at`] refuses snapshots older than a watermark it was given. With no snapshot but the
+//!    latest, `w = a`, only the live state is left ([`OrderedIndex::forget_states`]): what a compaction has merged does not
+//!    stay on flash until another is through, which on a full device would be never.
+//!
+//! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`, where `D` is the
+//! mark's seq; persisted items have seqnos of at most `D'`, and the applier only accepts later commits.
+//!
+//! # What persists
+//!
+//! A memtable is sealed with its mark inside, memtables are flushed together and in order, and a flush installs its
+//! tables by replacing one small file. So what is on flash is always the fold of the log up to exactly the mark's
+//! seq. Nothing is flushed before the caller asks; the caller first makes the log durable up to that seq.
+//!
+//! # On failure
+//!
+//! A failed flush keeps its memtables in memory and can be tried again; files it left behind are removed when neither
+//! a flush nor a compaction runs, and at the next open. If a failure leaves it unknown which state the directory names, flushes and compactions are refused
+//! from then on (`Failed`) and reads go on. Damaged files are `Corruption`, at open or when the block is read.
+
+mod applier;
+mod background;
+mod entry;
+mod errors;
+mod image;
+mod mark;
+mod memtable_filter;
+mod open;
+mod preload;
+mod read_triggered;
+mod scan;
+mod table_bytes;
+
+#[cfg(test)]
+mod contract_tests;
+#[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
+mod memtable_filter_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod read_triggered_tests;
+#[cfg(test)]
+mod tests;
+
+pub use applier::Applier;
+pub use entry::{ADDRESS_LIMIT, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, VERSION_LIMIT};
+pub use image::IndexImage;
+pub use mark::IndexMark;
+pub use scan::{IndexScan, KeyBounds};
+
+use crate::{Error, IndexStats, Result, key_hash};
+use lsm_tree::{AbstractTree as _, Memtable, SeqNo, SequenceNumberCounter, Tree, UserValue, compaction::Leveled};
+use memtable_filter::Unflushed;
+use parking_lot::Mutex;
+use read_triggered::{Looks, spared};
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+use table_bytes::WrittenTables;
+
+/// States the library may install between two commits, as bits of the seqno below the commit's seq. With 48
+/// bits of seq this leaves the top bit clear, as the library asks.
+const UPGRADE_BITS: u32 = 15;
+
+/// How the ordered index is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexOptions {
+    /// RAM for data blocks, in bytes. Filters and block indexes are held outside it (about 2.5 bytes per key).
+    pub cache_bytes: u64,
+    /// Size at which [`Applier::is_full`] asks for a rotation, in bytes as the library counts them (about 64 per
+    /// entry and its key and bytes). Small ones stay in the processor's caches: see docs/adr/0001-ordered-index.md.
+    pub memtable_bytes: u64,
+    /// Size of the tables compaction writes, in bytes; the first level below L0 holds four of them.
+    pub table_bytes: u64,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            table_bytes: 32 << 20,
+        }
+    }
+}
+
+/// RAM of the index, by what it is for, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexRam {
+    /// Memtables that are not flushed.
+    pub memtable_bytes: u64,
+    /// Blocks of tables that are cached, and filters and block indexes of tables.
+    pub blocks_bytes: u64,
+    /// Filters of the memtables.
+    pub filters_bytes: u64,
+}
+
+/// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the rest of its node, and the count of
+/// who has its bytes.
+const ITEM_OVERHEAD_BYTES: u64 = 48;
+
+/// The ordered index. Shared behind an `Arc`.
+pub struct OrderedIndex {
+    tree: Tree,
+    /// Where it lives.
+    dir: PathBuf,
+    options: IndexOptions,
+    /// The counter installed states take their seqnos from (the library's, shared).
+    seqno: SequenceNumberCounter,
+    strategy: Arc<Leveled>,
+    /// The last complete commit.
+    applied_seq: AtomicU64,
+    /// The highest watermark given to flush or compaction: older snapshots can no longer be read.
+    watermark_seq: AtomicU64,
+    /// Whether an [`Applier`] exists.
+    applier_taken: AtomicBool,
+    marks: Mutex<Marks>,
+    /// One flush at a time.
+    flushing: Mutex<()>,
+    /// One compaction at a time, so that each step sees the state the one before left.
+    compacting: Mutex<()>,
+    /// A flush or a compaction failed, and the files it left behind are not removed yet.
+    has_leftovers: AtomicBool,
+    /// Why flushes and compactions are refused, if they are.
+    failed: Mutex<Option<String>>,
+    flushes: AtomicU64,
+    written: WrittenTables,
+    /// What the memtables may have.
+    unflushed: Unflushed,
+    /// What readers have paid for what is not merged.
+    looks: Arc<Looks>,
+}
+
+/// Marks in the order of their memtables.
+#[derive(Default)]
+struct Marks {
+    persisted: Option<IndexMark>,
+    /// Of sealed memtables, with those.
+    sealed: VecDeque<(IndexMark, Arc<Memtable>)>,
+}
+
+impl OrderedIndex {
+    /// The newest entry of a key.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` if a block cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.get_with_hash(key, key_hash(key))
+    }
+
+    /// The same, for who has the key's hash.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::get`].
+    pub fn get_with_hash(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        Ok(self.look_up(key, hash)?.0)
+    }
+
+    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::get`].
+    pub fn get_for_caller(&self, key: &[u8], hash: u64) -> Result<Option<Entry>> {
+        let (entry, looks) = self.look_up(key, hash)?;
+        self.looks.pay_for_runs(looks);
+        Ok(entry)
+    }
+
+    /// The newest entry of a key, and how many runs it was looked for in that a merge would have spared. If a memtable may have the
+    /// key the library asks that and all the rest, and nothing is counted.
+    fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
+        if self.unflushed.may_have(hash) {
+            return Ok((self.read(key, SeqNo::MAX)?, 0));
+        }
+        // After the filters were asked: see [`unflushed`].
+        let state = self.tree.current_version();
+        let (mut runs, mut has_deeper) = (0, false);
+        let found = errors::guarded_read("reading the index", || {
+            for (number, level) in state.iter_levels().enumerate() {
+                for table in level.iter().filter_map(|run| run.get_for_key(key)) {
+                    runs += u64::from(number == 0);
+                    has_deeper |= number > 0;
+                    if let Some(item) = table.get(key, SeqNo::MAX, hash)? {
+                        return Ok(Some(item));
+                    }
+                }
+            }
+            Ok(None)
+        })?;
+        let value = found.filter(|item| !item.is_tombstone()).map(|item| item.value);
+        Ok((entry_of(key, value)?, spared(runs, has_deeper)))
+    }
+
+    /// The entry of a key as of commit `seq`.
+    ///
+    /// # Errors
+    /// `Invalid` if a flush or compaction was given a watermark after `seq`; else as for [`OrderedIndex::get`].
+    pub fn get_at(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
+        self.check_readable(seq)?;
+        self.read(key, read_seqno(seq))
+    }
+
+    fn read(&self, key: &[u8], seqno: SeqNo) -> Result<Option<Entry>> {
+        let value = errors::guarded_read("reading the index", || self.tree.get(key, seqno))?;
+        entry_of(key, value)
+    }
+
+    /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what it needs:
+    /// later watermarks do not affect it.
+    ///
+    /// # Errors
+    /// `Invalid` as for [`OrderedIndex::get_at`].
+    pub fn scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        self.begin_scan(bounds, seq)
+    }
+
+    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::scan`].
+    pub fn scan_for_caller(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        Ok(self.begin_scan(bounds, seq)?.paying(self.fare()))
+    }
+
+    fn begin_scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        self.check_readable(seq)?;
+        let Some(bounds) = scan::clamp(bounds) else {
+            return Ok(IndexScan::empty());
+        };
+        let inner = errors::guarded_read("scanning the index", || {
+            Ok(self.tree.range::<Vec<u8>, _>(bounds, read_seqno(seq), None))
+        })?;
+        Ok(IndexScan::new(inner))
+    }
+
+    fn check_readable(&self, seq: u64) -> Result<()> {
+        let watermark = self.watermark_seq.load(Ordering::Acquire);
+        if seq < watermark {
+            return Err(Error::invalid(format!(
+                "the index no longer holds the state of seq {seq}; the oldest it holds is {watermark}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The last complete commit.
+    #[must_use]
+    pub fn applied_seq(&self) -> u64 {
+        self.applied_seq.load(Ordering::Acquire)
+    }
+
+    /// The newest mark on flash.
+    #[must_use]
+    pub fn persisted_mark(&self) -> Option<IndexMark> {
+        self.marks.lock().persisted.clone()
+    }
+
+    /// Memtables sealed and not yet flushed.
+    #[must_use]
+    pub fn sealed_count(&self) -> usize {
+        self.marks.lock().sealed.len()
+    }
+
+    /// Runs in the first level: what every lookup of an absent key has to ask besides one run per further level.
+    #[must_use]
+    pub fn l0_runs(&self) -> usize {
+        self.tree.l0_run_count()
+    }
+
+    /// Bytes of filters and block indexes held in RAM.
+    #[must_use]
+    pub fn pinned_bytes(&self) -> u64 {
+        (self.tree.pinned_filter_size() + self.tree.pinned_block_index_size()) as u64
+    }
+
+    /// RAM the index takes.
+    #[must_use]
+    pub fn ram(&self) -> IndexRam {
+        let of_memtable = |memtable: Arc<Memtable>| memtable.size() + memtable.len() as u64 * ITEM_OVERHEAD_BYTES;
+        IndexRam {
+            memtable_bytes: self.memtables(&self.marks.lock()).map(of_memtable).sum(),
+            blocks_bytes: self.tree.tree_config().cache.size() + self.pinned_bytes(),
+            filters_bytes: self.unflushed.bytes(),
+        }
+    }
+
+    /// The memtables: the active one and those that are sealed.
+    fn memtables<'a>(&self, marks: &'a Marks) -> impl Iterator<Item = Arc<Memtable>> + 'a {
+        let sealed = marks.sealed.iter().map(|(_, memtable)| Arc::clone(memtable));
+        sealed.chain([self.tree.active_memtable()])
+    }
+
+    /// A picture of the index.
+    #[must_use]
+    pub fn stats(&self) -> IndexStats {
+        let metrics = self.tree.metrics();
+        let marks = self.marks.lock();
+        IndexStats {
+            tables: self.tree.table_count() as u64,
+            bytes: self.tree.disk_space(),
+            memtable_bytes: self.memtables(&marks).map(|memtable| memtable.size()).sum(),
+            persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            flushed_bytes: self.written.flushed_bytes(),
+            compactions: self.written.compactions(),
+            compacted_bytes: self.written.compacted_bytes(),
+            // Two counters that others raise meanwhile: their difference may be off by a few, never below zero.
+            block_reads: metrics
+                .data_block_load_count()
+                .saturating_sub(metrics.data_block_load_cached_count()) as u64,
+        }
+    }
+}
+
+/// What the library has for a key, as an entry.
+fn entry_of(key: &[u8], value: Option<UserValue>) -> Result<Option<Entry>> {
+    value
+        .map(|bytes| Entry::decode(&bytes).ok_or_else(|| scan::undecodable(key)))
+        .transpose()
+}
+
+impl std::fmt::Debug for OrderedIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrderedIndex")
+            .field("dir", &self.dir)
+            .field("applied_seq", &self.applied_seq())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Seqno of the items of commit `seq`.
+const fn item_seqno(seq: u64) -> SeqNo {
+    seq << UPGRADE_BITS
+}
+
+/// Seqno for reading as of commit `seq`, and for dropping what nobody reads from then on: the library shows what is strictly
+/// below it, and uses and keeps the states below it. It is that of the next commit, so that states installed since `seq` are.
+const fn read_seqno(seq: u64) -> SeqNo {
+    item_seqno(seq + 1)
+}

@@ -1,0 +1,83 @@
+//! Whether an object that overlay or index still know is there: it is dead if its time has come, or if a range deletion
+//! hides its version.
+//!
+//! Invariant: a [`Presence`] is taken before the key is looked up. A range that was forgotten before that left nothing to
+//! find; one that is forgotten later is still in hand (docs/durability.md, section 7).
+//!
+//! On failure: nothing here can fail. Attributes that are damaged never count as expired, so the damage is reported.
+
+use crate::{Clock, api::expiry, engine::Engine, ordered_index::Entry, visibility::range_tombstones::RangeSet};
+use std::sync::Arc;
+
+/// Why an object is dead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dead {
+    /// A range deletion hides it.
+    Deleted,
+    /// Its time has come.
+    Expired,
+}
+
+/// What decides about objects as of one moment.
+#[derive(Debug)]
+pub struct Presence<'a> {
+    ranges: Option<Arc<RangeSet>>,
+    /// Ranges up to this seq count.
+    seq: u64,
+    clock: &'a Clock,
+    /// The moment, if it does not go on with the clock.
+    now_ms: Option<u64>,
+}
+
+impl<'a> Presence<'a> {
+    /// As of a snapshot's seq, with the ranges it holds; the time is the clock's.
+    pub const fn at(ranges: Option<Arc<RangeSet>>, seq: u64, clock: &'a Clock) -> Self {
+        Self {
+            ranges,
+            seq,
+            clock,
+            now_ms: None,
+        }
+    }
+
+    /// The same, with the time as it is given.
+    pub const fn frozen_at(mut self, now_ms: u64) -> Self {
+        self.now_ms = Some(now_ms);
+        self
+    }
+
+    /// Whether and why an object is dead. `attributes` are in stored form.
+    #[inline]
+    pub fn dead(&self, key: &[u8], version: u64, attributes: &[u8]) -> Option<Dead> {
+        if self.hides(key, version) {
+            return Some(Dead::Deleted);
+        }
+        self.is_over(expiry::of(attributes)?).then_some(Dead::Expired)
+    }
+
+    /// Whether a range deletion hides a version of a key.
+    #[inline]
+    pub fn hides(&self, key: &[u8], version: u64) -> bool {
+        let hides = |ranges: &Arc<RangeSet>| ranges.hides(key, version, self.seq);
+        self.ranges.as_ref().is_some_and(hides)
+    }
+
+    /// Whether an expiry has come.
+    pub fn is_over(&self, expires_ms: u64) -> bool {
+        expires_ms <= self.now_ms.unwrap_or_else(|| self.clock.now_ms())
+    }
+
+    /// The entry, unless it is dead.
+    #[inline]
+    pub fn living(&self, key: &[u8], entry: Option<Entry>) -> Option<Entry> {
+        entry.filter(|entry| self.dead(key, entry.version.0, &entry.attributes).is_none())
+    }
+}
+
+impl Engine {
+    /// What decides about the newest state. To be taken before the key is looked up.
+    #[inline]
+    pub fn presence(&self) -> Presence<'_> {
+        Presence::at(self.log.ranges.current(), u64::MAX, &self.options.clock)
+    }
+}

@@ -31,6 +31,21 @@ fn ones_own_bucket_again() {
     assert_eq!(client.get("/bucket/k").status(200).text(), "v");
 }
 
+/// Making a bucket again set a public list although its block of public access refuses these.
+#[test]
+fn a_bucket_made_again_obeys_its_block() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let block =
+        b"<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls></PublicAccessBlockConfiguration>";
+    client.send("PUT", "/bucket?publicAccessBlock", &[], block).status(200);
+    let again = client.send("PUT", "/bucket", &[("x-amz-acl", "public-read")], b"");
+    assert_eq!(code(&again), (403, "AccessDenied".to_owned()));
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    plain(&client.address, "/bucket").status(403);
+}
+
 /// A bucket in which an upload was given up could not be deleted; S3 deletes both.
 #[test]
 fn a_bucket_with_an_unfinished_upload_goes() {

@@ -103,6 +103,9 @@ pub async fn create(
                 // error; it sets the list ("CreateBucket" in the API reference).
                 Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou => {
                     gateway.buckets.change(store, &name, |record| {
+                        if is_public && record.public_access_block.is_some_and(|block| block.refuse_lists) {
+                            return Err(s3_error!(AccessDenied, "Access Denied"));
+                        }
                         record.acl_public = is_public && !record.has_no_lists();
                         Ok(())
                     })

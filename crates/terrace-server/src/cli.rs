@@ -41,7 +41,7 @@ pub enum Command {
     ///
     /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and closes the store. A second
     /// Ctrl-C ends at once; nothing that was acknowledged is lost.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Make, list and remove access keys of the S3 service
     ///
     /// While no server has the store open. The first start of `serve` makes one that may do everything.

@@ -31,7 +31,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         rustix::process::umask(Mode::RWXG | Mode::RWXO);
     }
     match command {
-        Command::Serve(args) => serve::serve(args, settings),
+        Command::Serve(args) => serve::serve(*args, settings),
         Command::Key(args) => keys::run(args.command, settings),
         Command::Import(args) => serve::import(&args, settings),
         Command::Put(args) => objects::put(&args, settings),

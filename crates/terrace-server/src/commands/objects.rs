@@ -5,7 +5,10 @@ use crate::{
     cli::{GetArgs, KeyArgs, PutArgs, RmArgs},
     failure::{Code, Failure, Outcome},
     key_text,
-    s3::{Shared, offline},
+    s3::{
+        Shared,
+        offline::{self, Failed, Objects},
+    },
     settings::Settings,
     signals,
 };
@@ -16,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
-use terrace::{Attributes, Condition, Expiry, PutOptions, ScanRange, WriterOptions};
+use terrace::{Attributes, Condition, Durability, Expiry, PutOptions, ScanRange, Store, WriterOptions};
 
 /// Bytes moved at a time.
 const PIECE_BYTES: usize = 256 << 10;
@@ -37,14 +40,44 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         // Saves reading the input; the commit decides for good.
         return Err(taken(&key));
     }
-    let put = PutOptions {
-        attributes,
-        durability: settings.durability,
-        condition,
-        expiry: args.ttl.map_or(Expiry::Never, |ttl| Expiry::After(ttl.0)),
+    let objects = Objects::of(&store, settings.durability)?;
+    let version = match objects.find(&key) {
+        Some(_) if args.ttl.is_some() => {
+            return Err(Failure::usage(format!(
+                "{} is in a bucket of the S3 service, whose objects have no --ttl; give the bucket a lifecycle rule",
+                key_text::escape(&key)
+            )));
+        }
+        Some(object) => object
+            .put(&mut input, length, attributes, args.if_absent)
+            .map_err(|failed| of_bucket(failed, &args.file))?
+            .ok_or_else(|| taken(&key))?,
+        None => {
+            let put = PutOptions {
+                attributes,
+                durability: settings.durability,
+                condition,
+                expiry: args.ttl.map_or(Expiry::Never, |ttl| Expiry::After(ttl.0)),
+            };
+            put_plain(&store, &key, &mut input, WriterOptions { length, put }, &args.file)?
+        }
     };
-    let garbage = offline::garbage_of(&store, &key)?;
-    let mut writer = store.writer(&key, WriterOptions { length, put })?;
+    close(&store)?;
+    if args.json {
+        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
+    }
+    Ok(())
+}
+
+/// Puts an object that is in no bucket.
+fn put_plain(
+    store: &Store,
+    key: &[u8],
+    input: &mut dyn Read,
+    options: WriterOptions,
+    file: &Path,
+) -> Outcome<terrace::Version> {
+    let mut writer = store.writer(key, options)?;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match input.read(&mut piece) {
@@ -53,21 +86,22 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
                 .write_all(&piece[..count])
                 .map_err(|error| Failure::io("writing the value", &error))?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Failure::io(format_args!("reading {}", args.file.display()), &error)),
+            Err(error) => return Err(Failure::io(format_args!("reading {}", file.display()), &error)),
         }
     }
-    let version = match writer.finish() {
-        Err(terrace::Error::ConditionFailed { .. }) => return Err(taken(&key)),
-        other => other?,
-    };
-    if let Some(marker) = garbage {
-        store.put(marker, "")?;
+    match writer.finish() {
+        Err(terrace::Error::ConditionFailed { .. }) => Err(taken(key)),
+        other => Ok(other?),
     }
-    close(&store)?;
-    if args.json {
-        print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
+}
+
+/// The failure of a command about an object of a bucket.
+fn of_bucket(failed: Failed, file: &Path) -> Failure {
+    match failed {
+        Failed::Store(error) => error.into(),
+        Failed::Input(error) => Failure::io(format_args!("reading {}", file.display()), &error),
+        Failed::Refused(message) => Failure::error(message),
     }
-    Ok(())
 }
 
 /// The key of an object; what the S3 service keeps for itself is not one.
@@ -119,6 +153,11 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
     }
     for pair in &args.attribute {
         match pair.split_once('=') {
+            Some((name, _)) if offline::is_own_attribute(name) => {
+                return Err(Failure::usage(format!(
+                    "attribute `{name}`: only the server gives `etag` and what begins with `s3-`, which say whose the bytes are"
+                )));
+            }
             Some((name, value)) if !name.is_empty() => attributes.set(name, value),
             _ => return Err(Failure::usage(format!("attribute `{pair}`: write it as NAME=VALUE"))),
         }
@@ -242,10 +281,15 @@ pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
 fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     let key = key_to_change(key)?;
     let store = open(&settings, Access::Change)?;
-    let version = match offline::remove(&store, &key, settings.durability) {
-        Err(terrace::Error::ConditionFailed { .. }) => return Err(not_found(&key)),
-        other => other?,
+    let objects = Objects::of(&store, settings.durability)?;
+    let removed = match objects.find(&key) {
+        Some(object) => object.remove().map_err(|failed| of_bucket(failed, Path::new("-")))?,
+        None => match store.delete_with(&key, Condition::Present, settings.durability) {
+            Err(terrace::Error::ConditionFailed { .. }) => None,
+            other => Some(other?),
+        },
     };
+    let version = removed.ok_or_else(|| not_found(&key))?;
     close(&store)?;
     if args.json {
         print_json(&serde_json::json!({ "key": key_text::to_json(&key), "version": version.0 }))?;
@@ -253,8 +297,10 @@ fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Objects that came over S3 and have values of their own go one by one, with these. What the S3 service keeps for itself must stay.
-fn remove_values(store: &terrace::Store, prefix: &[u8], settings: &Settings) -> Outcome {
+/// Objects of buckets go one by one where more goes with them than their record: values of their own, versions. What the S3
+/// service keeps for itself must stay. Nothing waits for the device: deleting the rest of the prefix does.
+fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
+    let objects = Objects::of(store, Durability::Buffered)?;
     for item in store.scan(ScanRange::prefix(prefix))? {
         let item = item?;
         if offline::is_system(&item.key) {
@@ -262,8 +308,8 @@ fn remove_values(store: &terrace::Store, prefix: &[u8], settings: &Settings) -> 
                 "below this prefix are the records of the S3 service (buckets, access keys): name a bucket's prefix, or use `terrace key remove` and an S3 client",
             ));
         }
-        if offline::has_values(&item.info) {
-            offline::remove(store, &item.key, settings.durability)?;
+        if let Some(object) = objects.find(&item.key).filter(|object| object.is_more_than(&item.info)) {
+            object.remove().map_err(|failed| of_bucket(failed, Path::new("-")))?;
         }
     }
     Ok(())
@@ -289,7 +335,7 @@ fn remove_prefix(prefix: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
             "nothing was deleted: answer y, or say --yes where nobody can answer",
         ));
     }
-    remove_values(&store, &prefix, &settings)?;
+    remove_objects(&store, &prefix)?;
     let version = store.delete_prefix(&prefix, settings.durability)?;
     close(&store)?;
     if args.json {

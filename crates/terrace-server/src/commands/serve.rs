@@ -92,10 +92,7 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
     let choices = s3::Choices { access_keys, ..choices };
-    let gateway = match &listeners.s3 {
-        None => None,
-        Some(_) => Some(Gateway::open(&store, settings.durability, choices)?),
-    };
+    let gateway = Gateway::open(&store, settings.durability, choices)?;
     listeners.announce()?;
 
     let watch = args.import.is_some().then(|| Arc::new(ImportWatch::default()));
@@ -171,7 +168,7 @@ impl Listeners {
     }
 
     /// Serves until `stop` is set.
-    async fn serve(self, app: Arc<App>, gateway: Option<Arc<Gateway>>, domains: Vec<String>, stop: &AtomicBool) {
+    async fn serve(self, app: Arc<App>, gateway: Arc<Gateway>, domains: Vec<String>, stop: &AtomicBool) {
         let with_tls = |listener| http::Listener {
             listener,
             tls: self.tls.as_ref().map(|(tls, _)| Arc::clone(tls)),
@@ -181,9 +178,10 @@ impl Listeners {
             tokio::spawn(Arc::clone(tls).reload_on(Arc::clone(told)));
         }
         let page = http::run(app, with_tls(self.page.0), stopped(stop));
-        match gateway.zip(self.s3) {
+        let _upkeep = s3::Upkeep::start(&gateway);
+        match self.s3 {
             None => page.await,
-            Some((gateway, (listener, _))) => {
+            Some((listener, _)) => {
                 tokio::join!(page, s3::run(gateway, domains, with_tls(listener), stopped(stop)));
             }
         }

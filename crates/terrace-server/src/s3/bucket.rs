@@ -7,9 +7,12 @@
 //! holds [`Bucket::enter`] meanwhile, and deleting waits for all of them and keeps new ones out.
 
 use super::{
-    errors, keyspace,
+    collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
+    lock,
+    policy::Policy,
 };
+use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
 use serde::{Deserialize, Serialize};
@@ -29,7 +32,7 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 const TURNS: usize = 1024;
 
 /// What is stored of a bucket.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// When it was created, in milliseconds since 1970.
     pub created_ms: u64,
@@ -42,6 +45,9 @@ pub struct Record {
     /// The policy that says so, as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// The same as it is judged by. `None` of a policy from before policies were: it says what the two flags say.
+    #[serde(skip)]
+    pub rules: Option<Arc<Policy>>,
     /// Cross-origin rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cors: Vec<CorsRule>,
@@ -60,6 +66,9 @@ pub struct Record {
     /// What keeps it from being public.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_access_block: Option<PublicAccessBlock>,
+    /// Its versions may be locked. Then it has versioning, and keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<lock::Settings>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
@@ -89,8 +98,15 @@ impl Record {
         !self.has_no_lists() && !self.public_access_block.is_some_and(|block| block.ignore_lists)
     }
 
-    fn obeys_policy(&self) -> bool {
+    /// A public policy counts for everybody.
+    pub fn obeys_policy(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_policies)
+    }
+
+    /// Its policy says more than that everybody may read all of it, or list it, so each request has
+    /// to be judged by it.
+    pub fn has_more_rules(&self) -> bool {
+        self.rules.is_some() && !self.public_read && !self.public_list
     }
 
     /// Everybody may read all of its objects.
@@ -190,7 +206,9 @@ fn decode(name: &str, json: &[u8]) -> terrace::Result<Record> {
 
 impl Bucket {
     /// A bucket that nobody finds by its name, yet or at all.
-    pub fn apart(name: String, record: Record) -> Self {
+    pub fn apart(name: String, mut record: Record) -> Self {
+        let read = |text: &String| Policy::of_bucket(text, &name).ok();
+        record.rules = record.policy.as_ref().and_then(read).map(Arc::new);
         Self {
             name,
             record: RwLock::new(Arc::new(record)),
@@ -243,7 +261,11 @@ impl Bucket {
 
     fn turn_of(&self, key: &str) -> &Turn {
         let turns = self.turns.get_or_init(|| (0..TURNS).map(|_| Turn::default()).collect());
-        &turns[self.hasher.hash_one(key) as usize % TURNS]
+        &turns[self.place(key)]
+    }
+
+    fn place(&self, key: &str) -> usize {
+        self.hasher.hash_one(key) as usize % TURNS
     }
 }
 
@@ -340,15 +362,23 @@ impl Buckets {
             return Err(no_such_bucket());
         }
         apply(store, &bucket, |record| {
+            if record.lock.is_some() && versioning != Versioning::Enabled {
+                return Err(errors::custom(
+                    "InvalidBucketState",
+                    StatusCode::CONFLICT,
+                    "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.",
+                ));
+            }
             record.versioning = versioning;
             Ok(())
         })
     }
 
-    /// Deletes an empty bucket. Blocks, also for commits under way in it; no other bucket waits.
+    /// Deletes an empty bucket, and aborts uploads that nobody completed, as S3 does it. Blocks,
+    /// also for commits under way in it; no other bucket waits.
     ///
     /// # Errors
-    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects, versions or uploads, the store's.
+    /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, the store's.
     pub fn delete(&self, store: &Store, name: &str) -> S3Result {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
@@ -360,6 +390,8 @@ impl Buckets {
             return Err(no_such_bucket());
         }
         check_empty(store, name)?;
+        let uploads = keyspace::uploads(name);
+        collector::abort_uploads(store, &uploads, |_| true).map_err(|error| errors::of_engine(&error, &uploads))?;
         let key = keyspace::bucket(name);
         store.delete(&key).map_err(|error| errors::of_engine(&error, &key))?;
         *exists = false;
@@ -369,11 +401,7 @@ impl Buckets {
 }
 
 fn check_empty(store: &Store, name: &str) -> S3Result {
-    for prefix in [
-        keyspace::objects(name),
-        keyspace::versions(name),
-        keyspace::uploads(name),
-    ] {
+    for prefix in [keyspace::objects(name), keyspace::versions(name)] {
         let mut scan = store
             .scan(ScanRange::prefix(&prefix))
             .map_err(|error| errors::of_engine(&error, &prefix))?;
@@ -416,6 +444,20 @@ mod tests {
         result.unwrap_err().code().as_str().to_owned()
     }
 
+    /// The hash that gives keys their turns had a key that everybody knew: whoever chose names that share one made each change
+    /// wait for all others.
+    #[test]
+    fn chosen_keys_do_not_share_a_turn() {
+        let bucket = || Bucket::apart("abc".to_owned(), Record::default());
+        let (first, second) = (bucket(), bucket());
+        let shared = (0..)
+            .map(|number| format!("chosen-{number}"))
+            .filter(|key| first.place(key) == 0)
+            .take(8);
+        let elsewhere: std::collections::BTreeSet<_> = shared.map(|key| second.place(&key)).collect();
+        assert!(elsewhere.len() > 1, "what shares a turn here shares it everywhere");
+    }
+
     #[test]
     fn a_life_of_a_bucket() {
         let dir = tempfile::tempdir().unwrap();
@@ -439,11 +481,17 @@ mod tests {
         store.put("abcd/x", "1").unwrap();
         assert_eq!(code(buckets.delete(&store, "abc")), "BucketNotEmpty");
         store.delete("abc/x").unwrap();
+        // A bucket in which somebody gave an upload up could not be deleted for a week.
+        let id = keyspace::Id::new();
+        store.put(keyspace::upload("abc", "k", id), "").unwrap();
+        store.put(keyspace::value(id, 1, 1), "part").unwrap();
         let held = buckets.get("abc").unwrap();
         drop(held.enter().unwrap());
         buckets.delete(&store, "abc").unwrap();
         assert_eq!(held.enter().unwrap_err().code().as_str(), "NoSuchBucket");
         assert!(Buckets::load(&store).unwrap().all().is_empty());
+        collector::Collector::default().collect(&store).unwrap();
+        assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 1, "abcd/x");
     }
 
     /// Deleting a bucket, or switching its versioning, waited for that bucket's commits under a

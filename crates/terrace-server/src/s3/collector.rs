@@ -260,16 +260,21 @@ pub fn delete_range(store: &Store, prefix: &[u8], chosen: impl Fn(&[u8]) -> bool
 
 /// Aborts uploads that were begun long ago.
 fn expire_uploads(store: &Store, now_ms: u64) -> terrace::Result<()> {
-    for item in store.scan(ScanRange::prefix(keyspace::UPLOADS))? {
+    abort_uploads(store, keyspace::UPLOADS.as_bytes(), |id| {
+        now_ms.saturating_sub(id.ms()) >= UPLOAD_LIFE_MS
+    })
+}
+
+/// Aborts uploads whose records begin with `prefix` and that `chosen` wants gone.
+///
+/// # Errors
+/// The store's.
+pub fn abort_uploads(store: &Store, prefix: &[u8], chosen: impl Fn(Id) -> bool) -> terrace::Result<()> {
+    for item in store.scan(ScanRange::prefix(prefix))? {
         let item = item?;
-        let Some(id) = keyspace::parse_id(&item.key) else {
-            continue;
-        };
-        let begun_ms = id.ms();
-        if now_ms.saturating_sub(begun_ms) < UPLOAD_LIFE_MS {
-            continue;
+        if let Some(id) = keyspace::parse_id(&item.key).filter(|id| chosen(*id)) {
+            abort_upload(store, &item.key, id)?;
         }
-        abort_upload(store, &item.key, id)?;
     }
     Ok(())
 }

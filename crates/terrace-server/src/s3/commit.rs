@@ -16,6 +16,7 @@ use super::{
     bucket::{Bucket, Versioning},
     errors,
     keyspace::{self, Id},
+    lock,
     manifest::MANIFEST_BYTES_MAX,
     record::{self, Facts},
     versions::{self, Found, Name},
@@ -43,6 +44,8 @@ pub struct Requirement {
     pub modified: Option<Timestamp>,
     /// `x-amz-if-match-size`
     pub length: Option<i64>,
+    /// Governance does not keep a version from whoever asks.
+    pub bypasses: bool,
     /// It is exactly the object that was read.
     pub version: Option<Version>,
 }
@@ -128,6 +131,8 @@ pub struct Done {
     pub version: Option<Name>,
     /// That version is a delete marker.
     pub is_delete_marker: bool,
+    /// The commit of the store.
+    pub commit: Option<Version>,
 }
 
 /// What an object becomes.
@@ -210,7 +215,7 @@ pub fn change(
 /// Deletes one version for good. If it was the latest, the one before becomes it. Blocks.
 ///
 /// # Errors
-/// As [`change`].
+/// As [`change`]; `AccessDenied` if it is locked.
 pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> S3Result<Outcome> {
     let _entered = place.enter()?;
     let is_versioned = place.bucket().versioning() != Versioning::Never;
@@ -222,6 +227,12 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
         let Some(found) = found else {
             return Ok(Next::Nothing);
         };
+        if lock::is_kept(&found.facts.attributes, requirement.bypasses) {
+            return Err(s3_error!(
+                AccessDenied,
+                "Access Denied because object protected by object lock."
+            ));
+        }
         let is_current = found.place == step.object;
         let Some(heir) = step.heir(&found, is_current)? else {
             return Ok(Next::Again);
@@ -292,7 +303,10 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) ->
             Next::Nothing => return Ok(Outcome::Nothing),
         }
         match place.store.write(step.batch, place.durability) {
-            Ok(_) => return Ok(Outcome::Done(step.done)),
+            Ok(version) => {
+                let commit = Some(version);
+                return Ok(Outcome::Done(Done { commit, ..step.done }));
+            }
             // What else a change is about is an upload; the other conditions are ours.
             Err(Error::ConditionFailed { key, .. }) if key.starts_with(keyspace::UPLOADS) => {
                 return Ok(Outcome::OtherCondition);

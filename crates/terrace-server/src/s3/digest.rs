@@ -406,6 +406,13 @@ pub fn multipart_etag(parts: &[[u8; 16]]) -> String {
     format!("{}-{}", hex(&md5.finalize()), parts.len())
 }
 
+/// The MD5 that an entity tag of one piece is, without its quotes.
+pub fn md5_of_etag(text: &str) -> Option<[u8; 16]> {
+    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+    number.map(u128::to_be_bytes)
+}
+
 /// The checksum of an object of several parts as text: each part's checksum, and its length. `None` without parts, or if
 /// this algorithm has no checksum of this kind.
 pub fn multipart_checksum(algorithm: Algorithm, kind: Kind, parts: &[(Checksum, u64)]) -> Option<String> {

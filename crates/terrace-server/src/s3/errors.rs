@@ -15,7 +15,35 @@ use terrace::Error;
 
 /// The S3 error for an engine error met while working on `key`.
 pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
-    let key = key_text::escape(key);
+    let mut told = told_of(error, &key_text::escape(key));
+    told.set_source(Box::new(Source(error.clone())));
+    told
+}
+
+/// What an error is of, for callers that are no clients: it shows nothing of itself.
+struct Source(Error);
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the engine's error")
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Source {}
+
+/// The engine's error that another was made of.
+pub fn engine(error: &S3Error) -> Option<&Error> {
+    let source = error.source()?.downcast_ref::<Source>()?;
+    Some(&source.0)
+}
+
+fn told_of(error: &Error, key: &str) -> S3Error {
     match error {
         Error::Invalid(message) => s3_error!(InvalidArgument, "{message}"),
         Error::ConditionFailed { .. } => S3Error::new(S3ErrorCode::PreconditionFailed),

@@ -10,8 +10,10 @@ use super::{
     cors,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, is_form},
+    judged::Peer,
     last_chunk::ToLastChunk,
     limit::Sender,
+    ops,
     refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
     service::Service,
     signature::{has_signature, refuse_repeated},
@@ -54,10 +56,6 @@ pub struct Front {
     peer: Option<IpAddr>,
 }
 
-/// The address a request came from, which has paid for it.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
-
 struct Inner {
     gateway: Arc<Gateway>,
     service: S3Service,
@@ -66,11 +64,13 @@ struct Inner {
     domains: Domains,
     /// Number of the next request.
     next: AtomicU64,
+    /// What connections carry is encrypted.
+    is_secure: bool,
 }
 
 impl Front {
     /// A service that takes buckets from hosts below these domains.
-    pub fn new(gateway: Arc<Gateway>, domains: Vec<String>) -> Self {
+    pub fn new(gateway: Arc<Gateway>, domains: Vec<String>, is_secure: bool) -> Self {
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         config.post_object_max_file_size = form::FILE_BYTES_MAX;
@@ -86,6 +86,7 @@ impl Front {
                 gateway,
                 domains: Domains(domains),
                 next: AtomicU64::new(super::keyspace::now_ms() << 20),
+                is_secure,
             }),
             peer: None,
         }
@@ -120,9 +121,10 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let inner = Arc::clone(&self.inner);
         let (mut parts, body) = request.into_parts();
-        if let Some(peer) = self.peer {
-            parts.extensions.insert(Peer(peer));
-        }
+        parts.extensions.insert(Peer {
+            address: self.peer,
+            is_secure: inner.is_secure,
+        });
         // Before anything is read or taken out.
         let is_clear = refuse_repeated(&parts);
         take_odd_range(&mut parts);
@@ -231,6 +233,7 @@ impl Inner {
     fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
         let exchange = asked.exchange;
         let mut response = outcome.unwrap_or_else(into_response);
+        ops::attributes::bare_tag(&mut response);
         let is_part = response.headers().contains_key(header::CONTENT_RANGE)
             || response.extensions().get::<StatusCode>().is_some();
         if response.status().is_success() && is_part {

@@ -27,14 +27,17 @@ mod exchange;
 pub mod figures;
 mod form;
 mod front;
+mod judged;
 pub mod keyspace;
 mod last_chunk;
 mod lifecycle;
 mod limit;
 mod list;
+mod lock;
 mod manifest;
 pub mod offline;
 mod ops;
+mod policy;
 mod read;
 mod receive;
 mod record;
@@ -58,7 +61,7 @@ use std::{
     time::{Duration, Instant},
 };
 use terrace::{Durability, Store};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::JoinHandle};
 
 /// Where to listen if nothing else is said.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7071);
@@ -218,15 +221,31 @@ impl Gateway {
     }
 }
 
+/// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and what rules want gone. A
+/// server that has the store open does it, whether it listens for S3 or not.
+#[derive(Debug)]
+pub struct Upkeep([JoinHandle<()>; 2]);
+
+impl Upkeep {
+    /// Begins.
+    pub fn start(gateway: &Arc<Gateway>) -> Self {
+        let collector = Arc::clone(&gateway.collector).run(gateway.engine.clone());
+        let lifecycle = lifecycle::run(Arc::clone(gateway));
+        Self([tokio::spawn(collector), tokio::spawn(lifecycle)])
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        // What they leave undone they do at the next start.
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
 /// Serves until `stop` resolves, then finishes requests under way.
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
-    let collector = tokio::spawn(Arc::clone(&gateway.collector).run(gateway.engine.clone()));
-    let lifecycle = tokio::spawn(lifecycle::run(Arc::clone(&gateway)));
-    let front = front::Front::new(gateway, domains);
+    let front = front::Front::new(gateway, domains, listener.tls.is_some());
     crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
-    // What they leave undone they do at the next start.
-    lifecycle.abort();
-    collector.abort();
 }
 
 #[cfg(test)]

@@ -2,18 +2,25 @@
 
 use super::{
     Shared,
-    access::decide::Claim,
-    keyspace,
+    access::decide::{Claim, Permit},
+    bucket::{Buckets, Versioning},
+    collector::Collector,
+    commit::{self, Outcome, Place, Requirement},
+    digest::{Algorithm, Digests},
+    errors, keyspace,
+    ops::{check_key, objects},
     read::{self, Opened},
+    receive::{PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
     record::{self, Facts},
 };
 use bytes::{Buf as _, Bytes};
-use s3s::S3ErrorCode;
+use s3s::{S3ErrorCode, S3Result, dto::ETagCondition};
 use std::{
     io::{self, Read},
+    sync::Arc,
     time::Duration,
 };
-use terrace::{Batch, Condition, Durability, Error, ObjectInfo, Store, Version};
+use terrace::{Attributes, Durability, Error, ObjectInfo, Store, Version};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
 pub fn is_system(key: &[u8]) -> bool {
@@ -128,6 +135,9 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
 }
 
 fn of_s3(error: &s3s::S3Error, wait_max: Duration) -> Error {
+    if let Some(error) = errors::engine(error) {
+        return error.clone();
+    }
     if *error.code() == S3ErrorCode::SlowDown {
         return Error::Busy { wait_max };
     }
@@ -148,26 +158,211 @@ impl Read for Values {
     }
 }
 
-/// The marker to put once the object at `key` is replaced, so that the next server frees its values.
-///
-/// # Errors
-/// The store's.
-pub fn garbage_of(store: &Store, key: &[u8]) -> terrace::Result<Option<Vec<u8>>> {
-    let info = store.head(key)?;
-    Ok(info
-        .and_then(|info| record::values(&info.attributes))
-        .map(keyspace::garbage))
+/// Whether only the server gives attributes of this name: they say where the bytes of an object are, and which version it is.
+pub fn is_own_attribute(name: &str) -> bool {
+    name == "etag" || name.starts_with("s3-")
 }
 
-/// Deletes an object that is there, and has its values freed.
-///
-/// # Errors
-/// The store's; [`Error::ConditionFailed`] if it is not there.
-pub fn remove(store: &Store, key: &[u8], durability: Durability) -> terrace::Result<Version> {
-    let mut batch = Batch::new();
-    batch.delete_if(key, Condition::Present);
-    if let Some(marker) = garbage_of(store, key)? {
-        batch.put(marker, "");
+/// The objects of buckets, in a store that no server has open. They change by the commits that requests go through, so that
+/// nothing is left over, and versions stay what they are.
+pub struct Objects<'s> {
+    store: &'s Store,
+    durability: Durability,
+    buckets: Buckets,
+    collector: Arc<Collector>,
+}
+
+/// An object of a bucket, or the place for one.
+pub struct Object<'s> {
+    objects: &'s Objects<'s>,
+    permit: Permit,
+    key: String,
+}
+
+/// Why an object could not be changed.
+#[derive(Debug)]
+pub enum Failed {
+    /// The store failed.
+    Store(Error),
+    /// What is read from failed.
+    Input(io::Error),
+    /// What S3 says about it.
+    Refused(String),
+}
+
+impl From<s3s::S3Error> for Failed {
+    fn from(error: s3s::S3Error) -> Self {
+        match errors::engine(&error) {
+            Some(error) => Self::Store(error.clone()),
+            None => Self::Refused(error.message().unwrap_or(error.code().as_str()).to_owned()),
+        }
     }
-    store.write(batch, durability)
+}
+
+impl<'s> Objects<'s> {
+    /// Reads the buckets.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn of(store: &'s Store, durability: Durability) -> terrace::Result<Self> {
+        Ok(Self {
+            store,
+            durability,
+            buckets: Buckets::load(store)?,
+            collector: Arc::default(),
+        })
+    }
+
+    /// What a key of the store is in its bucket. `None` if it is in no bucket, or no S3 client can name it.
+    pub fn find(&'s self, key: &[u8]) -> Option<Object<'s>> {
+        let (bucket, key) = std::str::from_utf8(key).ok()?.split_once('/')?;
+        if key.is_empty() || check_key(key).is_err() {
+            return None;
+        }
+        Some(Object {
+            objects: self,
+            permit: Claim::of_system(&self.buckets.get(bucket).ok()?).on_bucket().ok()?,
+            key: key.to_owned(),
+        })
+    }
+}
+
+impl Object<'_> {
+    fn place(&self) -> Place<'_> {
+        Place {
+            store: self.objects.store,
+            durability: self.objects.durability,
+            permit: &self.permit,
+            key: &self.key,
+        }
+    }
+
+    /// Whether more goes with it than its record.
+    pub fn is_more_than(&self, info: &ObjectInfo) -> bool {
+        has_values(info) || self.permit.bucket().versioning() != Versioning::Never
+    }
+
+    /// Puts what `input` gives, which is `length` bytes if that is known. `None` if there is an object and `if_absent`.
+    ///
+    /// # Errors
+    /// [`Failed`]
+    pub fn put(
+        &self,
+        input: &mut dyn Read,
+        length: Option<u64>,
+        attributes: Attributes,
+        if_absent: bool,
+    ) -> Result<Option<Version>, Failed> {
+        let requirement = Requirement {
+            if_none_match: if_absent.then_some(ETagCondition::Any),
+            ..Requirement::default()
+        };
+        let received = self.receive(input, length)?;
+        match objects::keep(
+            &self.objects.collector,
+            self.place(),
+            &requirement,
+            attributes,
+            received,
+        ) {
+            Ok(kept) => Ok(kept.commit),
+            Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn receive(&self, input: &mut dyn Read, length: Option<u64>) -> Result<Received, Failed> {
+        let mut next = |bytes: usize| {
+            let mut piece = Vec::new();
+            let read = Read::take(&mut *input, bytes as u64).read_to_end(&mut piece);
+            read.map(|_| Bytes::from(piece)).map_err(Failed::Input)
+        };
+        let mut digests = Digests::new(&[Algorithm::Crc64Nvme]);
+        let mut piece = next(WHOLE_BYTES_MAX + 1)?;
+        if piece.len() <= WHOLE_BYTES_MAX {
+            digests.update(&piece);
+            return Ok(Received::Whole(piece, digests.finish()));
+        }
+        let (collector, store) = (&self.objects.collector, self.objects.store);
+        let begin = || Writing::begin(collector, store, Target::Object, length);
+        let mut writing = begin().or_else(|error| {
+            let seen = collector.collected_so_far();
+            // What was deleted before is room, too, once it is collected.
+            let has_room =
+                errors::is_full(&error) && collector.collect(store).is_ok() && collector.collected_so_far() != seen;
+            if has_room { begin() } else { Err(error) }
+        })?;
+        while !piece.is_empty() {
+            digests.update(&piece);
+            writing = writing.take(&[piece])?;
+            piece = next(PIECE_BYTES)?;
+        }
+        Ok(Received::Stored(writing.finish(digests.finish())?))
+    }
+
+    /// Deletes the current object. `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Failed`]
+    pub fn remove(&self) -> Result<Option<Version>, Failed> {
+        let found = self
+            .objects
+            .store
+            .head(keyspace::object(&self.permit.bucket().name, &self.key));
+        let Some(info) = found.map_err(Failed::Store)? else {
+            return Ok(None);
+        };
+        let judged = Requirement {
+            version: Some(info.version),
+            ..Requirement::default()
+        };
+        let outcome: S3Result<Outcome> = commit::change(self.place(), &judged, None, &|_| {});
+        match outcome? {
+            Outcome::Done(done) => Ok(done.commit),
+            Outcome::Nothing | Outcome::OtherCondition => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use terrace::{Options, ScanRange};
+
+    /// A command put the object and the marker for the values it replaced in two commits: a crash in between left the values
+    /// for ever.
+    #[test]
+    fn what_is_replaced_is_garbage_in_the_same_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        Buckets::load(&store)
+            .unwrap()
+            .create(&store, "abc", Default::default())
+            .unwrap();
+        let objects = Objects::of(&store, Durability::Buffered).unwrap();
+        let object = objects.find(b"abc/k").unwrap();
+        let long = vec![7; WHOLE_BYTES_MAX + 1];
+        for (at, body) in [&long[..], b"short", &long].into_iter().enumerate() {
+            let put = object.put(&mut &body[..], None, Attributes::new(), false);
+            let version = put.unwrap().unwrap();
+            let garbage = || store.scan(ScanRange::prefix(keyspace::GARBAGE)).unwrap();
+            assert_eq!(garbage().count(), at.min(1));
+            let marker = garbage().next().map(|item| item.unwrap().info.version);
+            assert!(at != 1 || marker == Some(version));
+        }
+        assert!(
+            object
+                .put(&mut &b"x"[..], None, Attributes::new(), true)
+                .unwrap()
+                .is_none()
+        );
+        let removed = object.remove().unwrap().unwrap();
+        let mut garbage = store.scan(ScanRange::prefix(keyspace::GARBAGE)).unwrap();
+        assert!(garbage.any(|item| item.unwrap().info.version == removed));
+        assert!(object.remove().unwrap().is_none());
+        for elsewhere in [&b"other/k"[..], b"abc", b"abc/", b"abc/\xff"] {
+            assert!(objects.find(elsewhere).is_none());
+        }
+    }
 }

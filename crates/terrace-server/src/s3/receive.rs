@@ -11,7 +11,7 @@
 
 use super::{
     Gateway,
-    collector::Unfinished,
+    collector::{Collector, Unfinished},
     digest::{Algorithm, Checksum, Computed, Digests},
     errors,
     keyspace::{self, Id},
@@ -207,7 +207,7 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
 /// The store's.
 pub async fn begin(gateway: &Arc<Gateway>, target: Target, length: Option<u64>) -> S3Result<Writing> {
     let collected = gateway.collector.collected_so_far();
-    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(gateway, store, target, length);
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(&gateway.collector, store, target, length);
     match gateway.run(begin).await {
         Err(error) if errors::is_full(&error) => {
             gateway.make_room(collected).await;
@@ -254,17 +254,17 @@ impl Writing {
     ///
     /// # Errors
     /// The store's.
-    fn begin(gateway: &Gateway, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
+    pub fn begin(collector: &Arc<Collector>, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
         let draw = || {
             let mut nonce = [0; 4];
             keyspace::fill_random(&mut nonce);
             u32::from_le_bytes(nonce)
         };
-        Self::begin_with(gateway, store, target, length, draw)
+        Self::begin_with(collector, store, target, length, draw)
     }
 
     fn begin_with(
-        gateway: &Gateway,
+        collector: &Arc<Collector>,
         store: &Store,
         target: Target,
         length: Option<u64>,
@@ -284,7 +284,7 @@ impl Writing {
                 continue;
             }
             let place = (id, number, nonce);
-            if let Some(begun) = Self::begin_at(gateway, store, target, length, place)? {
+            if let Some(begun) = Self::begin_at(collector, store, target, length, place)? {
                 return Ok(begun);
             }
         }
@@ -293,7 +293,7 @@ impl Writing {
 
     /// Begins at a place. `None` if another is being written there.
     fn begin_at(
-        gateway: &Gateway,
+        collector: &Arc<Collector>,
         store: &Store,
         target: Target,
         length: Option<u64>,
@@ -320,8 +320,8 @@ impl Writing {
             put => put.map(drop).map_err(fail)?,
         }
         let unfinished = match target {
-            Target::Object => gateway.collector.unfinished_values(id),
-            Target::Part(..) => gateway.collector.unfinished_part(key.clone()),
+            Target::Object => collector.unfinished_values(id),
+            Target::Part(..) => collector.unfinished_part(key.clone()),
         };
         let options = WriterOptions { length, put: buffered };
         let writer = store.writer(&key, options).map_err(fail)?;
@@ -486,7 +486,7 @@ mod tests {
         let begin = |drawn: &[u32]| {
             let mut drawn = drawn.iter().copied();
             let draw = || drawn.next().unwrap();
-            Writing::begin_with(&gateway, &store, Target::Part(id, 1), None, draw)
+            Writing::begin_with(&gateway.collector, &store, Target::Part(id, 1), None, draw)
         };
         let write = |writing: Writing, bytes: &'static [u8]| {
             let writing = writing.take(&[Bytes::from_static(bytes)]).unwrap();

@@ -156,12 +156,13 @@ impl Description {
 
 /// `aws-chunked` says how the body came, not what it is.
 fn without_transfer_coding(text: &str) -> Option<String> {
-    let codings: Vec<_> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|coding| *coding != "aws-chunked")
-        .collect();
-    (!codings.is_empty()).then(|| codings.join(","))
+    let is_chunked = |coding: &&str| coding.eq_ignore_ascii_case("aws-chunked");
+    let all: Vec<_> = text.split(',').map(str::trim).collect();
+    let others: Vec<_> = all.iter().copied().filter(|coding| !is_chunked(coding)).collect();
+    if others.len() == all.len() {
+        return Some(text.to_owned());
+    }
+    (!others.is_empty()).then(|| others.join(", "))
 }
 
 /// Adds what the server knows of an object that was received in one piece. Returns its time, in milliseconds since 1970.
@@ -470,6 +471,21 @@ mod tests {
         assert_eq!(facts.description().len(), 5);
         let untagged = with_tagging(&facts.attributes, None);
         assert_eq!(untagged.len(), facts.attributes.len() - 1);
+    }
+
+    /// What came in another encoding than its own got that back in other words than it was sent.
+    #[test]
+    fn only_the_way_of_transfer_goes() {
+        for (sent, stored) in [
+            ("gzip", Some("gzip")),
+            ("deflate,  gzip", Some("deflate,  gzip")),
+            ("gzip, aws-chunked", Some("gzip")),
+            ("AWS-chunked,br,gzip", Some("br, gzip")),
+            ("aws-chunked", None),
+            ("aws-chunked, aws-chunked", None),
+        ] {
+            assert_eq!(without_transfer_coding(sent).as_deref(), stored, "{sent}");
+        }
     }
 
     #[test]

@@ -22,11 +22,9 @@ pub const XML_BYTES_MAX: usize = 8 << 20;
 /// headers.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// What headers begin with that ask for something the service does not have.
-const NOT_SUPPORTED: [&str; 7] = [
+const NOT_SUPPORTED: [&str; 5] = [
     "x-amz-server-side-encryption",
     "x-amz-copy-source-server-side-encryption",
-    "x-amz-object-lock-",
-    "x-amz-bypass-governance-retention",
     "x-amz-mfa",
     "x-amz-grant-",
     "x-amz-write-offset-bytes",
@@ -302,9 +300,6 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
             "The provided token is malformed or otherwise invalid."
         ));
     }
-    if text("x-amz-bucket-object-lock-enabled").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Err(s3_error!(NotImplemented, "Object lock is not implemented."));
-    }
     if text("x-amz-storage-class").is_some_and(|value| value != "STANDARD") {
         return Err(s3_error!(
             InvalidStorageClass,
@@ -340,7 +335,6 @@ mod tests {
     fn what_the_service_does_not_have() {
         for (headers, code) in [
             (("x-amz-server-side-encryption", "AES256"), "NotImplemented"),
-            (("x-amz-object-lock-mode", "GOVERNANCE"), "NotImplemented"),
             (("x-amz-grant-read", "id=x"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
             (("x-amz-expected-bucket-owner", "1234"), "AccessDenied"),

@@ -2,7 +2,7 @@
 
 use super::{
     Gateway,
-    ops::{acl, attributes, buckets, configure, copy, lifecycle, listings, multipart, objects, tagging},
+    ops::{acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, multipart, objects, tagging},
 };
 use s3s::{S3, S3Request, S3Response, S3Result, dto};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ operations! { gateway:
     put_object PutObjectInput -> PutObjectOutput = |request| objects::put(gateway, request).await;
     get_object GetObjectInput -> GetObjectOutput = |request| objects::get(gateway, request).await;
     head_object HeadObjectInput -> HeadObjectOutput = |request| objects::head(gateway, request).await;
-    delete_object DeleteObjectInput -> DeleteObjectOutput = |request| objects::delete(gateway, request).await;
-    delete_objects DeleteObjectsInput -> DeleteObjectsOutput = |request| objects::delete_many(gateway, request).await;
+    delete_object DeleteObjectInput -> DeleteObjectOutput = |request| delete::delete(gateway, request).await;
+    delete_objects DeleteObjectsInput -> DeleteObjectsOutput = |request| delete::delete_many(gateway, request).await;
     copy_object CopyObjectInput -> CopyObjectOutput = |request| copy::object(gateway, request).await;
     get_object_attributes GetObjectAttributesInput -> GetObjectAttributesOutput = |request| attributes::get(gateway, request).await;
     list_objects ListObjectsInput -> ListObjectsOutput = |request| listings::first(gateway, request).await;
@@ -64,6 +64,12 @@ operations! { gateway:
     get_bucket_lifecycle_configuration GetBucketLifecycleConfigurationInput -> GetBucketLifecycleConfigurationOutput = |request| lifecycle::get(gateway, &request);
     put_bucket_lifecycle_configuration PutBucketLifecycleConfigurationInput -> PutBucketLifecycleConfigurationOutput = |request| lifecycle::put(gateway, request).await;
     delete_bucket_lifecycle DeleteBucketLifecycleInput -> DeleteBucketLifecycleOutput = |request| lifecycle::delete(gateway, request).await;
+    get_object_lock_configuration GetObjectLockConfigurationInput -> GetObjectLockConfigurationOutput = |request| lock::get_configuration(gateway, &request);
+    put_object_lock_configuration PutObjectLockConfigurationInput -> PutObjectLockConfigurationOutput = |request| lock::put_configuration(gateway, request).await;
+    get_object_retention GetObjectRetentionInput -> GetObjectRetentionOutput = |request| lock::get_retention(gateway, request).await;
+    put_object_retention PutObjectRetentionInput -> PutObjectRetentionOutput = |request| lock::put_retention(gateway, request).await;
+    get_object_legal_hold GetObjectLegalHoldInput -> GetObjectLegalHoldOutput = |request| lock::get_legal_hold(gateway, request).await;
+    put_object_legal_hold PutObjectLegalHoldInput -> PutObjectLegalHoldOutput = |request| lock::put_legal_hold(gateway, request).await;
     get_bucket_acl GetBucketAclInput -> GetBucketAclOutput = |request| acl::bucket(gateway, &request);
     get_object_acl GetObjectAclInput -> GetObjectAclOutput = |request| acl::object(gateway, request).await;
     put_bucket_acl PutBucketAclInput -> PutBucketAclOutput = |request| acl::put_bucket(gateway, request).await;

@@ -6,7 +6,10 @@
 
 use super::Layer;
 use crate::failure::{Failure, Outcome};
-use serde::Deserialize as _;
+use serde::{
+    Deserialize as _, Deserializer,
+    de::{Visitor, value::MapDeserializer},
+};
 use std::{
     ffi::{OsStr, OsString},
     fs, io,
@@ -44,9 +47,44 @@ pub fn gather(
     Ok(flags.or(environment).or(file))
 }
 
+/// Asks a type for the names of its fields.
+struct Asking<'n>(&'n mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Asking<'_> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        visitor.visit_map(MapDeserializer::<_, Self::Error>::new(std::iter::empty::<((), ())>()))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+/// The names of all settings.
+fn names() -> &'static [&'static str] {
+    let mut names: &'static [&'static str] = &[];
+    // It has no field that must be there.
+    let _ = Layer::deserialize(Asking(&mut names));
+    names
+}
+
 /// What the environment says.
 fn from_variables(variables: &[(OsString, OsString)], warn: &mut dyn FnMut(String)) -> Outcome<Layer> {
     let mut layer = Layer::default();
+    let settings = names();
     for (name, value) in variables {
         let Some(setting) = setting_of(name) else { continue };
         if value.is_empty() {
@@ -58,15 +96,16 @@ fn from_variables(variables: &[(OsString, OsString)], warn: &mut dyn FnMut(Strin
                 name.to_string_lossy()
             )));
         };
+        if !settings.contains(&setting.as_str()) {
+            warn(format!(
+                "variable {} is not a setting and is ignored",
+                name.to_string_lossy()
+            ));
+            continue;
+        }
         let table = toml::Table::from_iter([(setting, toml::Value::from(text))]);
         match Layer::deserialize(table) {
             Ok(one) => layer = one.or_all(layer),
-            Err(error) if error.message().contains("unknown field") => {
-                warn(format!(
-                    "variable {} is not a setting and is ignored",
-                    name.to_string_lossy()
-                ));
-            }
             Err(error) => {
                 return Err(Failure::usage(format!(
                     "variable {}: {}",

@@ -13,6 +13,8 @@ use crate::s3::{
     access_key::{Keys, Level},
     bucket::{Bucket, Record, stored},
     commit::no_such_key,
+    judged::Asker,
+    policy::Verdict,
     record::Facts,
 };
 use s3s::{S3Error, S3Result, auth::Credentials};
@@ -157,7 +159,7 @@ impl From<Denied> for S3Error {
     }
 }
 
-/// That something may be done in a bucket. Only [`decide`] makes it.
+/// That something may be done in a bucket. Only [`Claim::decide`] makes it.
 #[derive(Debug, Clone)]
 pub struct Permit {
     action: Action,
@@ -182,38 +184,19 @@ impl Permit {
     }
 }
 
-/// Decides whether `principal` may do `action` with `subject`, in `bucket` as it is now. That there
-/// is nothing is told, as S3 does it ("Permissions" of GetObject in its API reference), to those
-/// who may list the bucket, as they could find it out.
-///
-/// # Errors
-/// What may be told of it.
-pub fn decide(
-    principal: &Principal,
-    action: Action,
-    subject: Subject<'_>,
-    bucket: &Arc<Bucket>,
-) -> Result<Permit, Denied> {
-    let record = bucket.record();
-    let level = principal.level(&bucket.name);
-    let allows = |action: Action| level >= Some(action.level()) || is_public(principal, action, subject, &record);
-    match subject {
-        Subject::Nothing if action == Action::Read && allows(Action::List) => Err(Denied::Missing),
-        Subject::Nothing if action != Action::Read && allows(action) => Err(Denied::Missing),
-        Subject::Bucket | Subject::Version(_) if allows(action) => Ok(Permit {
-            action,
-            bucket: Arc::clone(bucket),
-        }),
-        Subject::Nothing | Subject::Bucket | Subject::Version(_) => Err(Denied::Forbidden),
+/// Whether the page shows it whatever the bucket's policy and lists say: they are S3's.
+fn is_published(principal: &Principal, action: Action, subject: Subject<'_>) -> bool {
+    match (principal, action, subject) {
+        (Principal::Page, Action::Read, Subject::Version(facts)) => !facts.is_of_s3(),
+        _ => false,
     }
 }
 
 /// Whether it is allowed whoever asks.
-fn is_public(principal: &Principal, action: Action, subject: Subject<'_>, record: &Record) -> bool {
+fn is_public(action: Action, subject: Subject<'_>, record: &Record) -> bool {
     match (action, subject) {
         (Action::Read, Subject::Version(facts)) => {
-            let is_published = matches!(principal, Principal::Page) && !facts.is_of_s3();
-            is_published || record.is_read_by_all() || (facts.is_public() && record.obeys_lists())
+            record.is_read_by_all() || (facts.is_public() && record.obeys_lists())
         }
         (Action::Read, Subject::Bucket) => record.is_read_by_all(),
         (Action::List, _) => record.is_listed_by_all(),
@@ -227,6 +210,8 @@ pub struct Claim {
     principal: Principal,
     action: Action,
     bucket: Arc<Bucket>,
+    /// What the bucket's policy is asked.
+    asker: Option<Asker>,
 }
 
 impl fmt::Debug for Claim {
@@ -245,7 +230,19 @@ impl Claim {
             principal,
             action,
             bucket: Arc::clone(bucket),
+            asker: None,
         }
+    }
+
+    /// The same, with what the bucket's policy is to be asked of it.
+    pub fn asking(self, asker: Option<Asker>) -> Self {
+        Self { asker, ..self }
+    }
+
+    /// The same, but to policies it is this action on an object.
+    pub fn about(self, action: &'static str, key: &str) -> Self {
+        let asker = self.asker.as_ref().map(|asker| asker.about(action, Some(key)));
+        self.asking(asker)
     }
 
     /// That the server itself wants to write in `bucket`.
@@ -275,12 +272,64 @@ impl Claim {
         &self.bucket
     }
 
+    /// Decides whether it may be done with `subject`, in the bucket as it is now: what the
+    /// bucket's policy denies is denied, and what it allows is allowed; else the level of the key
+    /// and the lists decide. That there is nothing is told, as S3 does it ("Permissions" of
+    /// GetObject in its API reference), to those who may list the bucket, as they could find it
+    /// out.
+    ///
+    /// # Errors
+    /// What may be told of it.
+    pub fn decide(&self, subject: Subject<'_>) -> Result<Permit, Denied> {
+        let record = self.bucket.record();
+        let verdict = self.verdict(&record);
+        let is_allowed = self.allows(self.action, verdict, subject, &record);
+        match subject {
+            Subject::Nothing if verdict == Verdict::Denied => Err(Denied::Forbidden),
+            Subject::Nothing if self.action == Action::Read => {
+                let list = |asker: &Asker| asker.about("s3:ListBucket", None).judge(&record, &self.bucket.name);
+                let may_list = self.asker.as_ref().map_or(Verdict::Silent, list);
+                let is_told = self.allows(Action::List, may_list, subject, &record);
+                Err(if is_told { Denied::Missing } else { Denied::Forbidden })
+            }
+            Subject::Nothing if is_allowed => Err(Denied::Missing),
+            Subject::Bucket | Subject::Version(_) if is_allowed => Ok(Permit {
+                action: self.action,
+                bucket: Arc::clone(&self.bucket),
+            }),
+            Subject::Nothing | Subject::Bucket | Subject::Version(_) => Err(Denied::Forbidden),
+        }
+    }
+
+    /// What the bucket's policy says. Of whom nothing is known that a policy may ask about, only
+    /// what a policy says to everybody counts, and of any other policy the worst is assumed.
+    fn verdict(&self, record: &Record) -> Verdict {
+        match (&self.principal, &self.asker) {
+            (Principal::System, _) => Verdict::Silent,
+            (_, Some(asker)) => asker.judge(record, &self.bucket.name),
+            (_, None) if record.has_more_rules() => Verdict::Denied,
+            (_, None) => Verdict::Silent,
+        }
+    }
+
+    fn allows(&self, action: Action, verdict: Verdict, subject: Subject<'_>, record: &Record) -> bool {
+        match verdict {
+            Verdict::Denied => is_published(&self.principal, action, subject),
+            Verdict::Allowed => true,
+            Verdict::Silent => {
+                self.principal.level(&self.bucket.name) >= Some(action.level())
+                    || is_published(&self.principal, action, subject)
+                    || is_public(action, subject, record)
+            }
+        }
+    }
+
     /// Decides it for the bucket, and for objects that are to come.
     ///
     /// # Errors
     /// What may be told.
     pub fn on_bucket(&self) -> Result<Permit, Denied> {
-        decide(&self.principal, self.action, Subject::Bucket, &self.bucket)
+        self.decide(Subject::Bucket)
     }
 
     /// Decides it for a version that is open.
@@ -288,12 +337,12 @@ impl Claim {
     /// # Errors
     /// What may be told.
     pub fn on(&self, facts: &Facts) -> Result<Permit, Denied> {
-        decide(&self.principal, self.action, Subject::Version(facts), &self.bucket)
+        self.decide(Subject::Version(facts))
     }
 
     /// What may be told of nothing being there, if `missing` says that it is so.
     pub fn on_nothing(&self, missing: S3Error) -> S3Error {
-        match decide(&self.principal, self.action, Subject::Nothing, &self.bucket) {
+        match self.decide(Subject::Nothing) {
             // Nothing can be done with what is not there.
             Ok(_) => denied(),
             Err(denied) => denied.told(missing),

@@ -3,8 +3,18 @@
 
 pub mod decide;
 
-use super::{Gateway, bucket::Bucket, exchange::note, form, front::Peer, limit::Sender, signature};
+use super::{
+    Gateway,
+    access_key::Level,
+    bucket::Bucket,
+    exchange::note,
+    form,
+    judged::{Asker, Peer},
+    limit::Sender,
+    signature,
+};
 use decide::{Action, Claim, Permit, Principal};
+use hyper::http::Extensions;
 use s3s::{
     S3Error, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -39,19 +49,28 @@ fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
+/// Whose request it is: what [`Access`] noted with it, and whose signature it has.
+pub type By<'a> = (&'a Extensions, Option<&'a Credentials>);
+
 impl Gateway {
-    /// That whoever has these credentials wants to do something in a bucket.
-    pub(super) fn claim(&self, credentials: Option<&Credentials>, action: Action, bucket: &Arc<Bucket>) -> Claim {
-        Claim::new(Principal::of(credentials, &self.access_keys), action, bucket)
+    /// What a key may do in a bucket, whatever the bucket's policy says.
+    pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &str) -> Option<Level> {
+        self.access_keys.level(&credentials?.access_key, bucket)
+    }
+
+    /// That whoever makes this request wants to do something in a bucket.
+    pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
+        let principal = Principal::of(credentials, &self.access_keys);
+        Claim::new(principal, action, bucket).asking(noted.get::<Asker>().cloned())
     }
 
     /// The permit to do something in a bucket.
     ///
     /// # Errors
     /// `NoSuchBucket`, `AccessDenied`.
-    pub(super) fn permit(&self, credentials: Option<&Credentials>, action: Action, bucket: &str) -> S3Result<Permit> {
+    pub(super) fn permit(&self, by: By<'_>, action: Action, bucket: &str) -> S3Result<Permit> {
         let bucket = self.buckets.get(bucket)?;
-        Ok(self.claim(credentials, action, &bucket).on_bucket()?)
+        Ok(self.claim(by, action, &bucket).on_bucket()?)
     }
 }
 
@@ -59,12 +78,13 @@ impl Gateway {
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let payer = context.extensions_mut().get::<Peer>().copied();
-        let operation = context.s3_op().name();
+        let operation = context.s3_op().name().to_owned();
+        let operation = operation.as_str();
         let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
         note(operation, signer);
         if let Some(signer) = signer {
             // Until here the address has paid.
-            if let Some(Peer(address)) = payer {
+            if let Some(address) = payer.and_then(|peer| peer.address) {
                 self.0.give_back(&Sender::at(address));
             }
             self.0.admit(Sender::Key(signer.to_owned()), Instant::now())?;
@@ -72,17 +92,30 @@ impl S3Access for Access {
             signature::refuse_choices(context.method(), context.uri())?;
         }
         let bucket = match context.s3_path() {
-            S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket,
+            S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket.to_string(),
             // Only buckets the key may use are listed.
             S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
         };
         let action = Action::of(operation);
-        let bucket = match self.0.buckets.get(bucket) {
+        let bucket = match self.0.buckets.get(&bucket) {
             // There is none yet.
-            Err(_) if operation == "CreateBucket" => Arc::new(Bucket::apart(bucket.to_string(), Default::default())),
+            Err(_) if operation == "CreateBucket" => Arc::new(Bucket::apart(bucket, Default::default())),
             found => found?,
         };
-        self.0.claim(context.credentials(), action, &bucket).may_begin()?;
+        let record = bucket.record();
+        // A copy is also about another bucket, which may have a policy.
+        if record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
+            let owns = self.0.level(context.credentials(), &bucket.name) == Some(Level::Admin);
+            let asker = Asker::of(context, owns);
+            context.extensions_mut().insert(asker);
+        }
+        // Of these a policy may say something else for each key; they ask for each.
+        if record.has_more_rules() && matches!(operation, "DeleteObjects" | "PostObject") {
+            return Ok(());
+        }
+        let credentials = context.credentials().cloned();
+        let by = (&*context.extensions_mut(), credentials.as_ref());
+        self.0.claim(by, action, &bucket).may_begin()?;
         Ok(())
     }
 

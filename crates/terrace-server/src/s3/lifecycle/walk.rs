@@ -232,8 +232,12 @@ impl Walk {
         match outcome {
             Ok(Outcome::Done(done)) => self.garbage |= done.garbage,
             Ok(Outcome::Nothing | Outcome::OtherCondition) => {}
-            // Replaced or gone meanwhile.
-            Err(error) if matches!(error.code(), S3ErrorCode::PreconditionFailed | S3ErrorCode::NoSuchKey) => {}
+            // Replaced or gone meanwhile, or locked: then it is due again when that is over.
+            Err(error)
+                if matches!(
+                    error.code(),
+                    S3ErrorCode::PreconditionFailed | S3ErrorCode::NoSuchKey | S3ErrorCode::AccessDenied
+                ) => {}
             // The key alone cannot be deleted that way; the others can.
             Err(error) if matches!(error.code(), S3ErrorCode::NotImplemented) => {
                 tracing::warn!(%error, bucket = bucket.name, key, "an expired object cannot be deleted");

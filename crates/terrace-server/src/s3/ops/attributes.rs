@@ -11,8 +11,9 @@ use crate::{
     },
     set_checksums,
 };
+use hyper::Response;
 use s3s::{
-    S3Request, S3Response, S3Result,
+    Body, S3Request, S3Response, S3Result,
     dto::{
         Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts, ObjectAttributes,
         ObjectPart, StorageClass,
@@ -29,6 +30,7 @@ pub async fn get(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let known = [
@@ -49,7 +51,7 @@ pub async fn get(
     }
     let wants = |name: &str| asked.contains(&name);
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(request.credentials.as_ref(), Action::Inspect, &bucket);
+    let claim = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
     let opened = gateway
         .run(move |gateway, store| versions::open(store, &gateway.collector, &claim, &key, name))
@@ -62,7 +64,7 @@ pub async fn get(
     } else {
         None
     };
-    Ok(S3Response::new(GetObjectAttributesOutput {
+    let output = GetObjectAttributesOutput {
         checksum: (wants(ObjectAttributes::CHECKSUM) && has_checksum).then_some(checksum),
         e_tag: wants(ObjectAttributes::ETAG).then(|| facts.etag()),
         last_modified: Some(record::timestamp(facts.modified)),
@@ -72,7 +74,29 @@ pub async fn get(
             .then(|| StorageClass::from_static(StorageClass::STANDARD)),
         version_id: bucket.shown(Name::of(facts)),
         ..GetObjectAttributesOutput::default()
-    }))
+    };
+    let mut response = S3Response::new(output);
+    response.extensions.insert(BareTag);
+    Ok(response)
+}
+
+/// Marks an answer whose entity tag S3 writes without quotes; `s3s` writes all with them.
+#[derive(Debug, Clone, Copy)]
+struct BareTag;
+
+/// Takes the quotes off in an answer where they do not belong.
+pub fn bare_tag(response: &mut Response<Body>) {
+    if response.extensions().get::<BareTag>().is_none() {
+        return;
+    }
+    let text = response
+        .body()
+        .bytes()
+        .and_then(|xml| String::from_utf8(xml.to_vec()).ok());
+    if let Some(text) = text {
+        let bare = text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>");
+        *response.body_mut() = Body::from(bare.into_bytes());
+    }
 }
 
 /// The parts of an object that was uploaded in parts: their number, and each of them where they have checksums.

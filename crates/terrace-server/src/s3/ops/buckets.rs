@@ -3,13 +3,13 @@
 use super::acl;
 use crate::s3::{
     Gateway, REGION,
-    access::decide::Action,
     bucket::{Record, Versioning},
     errors, keyspace,
+    lock::Settings,
 };
 use hyper::{HeaderMap, StatusCode};
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3ErrorCode, S3Request, S3Response, S3Result,
     dto::{
         Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
         GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
@@ -33,19 +33,21 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
     let limit = limit.map_err(|()| s3_error!(InvalidArgument, "max-buckets must be between 1 and 10000"))?;
     let prefix = input.prefix.as_deref().unwrap_or("");
     let after = input.continuation_token.as_deref().unwrap_or("");
+    let region = input.bucket_region.as_deref();
+    // Answers say the region of a bucket to requests that have any parameter.
+    let has_parameter =
+        input.prefix.is_some() || input.max_buckets.is_some() || input.continuation_token.is_some() || region.is_some();
     let mut seen = gateway.buckets.all().into_iter().filter(|bucket| {
-        bucket.name.starts_with(prefix)
+        region.is_none_or(|region| region == REGION)
+            && bucket.name.starts_with(prefix)
             && bucket.name.as_str() > after
-            && gateway
-                .claim(request.credentials.as_ref(), Action::Inspect, bucket)
-                .on_bucket()
-                .is_ok()
+            && gateway.level(request.credentials.as_ref(), &bucket.name).is_some()
     });
     let buckets: Vec<_> = seen
         .by_ref()
         .take(limit)
         .map(|bucket| Bucket {
-            bucket_region: None,
+            bucket_region: has_parameter.then(|| REGION.to_owned()),
             creation_date: Some(Timestamp::from(
                 UNIX_EPOCH + Duration::from_millis(bucket.record().created_ms),
             )),
@@ -73,7 +75,14 @@ pub async fn create(
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
+    let has_locks = input.object_lock_enabled_for_bucket == Some(true);
     let record = Record {
+        lock: has_locks.then(Settings::default),
+        versioning: if has_locks {
+            Versioning::Enabled
+        } else {
+            Versioning::Never
+        },
         created_ms: keyspace::now_ms(),
         acl_public: acl::canned(input.acl.as_ref().map(|acl| acl.as_str()))?,
         ownership: input.object_ownership.as_ref().map(acl::ownership).transpose()?,
@@ -87,7 +96,23 @@ pub async fn create(
         ));
     }
     gateway
-        .run(move |gateway, store| gateway.buckets.create(store, &name, record))
+        .run(move |gateway, store| {
+            let is_public = record.acl_public;
+            match gateway.buckets.create(store, &name, record) {
+                // In the region that S3 had first, and that this server says it is in, making one's own bucket again is no
+                // error; it sets the list ("CreateBucket" in the API reference).
+                Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou => {
+                    gateway.buckets.change(store, &name, |record| {
+                        if is_public && record.public_access_block.is_some_and(|block| block.refuse_lists) {
+                            return Err(s3_error!(AccessDenied, "Access Denied"));
+                        }
+                        record.acl_public = is_public && !record.has_no_lists();
+                        Ok(())
+                    })
+                }
+                outcome => outcome,
+            }
+        })
         .await?;
     Ok(S3Response::new(CreateBucketOutput {
         location: Some(location),
@@ -122,6 +147,8 @@ pub async fn delete(
     gateway
         .run(move |gateway, store| gateway.buckets.delete(store, &name))
         .await?;
+    // Uploads may have been aborted.
+    gateway.collector.wake();
     Ok(S3Response::new(DeleteBucketOutput {}))
 }
 

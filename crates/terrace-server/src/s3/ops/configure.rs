@@ -1,8 +1,10 @@
-//! What can be set of a bucket: cross-origin rules and a policy that makes it public.
+//! What can be set of a bucket: cross-origin rules and a policy.
 
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule, Record},
+    judged,
+    policy::Policy,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
@@ -14,7 +16,6 @@ use s3s::{
     },
     s3_error,
 };
-use serde_json::Value;
 use std::sync::Arc;
 
 /// Most cross-origin rules of a bucket.
@@ -24,10 +25,6 @@ const CORS_BYTES_MAX: usize = 64 << 10;
 const CORS_ID_MAX: usize = 255;
 /// Methods a rule may allow.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
-/// Longest policy.
-const POLICY_BYTES_MAX: usize = 20 << 10;
-/// Versions of the language of policies.
-const POLICY_VERSIONS: [&str; 2] = ["2008-10-17", "2012-10-17"];
 
 async fn change(
     gateway: &Arc<Gateway>,
@@ -159,114 +156,24 @@ pub async fn delete_cors(
     Ok(S3Response::new(DeleteBucketCorsOutput {}))
 }
 
-/// What a policy opens to everybody.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Opened {
-    read: bool,
-    list: bool,
-}
-
-/// Reads a policy: statements that let everybody read the bucket's objects, or list it. Anything else is not implemented,
-/// and is refused rather than half obeyed.
-fn read_policy(bucket: &str, text: &str) -> S3Result<Opened> {
-    let malformed = || {
-        s3_error!(
-            MalformedPolicy,
-            "Policies must be valid JSON and the first byte must be '{{'"
-        )
-    };
-    if text.len() > POLICY_BYTES_MAX {
-        return Err(s3_error!(
-            MalformedPolicy,
-            "A policy has at most {POLICY_BYTES_MAX} bytes"
-        ));
-    }
-    let policy: Value = serde_json::from_str(text).map_err(|_| malformed())?;
-    let policy = policy.as_object().ok_or_else(malformed)?;
-    let version = policy.get("Version").map(Value::as_str);
-    if version.is_some_and(|version| !version.is_some_and(|version| POLICY_VERSIONS.contains(&version))) {
-        return Err(s3_error!(
-            MalformedPolicy,
-            "The policy must contain a valid version string"
-        ));
-    }
-    let statements = match policy.get("Statement") {
-        Some(Value::Array(statements)) => statements.iter().collect(),
-        Some(statement @ Value::Object(_)) => vec![statement],
-        _ => return Err(malformed()),
-    };
-    if statements.is_empty() {
-        return Err(malformed());
-    }
-    let mut opened = Opened::default();
-    for statement in statements {
-        let statement = statement.as_object().ok_or_else(malformed)?;
-        let known = ["Sid", "Effect", "Principal", "Action", "Resource"];
-        let is_everybody = match statement.get("Principal") {
-            Some(Value::String(name)) => name == "*",
-            Some(Value::Object(names)) => names.len() == 1 && names.get("AWS").is_some_and(|name| texts(name) == ["*"]),
-            _ => false,
-        };
-        let is_allowed = statement.get("Effect").and_then(Value::as_str) == Some("Allow");
-        if !is_everybody || !is_allowed || statement.keys().any(|key| !known.contains(&key.as_str())) {
-            return Err(only_public());
-        }
-        let resources = statement.get("Resource").map(texts).unwrap_or_default();
-        let (of_bucket, of_objects) = (format!("arn:aws:s3:::{bucket}"), format!("arn:aws:s3:::{bucket}/*"));
-        if resources.is_empty() || resources.iter().any(|name| *name != of_bucket && *name != of_objects) {
-            return Err(s3_error!(MalformedPolicy, "Policy has invalid resource"));
-        }
-        let actions = statement.get("Action").map(texts).unwrap_or_default();
-        if actions.is_empty() {
-            return Err(s3_error!(MalformedPolicy, "Policy has invalid action"));
-        }
-        for action in actions {
-            match action {
-                "s3:GetObject" => opened.read |= resources.contains(&of_objects.as_str()),
-                "s3:ListBucket" => opened.list |= resources.contains(&of_bucket.as_str()),
-                _ => return Err(only_public()),
-            }
-        }
-    }
-    Ok(opened)
-}
-
-fn only_public() -> s3s::S3Error {
-    s3_error!(
-        NotImplemented,
-        "Only policies are implemented that allow s3:GetObject or s3:ListBucket to everybody (Principal *), without conditions."
-    )
-}
-
-/// A text, or the texts of a list; nothing if there is anything else among them.
-fn texts(value: &Value) -> Vec<&str> {
-    match value {
-        Value::String(text) => vec![text],
-        Value::Array(list) => list
-            .iter()
-            .map(Value::as_str)
-            .collect::<Option<_>>()
-            .unwrap_or_default(),
-        _ => Vec::new(),
-    }
-}
-
 /// PutBucketPolicy
 pub async fn put_policy(
     gateway: &Arc<Gateway>,
     request: S3Request<PutBucketPolicyInput>,
 ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
     let input = request.input;
-    let opened = read_policy(&input.bucket, &input.policy)?;
+    let malformed = |wrong| s3_error!(MalformedPolicy, "{wrong}");
+    let rules = Policy::of_bucket(&input.policy, &input.bucket).map_err(malformed)?;
+    judged::check_keys(rules.keys())?;
     let policy = input.policy;
     change(gateway, input.bucket, move |record| {
         let is_refused = record.public_access_block.is_some_and(|block| block.refuse_policies);
-        if is_refused && (opened.read || opened.list) {
+        if is_refused && rules.is_public() {
             return Err(s3_error!(AccessDenied, "Access Denied"));
         }
-        record.public_read = opened.read;
-        record.public_list = opened.list;
+        (record.public_read, record.public_list) = rules.opens();
         record.policy = Some(policy);
+        record.rules = Some(Arc::new(rules));
         Ok(())
     })
     .await?;
@@ -295,9 +202,10 @@ pub fn policy_status(
     let bucket = gateway.buckets.get(&request.input.bucket)?;
     policy_of(&bucket)?;
     let record = bucket.record();
+    let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public());
     Ok(S3Response::new(GetBucketPolicyStatusOutput {
         policy_status: Some(PolicyStatus {
-            is_public: Some(record.is_read_by_all() || record.is_listed_by_all()),
+            is_public: Some(is_public || record.is_read_by_all() || record.is_listed_by_all()),
         }),
     }))
 }
@@ -311,6 +219,7 @@ pub async fn delete_policy(
         record.public_read = false;
         record.public_list = false;
         record.policy = None;
+        record.rules = None;
         Ok(())
     })
     .await?;
@@ -321,7 +230,6 @@ pub async fn delete_policy(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
 
     /// A hundred rules were taken however long they were: megabytes for each bucket, in memory, and
     /// copied at each change.
@@ -337,55 +245,5 @@ mod tests {
         };
         assert!(rules(64, 1024, 255));
         assert!(!rules(65, 1024, 255) && !rules(1, CORS_BYTES_MAX + 1, 0) && !rules(1, 1, 256));
-    }
-
-    fn judge(statement: Value) -> Result<Opened, String> {
-        let policy = json!({ "Version": "2012-10-17", "Statement": [statement] });
-        read_policy("abc", &policy.to_string()).map_err(|error| error.code().as_str().to_owned())
-    }
-
-    #[test]
-    fn policies_that_open_a_bucket() {
-        let read = json!({ "Sid": "x", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
-            "Resource": "arn:aws:s3:::abc/*" });
-        assert_eq!(
-            judge(read),
-            Ok(Opened {
-                read: true,
-                list: false
-            })
-        );
-        let both = json!({ "Effect": "Allow", "Principal": { "AWS": ["*"] }, "Action": ["s3:GetObject", "s3:ListBucket"],
-            "Resource": ["arn:aws:s3:::abc", "arn:aws:s3:::abc/*"] });
-        assert_eq!(judge(both), Ok(Opened { read: true, list: true }));
-    }
-
-    #[test]
-    fn other_policies_are_refused_whole() {
-        let base = json!({ "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
-            "Resource": "arn:aws:s3:::abc/*" });
-        let with = |name: &str, value: Value| {
-            let mut changed = base.clone();
-            changed[name] = value;
-            judge(changed).unwrap_err()
-        };
-        assert_eq!(with("Effect", json!("Deny")), "NotImplemented");
-        assert_eq!(
-            with("Principal", json!({ "AWS": "arn:aws:iam::1:root" })),
-            "NotImplemented"
-        );
-        assert_eq!(with("Principal", json!({ "AWS": ["*", 1] })), "NotImplemented");
-        assert_eq!(with("Action", json!("s3:PutObject")), "NotImplemented");
-        assert_eq!(with("Action", json!(["s3:GetObject", "s3:*"])), "NotImplemented");
-        assert_eq!(with("Condition", json!({})), "NotImplemented");
-        assert_eq!(with("Resource", json!("arn:aws:s3:::other/*")), "MalformedPolicy");
-        assert_eq!(with("Resource", json!("arn:aws:s3:::abc/private/*")), "MalformedPolicy");
-        for text in ["", "[]", "{}", "{\"Statement\":[]}", "{\"Statement\":1}"] {
-            assert_eq!(
-                read_policy("abc", text).unwrap_err().code().as_str(),
-                "MalformedPolicy",
-                "{text}"
-            );
-        }
     }
 }

@@ -5,15 +5,19 @@
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::{
-    description,
+    description, locking,
     s3::{
         Gateway,
-        access::decide::{Action, Claim, Permit},
+        access::{
+            By,
+            decide::{Action, Claim, Permit},
+        },
         bucket::Versioning,
         commit::{self, NewObject, Place, Requirement},
         digest::{self, Algorithm, Digests},
         keyspace,
         lifecycle::Subject,
+        lock,
         read::Opened,
         receive::{self, Received, Stored, Target, WHOLE_BYTES_MAX},
         record,
@@ -24,7 +28,6 @@ use crate::{
 use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
     S3ErrorCode, S3Request, S3Response, S3Result,
-    auth::Credentials,
     dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition, Timestamp},
     s3_error,
 };
@@ -48,7 +51,7 @@ pub struct Source {
 ///
 /// # Errors
 /// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
-pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &CopySource) -> S3Result<Source> {
+pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource) -> S3Result<Source> {
     let CopySource::Bucket {
         bucket,
         key,
@@ -58,11 +61,10 @@ pub fn source(gateway: &Gateway, credentials: Option<&Credentials>, source: &Cop
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
     let name = Name::parse(version_id.as_deref())?;
-    let claim = gateway.claim(
-        credentials,
-        Action::reading(name.is_some()),
-        &gateway.buckets.get(bucket)?,
-    );
+    let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
+    let claim = gateway
+        .claim(by, Action::reading(name.is_some()), &gateway.buckets.get(bucket)?)
+        .about(action, key);
     claim.may_begin()?;
     Ok(Source {
         claim,
@@ -142,8 +144,9 @@ pub async fn object(
 ) -> S3Result<S3Response<CopyObjectOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let from = source(gateway, request.credentials.as_ref(), &input.copy_source)?;
-    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let from = source(gateway, by, &input.copy_source)?;
+    let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let target = permit.bucket();
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
@@ -157,7 +160,7 @@ pub async fn object(
     }
     let conditions = source_conditions!(input);
     let algorithms = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
-    let given = objects::checked_description(gateway, request.credentials.as_ref(), target, description!(input))?;
+    let given = objects::checked_description(gateway, by.1, target, description!(input), locking!(input))?;
     let requirement = requirement(&request.headers)?;
     let opened = open(gateway, &from, conditions).await?;
     if opened.facts.length > VALUE_BYTES_MAX {
@@ -222,7 +225,9 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let attributes = record::with_tagging(base, record::tagging(tags));
     // A copy takes neither the source's list along nor where it redirects to.
     let attributes = record::with_redirect(&attributes, given);
-    record::with_public(&attributes, record::is_public(given))
+    let mut attributes = record::with_public(&attributes, record::is_public(given));
+    lock::copy(given, &mut attributes);
+    attributes
 }
 
 /// Gives an object other attributes; its bytes stay where they are.
@@ -263,6 +268,7 @@ async fn rewrite(
                 attributes,
                 modified_ms,
                 version: None,
+                commit: None,
                 expiration: permit.bucket().expiration(Subject::of(&key, &opened.facts)),
             })
         })
@@ -305,7 +311,13 @@ async fn duplicate(
     let held = Arc::clone(permit.bucket());
     gateway
         .run_in_turn(&held, &key.clone(), move |gateway, store| {
-            objects::keep(gateway, store, &permit, &key, &requirement, attributes, received)
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                permit: &permit,
+                key: &key,
+            };
+            objects::keep(&gateway.collector, place, &requirement, attributes, received)
         })
         .await
 }

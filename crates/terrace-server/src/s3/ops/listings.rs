@@ -280,9 +280,10 @@ pub async fn second(
 ) -> S3Result<S3Response<ListObjectsV2Output>> {
     let mut input = request.input;
     let asked = asked!(gateway, input);
-    let after = match &input.continuation_token {
-        Some(token) => Some(read_token(token)?),
-        None => given(input.start_after.clone()),
+    let after = match input.continuation_token.as_deref() {
+        // Some clients begin with an empty one.
+        Some(token) if !token.is_empty() => Some(read_token(token)?),
+        _ => given(input.start_after.clone()),
     };
     let shown = show(gateway, &asked, after, &request.extensions).await?;
     Ok(S3Response::new(ListObjectsV2Output {

@@ -1,17 +1,18 @@
 //! Objects: put, get, head, delete.
 
 use super::{
-    Conditions, acl, check_key,
+    Conditions, acl, check_key, lock,
     said::Said,
     wanted::{Answer, Wanted},
 };
 use crate::{
-    conditions, declared_fields, description,
+    conditions, declared_fields, description, locking,
     s3::{
         Gateway,
-        access::decide::{Action, Claim, Permit},
-        bucket::{Bucket, Versioning},
-        commit::{self, Done, NewObject, Outcome, Place, Requirement},
+        access::decide::{Action, Claim},
+        bucket::Bucket,
+        collector::Collector,
+        commit::{self, NewObject, Outcome, Place, Requirement},
         digest::{self, Algorithm},
         keyspace,
         lifecycle::Subject,
@@ -32,32 +33,29 @@ use s3s::{
     Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
-        ChecksumMode, DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-        ETag, ETagCondition, Error, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-        ObjectIdentifier, PutObjectInput, PutObjectOutput,
+        ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput,
+        PutObjectOutput,
     },
     s3_error,
 };
 use std::sync::Arc;
-use terrace::{Attributes, Durability, Store};
-
-/// Most keys of one DeleteObjects.
-const DELETE_KEYS_MAX: usize = 1000;
-/// Keys of it that are deleted in one call of the engine: some milliseconds' work.
-const DELETE_SLICE_KEYS: usize = 50;
+use terrace::{Attributes, Store};
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    // A form names its key nowhere else.
+    let claim = gateway.claim(by, Action::Write, &gateway.buckets.get(&input.bucket)?);
+    let permit = claim.about("s3:PutObject", &input.key).on_bucket()?;
     let bucket = permit.bucket();
     let requirement = Requirement {
         if_match: input.if_match.take(),
         if_none_match: input.if_none_match.take(),
         ..Requirement::default()
     };
-    let attributes = checked_description(gateway, request.credentials.as_ref(), bucket, description!(input))?;
+    let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -84,7 +82,13 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let kept = gateway
         .run_in_turn(&held, &key.clone(), move |gateway, store| {
             // Not the bucket of this name: the one that it was permitted in.
-            keep(gateway, store, &permit, &key, &requirement, attributes, received)
+            let place = Place {
+                store,
+                durability: gateway.durability,
+                permit: &permit,
+                key: &key,
+            };
+            keep(&gateway.collector, place, &requirement, attributes, received)
         })
         .await?;
     let mut output = PutObjectOutput {
@@ -116,13 +120,16 @@ pub fn checked_description(
     credentials: Option<&Credentials>,
     bucket: &Arc<Bucket>,
     mut description: Description,
+    locking: lock::Asked,
 ) -> S3Result<Attributes> {
     let is_public = acl::canned(description.acl.as_deref())?;
     acl::check(gateway, credentials, bucket, is_public)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    Ok(record::with_public(&description.into_attributes()?, is_public))
+    let mut attributes = record::with_public(&description.into_attributes()?, is_public);
+    locking.apply(gateway.level(credentials, &bucket.name), bucket, &mut attributes)?;
+    Ok(attributes)
 }
 
 /// What a commit stored.
@@ -135,16 +142,16 @@ pub struct Kept {
     pub modified_ms: u64,
     /// The version it is, where there is or was versioning.
     pub version: Option<Name>,
+    /// The commit of the store, where there was one of its own.
+    pub commit: Option<terrace::Version>,
     /// When it will be deleted, as answers say it.
     pub expiration: Option<String>,
 }
 
 /// Commits what was received as an object. Blocks.
 pub fn keep(
-    gateway: &Gateway,
-    store: &terrace::Store,
-    permit: &Permit,
-    key: &str,
+    collector: &Collector,
+    place: Place<'_>,
     requirement: &Requirement,
     mut attributes: Attributes,
     received: Received,
@@ -161,6 +168,9 @@ pub fn keep(
         }
     };
     let id = stored.as_ref().map(|(id, _)| *id);
+    if let Some(settings) = place.permit.bucket().record().lock {
+        settings.apply(&mut attributes);
+    }
     let modified_ms = record::complete(&mut attributes, &computed, id);
     let new = NewObject {
         value,
@@ -171,12 +181,6 @@ pub fn keep(
             batch.delete(keyspace::pending(id));
         }
     };
-    let place = Place {
-        store,
-        durability: gateway.durability,
-        permit,
-        key,
-    };
     let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
         // A put has no condition of others, and is never nothing.
         return Err(S3ErrorCode::InternalError.into());
@@ -185,10 +189,10 @@ pub fn keep(
         unfinished.finished();
     }
     if done.garbage {
-        gateway.collector.wake();
+        collector.wake();
     }
-    let expiration = permit.bucket().expiration(Subject {
-        key,
+    let expiration = place.permit.bucket().expiration(Subject {
+        key: place.key,
         length: computed.length,
         tagging: record::tagging(&attributes),
         written_ms: modified_ms,
@@ -199,6 +203,7 @@ pub fn keep(
         attributes,
         modified_ms,
         version: done.version,
+        commit: done.commit,
     })
 }
 
@@ -262,7 +267,11 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
     let question = Question {
-        claim: gateway.claim(request.credentials.as_ref(), Action::reading(name.is_some()), &bucket),
+        claim: gateway.claim(
+            (&request.extensions, request.credentials.as_ref()),
+            Action::reading(name.is_some()),
+            &bucket,
+        ),
         key: input.key,
         name,
         conditions: conditions!(input),
@@ -328,7 +337,11 @@ pub async fn head(
     let mut input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(request.credentials.as_ref(), Action::reading(name.is_some()), &bucket);
+    let claim = gateway.claim(
+        (&request.extensions, request.credentials.as_ref()),
+        Action::reading(name.is_some()),
+        &bucket,
+    );
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
     let (key, checksum_mode) = (input.key, input.checksum_mode);
@@ -404,172 +417,4 @@ fn current(key: &str, name: Option<Name>) -> Option<&str> {
 
 fn wants_checksums(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"))
-}
-
-/// DeleteObject
-pub async fn delete(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteObjectInput>,
-) -> S3Result<S3Response<DeleteObjectOutput>> {
-    let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
-    let requirement = Requirement {
-        if_match: input.if_match,
-        modified: input.if_match_last_modified_time,
-        length: input.if_match_size,
-        ..Requirement::default()
-    };
-    let held = Arc::clone(permit.bucket());
-    let done = gateway
-        .run_in_turn(&held, &input.key.clone(), move |gateway, store| {
-            let durability = gateway.durability;
-            let done = delete_one(store, durability, &permit, &input.key, name, &requirement)?;
-            if done.garbage {
-                gateway.collector.wake();
-            }
-            Ok(done)
-        })
-        .await?;
-    Ok(S3Response::new(DeleteObjectOutput {
-        delete_marker: done.is_delete_marker.then_some(true),
-        version_id: done.version.map(|name| name.to_string()),
-        request_charged: None,
-    }))
-}
-
-/// Deletes the current object, or a version. That there is none is no error.
-fn delete_one(
-    store: &terrace::Store,
-    durability: Durability,
-    permit: &Permit,
-    key: &str,
-    name: Option<Name>,
-    requirement: &Requirement,
-) -> S3Result<Done> {
-    check_key(key)?;
-    let place = Place {
-        store,
-        durability,
-        permit,
-        key,
-    };
-    let outcome = match name {
-        None => commit::change(place, requirement, None, &|_| {})?,
-        Some(name) => commit::delete_version(place, name, requirement)?,
-    };
-    Ok(match outcome {
-        Outcome::Done(done) => done,
-        Outcome::Nothing | Outcome::OtherCondition => Done {
-            version: name.filter(|_| permit.bucket().versioning() != Versioning::Never),
-            ..Done::default()
-        },
-    })
-}
-
-/// DeleteObjects: each for itself, and all durable before the answer. Some at a time, so that
-/// others get to the engine in between, and nothing more is deleted for a client that has gone.
-pub async fn delete_many(
-    gateway: &Arc<Gateway>,
-    request: S3Request<DeleteObjectsInput>,
-) -> S3Result<S3Response<DeleteObjectsOutput>> {
-    let delete = request.input.delete;
-    if delete.objects.is_empty() || delete.objects.len() > DELETE_KEYS_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema"
-        ));
-    }
-    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &request.input.bucket)?;
-    let quiet = delete.quiet.unwrap_or(false);
-    let mut all = DeletedMany::default();
-    let mut objects = delete.objects.into_iter();
-    loop {
-        let slice: Vec<_> = objects.by_ref().take(DELETE_SLICE_KEYS).collect();
-        if slice.is_empty() {
-            break;
-        }
-        let permit = permit.clone();
-        all = gateway
-            .run(move |gateway, store| {
-                for object in slice {
-                    all.delete(store, &permit, object);
-                }
-                if std::mem::take(&mut all.garbage) {
-                    gateway.collector.wake();
-                }
-                Ok(all)
-            })
-            .await?;
-    }
-    let DeletedMany {
-        deleted, errors, last, ..
-    } = all;
-    gateway
-        .run(move |gateway, store| make_durable(gateway, store, last))
-        .await?;
-    Ok(S3Response::new(DeleteObjectsOutput {
-        deleted: (!quiet).then_some(deleted),
-        errors: (!errors.is_empty()).then_some(errors),
-        request_charged: None,
-    }))
-}
-
-/// What a DeleteObjects has done so far.
-#[derive(Default)]
-struct DeletedMany {
-    deleted: Vec<DeletedObject>,
-    errors: Vec<Error>,
-    garbage: bool,
-    /// The key in the store of the last object that was deleted.
-    last: Option<Vec<u8>>,
-}
-
-impl DeletedMany {
-    /// Deletes one more, not durably.
-    fn delete(&mut self, store: &terrace::Store, permit: &Permit, object: ObjectIdentifier) {
-        let requirement = Requirement {
-            if_match: object.e_tag.clone().map(ETagCondition::ETag),
-            modified: object.last_modified_time.clone(),
-            length: object.size,
-            ..Requirement::default()
-        };
-        let outcome = Name::parse(object.version_id.as_deref())
-            .and_then(|name| delete_one(store, Durability::Buffered, permit, &object.key, name, &requirement));
-        match outcome {
-            Ok(done) => {
-                self.garbage |= done.garbage;
-                self.last = Some(keyspace::object(&permit.bucket().name, &object.key));
-                self.deleted.push(deleted_object(object.key, object.version_id, done));
-            }
-            Err(error) => self.errors.push(Error {
-                code: Some(error.code().as_str().to_owned()),
-                key: Some(object.key),
-                message: error.message().map(str::to_owned),
-                version_id: object.version_id,
-            }),
-        }
-    }
-}
-
-fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObject {
-    let marker = done.version.filter(|_| done.is_delete_marker);
-    DeletedObject {
-        delete_marker: marker.is_some().then_some(true),
-        delete_marker_version_id: marker.map(|name| name.to_string()),
-        key: Some(key),
-        version_id: asked.filter(|name| !name.is_empty()),
-    }
-}
-
-/// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the log is behind them.
-fn make_durable(gateway: &Gateway, store: &terrace::Store, last: Option<Vec<u8>>) -> S3Result {
-    let Some(last) = last.filter(|_| gateway.durability == Durability::Sync) else {
-        return Ok(());
-    };
-    let marker = keyspace::sync_marker();
-    store
-        .delete_with(&marker, terrace::Condition::None, Durability::Sync)
-        .map_err(|error| crate::s3::errors::of_engine(&error, &last))?;
-    Ok(())
 }

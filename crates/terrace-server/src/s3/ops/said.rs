@@ -8,6 +8,7 @@ use crate::s3::{
     bucket::Bucket,
     digest,
     lifecycle::Subject,
+    lock,
     record::{self, CONTENT_TYPE_DEFAULT, Facts},
     versions::Name,
 };
@@ -62,10 +63,29 @@ impl Said<'_> {
             ),
             ("x-amz-version-id", self.bucket.shown(Name::of(facts))),
         ];
-        for (name, text) in texts {
+        let retention = lock::retention(&facts.attributes);
+        let locks = [
+            (
+                "x-amz-object-lock-mode",
+                retention.map(|retention| retention.mode.name().to_owned()),
+            ),
+            (
+                "x-amz-object-lock-retain-until-date",
+                retention.and_then(super::lock::until_text),
+            ),
+            (
+                "x-amz-object-lock-legal-hold",
+                lock::legal_hold(&facts.attributes).map(|is_held| if is_held { "ON" } else { "OFF" }.to_owned()),
+            ),
+        ];
+        for (name, text) in texts.into_iter().chain(locks) {
             if let Some(text) = text {
                 set(&mut head, name, &text);
             }
+        }
+        if let Some(tagging) = facts.tagging() {
+            let tags = tagging.split('&').count();
+            head.insert("x-amz-tagging-count", HeaderValue::from(tags));
         }
         if self.with_checksums && answer.content_range.is_none() {
             for (name, text) in digest::headers(&facts.attributes) {
@@ -78,10 +98,6 @@ impl Said<'_> {
     /// The same, and what only GET says.
     pub fn head_with_body(&self, home: HomeKind) -> HeaderMap {
         let mut head = self.head();
-        if let Some(tagging) = self.facts.tagging() {
-            let tags = tagging.split('&').count();
-            head.insert("x-amz-tagging-count", HeaderValue::from(tags));
-        }
         head.insert("cache-status", cache_status(home));
         head
     }

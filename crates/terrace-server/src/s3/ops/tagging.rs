@@ -162,10 +162,11 @@ pub async fn get(
     gateway: &Arc<Gateway>,
     request: S3Request<GetObjectTaggingInput>,
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(request.credentials.as_ref(), Action::Inspect, &bucket);
+    let claim = gateway.claim(by, Action::Inspect, &bucket);
     let (tags, version_id) = gateway
         .run(move |_, store| {
             let facts = versions::describe(store, &claim, &input.key, name)?;
@@ -183,11 +184,12 @@ pub async fn put(
     gateway: &Arc<Gateway>,
     request: S3Request<PutObjectTaggingInput>,
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(request.credentials.as_ref(), Action::Write, &bucket);
+    let claim = gateway.claim(by, Action::Write, &bucket);
     let version_id = retag(gateway, claim, input.key, name, Some(encode(&tags))).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
@@ -197,10 +199,11 @@ pub async fn delete(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteObjectTaggingInput>,
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(request.credentials.as_ref(), Action::Write, &bucket);
+    let claim = gateway.claim(by, Action::Write, &bucket);
     let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }

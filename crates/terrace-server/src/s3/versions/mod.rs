@@ -15,8 +15,8 @@
 //!   that says which is there; and then the current object is not a `null` version.
 //! - Values of their own belong to one version.
 //!
-//! The command line writes and removes current objects as if there were no versioning. After it has removed one, the latest
-//! version may be an object: it is not the current one, and nothing makes it that.
+//! Commands go through the same commits. An import writes to the store itself, as commands once did: after that the latest
+//! version may be an object that is not the current one, and nothing makes it that.
 
 mod listing;
 

@@ -39,7 +39,7 @@ fn bucket(record: Record) -> Arc<Bucket> {
 /// Which of [`ACTIONS`] are allowed, as a letter each, or `-`.
 fn allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
     let bucket = bucket(record.clone());
-    let letter = |(action, letter)| match decide(principal, action, subject, &bucket) {
+    let letter = |(action, letter)| match Claim::new(principal.clone(), action, &bucket).decide(subject) {
         Ok(permit) => {
             assert!(Arc::ptr_eq(permit.bucket(), &bucket));
             assert_eq!(permit.to_write().is_ok(), "WC".contains(letter), "{action:?}");

@@ -5,7 +5,7 @@ use crate::{
     declared_fields,
     s3::{
         Gateway,
-        access::decide::{Action, Permit},
+        access::decide::{Action, Claim, Permit},
         bucket::Bucket,
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
@@ -14,13 +14,13 @@ use crate::{
         keyspace::{self, Id, now_ms},
         lifecycle::Subject,
         manifest::{self, Part},
-        record::{self, Facts},
+        read, record,
         versions::Name,
     },
     set_checksums,
 };
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3Error, S3Request, S3Response, S3Result,
     dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, ETag},
     s3_error,
 };
@@ -51,8 +51,9 @@ pub async fn complete(
     gateway: &Arc<Gateway>,
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
+    let permit = gateway.permit(by, Action::Write, &request.input.bucket)?;
     let mut input = request.input;
-    let permit = gateway.permit(request.credentials.as_ref(), Action::Write, &input.bucket)?;
     let location = format!("/{}/{}", input.bucket, input.key);
     let asked = Asked {
         key: input.key.clone(),
@@ -123,11 +124,14 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
     let bucket = permit.bucket();
     for _ in 0..ATTEMPTS {
         let upload = match Upload::find(store, &bucket.name, &asked.key, &asked.upload_id) {
-            Err(error) => return completed_before(store, bucket, asked).ok_or(error),
+            Err(error) => return completed_before(gateway, store, bucket, asked)?.ok_or(error),
             Ok(upload) => upload,
         };
         let chosen = choose(&parts_of(store, upload.id)?, asked, &upload)?;
-        let (object, etag) = assemble(&upload, &chosen, asked)?;
+        let (mut object, etag) = assemble(&upload, &chosen, asked)?;
+        if let Some(settings) = bucket.record().lock {
+            settings.apply(&mut object.attributes);
+        }
         let also = |batch: &mut terrace::Batch| {
             batch.delete_if(&upload.record, Condition::VersionIs(upload.info.version));
         };
@@ -166,17 +170,51 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
     ))
 }
 
-/// A client that did not get the answer asks again, and gets it.
-fn completed_before(store: &Store, bucket: &Bucket, asked: &Asked) -> Option<Completed> {
-    let id = Id::parse(&asked.upload_id)?;
-    let info = store.head(keyspace::object(&bucket.name, &asked.key)).ok()??;
-    let facts = Facts::of(&info);
-    (facts.values == Some(id)).then(|| Completed {
+/// A client that did not get the answer asks again, and gets it. `None` if the current object is not what became of the upload.
+///
+/// # Errors
+/// `InvalidPart` if it asks for other parts than those the object is made of.
+fn completed_before(
+    gateway: &Gateway,
+    store: &Store,
+    bucket: &Arc<Bucket>,
+    asked: &Asked,
+) -> S3Result<Option<Completed>> {
+    let Some(id) = Id::parse(&asked.upload_id) else {
+        return Ok(None);
+    };
+    let object = keyspace::object(&bucket.name, &asked.key);
+    // Whoever may complete the upload is told what became of it, though not what is in it.
+    let claim = Claim::of_system(bucket);
+    let opened = read::open(store, &gateway.collector, &object, &claim)?;
+    let Some(opened) = opened.filter(|opened| opened.facts.values == Some(id)) else {
+        return Ok(None);
+    };
+    let numbers = opened.parts.iter().flatten().map(|part| Some(i32::from(part.number)));
+    let md5s = asked
+        .parts
+        .iter()
+        .map(|part| digest::md5_of_etag(part.e_tag.as_ref()?.value()));
+    let etag = md5s
+        .collect::<Option<Vec<_>>>()
+        .map(|md5s| digest::multipart_etag(&md5s));
+    if !numbers.eq(asked.parts.iter().map(|part| part.part_number)) || etag.as_ref() != Some(&opened.facts.etag) {
+        return Err(invalid_part());
+    }
+    let facts = opened.facts.clone();
+    Ok(Some(Completed {
         version: bucket.shown(Name::of(&facts)),
         expiration: bucket.expiration(Subject::of(&asked.key, &facts)),
         etag: facts.etag,
         attributes: facts.attributes,
-    })
+    }))
+}
+
+fn invalid_part() -> S3Error {
+    s3_error!(
+        InvalidPart,
+        "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
+    )
 }
 
 /// The parts of an upload, by number.
@@ -194,18 +232,12 @@ fn parts_of(store: &Store, id: Id) -> S3Result<BTreeMap<u16, PartRecord>> {
 
 /// The parts the client lists, each as it was sent.
 fn choose(parts: &BTreeMap<u16, PartRecord>, asked: &Asked, upload: &Upload) -> S3Result<Vec<PartRecord>> {
-    let invalid = || {
-        s3_error!(
-            InvalidPart,
-            "One or more of the specified parts could not be found. The part may not have been uploaded, or the specified entity tag may not match the part's entity tag."
-        )
-    };
     let mut chosen = Vec::with_capacity(asked.parts.len());
     for listed in &asked.parts {
         let number = listed.part_number.and_then(|number| u16::try_from(number).ok());
-        let part = number.and_then(|number| parts.get(&number)).ok_or_else(invalid)?;
+        let part = number.and_then(|number| parts.get(&number)).ok_or_else(invalid_part)?;
         if listed.e_tag.as_ref().is_none_or(|tag| tag.value() != part.etag()) {
-            return Err(invalid());
+            return Err(invalid_part());
         }
         check_part_checksums(listed, part, upload)?;
         chosen.push(part.clone());
@@ -335,7 +367,6 @@ fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::access::decide::Claim;
     use crate::s3::{Choices, bucket::Buckets, digest::hex, read};
     use terrace::{Batch, Durability, Options};
 
@@ -418,6 +449,15 @@ mod tests {
         assert_eq!(count(&keyspace::parts(id)) + count(&keyspace::uploads("abc")), 0);
         let again = commit_object(&gateway, &store, &permit, &asked).unwrap();
         assert_eq!(again.etag, etag, "asked again, the same answer");
+        // Whoever asked again with another list was told that the object was made of it.
+        let mut shorter = self::asked(id, (1..=9_000).map(|number| part(number, 0)));
+        assert_eq!(code(commit_object(&gateway, &store, &permit, &shorter)), "InvalidPart");
+        shorter.parts = asked.parts.clone();
+        shorter.parts[3].e_tag = shorter.parts[4].e_tag.clone();
+        assert_eq!(code(commit_object(&gateway, &store, &permit, &shorter)), "InvalidPart");
+        shorter.parts = asked.parts.clone();
+        shorter.parts[9_998].part_number = Some(9_999);
+        assert_eq!(code(commit_object(&gateway, &store, &permit, &shorter)), "InvalidPart");
         store.delete("abc/k").unwrap();
         assert_eq!(code(commit_object(&gateway, &store, &permit, &asked)), "NoSuchUpload");
     }

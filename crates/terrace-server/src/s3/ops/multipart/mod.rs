@@ -12,7 +12,7 @@ pub mod parts;
 
 use super::{check_key, objects};
 use crate::{
-    description,
+    description, locking,
     s3::{
         Gateway,
         digest::{Algorithm, Checksum, Kind},
@@ -204,10 +204,15 @@ pub async fn create(
     }
     let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
     let kind = algorithm.kind(asked_kind.as_deref())?;
-    let mut attributes =
-        objects::checked_description(gateway, request.credentials.as_ref(), &bucket, description!(input))?
-            .with(ALGORITHM, algorithm.name())
-            .with(KIND, kind.name());
+    let mut attributes = objects::checked_description(
+        gateway,
+        request.credentials.as_ref(),
+        &bucket,
+        description!(input),
+        locking!(input),
+    )?
+    .with(ALGORITHM, algorithm.name())
+    .with(KIND, kind.name());
     if chosen.is_some() {
         attributes.set(CHOSEN, "");
     }
@@ -230,8 +235,8 @@ pub async fn create(
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(id.to_string()),
-        checksum_algorithm: chosen.map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name())),
-        checksum_type: chosen.map(|_| ChecksumType::from_static(kind.name())),
+        checksum_algorithm: Some(ChecksumAlgorithm::from_static(algorithm.name())),
+        checksum_type: Some(ChecksumType::from_static(kind.name())),
         ..CreateMultipartUploadOutput::default()
     }))
 }

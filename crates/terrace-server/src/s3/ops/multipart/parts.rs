@@ -93,7 +93,8 @@ pub async fn copy(
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
     let mut input = request.input;
     let number = part_number(input.part_number)?;
-    let from = copy::source(gateway, request.credentials.as_ref(), &input.copy_source)?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let from = copy::source(gateway, by, &input.copy_source)?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
     let conditions = source_conditions!(input);
     let mut opened = copy::open(gateway, &from, conditions).await?;

@@ -1,0 +1,192 @@
+//! What the policy of a bucket says of a request: how a request becomes a question to [`super::policy`].
+//!
+//! All access keys are of one account, so to policies a key is a user of it, named by the key's ID.
+
+use super::{
+    OWNER,
+    bucket::Record,
+    ops::tagging,
+    policy::{Caller, Context, Question, Verdict, actions},
+};
+use hyper::{HeaderMap, Uri};
+use s3s::{S3Result, access::S3AccessContext, s3_error};
+use std::{net::IpAddr, sync::Arc};
+
+/// What policies may ask about and nobody knows here before the object is opened, or at all. Policies with these are refused,
+/// since a denial that never holds would be worse than none.
+const UNKNOWN_KEYS: [&str; 5] = [
+    "s3:existingobjecttag/",
+    "s3:object-lock-",
+    "s3:signatureage",
+    "s3:tlsversion",
+    "s3:accessgrantsinstancearn",
+];
+/// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept by it.
+const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
+
+/// The other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// What goes over it is encrypted.
+    pub is_secure: bool,
+}
+
+/// A question to the policies of buckets: whoever makes a request, what for, and what policies may
+/// ask about it. It goes with the request to its operation.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    name: Option<String>,
+    /// `None` of what no policy says anything of.
+    action: Option<&'static str>,
+    key: Option<String>,
+    context: Arc<Context>,
+}
+
+impl Asker {
+    /// Reads a request that is about an object, or about a bucket. `owns` if whoever makes it may
+    /// do everything in the bucket.
+    pub fn of(request: &mut S3AccessContext<'_>, owns: bool) -> Self {
+        let peer = request.extensions_mut().get::<Peer>().copied();
+        let name = request.credentials().map(|credentials| credentials.access_key.clone());
+        let mut context = Context::default();
+        add_surroundings(&mut context, peer);
+        add_caller(&mut context, name.as_deref(), request.headers());
+        add_headers(&mut context, request.headers());
+        let has_version = add_query(&mut context, request.uri());
+        let operation = request.s3_op().name();
+        let is_theirs = owns && ON_POLICIES.contains(&operation);
+        let action = actions::of_operation(operation, has_version);
+        Self {
+            name,
+            action: action.filter(|_| !is_theirs),
+            key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
+            context: Arc::new(context),
+        }
+    }
+
+    /// The same request, but about an action on an object that it does not name in its path.
+    pub fn about(&self, action: &'static str, key: Option<&str>) -> Self {
+        Self {
+            action: Some(action),
+            key: key.map(str::to_owned),
+            ..self.clone()
+        }
+    }
+
+    /// What the policy of a bucket says of it.
+    pub fn judge(&self, record: &Record, bucket: &str) -> Verdict {
+        let (Some(policy), Some(action)) = (&record.rules, self.action) else {
+            return Verdict::Silent;
+        };
+        let resource = match &self.key {
+            Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
+            None => format!("arn:aws:s3:::{bucket}"),
+        };
+        let name = self.name.as_deref();
+        let verdict = policy.judge(&Question {
+            caller: name.map(|name| Caller { account: OWNER, name }),
+            action,
+            resource: &resource,
+            context: &self.context,
+        });
+        // A public policy counts only for those who have a key, if the bucket is kept from being public.
+        let is_ignored = name.is_none() && !record.obeys_policy() && policy.is_public();
+        if verdict == Verdict::Allowed && is_ignored {
+            Verdict::Silent
+        } else {
+            verdict
+        }
+    }
+}
+
+fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
+    if let Some(peer) = peer {
+        context.add("aws:SecureTransport", peer.is_secure.to_string());
+        if let Some(address) = peer.address {
+            context.add("aws:SourceIp", address.to_canonical().to_string());
+        }
+    }
+    let seconds = (super::keyspace::now_ms() / 1000).to_string();
+    // A number of seconds is a date, too.
+    context.add("aws:CurrentTime", seconds.clone());
+    context.add("aws:EpochTime", seconds);
+    context.add("s3:ResourceAccount", OWNER);
+}
+
+fn add_caller(context: &mut Context, key: Option<&str>, headers: &HeaderMap) {
+    let Some(name) = key else {
+        context.add("aws:PrincipalType", "Anonymous");
+        context.add("aws:userid", "anonymous");
+        return;
+    };
+    context.add("aws:PrincipalType", "User");
+    context.add("aws:username", name);
+    context.add("aws:userid", name);
+    context.add("aws:PrincipalAccount", OWNER);
+    context.add("aws:PrincipalArn", Caller { account: OWNER, name }.arn());
+    let is_in_head = headers.contains_key(hyper::header::AUTHORIZATION);
+    context.add(
+        "s3:authType",
+        if is_in_head { "REST-HEADER" } else { "REST-QUERY-STRING" },
+    );
+    context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
+}
+
+fn add_headers(context: &mut Context, headers: &HeaderMap) {
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        match name.as_str() {
+            "user-agent" => context.add("aws:UserAgent", value),
+            "referer" => context.add("aws:Referer", value),
+            "x-amz-tagging" => {
+                for (name, value) in tagging::decode(value).unwrap_or_default() {
+                    context.add(&format!("s3:RequestObjectTag/{name}"), value);
+                    context.add("s3:RequestObjectTagKeys", name);
+                }
+            }
+            // The source of a copy may be written with a slash before it, and percent-encoded.
+            "x-amz-copy-source" => {
+                let source = value.strip_prefix('/').unwrap_or(value);
+                context.add(
+                    "s3:x-amz-copy-source",
+                    tagging::unescape(&source.replace('+', "%2B")).unwrap_or_else(|| source.to_owned()),
+                );
+            }
+            "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),
+            name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") => {
+                context.add(&format!("s3:{name}"), value);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Adds what the query says. Whether it names a version.
+fn add_query(context: &mut Context, uri: &Uri) -> bool {
+    let pairs = tagging::decode(uri.query().unwrap_or("")).unwrap_or_default();
+    for (name, value) in &pairs {
+        match name.as_str() {
+            "prefix" | "delimiter" | "max-keys" | "versionId" => context.add(&format!("s3:{name}"), value.clone()),
+            _ => {}
+        }
+    }
+    pairs
+        .iter()
+        .any(|(name, value)| name == "versionId" && !value.is_empty())
+}
+
+/// Refuses policies that ask about what nobody knows here.
+///
+/// # Errors
+/// `NotImplemented`
+pub fn check_keys<'k>(mut keys: impl Iterator<Item = &'k str>) -> S3Result {
+    match keys.find(|key| UNKNOWN_KEYS.iter().any(|unknown| key.starts_with(unknown))) {
+        None => Ok(()),
+        Some(key) => Err(s3_error!(
+            NotImplemented,
+            "Policies with conditions on {key} are not implemented."
+        )),
+    }
+}

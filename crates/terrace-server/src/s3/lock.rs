@@ -1,0 +1,236 @@
+//! What keeps a version from being deleted: a time until which it is retained, and a legal hold. And the default retention that a
+//! bucket gives to new versions.
+//!
+//! All of it is attributes of the version, judged in the step of the commit that would delete it, so there is no way around it:
+//! lifecycle rules and commands delete by the same step, and the collector deletes only values of versions that are gone.
+//! Versions need versioning: a bucket with locks has it, and cannot suspend it.
+
+use super::keyspace::now_ms;
+use serde::{Deserialize, Serialize};
+use terrace::Attributes;
+
+/// Attribute: how a version is retained.
+const MODE: &str = "x-amz-object-lock-mode";
+/// Attribute: until when, in milliseconds since 1970.
+const UNTIL_MS: &str = "s3-retain-until-ms";
+/// Attribute: whether there is a legal hold.
+const HOLD: &str = "x-amz-object-lock-legal-hold";
+
+/// Milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
+/// Days of a year, as default retentions count them.
+const YEAR_DAYS: u64 = 365;
+
+/// How a version is retained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Whoever has the right to may delete it all the same.
+    #[serde(rename = "GOVERNANCE")]
+    Governance,
+    /// Nobody may.
+    #[serde(rename = "COMPLIANCE")]
+    Compliance,
+}
+
+impl Mode {
+    /// Its name in the protocol.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Governance => "GOVERNANCE",
+            Self::Compliance => "COMPLIANCE",
+        }
+    }
+
+    /// The mode of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Governance, Self::Compliance]
+            .into_iter()
+            .find(|mode| mode.name() == name)
+    }
+}
+
+/// A retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// How.
+    pub mode: Mode,
+    /// Until when, in milliseconds since 1970.
+    pub until_ms: u64,
+}
+
+/// What new versions of a bucket get if nothing else is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Default {
+    /// How.
+    pub mode: Mode,
+    /// How long, in days or in years.
+    pub period: Period,
+}
+
+/// How long a version is retained from when it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// Days.
+    Days(u32),
+    /// Years.
+    Years(u32),
+}
+
+/// A bucket that may have locks.
+#[derive(Debug, Clone, Copy, std::default::Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// What new versions get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<Default>,
+}
+
+impl Settings {
+    /// Gives a new version the default retention, unless it has one.
+    pub fn apply(&self, attributes: &mut Attributes) {
+        let Some(default) = self.default.filter(|_| retention(attributes).is_none()) else {
+            return;
+        };
+        let days = match default.period {
+            Period::Days(days) => u64::from(days),
+            Period::Years(years) => u64::from(years) * YEAR_DAYS,
+        };
+        let until_ms = now_ms().saturating_add(days * DAY_MS);
+        set_retention(
+            attributes,
+            Some(Retention {
+                mode: default.mode,
+                until_ms,
+            }),
+        );
+    }
+}
+
+/// The retention of a version, whether it is over or not.
+pub fn retention(attributes: &Attributes) -> Option<Retention> {
+    Some(Retention {
+        mode: Mode::parse(attributes.get_str(MODE)?)?,
+        until_ms: attributes.get_str(UNTIL_MS)?.parse().ok()?,
+    })
+}
+
+/// Whether a version has a legal hold. `None` if nobody ever said.
+pub fn legal_hold(attributes: &Attributes) -> Option<bool> {
+    attributes.get_str(HOLD).map(|text| text == "ON")
+}
+
+/// Sets the retention.
+pub fn set_retention(attributes: &mut Attributes, retention: Option<Retention>) {
+    *attributes = without(attributes, &[MODE, UNTIL_MS]);
+    if let Some(retention) = retention {
+        attributes.set(MODE, retention.mode.name());
+        attributes.set(UNTIL_MS, retention.until_ms.to_string());
+    }
+}
+
+/// Sets the legal hold.
+pub fn set_legal_hold(attributes: &mut Attributes, is_held: bool) {
+    attributes.set(HOLD, if is_held { "ON" } else { "OFF" });
+}
+
+/// Takes over what another says of locks.
+pub fn copy(from: &Attributes, to: &mut Attributes) {
+    set_retention(to, retention(from));
+    if let Some(is_held) = legal_hold(from) {
+        set_legal_hold(to, is_held);
+    }
+}
+
+fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
+    let kept = attributes.iter().filter(|(name, _)| !names.contains(name));
+    kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
+}
+
+/// Whether a version may not be deleted now. `bypasses` if governance does not count for whoever asks.
+pub fn is_kept(attributes: &Attributes, bypasses: bool) -> bool {
+    let is_retained = retention(attributes).is_some_and(|retention| retention.binds(bypasses));
+    is_retained || legal_hold(attributes) == Some(true)
+}
+
+impl Retention {
+    fn binds(self, bypasses: bool) -> bool {
+        let counts = self.mode == Mode::Compliance || !bypasses;
+        counts && self.until_ms > now_ms()
+    }
+
+    /// Whether it may become another: one that binds may become longer, and nothing else.
+    pub fn may_become(self, new: Option<Self>, bypasses: bool) -> bool {
+        let is_longer = new.is_some_and(|new| new.mode == self.mode && new.until_ms >= self.until_ms);
+        is_longer || !self.binds(bypasses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(mode: Mode, from_now_ms: i64) -> Retention {
+        Retention {
+            mode,
+            until_ms: now_ms().saturating_add_signed(from_now_ms),
+        }
+    }
+
+    #[test]
+    fn what_is_kept() {
+        let hour = 3_600_000;
+        for (retention, hold, bypasses, kept) in [
+            (None, None, false, false),
+            (None, Some(true), true, true),
+            (None, Some(false), false, false),
+            (Some(at(Mode::Governance, hour)), None, false, true),
+            (Some(at(Mode::Governance, hour)), None, true, false),
+            (Some(at(Mode::Governance, -hour)), None, false, false),
+            (Some(at(Mode::Compliance, hour)), None, true, true),
+            (Some(at(Mode::Compliance, -hour)), Some(false), false, false),
+            (Some(at(Mode::Governance, hour)), Some(true), true, true),
+        ] {
+            let mut attributes = Attributes::new().with("x", "y");
+            set_retention(&mut attributes, retention);
+            if let Some(hold) = hold {
+                set_legal_hold(&mut attributes, hold);
+            }
+            assert_eq!(super::retention(&attributes), retention);
+            assert_eq!(
+                is_kept(&attributes, bypasses),
+                kept,
+                "{retention:?} {hold:?} {bypasses}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_a_retention_may_become() {
+        let (hour, day) = (3_600_000, 86_400_000);
+        let (governance, compliance) = (at(Mode::Governance, hour), at(Mode::Compliance, hour));
+        let longer = |retention: Retention| Some(at(retention.mode, day));
+        assert!(governance.may_become(longer(governance), false) && compliance.may_become(longer(compliance), false));
+        assert!(!governance.may_become(None, false) && governance.may_become(None, true));
+        assert!(!governance.may_become(Some(compliance), false) && governance.may_become(Some(compliance), true));
+        assert!(!compliance.may_become(None, true) && !compliance.may_become(Some(governance), true));
+        assert!(at(Mode::Compliance, -hour).may_become(None, false));
+    }
+
+    #[test]
+    fn defaults_are_for_what_has_none() {
+        let settings = Settings {
+            default: Some(Default {
+                mode: Mode::Compliance,
+                period: Period::Years(1),
+            }),
+        };
+        let mut attributes = Attributes::new();
+        settings.apply(&mut attributes);
+        let given = retention(&attributes).map(|retention| retention.until_ms.abs_diff(now_ms() + 365 * DAY_MS));
+        assert!(given.is_some_and(|ms| ms < 60_000));
+        let own = at(Mode::Governance, 5_000);
+        set_retention(&mut attributes, Some(own));
+        settings.apply(&mut attributes);
+        assert_eq!(retention(&attributes), Some(own));
+    }
+}

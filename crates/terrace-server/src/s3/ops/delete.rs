@@ -1,0 +1,238 @@
+//! DeleteObject and DeleteObjects.
+
+use super::check_key;
+use crate::s3::{
+    Gateway,
+    access::{
+        By,
+        decide::{Action, Permit},
+    },
+    bucket::{Bucket, Versioning},
+    commit::{self, Done, Outcome, Place, Requirement},
+    keyspace,
+    versions::Name,
+};
+use hyper::http::Extensions;
+use s3s::{
+    S3Request, S3Response, S3Result,
+    auth::Credentials,
+    dto::{
+        DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
+        Error, ObjectIdentifier,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+use terrace::{Durability, Store};
+
+/// Most keys of one DeleteObjects.
+const DELETE_KEYS_MAX: usize = 1000;
+/// Keys of it that are deleted in one call of the engine: some milliseconds' work.
+const DELETE_SLICE_KEYS: usize = 50;
+
+/// DeleteObject
+pub async fn delete(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteObjectInput>,
+) -> S3Result<S3Response<DeleteObjectOutput>> {
+    let input = request.input;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let permit = gateway.permit(by, Action::Write, &input.bucket)?;
+    let requirement = Requirement {
+        bypasses: bypasses(
+            gateway,
+            by,
+            permit.bucket(),
+            &input.key,
+            input.bypass_governance_retention,
+        ),
+        if_match: input.if_match,
+        modified: input.if_match_last_modified_time,
+        length: input.if_match_size,
+        ..Requirement::default()
+    };
+    let held = Arc::clone(permit.bucket());
+    let done = gateway
+        .run_in_turn(&held, &input.key.clone(), move |gateway, store| {
+            let durability = gateway.durability;
+            let done = delete_one(store, durability, &permit, &input.key, name, &requirement)?;
+            if done.garbage {
+                gateway.collector.wake();
+            }
+            Ok(done)
+        })
+        .await?;
+    Ok(S3Response::new(DeleteObjectOutput {
+        delete_marker: done.is_delete_marker.then_some(true),
+        version_id: done.version.map(|name| name.to_string()),
+        request_charged: None,
+    }))
+}
+
+/// Whether governance does not keep a key's versions from whoever asks.
+pub fn bypasses(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, asked: Option<bool>) -> bool {
+    let claim = || gateway.claim(by, Action::Configure, bucket);
+    asked == Some(true) && claim().about("s3:BypassGovernanceRetention", key).on_bucket().is_ok()
+}
+
+/// Deletes the current object, or a version. That there is none is no error.
+fn delete_one(
+    store: &Store,
+    durability: Durability,
+    permit: &Permit,
+    key: &str,
+    name: Option<Name>,
+    requirement: &Requirement,
+) -> S3Result<Done> {
+    check_key(key)?;
+    let place = Place {
+        store,
+        durability,
+        permit,
+        key,
+    };
+    let outcome = match name {
+        None => commit::change(place, requirement, None, &|_| {})?,
+        Some(name) => commit::delete_version(place, name, requirement)?,
+    };
+    Ok(match outcome {
+        Outcome::Done(done) => done,
+        Outcome::Nothing | Outcome::OtherCondition => Done {
+            version: name.filter(|_| permit.bucket().versioning() != Versioning::Never),
+            ..Done::default()
+        },
+    })
+}
+
+/// DeleteObjects: each for itself, and all durable before the answer. Some at a time, so that
+/// others get to the engine in between, and nothing more is deleted for a client that has gone.
+pub async fn delete_many(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteObjectsInput>,
+) -> S3Result<S3Response<DeleteObjectsOutput>> {
+    let delete = request.input.delete;
+    if delete.objects.is_empty() || delete.objects.len() > DELETE_KEYS_MAX {
+        return Err(s3_error!(
+            MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema"
+        ));
+    }
+    let quiet = delete.quiet.unwrap_or(false);
+    let asked = Arc::new(AskedMany {
+        bucket: gateway.buckets.get(&request.input.bucket)?,
+        bypass: request.input.bypass_governance_retention,
+        extensions: request.extensions,
+        credentials: request.credentials,
+    });
+    let mut all = DeletedMany::default();
+    let mut objects = delete.objects.into_iter();
+    loop {
+        let slice: Vec<_> = objects.by_ref().take(DELETE_SLICE_KEYS).collect();
+        if slice.is_empty() {
+            break;
+        }
+        let asked = Arc::clone(&asked);
+        all = gateway
+            .run(move |gateway, store| {
+                for object in slice {
+                    all.delete(gateway, store, &asked, object);
+                }
+                if std::mem::take(&mut all.garbage) {
+                    gateway.collector.wake();
+                }
+                Ok(all)
+            })
+            .await?;
+    }
+    let DeletedMany {
+        deleted, errors, last, ..
+    } = all;
+    gateway
+        .run(move |gateway, store| make_durable(gateway, store, last))
+        .await?;
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: (!quiet).then_some(deleted),
+        errors: (!errors.is_empty()).then_some(errors),
+        request_charged: None,
+    }))
+}
+
+/// Who asks for a DeleteObjects, and where.
+struct AskedMany {
+    bucket: Arc<Bucket>,
+    bypass: Option<bool>,
+    extensions: Extensions,
+    credentials: Option<Credentials>,
+}
+
+impl AskedMany {
+    /// Decides on one of the objects, and deletes it, not durably.
+    fn delete(&self, gateway: &Gateway, store: &Store, object: &ObjectIdentifier) -> S3Result<Done> {
+        let by = (&self.extensions, self.credentials.as_ref());
+        let key = &object.key;
+        let name = Name::parse(object.version_id.as_deref())?;
+        let action = name.map_or("s3:DeleteObject", |_| "s3:DeleteObjectVersion");
+        let claim = gateway.claim(by, Action::Write, &self.bucket);
+        let permit = claim.about(action, key).on_bucket()?;
+        let requirement = Requirement {
+            bypasses: bypasses(gateway, by, &self.bucket, key, self.bypass),
+            if_match: object.e_tag.clone().map(ETagCondition::ETag),
+            modified: object.last_modified_time.clone(),
+            length: object.size,
+            ..Requirement::default()
+        };
+        delete_one(store, Durability::Buffered, &permit, key, name, &requirement)
+    }
+}
+
+/// What a DeleteObjects has done so far.
+#[derive(Default)]
+struct DeletedMany {
+    deleted: Vec<DeletedObject>,
+    errors: Vec<Error>,
+    garbage: bool,
+    /// The key in the store of the last object that was deleted.
+    last: Option<Vec<u8>>,
+}
+
+impl DeletedMany {
+    /// Deletes one more.
+    fn delete(&mut self, gateway: &Gateway, store: &Store, asked: &AskedMany, object: ObjectIdentifier) {
+        match asked.delete(gateway, store, &object) {
+            Ok(done) => {
+                self.garbage |= done.garbage;
+                self.last = Some(keyspace::object(&asked.bucket.name, &object.key));
+                self.deleted.push(deleted_object(object.key, object.version_id, done));
+            }
+            Err(error) => self.errors.push(Error {
+                code: Some(error.code().as_str().to_owned()),
+                key: Some(object.key),
+                message: error.message().map(str::to_owned),
+                version_id: object.version_id,
+            }),
+        }
+    }
+}
+
+fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObject {
+    let marker = done.version.filter(|_| done.is_delete_marker);
+    DeletedObject {
+        delete_marker: marker.is_some().then_some(true),
+        delete_marker_version_id: marker.map(|name| name.to_string()),
+        key: Some(key),
+        version_id: asked.filter(|name| !name.is_empty()),
+    }
+}
+
+/// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the log is behind them.
+fn make_durable(gateway: &Gateway, store: &Store, last: Option<Vec<u8>>) -> S3Result {
+    let Some(last) = last.filter(|_| gateway.durability == Durability::Sync) else {
+        return Ok(());
+    };
+    let marker = keyspace::sync_marker();
+    store
+        .delete_with(&marker, terrace::Condition::None, Durability::Sync)
+        .map_err(|error| crate::s3::errors::of_engine(&error, &last))?;
+    Ok(())
+}

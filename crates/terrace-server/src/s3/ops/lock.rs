@@ -1,0 +1,390 @@
+//! Object lock: of buckets, and of versions.
+
+use crate::s3::{
+    Gateway,
+    access::decide::{Action, Claim},
+    access_key::Level,
+    bucket::{Bucket, Versioning},
+    commit::{self, NewObject, Place},
+    errors,
+    lock::{self, Mode, Period, Retention, Settings},
+    versions::{self, Name},
+};
+use hyper::StatusCode;
+use s3s::{
+    S3Error, S3Request, S3Response, S3Result,
+    dto::{
+        DefaultRetention, GetObjectLegalHoldInput, GetObjectLegalHoldOutput, GetObjectLockConfigurationInput,
+        GetObjectLockConfigurationOutput, GetObjectRetentionInput, GetObjectRetentionOutput, ObjectLockConfiguration,
+        ObjectLockEnabled, ObjectLockLegalHold, ObjectLockLegalHoldStatus, ObjectLockRetention,
+        ObjectLockRetentionMode, ObjectLockRule, PutObjectLegalHoldInput, PutObjectLegalHoldOutput,
+        PutObjectLockConfigurationInput, PutObjectLockConfigurationOutput, PutObjectRetentionInput,
+        PutObjectRetentionOutput, Timestamp, TimestampFormat,
+    },
+    s3_error,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+use terrace::Attributes;
+
+/// How often rewriting a record starts again because it was replaced meanwhile.
+const ATTEMPTS: usize = 64;
+/// Longest default retention.
+const DAYS_MAX: u32 = 36_500;
+/// The same in years.
+const YEARS_MAX: u32 = 100;
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+/// A bucket whose versions may be locked.
+fn lockable(gateway: &Gateway, name: &str) -> S3Result<Arc<Bucket>> {
+    let bucket = gateway.buckets.get(name)?;
+    if bucket.record().lock.is_none() {
+        return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
+    }
+    Ok(bucket)
+}
+
+fn none_there() -> S3Error {
+    errors::custom(
+        "NoSuchObjectLockConfiguration",
+        StatusCode::NOT_FOUND,
+        "The specified object does not have a ObjectLock configuration",
+    )
+}
+
+/// Milliseconds since 1970 of a time that is to come.
+fn future(time: &Timestamp) -> S3Result<u64> {
+    let ms = super::lifecycle::milliseconds(time).unwrap_or(0);
+    if ms <= crate::s3::keyspace::now_ms() {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The retain until date must be in the future!"
+        ));
+    }
+    Ok(ms)
+}
+
+/// The time that a retention ends.
+pub fn until(retention: Retention) -> Timestamp {
+    Timestamp::from(UNIX_EPOCH + Duration::from_millis(retention.until_ms))
+}
+
+/// Takes what a request says of locks out of an input; three inputs have the same fields.
+#[macro_export]
+macro_rules! locking {
+    ($input:expr) => {
+        $crate::s3::ops::lock::Asked {
+            mode: $input.object_lock_mode.take().map(|mode| mode.as_str().to_owned()),
+            until: $input.object_lock_retain_until_date.take(),
+            hold: $input
+                .object_lock_legal_hold_status
+                .take()
+                .map(|status| status.as_str().to_owned()),
+        }
+    };
+}
+
+/// The same as headers write it.
+pub fn until_text(retention: Retention) -> Option<String> {
+    let mut text = Vec::new();
+    until(retention).format(TimestampFormat::DateTime, &mut text).ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// What a request that writes an object says of its lock.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// `x-amz-object-lock-mode`
+    pub mode: Option<String>,
+    /// `x-amz-object-lock-retain-until-date`
+    pub until: Option<Timestamp>,
+    /// `x-amz-object-lock-legal-hold`
+    pub hold: Option<String>,
+}
+
+impl Asked {
+    /// Writes it into the attributes of what is to be written.
+    ///
+    /// # Errors
+    /// `InvalidRequest` if the bucket has no locks, `InvalidArgument`, `AccessDenied`.
+    pub fn apply(self, level: Option<Level>, bucket: &Bucket, attributes: &mut Attributes) -> S3Result {
+        if self.mode.is_none() && self.until.is_none() && self.hold.is_none() {
+            return Ok(());
+        }
+        if bucket.record().lock.is_none() {
+            return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
+        }
+        // What nobody can delete is not for whoever may only write.
+        if level < Some(Level::Admin) {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        }
+        match (self.mode, self.until) {
+            (None, None) => {}
+            (Some(mode), Some(until)) => {
+                let mode =
+                    Mode::parse(&mode).ok_or_else(|| s3_error!(InvalidArgument, "Unknown wormMode directive."))?;
+                let until_ms = future(&until)?;
+                lock::set_retention(attributes, Some(Retention { mode, until_ms }));
+            }
+            _ => {
+                return Err(s3_error!(
+                    InvalidArgument,
+                    "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"
+                ));
+            }
+        }
+        match self.hold.as_deref() {
+            None => {}
+            Some("ON") => lock::set_legal_hold(attributes, true),
+            Some("OFF") => lock::set_legal_hold(attributes, false),
+            Some(_) => {
+                return Err(s3_error!(InvalidArgument, "Legal Hold must be either of 'ON' or 'OFF'"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a bucket's configuration says, in the protocol's words.
+fn shown(settings: Settings) -> ObjectLockConfiguration {
+    let rule = settings.default.map(|default| {
+        let (days, years) = match default.period {
+            Period::Days(days) => (i32::try_from(days).ok(), None),
+            Period::Years(years) => (None, i32::try_from(years).ok()),
+        };
+        ObjectLockRule {
+            default_retention: Some(DefaultRetention {
+                days,
+                mode: Some(ObjectLockRetentionMode::from_static(default.mode.name())),
+                years,
+            }),
+        }
+    });
+    ObjectLockConfiguration {
+        object_lock_enabled: Some(ObjectLockEnabled::from_static(ObjectLockEnabled::ENABLED)),
+        rule,
+    }
+}
+
+/// Reads a bucket's configuration.
+fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
+    if given.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str) != Some(ObjectLockEnabled::ENABLED) {
+        return Err(malformed());
+    }
+    let Some(rule) = &given.rule else {
+        return Ok(Settings::default());
+    };
+    let retention = rule.default_retention.as_ref().ok_or_else(malformed)?;
+    let mode = retention.mode.as_ref().and_then(|mode| Mode::parse(mode.as_str()));
+    let mode = mode.ok_or_else(malformed)?;
+    let within = |number: i32, most: u32| {
+        let number = u32::try_from(number).ok().filter(|number| (1..=most).contains(number));
+        number.ok_or_else(|| {
+            errors::custom(
+                "InvalidRetentionPeriod",
+                StatusCode::BAD_REQUEST,
+                "Default retention period must be a positive integer value",
+            )
+        })
+    };
+    let period = match (retention.days, retention.years) {
+        (Some(days), None) => Period::Days(within(days, DAYS_MAX)?),
+        (None, Some(years)) => Period::Years(within(years, YEARS_MAX)?),
+        _ => return Err(malformed()),
+    };
+    Ok(Settings {
+        default: Some(lock::Default { mode, period }),
+    })
+}
+
+/// GetObjectLockConfiguration
+pub fn get_configuration(
+    gateway: &Gateway,
+    request: &S3Request<GetObjectLockConfigurationInput>,
+) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let settings = record.lock.ok_or_else(|| {
+        errors::custom(
+            "ObjectLockConfigurationNotFoundError",
+            StatusCode::NOT_FOUND,
+            "Object Lock configuration does not exist for this bucket",
+        )
+    })?;
+    Ok(S3Response::new(GetObjectLockConfigurationOutput {
+        object_lock_configuration: Some(shown(settings)),
+    }))
+}
+
+/// PutObjectLockConfiguration
+pub async fn put_configuration(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutObjectLockConfigurationInput>,
+) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
+    let input = request.input;
+    let settings = read(&input.object_lock_configuration.ok_or_else(malformed)?)?;
+    let change = move |record: &mut crate::s3::bucket::Record| {
+        if record.versioning != Versioning::Enabled {
+            return Err(errors::custom(
+                "InvalidBucketState",
+                StatusCode::CONFLICT,
+                "Versioning must be 'Enabled' on the bucket to apply a Object Lock configuration",
+            ));
+        }
+        record.lock = Some(settings);
+        Ok(())
+    };
+    gateway
+        .run(move |gateway, store| gateway.buckets.change(store, &input.bucket, change))
+        .await?;
+    Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
+}
+
+/// Gives a version other attributes, if `change` of those it has allows it.
+async fn describe_anew(
+    gateway: &Arc<Gateway>,
+    claim: Claim,
+    (key, name): (String, Option<Name>),
+    change: impl Fn(&mut Attributes) -> S3Result + Send + 'static,
+) -> S3Result {
+    gateway
+        .run(move |gateway, store| {
+            for _ in 0..ATTEMPTS {
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                let place = Place {
+                    store,
+                    durability: gateway.durability,
+                    permit: opened.permit(),
+                    key: &key,
+                };
+                let mut attributes = opened.facts.attributes.clone();
+                change(&mut attributes)?;
+                let new = NewObject {
+                    value: opened.record_value()?,
+                    attributes,
+                };
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                    return Ok(());
+                }
+            }
+            Err(s3_error!(
+                OperationAborted,
+                "The object is being replaced all the time. Try again."
+            ))
+        })
+        .await
+}
+
+/// PutObjectRetention
+pub async fn put_retention(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutObjectRetentionInput>,
+) -> S3Result<S3Response<PutObjectRetentionOutput>> {
+    let input = request.input;
+    let bucket = lockable(gateway, &input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let given = input.retention.ok_or_else(malformed)?;
+    let new = match (given.mode, given.retain_until_date) {
+        (None, None) => None,
+        (Some(mode), Some(until)) => {
+            let mode = Mode::parse(mode.as_str()).ok_or_else(malformed)?;
+            let until_ms = future(&until)?;
+            Some(Retention { mode, until_ms })
+        }
+        _ => return Err(malformed()),
+    };
+    let by = (&request.extensions, request.credentials.as_ref());
+    let bypasses = super::delete::bypasses(gateway, by, &bucket, &input.key, input.bypass_governance_retention);
+    let change = move |attributes: &mut Attributes| {
+        if lock::retention(attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
+            return Err(s3_error!(
+                AccessDenied,
+                "Access Denied because object protected by object lock."
+            ));
+        }
+        lock::set_retention(attributes, new);
+        Ok(())
+    };
+    let claim = gateway.claim(by, Action::Configure, &bucket);
+    describe_anew(gateway, claim, (input.key, name), change).await?;
+    Ok(S3Response::new(PutObjectRetentionOutput::default()))
+}
+
+/// GetObjectRetention
+pub async fn get_retention(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectRetentionInput>,
+) -> S3Result<S3Response<GetObjectRetentionOutput>> {
+    let input = request.input;
+    let bucket = lockable(gateway, &input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let claim = gateway.claim(by, Action::Configure, &bucket);
+    let facts = gateway
+        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
+        .await?;
+    let retention = lock::retention(&facts.attributes).ok_or_else(none_there)?;
+    Ok(S3Response::new(GetObjectRetentionOutput {
+        retention: Some(ObjectLockRetention {
+            mode: Some(ObjectLockRetentionMode::from_static(retention.mode.name())),
+            retain_until_date: Some(until(retention)),
+        }),
+    }))
+}
+
+/// PutObjectLegalHold
+pub async fn put_legal_hold(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutObjectLegalHoldInput>,
+) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
+    let input = request.input;
+    let bucket = lockable(gateway, &input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
+    let is_held = match status.as_str() {
+        ObjectLockLegalHoldStatus::ON => true,
+        ObjectLockLegalHoldStatus::OFF => false,
+        _ => return Err(malformed()),
+    };
+    let change = move |attributes: &mut Attributes| {
+        lock::set_legal_hold(attributes, is_held);
+        Ok(())
+    };
+    let by = (&request.extensions, request.credentials.as_ref());
+    let claim = gateway.claim(by, Action::Configure, &bucket);
+    describe_anew(gateway, claim, (input.key, name), change).await?;
+    Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
+}
+
+/// GetObjectLegalHold
+pub async fn get_legal_hold(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectLegalHoldInput>,
+) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
+    let input = request.input;
+    let bucket = lockable(gateway, &input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let by = (&request.extensions, request.credentials.as_ref());
+    let claim = gateway.claim(by, Action::Configure, &bucket);
+    let facts = gateway
+        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
+        .await?;
+    let is_held = lock::legal_hold(&facts.attributes).ok_or_else(none_there)?;
+    let status = if is_held {
+        ObjectLockLegalHoldStatus::ON
+    } else {
+        ObjectLockLegalHoldStatus::OFF
+    };
+    Ok(S3Response::new(GetObjectLegalHoldOutput {
+        legal_hold: Some(ObjectLockLegalHold {
+            status: Some(ObjectLockLegalHoldStatus::from_static(status)),
+        }),
+    }))
+}

@@ -1,0 +1,170 @@
+//! The actions that policies can name ("Actions defined by Amazon S3" in the service authorization reference), and which of them
+//! an operation is.
+
+/// Actions on buckets.
+pub const OF_BUCKETS: [&str; 50] = [
+    "s3:CreateBucket",
+    "s3:DeleteBucket",
+    "s3:DeleteBucketPolicy",
+    "s3:DeleteBucketWebsite",
+    "s3:GetAccelerateConfiguration",
+    "s3:GetAnalyticsConfiguration",
+    "s3:GetBucketAcl",
+    "s3:GetBucketCORS",
+    "s3:GetBucketLocation",
+    "s3:GetBucketLogging",
+    "s3:GetBucketNotification",
+    "s3:GetBucketObjectLockConfiguration",
+    "s3:GetBucketOwnershipControls",
+    "s3:GetBucketPolicy",
+    "s3:GetBucketPolicyStatus",
+    "s3:GetBucketPublicAccessBlock",
+    "s3:GetBucketRequestPayment",
+    "s3:GetBucketTagging",
+    "s3:GetBucketVersioning",
+    "s3:GetBucketWebsite",
+    "s3:GetEncryptionConfiguration",
+    "s3:GetIntelligentTieringConfiguration",
+    "s3:GetInventoryConfiguration",
+    "s3:GetLifecycleConfiguration",
+    "s3:GetMetricsConfiguration",
+    "s3:GetReplicationConfiguration",
+    "s3:ListBucket",
+    "s3:ListBucketMultipartUploads",
+    "s3:ListBucketVersions",
+    "s3:PutAccelerateConfiguration",
+    "s3:PutAnalyticsConfiguration",
+    "s3:PutBucketAcl",
+    "s3:PutBucketCORS",
+    "s3:PutBucketLogging",
+    "s3:PutBucketNotification",
+    "s3:PutBucketObjectLockConfiguration",
+    "s3:PutBucketOwnershipControls",
+    "s3:PutBucketPolicy",
+    "s3:PutBucketPublicAccessBlock",
+    "s3:PutBucketRequestPayment",
+    "s3:PutBucketTagging",
+    "s3:PutBucketVersioning",
+    "s3:PutBucketWebsite",
+    "s3:PutEncryptionConfiguration",
+    "s3:PutIntelligentTieringConfiguration",
+    "s3:PutInventoryConfiguration",
+    "s3:PutLifecycleConfiguration",
+    "s3:PutMetricsConfiguration",
+    "s3:PutReplicationConfiguration",
+    "s3:ListAllMyBuckets",
+];
+
+/// Actions on objects.
+pub const OF_OBJECTS: [&str; 32] = [
+    "s3:AbortMultipartUpload",
+    "s3:BypassGovernanceRetention",
+    "s3:DeleteObject",
+    "s3:DeleteObjectTagging",
+    "s3:DeleteObjectVersion",
+    "s3:DeleteObjectVersionTagging",
+    "s3:GetObject",
+    "s3:GetObjectAcl",
+    "s3:GetObjectAttributes",
+    "s3:GetObjectLegalHold",
+    "s3:GetObjectRetention",
+    "s3:GetObjectTagging",
+    "s3:GetObjectTorrent",
+    "s3:GetObjectVersion",
+    "s3:GetObjectVersionAcl",
+    "s3:GetObjectVersionAttributes",
+    "s3:GetObjectVersionTagging",
+    "s3:GetObjectVersionTorrent",
+    "s3:ListMultipartUploadParts",
+    "s3:ObjectOwnerOverrideToBucketOwner",
+    "s3:PutObject",
+    "s3:PutObjectAcl",
+    "s3:PutObjectLegalHold",
+    "s3:PutObjectRetention",
+    "s3:PutObjectTagging",
+    "s3:PutObjectVersionAcl",
+    "s3:PutObjectVersionTagging",
+    "s3:ReplicateDelete",
+    "s3:ReplicateObject",
+    "s3:ReplicateTags",
+    "s3:RestoreObject",
+    "s3:InitiateReplication",
+];
+
+/// The action that an operation is, which may be another if it names a version.
+pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> {
+    let versioned = |plain, of_version| if has_version { of_version } else { plain };
+    Some(match operation {
+        "GetObject" | "HeadObject" => versioned("s3:GetObject", "s3:GetObjectVersion"),
+        "GetObjectAcl" => versioned("s3:GetObjectAcl", "s3:GetObjectVersionAcl"),
+        "GetObjectAttributes" => versioned("s3:GetObjectAttributes", "s3:GetObjectVersionAttributes"),
+        "GetObjectTagging" => versioned("s3:GetObjectTagging", "s3:GetObjectVersionTagging"),
+        "GetObjectRetention" => "s3:GetObjectRetention",
+        "GetObjectLegalHold" => "s3:GetObjectLegalHold",
+        "DeleteObject" => versioned("s3:DeleteObject", "s3:DeleteObjectVersion"),
+        "DeleteObjectTagging" => versioned("s3:DeleteObjectTagging", "s3:DeleteObjectVersionTagging"),
+        "PutObject"
+        | "PostObject"
+        | "CopyObject"
+        | "CreateMultipartUpload"
+        | "UploadPart"
+        | "UploadPartCopy"
+        | "CompleteMultipartUpload" => "s3:PutObject",
+        "PutObjectAcl" => versioned("s3:PutObjectAcl", "s3:PutObjectVersionAcl"),
+        "PutObjectTagging" => versioned("s3:PutObjectTagging", "s3:PutObjectVersionTagging"),
+        "PutObjectRetention" => "s3:PutObjectRetention",
+        "PutObjectLegalHold" => "s3:PutObjectLegalHold",
+        "AbortMultipartUpload" => "s3:AbortMultipartUpload",
+        "ListParts" => "s3:ListMultipartUploadParts",
+        "ListObjects" | "ListObjectsV2" | "HeadBucket" => "s3:ListBucket",
+        "ListObjectVersions" => "s3:ListBucketVersions",
+        "ListMultipartUploads" => "s3:ListBucketMultipartUploads",
+        "DeleteBucket" => "s3:DeleteBucket",
+        "GetBucketLocation" => "s3:GetBucketLocation",
+        "GetBucketAcl" => "s3:GetBucketAcl",
+        "PutBucketAcl" => "s3:PutBucketAcl",
+        "GetBucketCors" => "s3:GetBucketCORS",
+        "PutBucketCors" | "DeleteBucketCors" => "s3:PutBucketCORS",
+        "GetBucketPolicy" => "s3:GetBucketPolicy",
+        "GetBucketPolicyStatus" => "s3:GetBucketPolicyStatus",
+        "PutBucketPolicy" => "s3:PutBucketPolicy",
+        "DeleteBucketPolicy" => "s3:DeleteBucketPolicy",
+        "GetBucketTagging" => "s3:GetBucketTagging",
+        "PutBucketTagging" | "DeleteBucketTagging" => "s3:PutBucketTagging",
+        "GetBucketVersioning" => "s3:GetBucketVersioning",
+        "PutBucketVersioning" => "s3:PutBucketVersioning",
+        "GetBucketLifecycleConfiguration" => "s3:GetLifecycleConfiguration",
+        "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
+        "GetPublicAccessBlock" => "s3:GetBucketPublicAccessBlock",
+        "PutPublicAccessBlock" | "DeletePublicAccessBlock" => "s3:PutBucketPublicAccessBlock",
+        "GetBucketOwnershipControls" => "s3:GetBucketOwnershipControls",
+        "PutBucketOwnershipControls" | "DeleteBucketOwnershipControls" => "s3:PutBucketOwnershipControls",
+        "GetObjectLockConfiguration" => "s3:GetBucketObjectLockConfiguration",
+        "PutObjectLockConfiguration" => "s3:PutBucketObjectLockConfiguration",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_actions_that_policies_can_name() {
+        for operation in [
+            "GetObject",
+            "PutObjectAcl",
+            "ListObjectsV2",
+            "DeleteBucketCors",
+            "ListParts",
+            "DeleteObject",
+        ] {
+            for has_version in [false, true] {
+                let action = of_operation(operation, has_version);
+                let is_known = |action: &&str| OF_BUCKETS.contains(action) || OF_OBJECTS.contains(action);
+                assert!(action.as_ref().is_some_and(is_known), "{operation}");
+            }
+        }
+        assert_eq!(of_operation("Anything", false), None);
+    }
+}

@@ -1,0 +1,438 @@
+//! Conditions: what must hold of a request beside who does what to which resource.
+//!
+//! A condition is an operator, a key and values. It holds if what the request has under the key fits one of the values; with a
+//! negated operator, if it fits none. What the request does not have fits nothing, so negated operators hold then.
+
+use super::{
+    Context,
+    pattern::{self, Variables},
+};
+use std::net::IpAddr;
+
+/// How two texts are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Test {
+    Equal,
+    EqualIgnoringCase,
+    Like,
+    /// As [`Test::Like`], part by part between colons.
+    Arn,
+    Number(Order),
+    Date(Order),
+    Bool,
+    Address,
+    /// Whether the key is not there.
+    Null,
+}
+
+/// How two numbers are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Equal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// What is asked of a key with several values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// It is a key with one.
+    One,
+    /// One of them fits.
+    Any,
+    /// All of them fit, or there are none.
+    All,
+}
+
+/// A condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    test: Test,
+    is_negated: bool,
+    /// It holds where the request does not have the key.
+    if_exists: bool,
+    of: Of,
+    /// In lower case, but for what is behind a slash: the name of a tag.
+    key: String,
+    values: Vec<String>,
+}
+
+/// Operators, how they compare, and whether they are negated.
+const OPERATORS: [(&str, Test, bool); 29] = [
+    ("StringEquals", Test::Equal, false),
+    ("StringNotEquals", Test::Equal, true),
+    ("StringEqualsIgnoreCase", Test::EqualIgnoringCase, false),
+    ("StringNotEqualsIgnoreCase", Test::EqualIgnoringCase, true),
+    ("StringLike", Test::Like, false),
+    ("StringNotLike", Test::Like, true),
+    ("NumericEquals", Test::Number(Order::Equal), false),
+    ("NumericNotEquals", Test::Number(Order::Equal), true),
+    ("NumericLessThan", Test::Number(Order::Less), false),
+    ("NumericLessThanEquals", Test::Number(Order::LessOrEqual), false),
+    ("NumericGreaterThan", Test::Number(Order::Greater), false),
+    ("NumericGreaterThanEquals", Test::Number(Order::GreaterOrEqual), false),
+    ("DateEquals", Test::Date(Order::Equal), false),
+    ("DateNotEquals", Test::Date(Order::Equal), true),
+    ("DateLessThan", Test::Date(Order::Less), false),
+    ("DateLessThanEquals", Test::Date(Order::LessOrEqual), false),
+    ("DateGreaterThan", Test::Date(Order::Greater), false),
+    ("DateGreaterThanEquals", Test::Date(Order::GreaterOrEqual), false),
+    ("Bool", Test::Bool, false),
+    ("BinaryEquals", Test::Equal, false),
+    ("IpAddress", Test::Address, false),
+    ("NotIpAddress", Test::Address, true),
+    ("ArnEquals", Test::Arn, false),
+    ("ArnLike", Test::Arn, false),
+    ("ArnNotEquals", Test::Arn, true),
+    ("ArnNotLike", Test::Arn, true),
+    ("Null", Test::Null, false),
+    // The names AWS had before.
+    ("StringEqualsIgnore", Test::EqualIgnoringCase, false),
+    ("StringNotEqualsIgnore", Test::EqualIgnoringCase, true),
+];
+
+/// A condition's key as it is compared: names of tags keep their case.
+pub fn normal_key(key: &str) -> String {
+    match key.split_once('/') {
+        Some((key, name)) => format!("{}/{name}", key.to_ascii_lowercase()),
+        None => key.to_ascii_lowercase(),
+    }
+}
+
+impl Condition {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(operator: &str, key: &str, values: Vec<String>) -> Result<Self, String> {
+        let (of, rest) = match operator.split_once(':') {
+            Some((set, rest)) if set.eq_ignore_ascii_case("ForAnyValue") => (Of::Any, rest),
+            Some((set, rest)) if set.eq_ignore_ascii_case("ForAllValues") => (Of::All, rest),
+            Some(_) => return Err(format!("Invalid Condition type : {operator}")),
+            None => (Of::One, operator),
+        };
+        let find = |name: &str| OPERATORS.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
+        let bare = rest.len().checked_sub("IfExists".len()).and_then(|at| {
+            let (bare, end) = rest.split_at_checked(at)?;
+            end.eq_ignore_ascii_case("IfExists").then_some(bare)
+        });
+        let found = bare.map_or_else(|| find(rest), find);
+        let Some((_, test, is_negated)) =
+            found.filter(|(_, test, _)| *test != Test::Null || (bare.is_none() && of == Of::One))
+        else {
+            return Err(format!("Invalid Condition type : {operator}"));
+        };
+        let lower = key.to_ascii_lowercase();
+        if !["aws:", "s3:"]
+            .iter()
+            .any(|start| lower.starts_with(start) && lower.len() > start.len())
+        {
+            return Err("Policy has an invalid condition key".to_owned());
+        }
+        let is_right = |value: &String| match test {
+            Test::Number(_) => number(value).is_some(),
+            Test::Date(_) => date(value).is_some(),
+            Test::Bool | Test::Null => flag(value).is_some(),
+            Test::Address => network(value).is_some(),
+            _ => true,
+        };
+        if values.is_empty() || !values.iter().all(is_right) {
+            return Err(format!("Invalid value for the condition {operator} of {key}"));
+        }
+        Ok(Self {
+            test: *test,
+            is_negated: *is_negated,
+            if_exists: bare.is_some(),
+            of,
+            key: normal_key(key),
+            values,
+        })
+    }
+
+    /// The key it asks about, in its normal form.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether it holds. `has_variables` if values may have some.
+    pub fn holds(&self, context: &Context, has_variables: bool) -> bool {
+        let found = context.get(&self.key);
+        if self.test == Test::Null {
+            return self.values.iter().any(|value| flag(value) == Some(found.is_empty()));
+        }
+        if found.is_empty() {
+            return self.if_exists || self.of == Of::All || (self.is_negated && self.of == Of::One);
+        }
+        let value_of = |name: &str| context.single(name);
+        let variables: Variables<'_> = if has_variables { Some(&value_of) } else { None };
+        let fits = |given: &String| {
+            let fits_one = self.values.iter().any(|value| self.fits(value, given, variables));
+            fits_one != self.is_negated
+        };
+        match (self.of, self.is_negated) {
+            (Of::All, _) | (Of::One, true) => found.iter().all(fits),
+            (Of::Any, _) | (Of::One, false) => found.iter().any(fits),
+        }
+    }
+
+    fn fits(&self, value: &str, given: &str, variables: Variables<'_>) -> bool {
+        let plain = || pattern::expanded(value, variables);
+        match self.test {
+            Test::Equal => plain().is_some_and(|value| value == given),
+            Test::EqualIgnoringCase => plain().is_some_and(|value| value.to_lowercase() == given.to_lowercase()),
+            Test::Like => pattern::matches(value, given, variables),
+            Test::Arn => is_like_arn(value, given, variables),
+            Test::Number(order) => compare(order, number(given), number(value)),
+            Test::Date(order) => compare(order, date(given), date(value)),
+            Test::Bool => flag(given).is_some() && flag(given) == flag(value),
+            Test::Address => network(value)
+                .zip(given.parse().ok())
+                .is_some_and(|(network, address)| network.has(address)),
+            Test::Null => false,
+        }
+    }
+
+    /// Whether it ties a request to somebody, as a policy must that is open to everybody and yet not public ("The meaning of
+    /// public" in the guide): by a key that tells who asks or from where, and a value that stands for itself.
+    pub fn is_binding(&self) -> bool {
+        const KEYS: [&str; 13] = [
+            "aws:sourceip",
+            "aws:sourcearn",
+            "aws:sourcevpc",
+            "aws:sourcevpce",
+            "aws:sourceowner",
+            "aws:sourceaccount",
+            "aws:userid",
+            "aws:username",
+            "aws:principalorgid",
+            "aws:principalarn",
+            "aws:principalaccount",
+            "s3:dataaccesspointaccount",
+            "s3:dataaccesspointarn",
+        ];
+        let is_fixed = |value: &String| match self.test {
+            Test::Address => network(value).is_some_and(|network| !network.is_wide()),
+            Test::Equal | Test::EqualIgnoringCase => !value.contains("${"),
+            Test::Like | Test::Arn => !value.contains(['*', '?']) && !value.contains("${"),
+            _ => false,
+        };
+        let holds_without = self.is_negated || self.if_exists || self.of == Of::All;
+        !holds_without && KEYS.contains(&self.key.as_str()) && self.values.iter().all(is_fixed)
+    }
+}
+
+fn compare<N: PartialOrd>(order: Order, given: Option<N>, value: Option<N>) -> bool {
+    given.zip(value).is_some_and(|(given, value)| match order {
+        Order::Equal => given == value,
+        Order::Less => given < value,
+        Order::LessOrEqual => given <= value,
+        Order::Greater => given > value,
+        Order::GreaterOrEqual => given >= value,
+    })
+}
+
+/// Names of resources are compared by their six parts, so that a `*` does not reach into the next.
+fn is_like_arn(value: &str, given: &str, variables: Variables<'_>) -> bool {
+    let (value, given): (Vec<_>, Vec<_>) = (value.splitn(6, ':').collect(), given.splitn(6, ':').collect());
+    value.len() == 6
+        && given.len() == 6
+        && value
+            .iter()
+            .zip(&given)
+            .all(|(value, given)| pattern::matches(value, given, variables))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn flag(text: &str) -> Option<bool> {
+    [("true", true), ("false", false)]
+        .into_iter()
+        .find_map(|(name, flag)| text.eq_ignore_ascii_case(name).then_some(flag))
+}
+
+/// Seconds since 1970, of a number of seconds or of a date as ISO 8601 has it, with or without a time.
+fn date(text: &str) -> Option<f64> {
+    if let Some(seconds) = number(text) {
+        return Some(seconds);
+    }
+    let (day, rest) = text.split_once(['T', 't']).unwrap_or((text, "00:00Z"));
+    let [year, month, of_month]: [i64; 3] = numbers(day, '-')?.try_into().ok()?;
+    if !(1..=12).contains(&month) || !(1..=31).contains(&of_month) || !(0..=9999).contains(&year) {
+        return None;
+    }
+    let at = rest.find(['Z', 'z', '+', '-'])?;
+    let (time, zone) = rest.split_at(at);
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut parts = numbers(time, ':')?.into_iter();
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next().unwrap_or(0));
+    let offset = match zone {
+        "Z" | "z" => 0,
+        zone => {
+            let [hours, minutes]: [i64; 2] = numbers(&zone[1..], ':')?.try_into().ok()?;
+            (hours * 60 + minutes) * if zone.starts_with('-') { -60 } else { 60 }
+        }
+    };
+    if parts.next().is_some() || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    let seconds = days_from_civil(year, month, of_month) * 86_400 + hours * 3600 + minutes * 60 + seconds - offset;
+    Some(seconds as f64 + format!("0.{fraction}").parse::<f64>().ok()?)
+}
+
+fn numbers(text: &str, between: char) -> Option<Vec<i64>> {
+    let is_number = |part: &&str| !part.is_empty() && part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
+    text.split(between)
+        .map(|part| Some(part).filter(is_number)?.parse().ok())
+        .collect()
+}
+
+/// Days since 1970 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}
+
+/// A range of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Network {
+    start: IpAddr,
+    bits: u32,
+}
+
+fn network(text: &str) -> Option<Network> {
+    let (address, bits) = text
+        .split_once('/')
+        .map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let start: IpAddr = address.parse().ok()?;
+    let most = if start.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => most,
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= most)?,
+    };
+    Some(Network { start, bits })
+}
+
+impl Network {
+    fn has(self, address: IpAddr) -> bool {
+        // An IPv4 client of a socket for both comes in the form of IPv6.
+        match (self.start, address.to_canonical()) {
+            (IpAddr::V4(start), IpAddr::V4(address)) => {
+                let differ = u32::from(start) ^ u32::from(address);
+                differ.leading_zeros() >= self.bits
+            }
+            (IpAddr::V6(start), IpAddr::V6(address)) => {
+                let differ = u128::from(start) ^ u128::from(address);
+                differ.leading_zeros() >= self.bits
+            }
+            _ => false,
+        }
+    }
+
+    /// So many addresses that it ties a request to nobody.
+    fn is_wide(self) -> bool {
+        self.bits < if self.start.is_ipv4() { 8 } else { 32 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn holds(operator: &str, values: &[&str], given: &[&str]) -> bool {
+        let mut context = Context::default();
+        given.iter().for_each(|given| context.add("aws:k", *given));
+        context.add("aws:username", "anna");
+        let values = values.iter().map(|value| (*value).to_owned()).collect();
+        Condition::new(operator, "AWS:K", values).unwrap().holds(&context, true)
+    }
+
+    #[test]
+    fn operators() {
+        for (operator, value, given, expected) in [
+            ("StringEquals", "a", "a", true),
+            ("StringEquals", "a", "A", false),
+            ("StringEquals", "a*", "ab", false),
+            ("StringEquals", "${aws:username}", "anna", true),
+            ("stringequalsignorecase", "Ä", "ä", true),
+            ("StringLike", "a*", "ab", true),
+            ("StringNotLike", "a*", "ab", false),
+            ("NumericEquals", "10", "10.0", true),
+            ("NumericLessThan", "10", "9", true),
+            ("NumericLessThanEquals", "10", "11", false),
+            ("NumericGreaterThan", "10", "x", false),
+            ("DateLessThan", "2026-01-02T00:00:00Z", "2026-01-01T23:59:59.5Z", true),
+            ("DateGreaterThanEquals", "1767225600", "2026-01-01T01:00:00+01:00", true),
+            ("DateEquals", "2026-01-01", "1767225600", true),
+            ("Bool", "true", "True", true),
+            ("Bool", "false", "true", false),
+            ("IpAddress", "10.0.0.0/8", "10.255.3.4", true),
+            ("IpAddress", "10.0.0.0/8", "::ffff:10.1.1.1", true),
+            ("IpAddress", "0.0.0.0/0", "1.2.3.4", true),
+            ("NotIpAddress", "2001:db8::/32", "2001:db8::1", false),
+            ("IpAddress", "10.0.0.1", "10.0.0.2", false),
+            ("ArnLike", "arn:aws:iam::*:user/*", "arn:aws:iam::1:user/x", true),
+            ("ArnEquals", "arn:aws:*", "arn:aws:iam::1:user/x", false),
+        ] {
+            assert_eq!(
+                holds(operator, &[value], &[given]),
+                expected,
+                "{operator} {value} {given}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_and_what_is_several() {
+        for (operator, given, expected) in [
+            ("StringEquals", &[][..], false),
+            ("StringNotEquals", &[], true),
+            ("StringEqualsIfExists", &[], true),
+            ("StringEqualsIfExists", &["x"], false),
+            ("ForAllValues:StringEquals", &[], true),
+            ("ForAnyValue:StringEquals", &[], false),
+            ("ForAnyValue:StringEqualsIfExists", &[], true),
+            ("ForAllValues:StringEquals", &["a", "b"], true),
+            ("ForAllValues:StringEquals", &["a", "x"], false),
+            ("ForAnyValue:StringEquals", &["x", "b"], true),
+            ("ForAnyValue:StringNotEquals", &["a", "x"], true),
+            ("ForAnyValue:StringNotEquals", &["a"], false),
+            ("ForAllValues:StringNotEquals", &["x", "a"], false),
+            ("StringNotEquals", &["x", "a"], false),
+        ] {
+            assert_eq!(holds(operator, &["a", "b"], given), expected, "{operator} {given:?}");
+        }
+        assert!(holds("Null", &["true"], &[]) && !holds("Null", &["false"], &[]));
+        assert!(holds("Null", &["false"], &["x"]) && !holds("Null", &["true"], &["x"]));
+    }
+
+    #[test]
+    fn conditions_that_are_none() {
+        for (operator, key, value) in [
+            ("StringIs", "aws:k", "x"),
+            ("ForSome:StringEquals", "aws:k", "x"),
+            ("NullIfExists", "aws:k", "true"),
+            ("StringEquals", "k", "x"),
+            ("StringEquals", "aws:", "x"),
+            ("NumericEquals", "s3:max-keys", "many"),
+            ("NumericEquals", "s3:max-keys", "inf"),
+            ("DateEquals", "aws:CurrentTime", "2026-13-01"),
+            ("DateEquals", "aws:CurrentTime", "2026-1"),
+            ("Bool", "aws:SecureTransport", "yes"),
+            ("IpAddress", "aws:SourceIp", "10.0.0.0/33"),
+        ] {
+            assert!(
+                Condition::new(operator, key, vec![value.to_owned()]).is_err(),
+                "{operator} {key} {value}"
+            );
+        }
+        assert!(Condition::new("StringEquals", "aws:k", Vec::new()).is_err());
+    }
+}

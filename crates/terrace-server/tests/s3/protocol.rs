@@ -1,0 +1,176 @@
+//! What S3's documentation says of answers, one sentence at a time.
+
+use crate::{
+    Service, assert_nothing_left, code,
+    common::{Place, bytes},
+    elements,
+    operating::plain,
+    sign::Mode,
+};
+
+/// A server with an empty bucket.
+pub fn bucket(place: &Place) -> Service {
+    let service = Service::start(place, &[]);
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+    service
+}
+
+/// Making one's own bucket again was an error, which it is not in the region that this server says it is in.
+#[test]
+fn ones_own_bucket_again() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.put("/bucket/k", b"v", Mode::Whole).status(200);
+    client
+        .send("PUT", "/bucket", &[("x-amz-acl", "public-read")], b"")
+        .status(200);
+    plain(&client.address, "/bucket").status(200);
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    plain(&client.address, "/bucket").status(403);
+    assert_eq!(client.get("/bucket/k").status(200).text(), "v");
+}
+
+/// Making a bucket again set a public list although its block of public access refuses these.
+#[test]
+fn a_bucket_made_again_obeys_its_block() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let block =
+        b"<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls></PublicAccessBlockConfiguration>";
+    client.send("PUT", "/bucket?publicAccessBlock", &[], block).status(200);
+    let again = client.send("PUT", "/bucket", &[("x-amz-acl", "public-read")], b"");
+    assert_eq!(code(&again), (403, "AccessDenied".to_owned()));
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    plain(&client.address, "/bucket").status(403);
+}
+
+/// A bucket in which an upload was given up could not be deleted; S3 deletes both.
+#[test]
+fn a_bucket_with_an_unfinished_upload_goes() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let begun = client.send("POST", "/bucket/k?uploads", &[], b"").status(200);
+    // Only what the client chose was named.
+    assert_eq!(begun.header("x-amz-checksum-algorithm"), Some("CRC64NVME"));
+    assert_eq!(begun.header("x-amz-checksum-type"), Some("FULL_OBJECT"));
+    let id = elements(&begun, "UploadId").remove(0);
+    let part = format!("/bucket/k?partNumber=1&uploadId={id}");
+    client.put(&part, &bytes(300_000), Mode::Whole).status(200);
+    client.send("DELETE", "/bucket", &[], b"").status(204);
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    assert_eq!(
+        code(&client.put(&part, b"x", Mode::Whole)),
+        (404, "NoSuchUpload".to_owned())
+    );
+    client.send("DELETE", "/bucket", &[], b"").status(204);
+    assert_nothing_left(service, &place);
+}
+
+/// Each was another way than S3 says it: no count of tags in HEAD, quotes around the entity tag among attributes, an encoding
+/// written anew, an empty token refused, a header about a lock that is not there refused.
+#[test]
+fn answers_about_objects() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let said = [
+        ("content-encoding", "aws-chunked, deflate, gzip"),
+        ("x-amz-meta-word", "=?UTF-8?Q?gr=C3=BCn?="),
+        ("x-amz-tagging", "z=1&a=2&m=3"),
+    ];
+    client.send("PUT", "/bucket/k", &said, b"v").status(200);
+    for method in ["GET", "HEAD"] {
+        let answer = client.send(method, "/bucket/k", &[], b"").status(200);
+        assert_eq!(answer.header("x-amz-tagging-count"), Some("3"), "{method}");
+        assert_eq!(answer.header("content-encoding"), Some("deflate, gzip"), "{method}");
+        let word = answer.header("x-amz-meta-word").unwrap();
+        assert!(
+            word.eq_ignore_ascii_case("=?UTF-8?B?Z3LDvG4=?=") || word == "=?UTF-8?Q?gr=C3=BCn?=",
+            "{word}"
+        );
+    }
+    let tags = client.get("/bucket/k?tagging").status(200);
+    assert_eq!(elements(&tags, "Key"), ["z", "a", "m"]);
+    let asked = [("x-amz-object-attributes", "ETag,ObjectSize")];
+    let attributes = client.send("GET", "/bucket/k?attributes", &asked, b"").status(200);
+    assert_eq!(elements(&attributes, "ETag"), ["9e3669d19b675bd57058fd4664205d2a"]);
+    let all = client.get("/bucket?continuation-token=&list-type=2").status(200);
+    assert_eq!(
+        (elements(&all, "Key").len(), all.text().contains("<ContinuationToken")),
+        (1, true)
+    );
+    let list = b"<Delete><Object><Key>k</Key></Object></Delete>";
+    let deleted = client
+        .send(
+            "POST",
+            "/bucket?delete",
+            &[("x-amz-bypass-governance-retention", "true")],
+            list,
+        )
+        .status(200);
+    assert_eq!(elements(&deleted, "Key"), ["k"]);
+}
+
+/// Names are encoded wherever they are in a listing.
+#[test]
+fn listings_with_encoded_names() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    for key in ["a%20b/c", "a%20b+d", "x"] {
+        client
+            .put(&format!("/bucket/{}", key.replace('+', "%2B")), b"", Mode::Whole)
+            .status(200);
+        client
+            .send(
+                "POST",
+                &format!("/bucket/{}?uploads=", key.replace('+', "%2B")),
+                &[],
+                b"",
+            )
+            .status(200);
+    }
+    for list in ["", "&list-type=2", "&uploads=", "&versions="] {
+        let target = format!("/bucket?delimiter=%2B&encoding-type=url{list}&prefix=a%20");
+        // The query is signed in order.
+        let target = match list {
+            "&uploads=" | "&versions=" => format!("/bucket?delimiter=%2B&encoding-type=url&prefix=a%20{list}"),
+            _ => target,
+        };
+        let answer = client.get(&target).status(200);
+        assert_eq!(elements(&answer, "Key"), ["a%20b/c"], "{list}");
+        assert_eq!(elements(&answer, "Delimiter"), ["%2B"], "{list}");
+        let prefixes = elements(&answer, "Prefix");
+        assert!(
+            prefixes.contains(&"a%20".to_owned()) && prefixes.contains(&"a%20b%2B".to_owned()),
+            "{prefixes:?}"
+        );
+        assert_eq!(elements(&answer, "EncodingType"), ["url"], "{list}");
+    }
+}
+
+#[test]
+fn buckets_in_pages() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    for name in ["aaa", "bb1", "bb2", "bb3", "ccc"] {
+        client.send("PUT", &format!("/{name}"), &[], b"").status(200);
+    }
+    let first = client.get("/?max-buckets=2&prefix=bb").status(200);
+    assert_eq!(elements(&first, "Name"), ["bb1", "bb2"]);
+    assert_eq!(elements(&first, "Prefix"), ["bb"]);
+    assert_eq!(elements(&first, "BucketRegion"), ["us-east-1", "us-east-1"]);
+    let token = elements(&first, "ContinuationToken").remove(0);
+    let second = client
+        .get(&format!("/?continuation-token={token}&max-buckets=2&prefix=bb"))
+        .status(200);
+    assert_eq!(elements(&second, "Name"), ["bb3"]);
+    assert!(elements(&second, "ContinuationToken").is_empty());
+    let elsewhere = client.get("/?bucket-region=eu-west-1").status(200);
+    assert!(elements(&elsewhere, "Name").is_empty());
+    assert_eq!(elements(&client.get("/").status(200), "Name").len(), 5);
+}

@@ -288,11 +288,11 @@ fn new_creates_the_root_and_refuses_a_file() {
 fn what_is_created_is_the_users_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    let root = dir.path().join("parent/root");
+    let root = dir.path().join("parent/inner");
     let disk = FileDisk::new(&root).unwrap();
     disk.create_dir_all(Path::new("sub/dir")).unwrap();
     drop(disk.open(Path::new("sub/dir/file"), OpenMode::CREATE).unwrap());
-    for path in ["parent", "parent/root", "parent/root/sub", "parent/root/sub/dir"] {
+    for path in ["parent", "parent/inner", "parent/inner/sub", "parent/inner/sub/dir"] {
         assert_eq!(mode(&dir.path().join(path)), 0o700, "{path}");
     }
     assert_eq!(mode(&root.join("sub/dir/file")), 0o600);

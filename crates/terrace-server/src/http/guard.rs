@@ -19,7 +19,7 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 /// What any other answer may do if a browser shows it as a document: nothing. Stored files come from anywhere.
 const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
 
-/// Asks for a password. https://www.rfc-editor.org/rfc/rfc7617
+/// Asks for a password. <https://www.rfc-editor.org/rfc/rfc7617>
 const CHALLENGE: &str = "Basic realm=\"Terrace\", charset=\"UTF-8\"";
 /// What needs no password: probes have none, and learn only whether the server is well.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];

@@ -4,10 +4,10 @@
 //! its place, so an image proves whose it is: a read by way of a copy is verified as a read of the block is, and what does not
 //! match is forgotten. Nothing here must be durable, ordered or invalidated; all of it may be lost at any time.
 //!
-//! The way of a copy: a reader reads a block (`near`), and what it reads is gathered as an image in RAM, from which others who
-//! want the same object are served meanwhile (`images`). If the object is worth it (`popularity`) the image is queued, and a
-//! thread writes it to a segment (`promote`), where readers then find it (`copies`). Who reads a group in order has the next
-//! object read to RAM before he asks (`ahead`).
+//! The way of a copy: a reader reads a block (`cached_reader`), and what it reads is gathered as an image in RAM, from
+//! which others that want the same object are served meanwhile (`staging`). If the object is worth it (`admission`) the
+//! image is queued, and a thread writes it to a segment (`promote`), where readers then find it (`copies`). A reader that
+//! takes a group in order has the next object read to RAM before it asks (`prefetch`).
 //!
 //! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
 

@@ -1,7 +1,7 @@
 //! Reading ahead: who reads a group in order finds the next object in RAM.
 //!
 //! A reader who has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
-//! thread reads that from the disk meanwhile, as an image like those that readers fill (`images`): who comes while it is being read is
+//! thread reads that from the disk meanwhile, as an image like those that readers fill (`staging`): who comes while it is being read is
 //! served as it grows. It is kept until its reader has had it, and goes on to flash only then, if it is worth a copy: the reader it was
 //! read for is no reason to copy it, and what he finds in RAM he need not read from flash.
 //!

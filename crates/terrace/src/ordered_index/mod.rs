@@ -222,7 +222,7 @@ impl OrderedIndex {
         if self.unflushed.may_have(hash) {
             return Ok((self.read(key, SeqNo::MAX)?, 0));
         }
-        // After the filters were asked: see [`unflushed`].
+        // After the filters were asked: see [`memtable_filter`].
         let state = self.tree.current_version();
         let (mut runs, mut has_deeper) = (0, false);
         let found = errors::guarded_read("reading the index", || {

@@ -2,12 +2,16 @@
 
 use crate::s3::{
     Gateway,
-    access::decide::{Action, Claim},
+    access::{
+        By,
+        decide::{Action, Claim},
+    },
     access_key::Level,
     bucket::{Bucket, Versioning},
     commit::{self, NewObject, Place},
     errors,
     lock::{self, Mode, Period, Retention, Settings},
+    record::Facts,
     versions::{self, Name},
 };
 use hyper::StatusCode;
@@ -247,6 +251,22 @@ pub async fn put_configuration(
     Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
 }
 
+/// What is stored of a version's lock, for those who may configure locks.
+async fn described(
+    gateway: &Arc<Gateway>,
+    by: By<'_>,
+    bucket: &str,
+    key: String,
+    version_id: Option<&str>,
+) -> S3Result<Facts> {
+    let bucket = lockable(gateway, bucket)?;
+    let name = Name::parse(version_id)?;
+    let claim = gateway.claim(by, Action::Configure, &bucket);
+    gateway
+        .run(move |_, store| versions::describe(store, &claim, &key, name))
+        .await
+}
+
 /// Gives a version other attributes, if `change` of those it has allows it.
 async fn describe_anew(
     gateway: &Arc<Gateway>,
@@ -323,13 +343,8 @@ pub async fn get_retention(
     request: S3Request<GetObjectRetentionInput>,
 ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
     let input = request.input;
-    let bucket = lockable(gateway, &input.bucket)?;
-    let name = Name::parse(input.version_id.as_deref())?;
     let by = (&request.extensions, request.credentials.as_ref());
-    let claim = gateway.claim(by, Action::Configure, &bucket);
-    let facts = gateway
-        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
-        .await?;
+    let facts = described(gateway, by, &input.bucket, input.key, input.version_id.as_deref()).await?;
     let retention = lock::retention(&facts.attributes).ok_or_else(none_there)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
@@ -369,13 +384,8 @@ pub async fn get_legal_hold(
     request: S3Request<GetObjectLegalHoldInput>,
 ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
     let input = request.input;
-    let bucket = lockable(gateway, &input.bucket)?;
-    let name = Name::parse(input.version_id.as_deref())?;
     let by = (&request.extensions, request.credentials.as_ref());
-    let claim = gateway.claim(by, Action::Configure, &bucket);
-    let facts = gateway
-        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
-        .await?;
+    let facts = described(gateway, by, &input.bucket, input.key, input.version_id.as_deref()).await?;
     let is_held = lock::legal_hold(&facts.attributes).ok_or_else(none_there)?;
     let status = if is_held {
         ObjectLockLegalHoldStatus::ON

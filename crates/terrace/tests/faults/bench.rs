@@ -95,7 +95,7 @@ impl Bench {
 }
 
 /// Waits for something that the background does.
-pub fn eventually(what: &str, store: &Store, holds: impl Fn(&Stats) -> bool) {
+pub fn eventually(what: &str, store: &Store, mut holds: impl FnMut(&Stats) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds(&store.stats()) {
         assert!(

@@ -346,7 +346,11 @@ impl Store {
     /// # Errors
     /// If there is no complete backup; findings are in what is returned.
     pub fn verify_backup(backup: impl AsRef<Path>, progress: &BackupProgress) -> Result<BackupCheck> {
-        backup::verify(backup.as_ref(), progress)
+        backup::verify(backup.as_ref(), progress, |options| {
+            let copy = Self::open(options)?;
+            let report = copy.verify()?;
+            Ok((report, Version(copy.engine().log.committed_seq())))
+        })
     }
 
     /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open anywhere. Takes some 100 bytes

@@ -75,8 +75,6 @@ const DEBTS: &[(&str, &str)] = &[
     // Copies stand between a block and its reader: a trait of `blocks` is to take this place.
     ("blocks/mod.rs",                    "flash_cache"),
     ("blocks/reader.rs",                 "flash_cache"),
-    // A backup is checked by opening it.
-    ("admin/backup/check.rs",            "store"),
 ];
 
 /// Names that the crate's root exports from other rooms than `api`.

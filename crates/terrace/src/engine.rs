@@ -128,7 +128,7 @@ impl Engine {
         let paces = Arc::new(Paces::default());
         let placement = Arc::new(Placement::new(&parts.options));
         let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
-        parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
+        parts.large.attach(Arc::<Heat>::clone(&heat), Arc::clone(&paces));
         let recent = &parts.log.recent;
         let values = ValueCache::new(parts.options.cache_bytes - recent.share_bytes(), recent);
         Ok(Self {

@@ -8,29 +8,16 @@ use super::{
     prefetch::RUN_MIN,
     staging::{Appended, Image, ImageRead, Joined},
 };
+use crate::blocks::{NearReader, Nearer, Source, Wanted};
 use parking_lot::Mutex;
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
-/// What the bytes of a read came from, the farthest of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Source {
-    /// An image in RAM, because somebody else reads the same.
-    Ram = 1,
-    /// A copy on flash.
-    Copy = 2,
-    /// An image in RAM that was read ahead.
-    Ahead = 3,
-    /// The block.
-    Block = 4,
-}
-
-/// One reader of one extent. Positions count from the page in which the extent begins.
+/// One reader of one extent.
 #[derive(Debug)]
-pub struct CachedReader {
+struct CachedReader {
     heat: Arc<Heat>,
     block: u64,
     offset: u64,
@@ -64,64 +51,33 @@ impl Filling {
     }
 }
 
+impl Nearer for Heat {
+    /// Counts the read when bytes are first asked for, as what a cache in RAM has needs no copy.
+    fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
+        let may_be_near =
+            wanted.page_bytes >= COPY_BYTES_MIN && self.images.has_room_at_all() && self.may_copy(wanted.key);
+        may_be_near.then(|| Box::new(CachedReader::new(self, wanted, false)) as Box<dyn NearReader>)
+    }
+
+    /// Of no use for what is near, and for objects of more than one slice.
+    fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
+        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&wanted.page_bytes) {
+            return None;
+        }
+        let reader = CachedReader::new(self, wanted, true);
+        (!reader.is_near()).then(|| Box::new(reader) as Box<dyn NearReader>)
+    }
+}
+
 impl CachedReader {
-    /// Begins to read an object; counts the read when bytes are first asked for, as what a cache in RAM has needs no copy. `None`
-    /// for extents that are too short to be copied.
-    #[must_use]
-    pub fn begin(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-    ) -> Option<Self> {
-        if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
-            return None;
-        }
-        Some(Self::new(heat, key, block, offset, extent_bytes, value_bytes, false))
-    }
-
-    /// Begins to read an object ahead of its reader. `None` if that is of no use: it is near, or of more than one slice.
-    #[must_use]
-    pub fn begin_ahead(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-    ) -> Option<Self> {
-        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&extent_bytes) {
-            return None;
-        }
-        let reader = Self::new(heat, key, block, offset, extent_bytes, value_bytes, true);
-        (!reader.is_near()).then_some(reader)
-    }
-
-    /// Whether its beginning is nearer than the block.
-    #[must_use]
-    pub fn is_near(&self) -> bool {
-        let slice = self.slice(0);
-        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
-    }
-
-    fn new(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-        is_ahead: bool,
-    ) -> Self {
+    fn new(heat: Arc<Heat>, wanted: &Wanted<'_>, is_ahead: bool) -> Self {
         Self {
-            heat: Arc::clone(heat),
-            block,
-            offset,
-            extent_bytes,
-            key: key.into(),
-            value_bytes,
+            heat,
+            block: wanted.block,
+            offset: wanted.offset,
+            extent_bytes: wanted.page_bytes,
+            key: wanted.key.into(),
+            value_bytes: wanted.value_bytes,
             worth: OnceLock::new(),
             filling: Mutex::default(),
             used_copy: AtomicBool::new(false),
@@ -162,49 +118,6 @@ impl CachedReader {
     #[allow(clippy::cast_possible_truncation)] // at most SLICE_BYTES
     fn slice_bytes(&self, slice: Slice) -> usize {
         (self.extent_bytes - u64::from(slice.number) * SLICE_BYTES).min(SLICE_BYTES) as usize
-    }
-
-    /// Fills `out` with the bytes at `position` if they are nearer than the block.
-    #[must_use]
-    pub fn read(&self, position: u64, out: &mut [u8]) -> bool {
-        if !self.is_ahead {
-            count(&self.heat.counters.asked_bytes, out.len() as u64);
-        }
-        let worth = self.worth();
-        let slice = self.slice(position);
-        // Over the border of two slices: rare, and one read of the block is better than two of others.
-        if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
-            return false;
-        }
-        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
-        let from = (position % SLICE_BYTES) as usize;
-        if self.reads_copy(slice, from as u64, out) {
-            self.came_from(Source::Copy);
-            count(&self.heat.counters.copy_reads, 1);
-            count(&self.heat.counters.copy_bytes_read, out.len() as u64);
-            return true;
-        }
-        if self.is_filling(slice) {
-            return false;
-        }
-        let image = if from == 0 {
-            match self.join(slice) {
-                Joined::There(image) => Some(image),
-                Joined::Fill(image) => {
-                    self.fill(image, 0);
-                    None
-                }
-                Joined::Full => {
-                    if worth != Worth::None {
-                        count(&self.heat.counters.dropped_full, 1);
-                    }
-                    None
-                }
-            }
-        } else {
-            self.heat.images.find(slice)
-        };
-        image.is_some_and(|image| self.reads_image(&image, from, out))
     }
 
     fn join(&self, slice: Slice) -> Joined {
@@ -256,24 +169,6 @@ impl CachedReader {
             .is_some_and(|filling| filling.image.slice == slice && filling.goes_on())
     }
 
-    /// Takes note of what was read of the block at `position`.
-    pub fn gather(&self, position: u64, mut bytes: &[u8]) {
-        self.came_from(Source::Block);
-        let mut position = position;
-        while !bytes.is_empty() {
-            let slice = self.slice(position);
-            let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
-            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
-            let (from, length) = (
-                (position % SLICE_BYTES) as usize,
-                ((slice_end - position) as usize).min(bytes.len()),
-            );
-            self.gather_in(slice, from, &bytes[..length]);
-            bytes = &bytes[length..];
-            position += length as u64;
-        }
-    }
-
     fn gather_in(&self, slice: Slice, from: usize, bytes: &[u8]) {
         let is_of = |filling: &Option<Filling>| filling.as_ref().is_some_and(|filling| filling.image.slice == slice);
         // Reached by a read over the border of two slices.
@@ -316,18 +211,79 @@ impl CachedReader {
     fn came_from(&self, source: Source) {
         self.farthest.fetch_max(source as u8, Ordering::Relaxed);
     }
+}
 
-    /// The farthest that anything read so far came from.
-    #[must_use]
-    pub fn source(&self) -> Option<Source> {
+impl NearReader for CachedReader {
+    fn read(&self, position: u64, out: &mut [u8]) -> bool {
+        if !self.is_ahead {
+            count(&self.heat.counters.asked_bytes, out.len() as u64);
+        }
+        let worth = self.worth();
+        let slice = self.slice(position);
+        // Over the border of two slices: rare, and one read of the block is better than two of others.
+        if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
+            return false;
+        }
+        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+        let from = (position % SLICE_BYTES) as usize;
+        if self.reads_copy(slice, from as u64, out) {
+            self.came_from(Source::Copy);
+            count(&self.heat.counters.copy_reads, 1);
+            count(&self.heat.counters.copy_bytes_read, out.len() as u64);
+            return true;
+        }
+        if self.is_filling(slice) {
+            return false;
+        }
+        let image = if from == 0 {
+            match self.join(slice) {
+                Joined::There(image) => Some(image),
+                Joined::Fill(image) => {
+                    self.fill(image, 0);
+                    None
+                }
+                Joined::Full => {
+                    if worth != Worth::None {
+                        count(&self.heat.counters.dropped_full, 1);
+                    }
+                    None
+                }
+            }
+        } else {
+            self.heat.images.find(slice)
+        };
+        image.is_some_and(|image| self.reads_image(&image, from, out))
+    }
+
+    fn gather(&self, position: u64, mut bytes: &[u8]) {
+        self.came_from(Source::Block);
+        let mut position = position;
+        while !bytes.is_empty() {
+            let slice = self.slice(position);
+            let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
+            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+            let (from, length) = (
+                (position % SLICE_BYTES) as usize,
+                ((slice_end - position) as usize).min(bytes.len()),
+            );
+            self.gather_in(slice, from, &bytes[..length]);
+            bytes = &bytes[length..];
+            position += length as u64;
+        }
+    }
+
+    fn is_near(&self) -> bool {
+        let slice = self.slice(0);
+        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
+    }
+
+    fn source(&self) -> Option<Source> {
         [Source::Ram, Source::Copy, Source::Ahead, Source::Block]
             .into_iter()
             .find(|source| *source as u8 == self.farthest.load(Ordering::Relaxed))
     }
 
-    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then, and to read again is worth it.
-    #[must_use]
-    pub fn blames_copy(&self) -> bool {
+    fn blames_copy(&self) -> bool {
         if !self.used_copy.swap(false, Ordering::Relaxed) {
             return false;
         }
@@ -362,7 +318,14 @@ mod tests {
         let options = Options::new(dir.path());
         let placement = Arc::new(Placement::new(&options));
         let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
-        let begin = || CachedReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
+        let wanted = Wanted {
+            key: b"titles/1/seg-1.ts",
+            block: 1,
+            offset: 4096,
+            page_bytes: 1 << 20,
+            value_bytes: 1_000_000,
+        };
+        let begin = || Arc::clone(&heat).begin(&wanted).unwrap();
         drop(begin());
         assert!(heat.popularity.unmeasured().is_none(), "no group was read");
         assert!(!begin().read(0, &mut [0; 4096]));

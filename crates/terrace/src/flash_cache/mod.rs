@@ -30,7 +30,6 @@ mod small_simulation;
 mod staging;
 mod streams;
 
-pub use cached_reader::{CachedReader, Source};
 pub use prefetch::read_ahead;
 pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
 pub use small_moves::{may_move_to_log, small_read};

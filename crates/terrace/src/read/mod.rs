@@ -23,9 +23,9 @@ pub mod snapshot;
 use crate::cache::{CachedValue, Place};
 use crate::{
     Error, HomeKind, Object, Result, Version,
-    blocks::ValueReader,
+    blocks::{Source, ValueReader},
     engine::Engine,
-    flash_cache::{self, Source},
+    flash_cache,
     key_hash,
     log::{
         address::Address,

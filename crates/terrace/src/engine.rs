@@ -2,15 +2,14 @@
 
 use crate::{
     Error, Options, Result, Tier,
-    accounting::Accounting,
+    accounting::{Accounting, migration::Migration},
     api::{expiry::Expiring, placement::Placement},
-    blocks::{LargeSpace, unsynced::UnsyncedLarge},
+    blocks::{LargeSpace, gc::Cleaning, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::Heat,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
-    maintenance::{block_gc::Cleaning, migrate::Migration},
     manifest::Manifest,
     metrics::counters::{AnsweredBy, Metrics},
     ordered_index::OrderedIndex,
@@ -275,7 +274,7 @@ impl Engine {
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
-        segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(self)
+        segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(&self.large)
     }
 
     /// Reads of small values so far, by those who count for heat: its clock.

@@ -21,6 +21,7 @@ mod capacity;
 mod destage;
 mod extent;
 pub mod format;
+pub(crate) mod gc;
 mod group;
 mod image;
 pub mod meta;

@@ -213,7 +213,7 @@ impl LogGc {
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
         }
-        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine)
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine.large)
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
@@ -290,7 +290,7 @@ impl LogGc {
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
         let cleaning = &self.engine.cleaning;
-        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine)) {
+        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine.large)) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,

@@ -20,7 +20,7 @@
 mod record;
 
 use crate::{
-    PlacementStats, Result, ScanRange,
+    Result, ScanRange,
     api::placement::Pinning,
     blocks::Origin,
     engine::Engine,
@@ -38,10 +38,7 @@ use bytes::Bytes;
 use std::{
     collections::VecDeque,
     ops::Bound,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -68,41 +65,6 @@ const PINNED_SHARE_MAX_PERCENT: u64 = 50;
 #[must_use]
 pub fn recode_record(bytes: &[u8]) -> Option<Vec<u8>> {
     record::Record::decode(bytes).map(|record| record.encode().to_vec())
-}
-
-/// What is known of places, for everybody.
-#[derive(Debug, Default)]
-pub struct Migration {
-    /// The index is walked since the rules have changed.
-    is_under_way: AtomicBool,
-    walked: AtomicU64,
-    moved: AtomicU64,
-    moved_bytes: AtomicU64,
-    /// Bytes of values, as of the last walk.
-    pinned_flash_bytes: AtomicU64,
-    pinned_disk_bytes: AtomicU64,
-    pins_exceed: AtomicBool,
-}
-
-impl Migration {
-    /// Whether pins to flash count: they do unless they ask for too much.
-    pub fn pins_hold(&self) -> bool {
-        !self.pins_exceed.load(Ordering::Relaxed)
-    }
-
-    /// A picture.
-    pub fn stats(&self) -> PlacementStats {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PlacementStats {
-            settling: self.is_under_way.load(Ordering::Relaxed),
-            walked: load(&self.walked),
-            moved: load(&self.moved),
-            moved_bytes: load(&self.moved_bytes),
-            pinned_flash_bytes: load(&self.pinned_flash_bytes),
-            pinned_disk_bytes: load(&self.pinned_disk_bytes),
-            pins_exceed_flash: !self.pins_hold(),
-        }
-    }
 }
 
 /// The thread's state.

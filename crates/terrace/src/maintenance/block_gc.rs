@@ -13,14 +13,12 @@
 //! On failure: what cannot be read is left where it is, with all of its block, and reported; others are cleaned. If writing fails
 //! nothing was changed but for orphaned space; it is tried again.
 
-pub(crate) mod policy;
-
-pub use crate::write::stall::Cleaning;
-use crate::write::stall::Finding;
-
 use crate::{
     Error, Result,
-    blocks::{BlockScan, MovedHead, Origin, ScannedExtent},
+    blocks::{
+        BlockScan, MovedHead, Origin, ScannedExtent,
+        gc::{Bounds, Finding, Picture},
+    },
     engine::Engine,
     log::commit::Committer,
     maintenance::{
@@ -29,7 +27,6 @@ use crate::{
     },
     ordered_index::{Entry, Home},
 };
-use policy::{Bounds, Picture};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
@@ -107,8 +104,8 @@ impl BlockGc {
             engine.large_result(engine.large.seal_ready())?;
         }
         self.look_at_set_aside();
-        let is_tight = engine.cleaning.is_tight(&engine);
-        let bounds = Bounds::of(&engine);
+        let is_tight = engine.cleaning.is_tight(&engine.large);
+        let bounds = Bounds::of(&engine.options);
         let bounds = if is_tight { bounds.without_room() } else { bounds };
         let totals = engine.large.totals();
         if !bounds.is_over(totals.rest_bytes, totals.packed_bytes) {
@@ -356,7 +353,7 @@ impl BlockGc {
     fn end_burst(&self, began: &mut Instant) {
         let engine = &self.engine;
         engine.cleaning.progress();
-        if !engine.cleaning.is_awaited(engine) {
+        if !engine.cleaning.is_awaited(&engine.large) {
             engine.pause(began.elapsed().min(REST_MAX));
         }
         *began = Instant::now();

@@ -6,11 +6,10 @@ use crate::{
     ValueWriter, VerifyReport, Version, WriterOptions,
     admin::{backup, open, repair, verify},
     engine::Engine,
-    hash_index::checkpoint::{
-        self,
-        take::{Haste, take_if},
+    maintenance::{
+        checkpoint::{self, Haste, take_if},
+        workers,
     },
-    maintenance::workers,
     manifest,
     metrics::counters::StreamClock,
     read, write,

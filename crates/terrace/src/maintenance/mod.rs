@@ -1,6 +1,7 @@
 //! The workers: log GC, block GC, migration, expiry; and the one place that commits moves.
 
 pub(crate) mod block_gc;
+pub(crate) mod checkpoint;
 pub(crate) mod expire;
 pub(crate) mod log_gc;
 pub(crate) mod migrate;

@@ -6,9 +6,8 @@ use crate::{
     api::clock::NEVER_MS,
     engine::Engine,
     flash_cache::{Promoter, read_ahead},
-    hash_index::checkpoint,
     io::threads,
-    maintenance::{block_gc::BlockGc, expire::Sweeper, log_gc::LogGc, migrate::Migrator},
+    maintenance::{block_gc::BlockGc, checkpoint, expire::Sweeper, log_gc::LogGc, migrate::Migrator},
     write::apply::Applier,
 };
 use std::{

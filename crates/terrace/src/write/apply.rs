@@ -8,12 +8,13 @@
 
 mod cache_transfer;
 mod fill;
+mod load;
 
 use crate::{
     HomeKind, Result, Version,
     api::expiry,
     engine::Engine,
-    hash_index::{checkpoint::load::Loader, key_filter::KeyFilter},
+    hash_index::key_filter::KeyFilter,
     key_hash, key_prefix,
     log::{
         address::Address,
@@ -27,6 +28,7 @@ use crate::{
 };
 use bytes::Bytes;
 use fill::Filling;
+use load::Loader;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,

@@ -10,10 +10,10 @@
 //! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage ends, and lookups go by
 //! the ordered index for good.
 
-use super::Applier;
+use super::{Applier, load::Loader};
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::{HashIndex, checkpoint::load::Loader},
+    hash_index::HashIndex,
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,

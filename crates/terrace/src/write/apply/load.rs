@@ -9,11 +9,13 @@
 //!
 //! On failure: an error, and the flash index is to be filled in the other way.
 
-use super::{FILE, NEW_FILE, file::Source};
 use crate::{
     Error, Result,
     engine::Engine,
-    hash_index::key_filter::KeyFilter,
+    hash_index::{
+        checkpoint::{FILE, NEW_FILE, file::Source},
+        key_filter::KeyFilter,
+    },
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -26,7 +28,7 @@ use crate::{
     mutation::{Mutation, active},
     ordered_index::Home,
 };
-use std::{collections::VecDeque, io, path::Path};
+use std::{collections::VecDeque, path::Path};
 
 /// Bytes of frames looked at in one step.
 const STEP_BYTES: usize = 4 << 20;
@@ -169,30 +171,6 @@ fn kept_segments(engine: &Engine, generation_max: u64) -> Vec<bool> {
         kept[segment.number as usize] = holds_records && segment.generation() <= generation_max;
     }
     kept
-}
-
-/// Reads a checkpoint as far as its checksums go, for `verify`.
-///
-/// # Errors
-/// What is wrong with it; the device's.
-pub fn verify(engine: &Engine) -> Result<()> {
-    let Some(mut source) = Source::open(&*engine.flash_disk, engine.options.direct_io)? else {
-        return Ok(());
-    };
-    while !source.step(None, |_| true)? {}
-    Ok(())
-}
-
-/// Removes the checkpoint, durably: it is not of the index that comes.
-///
-/// # Errors
-/// The device's.
-pub fn remove(disk: &dyn crate::io::Disk) -> io::Result<()> {
-    let _ = disk.remove(Path::new(NEW_FILE));
-    match disk.remove(Path::new(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome.and_then(|()| disk.sync_dir(Path::new(""))),
-    }
 }
 
 impl LogBehind {

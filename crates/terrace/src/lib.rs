@@ -39,6 +39,7 @@ mod api;
 mod cache;
 mod engine;
 mod figures;
+mod flash_cache;
 mod maintenance;
 mod manifest;
 mod metrics;
@@ -52,8 +53,6 @@ pub mod io;
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
 pub mod blocks;
-#[doc(hidden)]
-pub mod flash_cache;
 #[doc(hidden)]
 pub mod fuzzing;
 #[doc(hidden)]

@@ -1,8 +1,7 @@
 //! The rooms of the engine, and which may use which. The same table is drawn in ARCHITECTURE.md.
 //!
 //! Rooms stand in the order of building: a room may use only rooms above it in [`ROOMS`], and of those only the ones that
-//! its row names. So no circle can be written into the table. What the code still does against it is listed one by one in
-//! [`DEBTS`]; a debt that is paid must leave the list.
+//! its row names. So no circle can be written into the table.
 
 use super::{
     Report,
@@ -56,16 +55,6 @@ const ROOMS: &[Room] = &[
                                           "maintenance", "admin"] },
 ];
 
-/// What the code does against the table: a file, and the room that it may not use but does.
-#[rustfmt::skip]
-const DEBTS: &[(&str, &str)] = &[
-    // Workers of these rooms that are still beside their state.
-    ("flash_cache/prefetch.rs",          "engine"),
-    ("flash_cache/promote.rs",           "engine"),
-    ("flash_cache/small_moves.rs",       "engine"),
-    ("flash_cache/small_moves.rs",       "maintenance"),
-];
-
 /// Names that the crate's root exports from other rooms than `api`.
 #[rustfmt::skip]
 const EXPORTED: &[(&str, &str)] = &[
@@ -98,18 +87,9 @@ pub fn check(report: &mut Report<'_>, code: &str) {
         }
     }
     for (other, offset) in &used {
-        let is_allowed = *other == FREE || room.uses.contains(other);
-        if !is_allowed && !DEBTS.contains(&(path.as_str(), other)) {
+        if *other != FREE && !room.uses.contains(other) {
             let message = format!("`{own}` may not use `{other}`: see the table of rooms in xtask/src/tidy/rooms.rs");
             report.add(line_of(code, *offset), message);
-        }
-    }
-    for (_, other) in DEBTS.iter().filter(|(file, _)| *file == path) {
-        if !used.contains_key(other) {
-            report.add(
-                1,
-                format!("does not use `{other}` any more: take that out of the debts in xtask/src/tidy/rooms.rs"),
-            );
         }
     }
 }
@@ -216,10 +196,6 @@ mod tests {
                 );
             }
         }
-        for (file, room) in DEBTS {
-            let own = ROOMS.iter().find(|room| room.name == room_of(file)).expect(file);
-            assert!(!own.uses.contains(room), "{file} may use {room}: that is no debt");
-        }
     }
 
     #[test]
@@ -243,13 +219,6 @@ mod tests {
             findings("crates/terrace/src/log/mod.rs", "use super::engine::Engine;").len(),
             1
         );
-    }
-
-    #[test]
-    fn a_debt_that_is_paid_leaves_the_list() {
-        let file = "crates/terrace/src/flash_cache/promote.rs";
-        assert!(findings(file, "use crate::engine::Engine;").is_empty());
-        assert_eq!(findings(file, "use crate::io::Disk;").len(), 1);
     }
 
     #[test]

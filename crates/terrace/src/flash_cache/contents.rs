@@ -19,7 +19,7 @@ const CONTENTS_BYTES_MAX: usize = 16 << 20;
 
 /// Whose contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub struct Owner {
     /// The store.
     pub store_id: u64,
     /// Number of the segment.
@@ -30,7 +30,7 @@ pub(super) struct Owner {
 
 /// One copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
+pub struct Item {
     /// Of what.
     pub slice: Slice,
     /// Where in the segment, in bytes; a multiple of a page.
@@ -52,7 +52,7 @@ impl Item {
 
 /// Collects the items of a segment.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub struct Contents {
     bytes: Vec<u8>,
     count: u32,
 }
@@ -120,7 +120,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Bytes of the table at the end of a segment, in whole pages, by the segment's last page. `None` if there is no table.
 #[must_use]
-pub(super) fn length_by(last_page: &[u8]) -> Option<usize> {
+pub fn length_by(last_page: &[u8]) -> Option<usize> {
     let head = last_page.get(last_page.len().checked_sub(HEAD_BYTES)?..)?;
     let bytes = stored_bytes(word(head, 36)? as usize);
     (head.starts_with(&MAGIC) && bytes <= CONTENTS_BYTES_MAX).then_some(bytes)
@@ -128,7 +128,7 @@ pub(super) fn length_by(last_page: &[u8]) -> Option<usize> {
 
 /// Reads a table, at the end of `bytes`. `None` if it is not this segment's, of another use of it, or damaged.
 #[must_use]
-pub(super) fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
+pub fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
     let (items, head) = bytes.split_at_checked(bytes.len().checked_sub(HEAD_BYTES)?)?;
     let items = items.get(items.len().checked_sub(word(head, 36)? as usize)?..)?;
     let is_ours = head.starts_with(&MAGIC)

@@ -15,7 +15,6 @@ use crate::{
     Error, Result, Tier,
     blocks::Origin,
     engine::{Engine, FLASH_INDEX_LOAD_WANTED},
-    flash_cache::{KEPT_FREE, lent_by_copies, release_to_log},
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -28,6 +27,7 @@ use crate::{
     maintenance::{
         expire::drop_record,
         moves::{self, Committed},
+        promote::{KEPT_FREE, lent_by_copies, release_to_log},
     },
     mutation::{Mutation, active},
     ordered_index::Home,
@@ -290,7 +290,10 @@ impl LogGc {
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
         let cleaning = &self.engine.cleaning;
-        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine.large)) {
+        let interval = match (
+            cleaning.has_waiting(),
+            segments_wait || cleaning.is_tight(&self.engine.large),
+        ) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,

@@ -5,9 +5,11 @@ use crate::{
     Error, Result,
     api::clock::NEVER_MS,
     engine::Engine,
-    flash_cache::{Promoter, read_ahead},
     io::threads,
-    maintenance::{block_gc::BlockGc, checkpoint, expire::Sweeper, log_gc::LogGc, migrate::Migrator},
+    maintenance::{
+        block_gc::BlockGc, checkpoint, expire::Sweeper, log_gc::LogGc, migrate::Migrator, prefetch::read_ahead,
+        promote::Promoter,
+    },
     write::apply::Applier,
 };
 use std::{

@@ -18,6 +18,7 @@ pub mod multi_get;
 mod pieces;
 pub mod reader;
 pub mod scan;
+mod small_reads;
 pub mod snapshot;
 
 use crate::cache::{CachedValue, Place};
@@ -25,7 +26,6 @@ use crate::{
     Error, HomeKind, Object, Result, Version,
     blocks::{Source, ValueReader},
     engine::Engine,
-    flash_cache,
     key_hash,
     log::{
         address::Address,
@@ -399,8 +399,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
-    if let Some(extent) = from_block.filter(|extent| flash_cache::may_move_to_log(engine, key, extent)) {
-        flash_cache::small_read(engine, key, entry, &extent, &hit.value);
+    if let Some(extent) = from_block.filter(|extent| small_reads::may_move_to_log(engine, key, extent)) {
+        small_reads::small_read(engine, key, entry, &extent, &hit.value);
     }
     Ok(hit)
 }

@@ -5,62 +5,26 @@
 //!
 //! On failure: the value stays where it is.
 
-use super::{
-    COPY_BYTES_MIN, Heat,
-    budget::Budget,
-    count,
-    small::{Enqueued, SmallValue},
-};
 use crate::{
     Error, Result,
     engine::Engine,
+    flash_cache::{Heat, budget::Budget, count, small::SmallValue},
     key_hash,
     log::{
         commit::Committer,
-        format::{Body, Extent, Record},
+        format::{Body, Record},
         segments::RESERVED_SEGMENTS,
     },
     maintenance::moves::commit_bytes,
-    ordered_index::{Entry, Home},
+    ordered_index::Home,
 };
-use bytes::Bytes;
 use std::sync::Arc;
 
 /// Bytes of one commit of moves.
 const COMMIT_BYTES: usize = 256 << 10;
 
-/// Whether the value of an extent is one that comes back to the log when it is read often, and not one that is copied.
-pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
-    extent.extent_bytes < COPY_BYTES_MIN
-        && extent.length < engine.placement.large_from(key)
-        && engine.heat.small.is_on()
-        && !engine.options.read_only
-}
-
-/// Counts a read of a small value from its block, and has it come back if it is read often.
-pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
-    let (heat, hash) = (&engine.heat, key_hash(key));
-    if !heat.small.read(hash, engine.small_reads()) {
-        return;
-    }
-    let value = SmallValue {
-        key: Bytes::copy_from_slice(key),
-        version: entry.version.0,
-        attributes: entry.attributes.clone(),
-        value: value.clone(),
-        checksum: entry.checksum,
-        place: (extent.block, extent.offset),
-    };
-    match heat.small.enqueue(hash, value) {
-        Enqueued::Urgent => heat.wake(),
-        Enqueued::Full => count(&heat.counters.dropped_full, 1),
-        Enqueued::Waits => heat.images.rouse(),
-        Enqueued::Already => {}
-    }
-}
-
 /// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for waits on.
-pub(super) fn move_waiting(engine: &Engine, budget: &mut Budget) {
+pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
     let small = &engine.heat.small;
     small.applied(engine.log.applied_seq());
     while has_room(engine) {

@@ -3,22 +3,22 @@
 //! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and counted. It writes in chunks and
 //! lets reads go first.
 
-use super::{
-    Heat, SLICE_BYTES, Slice,
-    admission::{Unmeasured, Worth},
-    budget::Budget,
-    contents::{self, Contents, Item, Owner},
-    copies::Copy,
-    count,
-    credit::{Credit, holds_many},
-    small_moves,
-    staging::Image,
-};
 use crate::{
     Error, Result, ScanRange,
     engine::Engine,
+    flash_cache::{
+        Heat, SLICE_BYTES, Slice,
+        admission::{Unmeasured, Worth},
+        budget::Budget,
+        contents::{self, Contents, Item, Owner},
+        copies::Copy,
+        count,
+        credit::{Credit, holds_many},
+        staging::Image,
+    },
     io::{AlignedBuffer, PAGE_BYTES},
     log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    maintenance::small_moves,
     ordered_index::Home,
 };
 use std::{

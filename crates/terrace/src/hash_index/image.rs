@@ -140,7 +140,7 @@ mod tests {
             let address = Address::new(1 << 30).unwrap();
             for (at, (class, _)) in entries.iter().enumerate() {
                 if at % 3 == 0 {
-                    assert_eq!(to.remove(*class, None), from.remove(*class, None));
+                    assert_eq!(to.remove(*class), from.remove(*class));
                 } else {
                     assert_eq!(
                         to.insert(class ^ 1, SizeClass::of(9), address),

@@ -11,6 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | `metrics` | counters, and the small structures that policies are made of |
+//! | `codec` | numbers in stored bytes |
 //! | [`io`] | devices, direct I/O, slices and rests of background I/O; the simulated disk |
 //! | `api` | the words of the interface |
 //! | `visibility` | whether what is found is there: snapshots, range tombstones |
@@ -37,6 +38,7 @@ mod accounting;
 mod admin;
 mod api;
 mod cache;
+mod codec;
 mod engine;
 mod figures;
 mod flash_cache;

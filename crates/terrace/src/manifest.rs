@@ -13,6 +13,7 @@ pub mod marks;
 
 use crate::{
     Error, Options, Result, Tier,
+    codec::{is_zero, u32_at, u64_at},
     io::{Disk, OpenMode, create_private_dir_all},
     mutation::{Mutation, unless},
 };
@@ -98,39 +99,25 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, NotAManifest> {
-        let word = |at: usize| {
-            bytes
-                .get(at..at + 4)
-                .and_then(|part| part.try_into().ok())
-                .map(u32::from_le_bytes)
-        };
-        let long = |at: usize| {
-            bytes
-                .get(at..at + 8)
-                .and_then(|part| part.try_into().ok())
-                .map(u64::from_le_bytes)
-        };
-        let (Some(checksum), Some(version)) = (word(8), word(12)) else {
-            return Err(NotAManifest::Unreadable);
+        let unreadable = NotAManifest::Unreadable;
+        let (Some(checksum), Some(version)) = (u32_at(bytes, 8), u32_at(bytes, 12)) else {
+            return Err(unreadable);
         };
         if bytes.len() != MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
-            return Err(NotAManifest::Unreadable);
+            return Err(unreadable);
         }
         if version > FORMAT_VERSION {
             return Err(NotAManifest::Newer(version));
         }
-        if version == 0 || !matches!(bytes[32], 1 | 2) || bytes[33..].iter().any(|&byte| byte != 0) {
-            return Err(NotAManifest::Unreadable);
+        if version == 0 || !matches!(bytes[32], 1 | 2) || !is_zero(&bytes[33..]) {
+            return Err(unreadable);
         }
-        match (long(16), long(24)) {
-            (Some(store_id), Some(segment_bytes)) => Ok(Self {
-                store_id,
-                tier: bytes[32],
-                segment_bytes,
-                format_version: version,
-            }),
-            _ => Err(NotAManifest::Unreadable),
-        }
+        Ok(Self {
+            store_id: u64_at(bytes, 16).ok_or(unreadable)?,
+            tier: bytes[32],
+            segment_bytes: u64_at(bytes, 24).ok_or(unreadable)?,
+            format_version: version,
+        })
     }
 
     const fn number(tier: Tier) -> u8 {

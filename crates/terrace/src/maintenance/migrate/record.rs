@@ -7,6 +7,7 @@
 
 use crate::{
     Error, Result, Tier,
+    codec::{is_zero, u64_at},
     io::{Disk, OpenMode},
 };
 use std::path::Path;
@@ -46,11 +47,10 @@ impl Record {
             && body[4..8] == FORMAT_VERSION.to_le_bytes()
             && crc32c::crc32c(body) == u32::from_le_bytes(*checksum)
             && body[16] <= 1
-            && body[17..].iter().all(|byte| *byte == 0);
-        is_sound.then(|| Self {
-            fingerprint: u64::from_le_bytes([
-                body[8], body[9], body[10], body[11], body[12], body[13], body[14], body[15],
-            ]),
+            && is_zero(&body[17..]);
+        let fingerprint = u64_at(body, 8)?;
+        is_sound.then_some(Self {
+            fingerprint,
             is_settled: body[16] == 1,
         })
     }

@@ -14,8 +14,7 @@ pub mod marks;
 use crate::{
     Error, Options, Result, Tier,
     codec::{is_zero, u32_at, u64_at},
-    io::{Disk, OpenMode, create_private_dir_all},
-    mutation::{Mutation, unless},
+    io::{Disk, OpenMode, create_private_dir_all, replace},
 };
 use std::{
     fs::{File, TryLockError},
@@ -286,17 +285,8 @@ impl Manifest {
     }
 
     fn write_as(&self, name: &str, disk: &dyn Disk, tier: Tier) -> Result<()> {
-        let temporary = format!("{name}.new");
-        let temporary = Path::new(&temporary);
-        let write = || {
-            let _ = disk.remove(temporary);
-            let file = disk.open(temporary, OpenMode::CREATE)?;
-            file.write_all_at(&self.encode(), 0)?;
-            unless(Mutation::ManifestSync, || file.sync_data())?;
-            disk.rename(temporary, Path::new(name))?;
-            unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
-        };
-        write().map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
+        replace(disk, name, &self.encode())
+            .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
     /// Reads the manifests of both tiers, or creates the store. What was damaged and is written anew goes to `mended`, in words.

@@ -8,13 +8,12 @@
 use crate::{
     Error, Result, Tier,
     codec::{is_zero, u64_at},
-    io::{Disk, OpenMode},
+    io::{Disk, OpenMode, replace},
 };
 use std::path::Path;
 
 /// Its name begins like the manifest's: it is the store's.
 const FILE: &str = "TERRACE.placed";
-const TEMPORARY: &str = "TERRACE.placed.new";
 const MAGIC: [u8; 4] = *b"TRPL";
 const FORMAT_VERSION: u32 = 1;
 const BYTES: usize = 24;
@@ -68,16 +67,8 @@ impl Record {
     /// # Errors
     /// The device's.
     pub(super) fn write(self, disk: &dyn Disk) -> Result<()> {
-        let temporary = Path::new(TEMPORARY);
-        let write = || {
-            let _ = disk.remove(temporary);
-            let file = disk.open(temporary, OpenMode::CREATE)?;
-            file.write_all_at(&self.encode(), 0)?;
-            file.sync_data()?;
-            disk.rename(temporary, Path::new(FILE))?;
-            disk.sync_dir(Path::new(""))
-        };
-        write().map_err(|error| Error::io_on(Tier::Flash, "write by which rules values are placed", &error))
+        replace(disk, FILE, &self.encode())
+            .map_err(|error| Error::io_on(Tier::Flash, "write by which rules values are placed", &error))
     }
 }
 

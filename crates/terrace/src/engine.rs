@@ -11,12 +11,16 @@ use crate::{
     io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
     manifest::Manifest,
-    metrics::counters::{AnsweredBy, Metrics},
-    ordered_index::OrderedIndex,
+    metrics::{
+        counters::{AnsweredBy, Metrics},
+        event::Event,
+    },
+    ordered_index::{Entry, KeyBounds, OrderedIndex},
     visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
 };
-use parking_lot::{Condvar, Mutex};
+use bytes::Bytes;
 use std::{
+    ops::{Bound, ControlFlow},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -28,6 +32,15 @@ use std::{
 const PRESSED_SHARE: u32 = 10;
 /// Recycling goes on until only so much of a bounded flash index is in use.
 pub const FLASH_INDEX_LOAD_WANTED: f64 = 0.85;
+
+/// What a visitor of [`Engine::walk`] says.
+pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
+    if wants_more {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
 
 /// The parts of a store.
 #[derive(Debug)]
@@ -84,10 +97,10 @@ pub struct Engine {
     pub refilling: AtomicBool,
     /// Somebody wants the memtable sealed and flushed.
     pub mark_wanted: AtomicBool,
-    index_work: Mutex<u64>,
-    index_signal: Condvar,
-    recycle_work: Mutex<()>,
-    recycle_signal: Condvar,
+    /// There is something to flush or to compact.
+    pub index_work: Event,
+    /// There may be something to recycle.
+    pub recycle_work: Event,
 }
 
 /// The parts that recovery prepares.
@@ -162,10 +175,8 @@ impl Engine {
             mended: parts.mended,
             refilling: AtomicBool::new(false),
             mark_wanted: AtomicBool::new(false),
-            index_work: Mutex::new(0),
-            index_signal: Condvar::new(),
-            recycle_work: Mutex::new(()),
-            recycle_signal: Condvar::new(),
+            index_work: Event::default(),
+            recycle_work: Event::default(),
         })
     }
 
@@ -198,33 +209,6 @@ impl Engine {
         self.snapshots.oldest_or(|| self.log.applied_seq())
     }
 
-    /// Wakes the threads that flush and compact the index.
-    pub fn wake_index_threads(&self) {
-        *self.index_work.lock() += 1;
-        self.index_signal.notify_all();
-    }
-
-    /// Waits for index work, at most `wait`. `seen` is what the caller saw last.
-    pub fn wait_for_index_work(&self, seen: &mut u64, wait: Duration) {
-        let mut work = self.index_work.lock();
-        if *work == *seen {
-            self.index_signal.wait_for(&mut work, wait);
-        }
-        *seen = *work;
-    }
-
-    /// Wakes the recycler.
-    pub fn wake_recycler(&self) {
-        let _guard = self.recycle_work.lock();
-        self.recycle_signal.notify_all();
-    }
-
-    /// Waits for recycling to be wanted, at most `wait`.
-    pub fn wait_for_recycle_work(&self, wait: Duration) {
-        let mut guard = self.recycle_work.lock();
-        self.recycle_signal.wait_for(&mut guard, wait);
-    }
-
     /// Has the index persist everything up to `seq` and waits for it.
     ///
     /// # Errors
@@ -254,10 +238,32 @@ impl Engine {
     /// Waits `wait`, or until the store is closed.
     pub fn pause(&self, wait: Duration) {
         let deadline = Instant::now() + wait;
-        let mut guard = self.recycle_work.lock();
+        let mut seen = self.recycle_work.count();
         while !self.log.is_closed() && Instant::now() < deadline {
-            self.recycle_signal.wait_until(&mut guard, deadline);
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.recycle_work.wait(&mut seen, left);
         }
+    }
+
+    /// Shows `visit` the entries within `bounds`, in order and as of one moment, until it has had enough. Gives where the rest
+    /// begins; `None` at the end.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn walk(
+        &self,
+        bounds: KeyBounds,
+        mut visit: impl FnMut(&Bytes, Entry) -> ControlFlow<()>,
+    ) -> Result<Option<Bound<Vec<u8>>>> {
+        // Without a snapshot the state that is asked for may be gone. It does not age: a step would fail.
+        let held = self.snapshots.register_for_good(|| self.log.applied_seq());
+        for item in self.index.scan(bounds, held.seq)? {
+            let (key, entry) = item?;
+            if visit(&key, entry).is_break() {
+                return Ok(Some(Bound::Excluded(key.to_vec())));
+            }
+        }
+        Ok(None)
     }
 
     /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go first.

@@ -390,8 +390,8 @@ impl Handle {
         let engine = &self.engine;
         let mut outcome = Ok(());
         engine.log.close();
-        engine.wake_index_threads();
-        engine.wake_recycler();
+        engine.index_work.raise();
+        engine.recycle_work.raise();
         engine.heat.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {

@@ -303,7 +303,10 @@ impl BlockGc {
         let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
         let dropped = moves::commit(engine, Committer::Freeing, drops);
         dropped.outcome.map_err(Trouble::Store)?;
-        let moved: Vec<_> = kept.iter().map(Kept::moved).collect();
+        let moved: Vec<_> = kept
+            .iter()
+            .map(|kept| Moved::by_entry(&kept.key, &kept.entry, &kept.value))
+            .collect();
         moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
         self.end_burst(began);
@@ -364,17 +367,5 @@ impl SetAside {
     /// Whether there is no reason yet to try again.
     fn holds(&self, live_bytes: u64) -> bool {
         self.live_bytes == live_bytes || self.since.elapsed() < SET_ASIDE
-    }
-}
-
-impl Kept {
-    fn moved(&self) -> Moved<'_> {
-        Moved {
-            key: &self.key,
-            attributes: &self.entry.attributes,
-            value: &self.value,
-            version: self.entry.version.0,
-            checksum: self.entry.checksum,
-        }
     }
 }

@@ -14,7 +14,7 @@ mod sorting;
 use crate::{
     Error, Result, Tier,
     blocks::Origin,
-    engine::{Engine, FLASH_INDEX_LOAD_WANTED},
+    engine::{Engine, FLASH_INDEX_LOAD_WANTED, go_on_if},
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -535,22 +535,25 @@ impl LogGc {
         }
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        // A scan without a snapshot may find that the state it asks for is gone.
-        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
-            let (key, entry) = item?;
-            let Home::Flash { address } = entry.home else { continue };
-            let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
-            if damaged.iter().any(hit) {
-                let key = String::from_utf8_lossy(&key).into_owned();
-                tracing::error!(
-                    segment = segment.number,
-                    key,
-                    "the segment is damaged and still needed: quarantined"
-                );
-                engine.log.segments.quarantine(segment);
-                return Ok(true);
+        let mut needed_for = None;
+        engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
+            let hit = |address: u64| {
+                let within = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
+                damaged.iter().any(within)
+            };
+            if matches!(entry.home, Home::Flash { address } if hit(address)) {
+                needed_for = Some(String::from_utf8_lossy(key).into_owned());
             }
+            go_on_if(needed_for.is_none())
+        })?;
+        if let Some(key) = needed_for {
+            tracing::error!(
+                segment = segment.number,
+                key,
+                "the segment is damaged and still needed: quarantined"
+            );
+            engine.log.segments.quarantine(segment);
+            return Ok(true);
         }
         tracing::warn!(
             segment = segment.number,

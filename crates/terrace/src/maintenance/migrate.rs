@@ -23,13 +23,8 @@ use crate::{
     Result, ScanRange,
     api::placement::Pinning,
     blocks::Origin,
-    engine::Engine,
-    key_hash,
-    log::{
-        commit::Committer,
-        format::{Body, Record},
-        segments::RESERVED_SEGMENTS,
-    },
+    engine::{Engine, go_on_if},
+    log::{commit::Committer, segments::RESERVED_SEGMENTS},
     maintenance::moves,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
@@ -87,12 +82,6 @@ struct Walk {
     disk_bytes: u64,
     /// How often the present step found no room in the log.
     tries: u32,
-}
-
-/// A value that is not where it belongs.
-struct Misplaced {
-    key: Bytes,
-    entry: Entry,
 }
 
 impl Migrator {
@@ -216,37 +205,25 @@ impl Walk {
             return Ok(0);
         };
         let (mut misplaced, mut misplaced_bytes) = (Vec::new(), 0);
-        let (mut seen, mut last_key) = (0, None);
-        let (mut flash_bytes, mut disk_bytes) = (0, 0);
-        let is_full = |seen: usize, values: usize, bytes: u64| {
-            seen >= STEP_ENTRIES || values >= STEP_VALUES || bytes >= STEP_BYTES
-        };
-        {
-            // A scan without a snapshot may find that the state it asks for is gone.
-            let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-            let presence = engine.presence();
-            for item in engine.index.scan(bounds, held.seq)? {
-                let (key, entry) = item?;
-                seen += 1;
-                last_key = Some(key.clone());
-                if presence.dead(&key, entry.version.0, &entry.attributes).is_none() {
-                    match engine.placement.pinning(&key) {
-                        Pinning::Flash if engine.placement.is_pinned_to_log(&key, entry.length) => {
-                            flash_bytes += entry.length;
-                        }
-                        Pinning::Disk => disk_bytes += entry.length,
-                        _ => {}
+        let (mut seen, mut flash_bytes, mut disk_bytes) = (0, 0, 0);
+        let presence = engine.presence();
+        let rest = engine.walk(bounds, |key, entry| {
+            seen += 1;
+            if presence.dead(key, entry.version.0, &entry.attributes).is_none() {
+                match engine.placement.pinning(key) {
+                    Pinning::Flash if engine.placement.is_pinned_to_log(key, entry.length) => {
+                        flash_bytes += entry.length;
                     }
-                    if is_misplaced(engine, &key, &entry) {
-                        misplaced_bytes += entry.length;
-                        misplaced.push(Misplaced { key, entry });
-                    }
+                    Pinning::Disk => disk_bytes += entry.length,
+                    _ => {}
                 }
-                if is_full(seen, misplaced.len(), misplaced_bytes) {
-                    break;
+                if is_misplaced(engine, key, &entry) {
+                    misplaced_bytes += entry.length;
+                    misplaced.push((key.clone(), entry));
                 }
             }
-        }
+            go_on_if(seen < STEP_ENTRIES && misplaced.len() < STEP_VALUES && misplaced_bytes < STEP_BYTES)
+        })?;
         let Moved { bytes, lacks_room } = move_all(engine, &misplaced)?;
         if lacks_room && self.tries < TRIES_MAX {
             self.tries += 1;
@@ -260,10 +237,8 @@ impl Walk {
         if self.is_whole {
             engine.settling.walked.fetch_add(seen as u64, Ordering::Relaxed);
         }
-        match (self.ranges.front_mut(), last_key) {
-            (Some(range), Some(key)) if is_full(seen, misplaced.len(), misplaced_bytes) => {
-                range.0 = Bound::Excluded(key.to_vec());
-            }
+        match (self.ranges.front_mut(), rest) {
+            (Some(range), Some(start)) => range.0 = start,
             _ => drop(self.ranges.pop_front()),
         }
         Ok(bytes)
@@ -314,10 +289,10 @@ struct Moved {
 }
 
 /// Moves values to where they belong, and waits until that is applied.
-fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
+fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     let mut to_log = Vec::new();
     let mut to_blocks = Vec::new();
-    for Misplaced { key, entry } in misplaced {
+    for (key, entry) in misplaced {
         // Damage is reported to who reads, and by `verify`; what moved meanwhile is elsewhere.
         let Ok(Some(value)) = stored_value(engine, key, entry) else {
             continue;
@@ -336,12 +311,9 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     if engine.log.is_closing() || to_log.is_empty() && to_blocks.is_empty() {
         return Ok(Moved { bytes: 0, lacks_room });
     }
-    let blocks: Vec<_> = to_blocks.iter().map(|item| moves::Moved::of(&record(item).1)).collect();
+    let blocks: Vec<_> = to_blocks.iter().map(moved).collect();
     moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
-    let log = to_log
-        .iter()
-        .map(record)
-        .map(|(hash, record)| (hash, moves::to_flash(&record)));
+    let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
     engine.heat.moved_to_log(committed.bytes as u64);
     committed.outcome?;
@@ -357,18 +329,6 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     Ok(Moved { bytes, lacks_room })
 }
 
-/// A value with its hash as a record that names its version.
-fn record<'a>((key, entry, value): &'a (&'a Bytes, &'a Entry, Bytes)) -> (u64, Record<'a>) {
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes: &entry.attributes,
-        checksum: entry.checksum,
-        body: Body::MoveToFlash {
-            version: entry.version.0,
-            value,
-        },
-    };
-    (key_hash(key), record)
+fn moved<'a>((key, entry, value): &'a (&'a Bytes, &'a Entry, Bytes)) -> moves::Moved<'a> {
+    moves::Moved::by_entry(key, entry, value)
 }

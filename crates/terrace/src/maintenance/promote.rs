@@ -5,7 +5,7 @@
 
 use crate::{
     Error, Result, ScanRange,
-    engine::Engine,
+    engine::{Engine, go_on_if},
     flash_cache::{
         Heat, SLICE_BYTES, Slice,
         admission::{Unmeasured, Worth},
@@ -226,22 +226,17 @@ impl Promoter {
             Bound::Included(group.prefix.clone()),
             ScanRange::prefix(&group.prefix).end,
         );
-        // A scan without a snapshot may find that the state it asks for is gone.
-        let held = self
-            .engine
-            .snapshots
-            .register_for_good(|| self.engine.log.applied_seq());
-        let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
-            return 0;
-        };
         let (mut objects, mut bytes, mut steps) = (0, 0, 0);
-        for item in scan.take(MEASURED_OBJECTS_MAX) {
+        let walked = self.engine.walk(bounds, |_, entry| {
             steps += 1;
-            let Ok((_, entry)) = item else { return steps };
             if matches!(entry.home, Home::Block { .. }) {
                 objects += 1;
                 bytes += entry.length;
             }
+            go_on_if(steps < MEASURED_OBJECTS_MAX)
+        });
+        if walked.is_err() {
+            return steps;
         }
         if objects as usize >= MEASURED_OBJECTS_MAX {
             bytes = u64::MAX >> 8;

@@ -8,14 +8,9 @@
 use crate::{
     Error, Result,
     engine::Engine,
-    flash_cache::{Heat, budget::Budget, count, small::SmallValue},
-    key_hash,
-    log::{
-        commit::Committer,
-        format::{Body, Record},
-        segments::RESERVED_SEGMENTS,
-    },
-    maintenance::moves::commit_bytes,
+    flash_cache::{budget::Budget, count, small::SmallValue},
+    log::{commit::Committer, segments::RESERVED_SEGMENTS},
+    maintenance::moves::{self, Moved, commit_bytes},
     ordered_index::Home,
 };
 use std::sync::Arc;
@@ -62,50 +57,36 @@ fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Budget) -> bool {
     is_current
 }
 
-fn commit(engine: &Engine, moving: Vec<Arc<SmallValue>>) -> Result<()> {
-    if moving.is_empty() {
-        return Ok(());
+fn commit(engine: &Engine, mut moving: Vec<Arc<SmallValue>>) -> Result<()> {
+    let heat = &engine.heat;
+    let values: Vec<_> = moving.iter().map(|value| moved(value)).collect();
+    let done = moves::commit(
+        engine,
+        Committer::Background,
+        values.iter().copied().map(Moved::to_flash),
+    );
+    drop(values);
+    let others = moving.split_off(done.moves);
+    if let Some(seq) = done.last_seq {
+        let bytes = moving.iter().map(|value| value.value.len() as u64).sum();
+        count(&heat.counters.moved, moving.len() as u64);
+        count(&heat.counters.moved_bytes, bytes);
+        count(&heat.counters.moved_log_bytes, done.bytes as u64);
+        heat.small.committed(seq, moving);
     }
-    let heat: &Heat = &engine.heat;
-    let records: Vec<_> = moving
-        .iter()
-        .map(|value| (key_hash(&value.key), record(value)))
-        .collect();
-    let log_bytes: usize = records.iter().map(|(_, record)| record.record_bytes()).sum();
-    let commit = || engine.log.commit(Committer::Background, &records, 0, || Ok(()));
-    match engine.flash_step(log_bytes, commit) {
-        Ok(seq) => {
-            count(&heat.counters.moved, moving.len() as u64);
-            count(
-                &heat.counters.moved_bytes,
-                moving.iter().map(|value| value.value.len() as u64).sum(),
-            );
-            count(&heat.counters.moved_log_bytes, log_bytes as u64);
-            drop(records);
-            heat.small.committed(seq, moving);
-            Ok(())
-        }
-        Err(error) => {
-            if matches!(error, Error::OutOfSpace { .. }) {
-                count(&heat.counters.dropped_no_room, moving.len() as u64);
-            }
-            drop(records);
-            moving.iter().for_each(|value| heat.small.forget(value));
-            Err(error)
-        }
+    if matches!(done.outcome, Err(Error::OutOfSpace { .. })) {
+        count(&heat.counters.dropped_no_room, others.len() as u64);
     }
+    others.iter().for_each(|value| heat.small.forget(value));
+    done.outcome
 }
 
-fn record(value: &SmallValue) -> Record<'_> {
-    Record {
-        seq: 0,
-        generation: 0,
+fn moved(value: &SmallValue) -> Moved<'_> {
+    Moved {
         key: &value.key,
         attributes: &value.attributes,
+        value: &value.value,
+        version: value.version,
         checksum: value.checksum,
-        body: Body::MoveToFlash {
-            version: value.version,
-            value: &value.value,
-        },
     }
 }

@@ -194,7 +194,7 @@ fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         if engine.index.sealed_count() == 0 {
-            engine.wait_for_index_work(&mut seen, IDLE_MAX);
+            engine.index_work.wait(&mut seen, IDLE_MAX);
             continue;
         }
         let Err(error) = flush_index_once(engine) else { continue };
@@ -222,7 +222,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
         tracing::debug!(seq = mark.applied_seq, "flushed the index");
         engine.log.notify_progress();
-        engine.wake_recycler();
+        engine.recycle_work.raise();
     }
     Ok(())
 }
@@ -231,7 +231,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
-    let rest = |wait| engine.wait_for_index_work(&mut seen, wait);
+    let rest = |wait| engine.index_work.wait(&mut seen, wait);
     work(engine, rest, || {
         let watermark = engine.watermark_seq();
         if let Err(error) = engine.index.forget_states(watermark) {
@@ -292,7 +292,8 @@ fn promote(engine: &Arc<Engine>) {
 
 fn recycle(engine: &Arc<Engine>) {
     let mut recycler = LogGc::new(Arc::clone(engine));
-    let rest = |wait| engine.wait_for_recycle_work(wait);
+    let mut seen = 0;
+    let rest = |wait| engine.recycle_work.wait(&mut seen, wait);
     work(engine, rest, || {
         after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
     });

@@ -164,7 +164,7 @@ impl Applier {
             if engine.log.index_full.holds_up_applier() {
                 return Ok(());
             }
-            engine.wake_index_threads();
+            engine.index_work.raise();
             std::thread::sleep(Duration::from_millis(1));
         }
         // Durable before it is sealed, not before it is flushed: the library flushes whatever is sealed by then, so a memtable
@@ -186,7 +186,7 @@ impl Applier {
         };
         self.index.rotate(mark)?;
         self.log_bytes_since_mark = 0;
-        engine.wake_index_threads();
+        engine.index_work.raise();
         Ok(())
     }
 

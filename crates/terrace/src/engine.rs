@@ -4,9 +4,9 @@ use crate::{
     Error, Options, Result, Tier,
     accounting::{Accounting, migration::Migration},
     api::{expiry::Expiring, placement::Placement},
-    blocks::{LargeSpace, gc::Cleaning, unsynced::UnsyncedLarge},
+    blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
-    flash_cache::Heat,
+    flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
@@ -30,8 +30,8 @@ use std::{
 
 /// Background work does not rest any more when only one segment in so many is free.
 const PRESSED_SHARE: u32 = 10;
-/// Recycling goes on until only so much of a bounded flash index is in use.
-pub const FLASH_INDEX_LOAD_WANTED: f64 = 0.85;
+/// Recycling goes on until only so much of a bounded hash index is in use.
+pub const HASH_INDEX_LOAD_WANTED: f64 = 0.85;
 
 /// What a visitor of [`Engine::walk`] says.
 pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
@@ -55,8 +55,8 @@ pub struct Engine {
     pub log: CommitLog,
     /// The ordered index.
     pub index: Arc<OrderedIndex>,
-    /// The flash index.
-    pub flash_index: HashIndex,
+    /// The hash index.
+    pub hash_index: HashIndex,
     /// Its checkpoints.
     pub checkpoints: Checkpoints,
     /// The large space.
@@ -67,20 +67,20 @@ pub struct Engine {
     pub cache: ValueCache,
     /// Threads that help who reads many values.
     pub helpers: ReadPool,
-    /// What is hot in the large space.
-    pub heat: Arc<Heat>,
+    /// Copies on flash of what is hot in the large space.
+    pub flash_cache: Arc<FlashCache>,
     /// How background work shares the devices with callers.
     pub paces: Arc<Paces>,
     /// What belongs where.
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
-    pub settling: Migration,
+    pub migration: Migration,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
-    /// What cleaning does, and who waits for it.
-    pub cleaning: Cleaning,
+    /// What block GC does, and who waits for it.
+    pub block_gc: BlockGcState,
     /// When the first object expires.
     pub expiring: Expiring,
     /// Counters.
@@ -93,7 +93,7 @@ pub struct Engine {
     pub damage: Vec<String>,
     /// What was damaged and the open has put right, in words.
     pub mended: Vec<String>,
-    /// The flash index is being filled after the open.
+    /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
     /// Somebody wants the memtable sealed and flushed.
     pub mark_wanted: AtomicBool,
@@ -135,22 +135,28 @@ impl Engine {
     /// Puts the parts together.
     ///
     /// # Errors
-    /// If the flash index cannot be made.
+    /// If the hash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
         let paces = Arc::new(Paces::default());
         let placement = Arc::new(Placement::new(&parts.options));
-        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
-        parts.large.attach(Arc::<Heat>::clone(&heat), Arc::clone(&paces));
+        let flash_cache = Arc::new(FlashCache::new(
+            &parts.options,
+            Arc::clone(&paces),
+            Arc::clone(&placement),
+        ));
+        parts
+            .large
+            .attach(Arc::<FlashCache>::clone(&flash_cache), Arc::clone(&paces));
         let recent = &parts.log.recent;
         let values = ValueCache::new(parts.options.cache_bytes - recent.share_bytes(), recent);
         Ok(Self {
-            heat,
+            flash_cache,
             paces,
             placement,
-            settling: Migration::default(),
+            migration: Migration::default(),
             cache: values,
             helpers: ReadPool::default(),
-            flash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
+            hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
                 parts.options.flash_index_bytes_max,
             ))?,
@@ -159,7 +165,7 @@ impl Engine {
                 Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
             ),
             metrics: Metrics::default(),
-            cleaning: Cleaning::raising(Arc::clone(&parts.log.activity)),
+            block_gc: BlockGcState::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
             manifest: parts.manifest,
@@ -280,18 +286,18 @@ impl Engine {
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
-        segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(&self.large)
+        segments.available() <= slack || self.log.is_closing() || self.block_gc.is_awaited(&self.large)
     }
 
     /// Reads of small values so far, by those who count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
         let hits = |by| self.metrics.hits(by);
-        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.heat.small.reads()
+        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()
     }
 
-    /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.
-    pub fn flash_index_is_crowded(&self) -> bool {
-        self.flash_index.load_of_bound() > FLASH_INDEX_LOAD_WANTED
+    /// Whether the hash index has so little of the RAM left that it may take that recycling makes room in it.
+    pub fn hash_index_is_crowded(&self) -> bool {
+        self.hash_index.load_of_bound() > HASH_INDEX_LOAD_WANTED
     }
 
     /// What decides about the newest state. To be taken before the key is looked up.

@@ -106,7 +106,7 @@ pub(crate) fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(prefix)
 }
 
-/// The hash of a key that the flash index, the overlay and the filter share.
+/// The hash of a key that the hash index, the overlay and the filter share.
 #[doc(hidden)]
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {

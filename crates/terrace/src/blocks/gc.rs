@@ -25,9 +25,9 @@ const BLOCKS_STEP: Duration = Duration::from_millis(200);
 /// At most this often it is logged that writers are let go.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The state of cleaning, shared.
+/// What block GC does and who waits for it, shared.
 #[derive(Debug, Default)]
-pub struct Cleaning {
+pub struct BlockGcState {
     /// Held by the thread while it changes anything.
     at_work: Mutex<()>,
     /// Writers that wait,
@@ -55,7 +55,7 @@ pub struct Cleaning {
     pub writers_let_go: AtomicU64,
 }
 
-/// The cleaning thread's looks at the blocks.
+/// The thread's looks at the blocks.
 #[derive(Debug, Default)]
 struct Passes {
     /// How many it has begun,
@@ -67,7 +67,7 @@ struct Passes {
     finding: Finding,
 }
 
-/// What the cleaning thread has found.
+/// What the thread has found.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Finding {
     /// Bytes at rest that cannot be reclaimed now.
@@ -78,7 +78,7 @@ pub struct Finding {
     pub cleans: bool,
 }
 
-impl Cleaning {
+impl BlockGcState {
     /// Nobody waits. From now on whoever does raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
         Self {

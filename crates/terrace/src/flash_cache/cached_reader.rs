@@ -2,7 +2,7 @@
 //! is read of the block all the same.
 
 use super::{
-    COPY_BYTES_MIN, Heat, SLICE_BYTES, Slice,
+    COPY_BYTES_MIN, FlashCache, SLICE_BYTES, Slice,
     admission::Worth,
     count,
     prefetch::RUN_MIN,
@@ -18,7 +18,7 @@ use std::sync::{
 /// One reader of one extent.
 #[derive(Debug)]
 struct CachedReader {
-    heat: Arc<Heat>,
+    cache: Arc<FlashCache>,
     block: u64,
     offset: u64,
     /// Bytes from the first page to the last.
@@ -51,7 +51,7 @@ impl Filling {
     }
 }
 
-impl Nearer for Heat {
+impl Nearer for FlashCache {
     /// Counts the read when bytes are first asked for, as what a cache in RAM has needs no copy.
     fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
         let may_be_near =
@@ -70,9 +70,9 @@ impl Nearer for Heat {
 }
 
 impl CachedReader {
-    fn new(heat: Arc<Heat>, wanted: &Wanted<'_>, is_ahead: bool) -> Self {
+    fn new(cache: Arc<FlashCache>, wanted: &Wanted<'_>, is_ahead: bool) -> Self {
         Self {
-            heat,
+            cache,
             block: wanted.block,
             offset: wanted.offset,
             extent_bytes: wanted.page_bytes,
@@ -89,18 +89,18 @@ impl CachedReader {
 
     fn worth(&self) -> Worth {
         *self.worth.get_or_init(|| {
-            let popularity = &self.heat.popularity;
+            let popularity = &self.cache.popularity;
             if self.is_ahead {
                 return popularity.worth(&self.key, self.value_bytes);
             }
             let seen = popularity.read(&self.key, self.value_bytes);
             if seen.is_new {
-                self.heat.images.rouse();
+                self.cache.images.rouse();
             }
             if seen.run >= RUN_MIN
                 && let Some(next) = popularity.successor(&self.key)
             {
-                self.heat.ahead.want(next.into());
+                self.cache.ahead.want(next.into());
             }
             seen.worth
         })
@@ -121,7 +121,7 @@ impl CachedReader {
     }
 
     fn join(&self, slice: Slice) -> Joined {
-        let images = &self.heat.images;
+        let images = &self.cache.images;
         images.join(slice, self.slice_bytes(slice), &self.key, self.is_ahead)
     }
 
@@ -136,16 +136,16 @@ impl CachedReader {
         }
         if image.is_ahead {
             self.came_from(Source::Ahead);
-            count(&self.heat.counters.ahead_reads, 1);
+            count(&self.cache.counters.ahead_reads, 1);
             if from + out.len() == image.slice_bytes && !self.is_ahead {
                 image.set_read();
-                if self.heat.ahead.release(image) {
-                    self.heat.pass_on(Arc::clone(image), self.worth());
+                if self.cache.ahead.release(image) {
+                    self.cache.pass_on(Arc::clone(image), self.worth());
                 }
             }
         } else {
             self.came_from(Source::Ram);
-            count(&self.heat.counters.image_reads, 1);
+            count(&self.cache.counters.image_reads, 1);
         }
         true
     }
@@ -155,7 +155,7 @@ impl CachedReader {
             return false;
         }
         // A device that fails to read a copy may still be able to read the block.
-        let found = matches!(self.heat.read_copy(slice, from, out), Ok(Some(())));
+        let found = matches!(self.cache.read_copy(slice, from, out), Ok(Some(())));
         if found {
             self.used_copy.store(true, Ordering::Relaxed);
         }
@@ -186,8 +186,8 @@ impl CachedReader {
         // A stream reads on where it ended, but may read a part twice.
         match filling.image.append(from, bytes) {
             Appended::InOrder => *guard = Some(filling),
-            Appended::Completed if self.is_ahead => self.heat.keep_ahead(filling.image),
-            Appended::Completed => self.heat.pass_on(filling.image, self.worth()),
+            Appended::Completed if self.is_ahead => self.cache.keep_ahead(filling.image),
+            Appended::Completed => self.cache.pass_on(filling.image, self.worth()),
             Appended::Refused => {
                 drop(guard);
                 self.let_go(Some(filling));
@@ -204,7 +204,7 @@ impl CachedReader {
     /// What is neither complete nor another's to fill is given up.
     fn let_go(&self, filling: Option<Filling>) {
         if let Some(filling) = filling.filter(Filling::goes_on) {
-            self.heat.images.drop_image(&filling.image);
+            self.cache.images.drop_image(&filling.image);
         }
     }
 
@@ -216,7 +216,7 @@ impl CachedReader {
 impl NearReader for CachedReader {
     fn read(&self, position: u64, out: &mut [u8]) -> bool {
         if !self.is_ahead {
-            count(&self.heat.counters.asked_bytes, out.len() as u64);
+            count(&self.cache.counters.asked_bytes, out.len() as u64);
         }
         let worth = self.worth();
         let slice = self.slice(position);
@@ -228,8 +228,8 @@ impl NearReader for CachedReader {
         let from = (position % SLICE_BYTES) as usize;
         if self.reads_copy(slice, from as u64, out) {
             self.came_from(Source::Copy);
-            count(&self.heat.counters.copy_reads, 1);
-            count(&self.heat.counters.copy_bytes_read, out.len() as u64);
+            count(&self.cache.counters.copy_reads, 1);
+            count(&self.cache.counters.copy_bytes_read, out.len() as u64);
             return true;
         }
         if self.is_filling(slice) {
@@ -244,13 +244,13 @@ impl NearReader for CachedReader {
                 }
                 Joined::Full => {
                     if worth != Worth::None {
-                        count(&self.heat.counters.dropped_full, 1);
+                        count(&self.cache.counters.dropped_full, 1);
                     }
                     None
                 }
             }
         } else {
-            self.heat.images.find(slice)
+            self.cache.images.find(slice)
         };
         image.is_some_and(|image| self.reads_image(&image, from, out))
     }
@@ -274,7 +274,7 @@ impl NearReader for CachedReader {
 
     fn is_near(&self) -> bool {
         let slice = self.slice(0);
-        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
+        self.cache.copies.has(slice) || self.cache.images.find(slice).is_some()
     }
 
     fn source(&self) -> Option<Source> {
@@ -290,8 +290,8 @@ impl NearReader for CachedReader {
         self.avoids_copies.store(true, Ordering::Relaxed);
         let slices = self.extent_bytes.div_ceil(SLICE_BYTES);
         for number in 0..slices {
-            if self.heat.copies.forget(self.slice(number * SLICE_BYTES)) {
-                count(&self.heat.counters.forgotten, 1);
+            if self.cache.copies.forget(self.slice(number * SLICE_BYTES)) {
+                count(&self.cache.counters.forgotten, 1);
             }
         }
         true
@@ -317,7 +317,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new(dir.path());
         let placement = Arc::new(Placement::new(&options));
-        let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
+        let cache = Arc::new(FlashCache::new(&options, Arc::new(Paces::default()), placement));
         let wanted = Wanted {
             key: b"titles/1/seg-1.ts",
             block: 1,
@@ -325,10 +325,10 @@ mod tests {
             page_bytes: 1 << 20,
             value_bytes: 1_000_000,
         };
-        let begin = || Arc::clone(&heat).begin(&wanted).unwrap();
+        let begin = || Arc::clone(&cache).begin(&wanted).unwrap();
         drop(begin());
-        assert!(heat.popularity.unmeasured().is_none(), "no group was read");
+        assert!(cache.popularity.unmeasured().is_none(), "no group was read");
         assert!(!begin().read(0, &mut [0; 4096]));
-        assert!(heat.popularity.unmeasured().is_some());
+        assert!(cache.popularity.unmeasured().is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Heat: which objects of the large space get a copy on flash, and reading by way of that copy.
+//! The flash cache: which objects of the large space get a copy on flash, and reading by way of that copy.
 //!
 //! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every checksum in an extent names
 //! its place, so an image proves whose it is: a read by way of a copy is verified as a read of the block is, and what does not
@@ -40,7 +40,7 @@ use copies::Copies;
 use parking_lot::Mutex;
 use prefetch::Ahead;
 use sequences::Runs;
-use small::SmallHeat;
+use small::SmallValues;
 use staging::Images;
 use std::{
     io,
@@ -70,9 +70,9 @@ pub struct Slice {
     pub number: u32,
 }
 
-/// Everything about heat.
+/// The flash cache.
 #[derive(Debug)]
-pub struct Heat {
+pub struct FlashCache {
     /// What is worth a copy.
     pub popularity: Popularity,
     /// Slices in RAM, and which of them are to be copied.
@@ -83,7 +83,7 @@ pub struct Heat {
     runs: Runs,
     paces: Arc<Paces>,
     /// Small values in blocks.
-    pub small: SmallHeat,
+    pub small: SmallValues,
     placement: Arc<Placement>,
     /// What was done.
     pub counters: Counters,
@@ -141,7 +141,7 @@ pub fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-impl Heat {
+impl FlashCache {
     /// Nothing is known, nothing is copied.
     #[must_use]
     pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
@@ -152,7 +152,7 @@ impl Heat {
             ahead: Ahead::default(),
             runs: Runs::new(options.group_rule),
             paces,
-            small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
+            small: SmallValues::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             placement,
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),

@@ -9,7 +9,7 @@
 //! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of the room for images, and one
 //! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
 
-use super::{Heat, SLICE_BYTES, admission::Worth, count, staging::Image};
+use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
@@ -103,7 +103,7 @@ impl Ahead {
     }
 }
 
-impl Heat {
+impl FlashCache {
     /// Keeps a complete image until its reader comes, unless it has had it.
     pub fn keep_ahead(&self, image: Arc<Image>) {
         if image.was_read() {

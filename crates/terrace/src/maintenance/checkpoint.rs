@@ -72,7 +72,7 @@ pub fn at_close(engine: &Engine) {
 /// Bytes a checkpoint taken now would have, about.
 fn expected_bytes(engine: &Engine) -> u64 {
     let filter = engine.checkpoints.filter().map_or(0, |filter| filter.bytes());
-    engine.flash_index.image_bytes() + filter
+    engine.hash_index.image_bytes() + filter
 }
 
 /// Whether so much was written to the log that the next checkpoint is due.
@@ -122,7 +122,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let mut sink = Sink::create(disk, engine.options.direct_io)?;
     let start = Instant::now();
     let mut done_bytes = 0;
-    let written = sink.write_contents(&engine.flash_index, &filter, |bytes| {
+    let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
         done_bytes += bytes;
         pause(engine, haste, start, done_bytes)
     });
@@ -132,7 +132,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
         Ok((filter_layers, ended_seq))
     });
     let outcome = persisted.and_then(|(filter_layers, ended_seq)| {
-        let (partitions, buckets_min) = engine.flash_index.shape();
+        let (partitions, buckets_min) = engine.hash_index.shape();
         #[allow(clippy::cast_possible_truncation)] // within the limits of its configuration
         let header = Header {
             store_id: engine.manifest.store_id,

@@ -44,8 +44,8 @@ const REST_MAX: Duration = Duration::from_millis(50);
 /// Passes for expired objects are this many times as long apart as one took.
 const PASS_DISTANCE: u32 = 20;
 
-/// The sweeping thread's state.
-pub struct Sweeper {
+/// The thread's state.
+pub struct Expirer {
     engine: Arc<Engine>,
     range: Option<RangePass>,
     /// Ranges whose drops are committed, with the seq of the last one.
@@ -79,8 +79,8 @@ struct Walk {
     is_over: bool,
 }
 
-impl Sweeper {
-    /// A sweeper for a store.
+impl Expirer {
+    /// Expiry of a store.
     pub const fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
     use crate::{Durability, Expiry, Options, PutOptions, Store};
 
-    /// The sweeper read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
+    /// The thread read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
     /// index could forget its state in the midst of a step, which failed, and it was counted as a
     /// caller's snapshot that had become too old.
     #[test]

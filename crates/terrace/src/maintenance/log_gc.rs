@@ -4,7 +4,7 @@
 //! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
 //! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
-//! What makes blocks so is `clean`, or time.
+//! What makes blocks so is block GC, or time.
 
 mod blocks;
 mod pinned;
@@ -14,7 +14,7 @@ mod sorting;
 use crate::{
     Error, Result, Tier,
     blocks::Origin,
-    engine::{Engine, FLASH_INDEX_LOAD_WANTED, go_on_if},
+    engine::{Engine, HASH_INDEX_LOAD_WANTED, go_on_if},
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -108,7 +108,7 @@ pub fn wanted_free(segments: &Segments) -> u32 {
 }
 
 impl LogGc {
-    /// A recycler for a store.
+    /// Log GC of a store.
     pub fn new(engine: Arc<Engine>) -> Self {
         let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
         #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
@@ -151,7 +151,7 @@ impl LogGc {
         if engine.log.segments.release_free(kept)? | engine.log.reserve.restore() {
             engine.log.segments.retry_device();
             engine.log.notify_progress();
-            engine.cleaning.progress();
+            engine.block_gc.progress();
         }
         let segments = &engine.log.segments;
         let drained = segments
@@ -213,7 +213,7 @@ impl LogGc {
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
         }
-        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine.large)
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.block_gc.is_tight(&self.engine.large)
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
@@ -278,9 +278,9 @@ impl LogGc {
         let mut load_max = INDEX_LOAD_MAX;
         if self.is_under_way {
             wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
-            load_max = FLASH_INDEX_LOAD_WANTED;
+            load_max = HASH_INDEX_LOAD_WANTED;
         }
-        free < wanted || self.engine.flash_index.load_of_bound() > load_max
+        free < wanted || self.engine.hash_index.load_of_bound() > load_max
     }
 
     fn ask_for_mark(&mut self, segments_wait: bool) {
@@ -289,10 +289,10 @@ impl LogGc {
             return;
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
-        let cleaning = &self.engine.cleaning;
+        let block_gc = &self.engine.block_gc;
         let interval = match (
-            cleaning.has_waiting(),
-            segments_wait || cleaning.is_tight(&self.engine.large),
+            block_gc.has_waiting(),
+            segments_wait || block_gc.is_tight(&self.engine.large),
         ) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
@@ -385,11 +385,11 @@ impl LogGc {
         let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
         let placement = &engine.placement;
-        let is_crowded = engine.flash_index_is_crowded();
+        let is_crowded = engine.hash_index_is_crowded();
         let length = |live: &Live<'_>| live.record.body.value().len() as u64;
         let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
         let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
-        let holds = engine.settling.pins_hold() && !is_crowded;
+        let holds = engine.migration.pins_hold() && !is_crowded;
         let mut pinned_bytes = 0;
         let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
             let bytes = live.record.record_bytes();
@@ -401,7 +401,7 @@ impl LogGc {
         });
         self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
-        let moved = engine.heat.moved_log_bytes();
+        let moved = engine.flash_cache.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
@@ -434,7 +434,7 @@ impl LogGc {
         };
         let segments = engine.log.segments.iter().filter(in_log).count();
         let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
-        let (small, reads) = (&engine.heat.small, engine.small_reads());
+        let (small, reads) = (&engine.flash_cache.small, engine.small_reads());
         small.drained(reads, segments, cold.len() as u64, uses);
     }
 
@@ -461,7 +461,7 @@ impl LogGc {
                     continue;
                 };
                 // The flash index never lies about a slot it has; if it has none, the ordered index must say.
-                let recent = engine.flash_index.recency(hash, address);
+                let recent = engine.hash_index.recency(hash, address);
                 let found = Live {
                     hash,
                     record,

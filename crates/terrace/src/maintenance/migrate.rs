@@ -85,7 +85,7 @@ struct Walk {
 }
 
 impl Migrator {
-    /// A settler for a store. Notes the rules of now, before anything is written by them.
+    /// A migrator for a store. Notes the rules of now, before anything is written by them.
     pub fn new(engine: Arc<Engine>) -> Self {
         let fingerprint = engine.placement.fingerprint();
         let found = record::Record::read(&*engine.flash_disk).filter(|record| record.fingerprint == fingerprint);
@@ -101,7 +101,7 @@ impl Migrator {
             record
         });
         engine
-            .settling
+            .migration
             .is_under_way
             .store(!record.is_settled, Ordering::Relaxed);
         Self {
@@ -189,7 +189,7 @@ impl Migrator {
                 };
                 record.write(&*engine.flash_disk)?;
                 self.record = record;
-                engine.settling.is_under_way.store(false, Ordering::Relaxed);
+                engine.migration.is_under_way.store(false, Ordering::Relaxed);
                 tracing::info!("all values are where they belong");
             }
             self.walk_after = Some(Instant::now() + WALK_INTERVAL.max(took * WALK_DISTANCE));
@@ -235,7 +235,7 @@ impl Walk {
         self.flash_bytes += flash_bytes;
         self.disk_bytes += disk_bytes;
         if self.is_whole {
-            engine.settling.walked.fetch_add(seen as u64, Ordering::Relaxed);
+            engine.migration.walked.fetch_add(seen as u64, Ordering::Relaxed);
         }
         match (self.ranges.front_mut(), rest) {
             (Some(range), Some(start)) => range.0 = start,
@@ -246,13 +246,13 @@ impl Walk {
 
     /// What it counted is what is known from now on.
     fn tell(&self, engine: &Engine) {
-        let settling = &engine.settling;
-        settling.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
-        settling.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
+        let migration = &engine.migration;
+        migration.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
+        migration.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
         let segments = &engine.log.segments;
         let capacity_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
         let exceed = self.flash_bytes > capacity_bytes * PINNED_SHARE_MAX_PERCENT / 100;
-        if exceed != settling.pins_exceed.swap(exceed, Ordering::Relaxed) {
+        if exceed != migration.pins_exceed.swap(exceed, Ordering::Relaxed) {
             if exceed {
                 tracing::warn!(
                     bytes = self.flash_bytes,
@@ -272,8 +272,8 @@ fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry) -> bool {
         Home::Inline(_) => false,
         Home::Flash { .. } => entry.length >= engine.placement.large_from(key),
         Home::Block { .. } => {
-            engine.settling.pins_hold()
-                && !engine.flash_index_is_crowded()
+            engine.migration.pins_hold()
+                && !engine.hash_index_is_crowded()
                 && engine.placement.is_pinned_to_log(key, entry.length)
         }
     }
@@ -315,17 +315,17 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
     let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
-    engine.heat.moved_to_log(committed.bytes as u64);
+    engine.flash_cache.moved_to_log(committed.bytes as u64);
     committed.outcome?;
     let seq = engine.log.committed_seq();
     engine.log.seal();
     engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
-    let settling = &engine.settling;
-    settling
+    let migration = &engine.migration;
+    migration
         .moved
         .fetch_add((to_log.len() + to_blocks.len()) as u64, Ordering::Relaxed);
-    settling.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    migration.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(Moved { bytes, lacks_room })
 }
 

@@ -7,9 +7,11 @@ use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, flash_cache::count,
 const STEP_BYTES: u64 = 1 << 20;
 
 /// The thread: reads what is wanted until the store is closed.
-pub fn read_ahead(engine: &Engine) {
+pub fn run(engine: &Engine) {
     while !engine.log.is_closed() {
-        let Some(key) = engine.heat.next_ahead() else { continue };
+        let Some(key) = engine.flash_cache.next_ahead() else {
+            continue;
+        };
         if let Err(error) = read_one(engine, &key) {
             // Whoever comes for it will be told.
             tracing::debug!(%error, "an object could not be read ahead");
@@ -34,8 +36,8 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     let Some(reader) = large.open_ahead(key, block, offset, extent_bytes, entry.length)? else {
         return Ok(());
     };
-    let heat = &engine.heat;
-    if !heat.make_room_ahead(extent_bytes) {
+    let cache = &engine.flash_cache;
+    if !cache.make_room_ahead(extent_bytes) {
         return Ok(());
     }
     // What is read is gathered as an image; nobody wants the bytes here.
@@ -48,7 +50,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
         reader.read_range(start..end, &mut bytes)?;
         start = end;
     }
-    count(&heat.counters.ahead_objects, 1);
-    count(&heat.counters.ahead_bytes, entry.length);
+    count(&cache.counters.ahead_objects, 1);
+    count(&cache.counters.ahead_bytes, entry.length);
     Ok(())
 }

@@ -20,7 +20,7 @@ const COMMIT_BYTES: usize = 256 << 10;
 
 /// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for waits on.
 pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
-    let small = &engine.heat.small;
+    let small = &engine.flash_cache.small;
     small.applied(engine.log.applied_seq());
     while has_room(engine) {
         let taken = small.take(COMMIT_BYTES.min(commit_bytes(engine)));
@@ -51,14 +51,14 @@ fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Budget) -> bool {
         .is_some_and(|entry| entry.version.0 == value.version && matches!(entry.home, Home::Block { .. }))
         && presence.dead(&value.key, value.version, &value.attributes).is_none();
     if is_current && !budget.spend(value.value.len() as u64) {
-        count(&engine.heat.counters.dropped_budget, 1);
+        count(&engine.flash_cache.counters.dropped_budget, 1);
         return false;
     }
     is_current
 }
 
 fn commit(engine: &Engine, mut moving: Vec<Arc<SmallValue>>) -> Result<()> {
-    let heat = &engine.heat;
+    let cache = &engine.flash_cache;
     let values: Vec<_> = moving.iter().map(|value| moved(value)).collect();
     let done = moves::commit(
         engine,
@@ -69,15 +69,15 @@ fn commit(engine: &Engine, mut moving: Vec<Arc<SmallValue>>) -> Result<()> {
     let others = moving.split_off(done.moves);
     if let Some(seq) = done.last_seq {
         let bytes = moving.iter().map(|value| value.value.len() as u64).sum();
-        count(&heat.counters.moved, moving.len() as u64);
-        count(&heat.counters.moved_bytes, bytes);
-        count(&heat.counters.moved_log_bytes, done.bytes as u64);
-        heat.small.committed(seq, moving);
+        count(&cache.counters.moved, moving.len() as u64);
+        count(&cache.counters.moved_bytes, bytes);
+        count(&cache.counters.moved_log_bytes, done.bytes as u64);
+        cache.small.committed(seq, moving);
     }
     if matches!(done.outcome, Err(Error::OutOfSpace { .. })) {
-        count(&heat.counters.dropped_no_room, others.len() as u64);
+        count(&cache.counters.dropped_no_room, others.len() as u64);
     }
-    others.iter().for_each(|value| heat.small.forget(value));
+    others.iter().for_each(|value| cache.small.forget(value));
     done.outcome
 }
 

@@ -177,7 +177,7 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
         }
         None => {}
     }
-    if let Some(hit) = get_by_flash_index(engine, hash, key)? {
+    if let Some(hit) = get_by_hash_index(engine, hash, key)? {
         return Ok(hit.living(key, &presence));
     }
     get_by_ordered_index(engine, key, |key| {
@@ -217,7 +217,7 @@ fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
         Some(Answer::InBlock) => return Ok(None),
         None => {}
     }
-    let Some(found) = engine.flash_index.lookup(hash) else {
+    let Some(found) = engine.hash_index.lookup(hash) else {
         return Ok(None);
     };
     Ok(match flash_in_ram(engine, key, found.address, None) {
@@ -240,14 +240,14 @@ pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
             Some(hit)
         }
         Some(Pending::Deleted | Pending::Large(_)) => None,
-        None => get_by_flash_index(engine, hash, key)?,
+        None => get_by_hash_index(engine, hash, key)?,
     };
     Ok(hit.and_then(|hit| hit.living(key, &presence)))
 }
 
 /// One look into the flash index. `None` says nothing about the key.
-fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
-    let Some(found) = engine.flash_index.lookup(hash) else {
+fn get_by_hash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
+    let Some(found) = engine.hash_index.lookup(hash) else {
         return Ok(None);
     };
     #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
@@ -528,7 +528,7 @@ fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, block: u64, offset: 
         return Some(Hit::of(entry, cached.value));
     }
     let waiting = engine
-        .heat
+        .flash_cache
         .small
         .find(block, offset)
         .filter(|waiting| waiting.key == key)?;

@@ -16,14 +16,14 @@ use bytes::Bytes;
 pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
     extent.extent_bytes < COPY_BYTES_MIN
         && extent.length < engine.placement.large_from(key)
-        && engine.heat.small.is_on()
+        && engine.flash_cache.small.is_on()
         && !engine.options.read_only
 }
 
 /// Counts a read of a small value from its block, and has it come back if it is read often.
 pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
-    let (heat, hash) = (&engine.heat, key_hash(key));
-    if !heat.small.read(hash, engine.small_reads()) {
+    let (cache, hash) = (&engine.flash_cache, key_hash(key));
+    if !cache.small.read(hash, engine.small_reads()) {
         return;
     }
     let value = SmallValue {
@@ -34,10 +34,10 @@ pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, v
         checksum: entry.checksum,
         place: (extent.block, extent.offset),
     };
-    match heat.small.enqueue(hash, value) {
-        Enqueued::Urgent => heat.wake(),
-        Enqueued::Full => count(&heat.counters.dropped_full, 1),
-        Enqueued::Waits => heat.images.rouse(),
+    match cache.small.enqueue(hash, value) {
+        Enqueued::Urgent => cache.wake(),
+        Enqueued::Full => count(&cache.counters.dropped_full, 1),
+        Enqueued::Waits => cache.images.rouse(),
         Enqueued::Already => {}
     }
 }

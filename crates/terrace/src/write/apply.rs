@@ -215,7 +215,7 @@ impl Applier {
         });
         for together in records.chunks(TOUCHED_TOGETHER) {
             self.engine
-                .flash_index
+                .hash_index
                 .touch(together.iter().map(|arrived| arrived.hash));
             for arrived in together {
                 self.apply_record(arrived);

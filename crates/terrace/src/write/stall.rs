@@ -1,7 +1,7 @@
-//! Where writers of large values wait for room, and what the cleaning thread tells them.
+//! Where writers of large values wait for room, and what block GC tells them.
 //!
 //! There are two reasons to wait. Blocks take more than they may (`hold_back`): a writer waits before it has reserved
-//! anything, until the space is within its limit again, until the cleaning thread says that it can do nothing, or for ten
+//! anything, until the space is within its limit again, until block GC says that it can do nothing, or for ten
 //! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
 //! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
 //!
@@ -15,7 +15,7 @@
 
 use crate::{
     Result, Tier,
-    blocks::gc::{Bounds, Cleaning},
+    blocks::gc::{BlockGcState, Bounds},
     engine::Engine,
 };
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 const NOTHING_TO_RECLAIM: &str =
     "nothing can be reclaimed now: it is held by snapshots or readers, being written, or damaged";
 
-impl Cleaning {
+impl BlockGcState {
     fn is_over(&self, engine: &Engine) -> bool {
         Bounds::of(&engine.options).holds(&engine.large.totals(), self.finding().tolerated_bytes)
     }

@@ -101,7 +101,7 @@ impl Loader {
             check(engine, &opened).and_then(|()| LogBehind::begin(engine, opened.header().begun_seq, persisted_seq));
         Ok(match begun {
             Ok(log) => {
-                engine.flash_index.hide();
+                engine.hash_index.hide();
                 Some(Self {
                     kept: kept_segments(engine, opened.header().generation_max),
                     source: opened,
@@ -125,7 +125,7 @@ impl Loader {
                 let number = usize::try_from(address.bytes() / segment_bytes).unwrap_or(usize::MAX);
                 kept.get(number).is_some_and(|kept| *kept)
             };
-            self.contents_loaded = self.source.step(Some(&engine.flash_index), keep)?;
+            self.contents_loaded = self.source.step(Some(&engine.hash_index), keep)?;
             return Ok(false);
         }
         self.log.step(engine, self.source.filter())
@@ -149,7 +149,7 @@ fn refused(error: &Error) -> Option<Loader> {
 
 fn check(engine: &Engine, source: &Source) -> Result<()> {
     let header = source.header();
-    let (partitions, buckets_min) = engine.flash_index.shape();
+    let (partitions, buckets_min) = engine.hash_index.shape();
     if header.store_id != engine.manifest.store_id {
         return Err(stale("it is another store's"));
     }
@@ -265,7 +265,7 @@ fn gap(seq: u64) -> Error {
 
 /// Has the table say where the record's key is after it, or after a later record.
 fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, position: u64) -> Result<()> {
-    let index = &engine.flash_index;
+    let index = &engine.hash_index;
     let hash = key_hash(record.key);
     let found = match record.body {
         // Whatever was there before, this replaced it.

@@ -286,7 +286,17 @@ impl Engine {
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
-        segments.available() <= slack || self.log.is_closing() || self.block_gc.is_awaited(&self.large)
+        segments.available() <= slack || self.log.is_closing() || self.awaits_block_gc()
+    }
+
+    /// Whether somebody waits for block GC, or soon will.
+    pub fn awaits_block_gc(&self) -> bool {
+        self.block_gc.has_waiting() || self.lacks_block_room()
+    }
+
+    /// Whether blocks have no room for what comes next.
+    pub fn lacks_block_room(&self) -> bool {
+        self.block_gc.has_waiting_for_room() || self.large.lacks_room(self.options.split_threshold_bytes)
     }
 
     /// Reads of small values so far, by those who count for heat: its clock.

@@ -7,7 +7,6 @@ mod policy;
 
 pub use policy::{Bounds, Picture};
 
-use super::LargeSpace;
 use crate::metrics::event::Event;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -141,14 +140,9 @@ impl BlockGcState {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Whether somebody waits for cleaning, or soon will.
-    pub fn is_awaited(&self, large: &LargeSpace) -> bool {
-        self.has_waiting() || self.is_tight(large)
-    }
-
-    /// Whether there is no room for what comes next.
-    pub fn is_tight(&self, large: &LargeSpace) -> bool {
-        self.waiting_for_room.load(Ordering::Acquire) > 0 || large.lacks_room(large.space.options.split_threshold_bytes)
+    /// Whether writers wait for room.
+    pub fn has_waiting_for_room(&self) -> bool {
+        self.waiting_for_room.load(Ordering::Acquire) > 0
     }
 
     /// What it has found last.

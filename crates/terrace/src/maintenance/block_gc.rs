@@ -104,7 +104,7 @@ impl BlockGc {
             engine.large_result(engine.large.seal_ready())?;
         }
         self.look_at_set_aside();
-        let is_tight = engine.block_gc.is_tight(&engine.large);
+        let is_tight = engine.lacks_block_room();
         let bounds = Bounds::of(&engine.options);
         let bounds = if is_tight { bounds.without_room() } else { bounds };
         let totals = engine.large.totals();
@@ -356,7 +356,7 @@ impl BlockGc {
     fn end_burst(&self, began: &mut Instant) {
         let engine = &self.engine;
         engine.block_gc.progress();
-        if !engine.block_gc.is_awaited(&engine.large) {
+        if !engine.awaits_block_gc() {
             engine.pause(began.elapsed().min(REST_MAX));
         }
         *began = Instant::now();

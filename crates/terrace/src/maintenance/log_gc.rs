@@ -213,7 +213,7 @@ impl LogGc {
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
         }
-        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.block_gc.is_tight(&self.engine.large)
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.lacks_block_room()
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
@@ -290,10 +290,7 @@ impl LogGc {
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
         let block_gc = &self.engine.block_gc;
-        let interval = match (
-            block_gc.has_waiting(),
-            segments_wait || block_gc.is_tight(&self.engine.large),
-        ) {
+        let interval = match (block_gc.has_waiting(), segments_wait || self.engine.lacks_block_room()) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,

@@ -11,7 +11,9 @@
 //! many. The bytes of overwritten flash values are taken as average. The mark keeps the difference;
 //! `repair` counts anew. Nothing but figures is made of that count.
 
-use crate::{HomeKind, HomeStats};
+pub mod migration;
+
+use crate::{HomeKind, HomeStats, codec::Reader};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects and bytes of one home.
@@ -57,6 +59,8 @@ pub struct Accounting {
 }
 
 const ENCODED_BYTES: usize = 48;
+/// The homes in the order in which they are stored.
+const HOMES: [HomeKind; 3] = [HomeKind::Inline, HomeKind::Flash, HomeKind::Block];
 
 impl Accounting {
     const fn of(&self, home: HomeKind) -> &HomeCount {
@@ -93,13 +97,10 @@ impl Accounting {
     /// For the index's mark.
     pub fn encode(&self) -> [u8; ENCODED_BYTES] {
         let mut out = [0; ENCODED_BYTES];
-        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
-            .into_iter()
-            .enumerate()
-        {
+        for (item, home) in out.chunks_exact_mut(16).zip(HOMES) {
             let stats = self.stats(home);
-            out[at * 16..at * 16 + 8].copy_from_slice(&stats.objects.to_le_bytes());
-            out[at * 16 + 8..at * 16 + 16].copy_from_slice(&stats.bytes.to_le_bytes());
+            item[..8].copy_from_slice(&stats.objects.to_le_bytes());
+            item[8..].copy_from_slice(&stats.bytes.to_le_bytes());
         }
         out
     }
@@ -107,18 +108,11 @@ impl Accounting {
     /// Takes over what the mark holds and returns the rest of its payload. `None` if it is too short.
     pub fn restore<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
         let (own, rest) = payload.split_at_checked(ENCODED_BYTES)?;
-        let word = |at: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&own[at..at + 8]);
-            u64::from_le_bytes(bytes)
-        };
-        for (at, home) in [HomeKind::Inline, HomeKind::Flash, HomeKind::Block]
-            .into_iter()
-            .enumerate()
-        {
+        let mut words = Reader(own);
+        for home in HOMES {
             self.of(home).set(HomeStats {
-                objects: word(at * 16),
-                bytes: word(at * 16 + 8),
+                objects: words.u64()?,
+                bytes: words.u64()?,
             });
         }
         Some(rest)

@@ -2,22 +2,25 @@
 
 use crate::{
     Error, Options, Result, Tier,
-    accounting::Accounting,
+    accounting::{Accounting, migration::Migration},
     api::{expiry::Expiring, placement::Placement},
-    blocks::{LargeSpace, unsynced::UnsyncedLarge},
+    blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
-    flash_cache::Heat,
+    flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
-    maintenance::{block_gc::Cleaning, migrate::Migration},
     manifest::Manifest,
-    metrics::counters::{AnsweredBy, Metrics},
-    ordered_index::OrderedIndex,
+    metrics::{
+        counters::{AnsweredBy, Metrics},
+        event::Event,
+    },
+    ordered_index::{Entry, KeyBounds, OrderedIndex},
     visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
 };
-use parking_lot::{Condvar, Mutex};
+use bytes::Bytes;
 use std::{
+    ops::{Bound, ControlFlow},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -27,8 +30,17 @@ use std::{
 
 /// Background work does not rest any more when only one segment in so many is free.
 const PRESSED_SHARE: u32 = 10;
-/// Recycling goes on until only so much of a bounded flash index is in use.
-pub const FLASH_INDEX_LOAD_WANTED: f64 = 0.85;
+/// Recycling goes on until only so much of a bounded hash index is in use.
+pub const HASH_INDEX_LOAD_WANTED: f64 = 0.85;
+
+/// What a visitor of [`Engine::walk`] says.
+pub const fn go_on_if(wants_more: bool) -> ControlFlow<()> {
+    if wants_more {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
 
 /// The parts of a store.
 #[derive(Debug)]
@@ -43,8 +55,8 @@ pub struct Engine {
     pub log: CommitLog,
     /// The ordered index.
     pub index: Arc<OrderedIndex>,
-    /// The flash index.
-    pub flash_index: HashIndex,
+    /// The hash index.
+    pub hash_index: HashIndex,
     /// Its checkpoints.
     pub checkpoints: Checkpoints,
     /// The large space.
@@ -55,20 +67,20 @@ pub struct Engine {
     pub cache: ValueCache,
     /// Threads that help who reads many values.
     pub helpers: ReadPool,
-    /// What is hot in the large space.
-    pub heat: Arc<Heat>,
+    /// Copies on flash of what is hot in the large space.
+    pub flash_cache: Arc<FlashCache>,
     /// How background work shares the devices with callers.
     pub paces: Arc<Paces>,
     /// What belongs where.
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
-    pub settling: Migration,
+    pub migration: Migration,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
     pub accounting: Accounting,
-    /// What cleaning does, and who waits for it.
-    pub cleaning: Cleaning,
+    /// What block GC does, and who waits for it.
+    pub block_gc: BlockGcState,
     /// When the first object expires.
     pub expiring: Expiring,
     /// Counters.
@@ -81,14 +93,14 @@ pub struct Engine {
     pub damage: Vec<String>,
     /// What was damaged and the open has put right, in words.
     pub mended: Vec<String>,
-    /// The flash index is being filled after the open.
+    /// The hash index is being filled after the open.
     pub refilling: AtomicBool,
     /// Somebody wants the memtable sealed and flushed.
     pub mark_wanted: AtomicBool,
-    index_work: Mutex<u64>,
-    index_signal: Condvar,
-    recycle_work: Mutex<()>,
-    recycle_signal: Condvar,
+    /// There is something to flush or to compact.
+    pub index_work: Event,
+    /// There may be something to recycle.
+    pub recycle_work: Event,
 }
 
 /// The parts that recovery prepares.
@@ -123,22 +135,28 @@ impl Engine {
     /// Puts the parts together.
     ///
     /// # Errors
-    /// If the flash index cannot be made.
+    /// If the hash index cannot be made.
     pub fn new(parts: Parts) -> Result<Self> {
         let paces = Arc::new(Paces::default());
         let placement = Arc::new(Placement::new(&parts.options));
-        let heat = Arc::new(Heat::new(&parts.options, Arc::clone(&paces), Arc::clone(&placement)));
-        parts.large.attach(Arc::clone(&heat), Arc::clone(&paces));
+        let flash_cache = Arc::new(FlashCache::new(
+            &parts.options,
+            Arc::clone(&paces),
+            Arc::clone(&placement),
+        ));
+        parts
+            .large
+            .attach(Arc::<FlashCache>::clone(&flash_cache), Arc::clone(&paces));
         let recent = &parts.log.recent;
         let values = ValueCache::new(parts.options.cache_bytes - recent.share_bytes(), recent);
         Ok(Self {
-            heat,
+            flash_cache,
             paces,
             placement,
-            settling: Migration::default(),
+            migration: Migration::default(),
             cache: values,
             helpers: ReadPool::default(),
-            flash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
+            hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
                 parts.options.flash_index_bytes_max,
             ))?,
@@ -147,7 +165,7 @@ impl Engine {
                 Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
             ),
             metrics: Metrics::default(),
-            cleaning: Cleaning::raising(Arc::clone(&parts.log.activity)),
+            block_gc: BlockGcState::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),
             options: parts.options,
             manifest: parts.manifest,
@@ -163,10 +181,8 @@ impl Engine {
             mended: parts.mended,
             refilling: AtomicBool::new(false),
             mark_wanted: AtomicBool::new(false),
-            index_work: Mutex::new(0),
-            index_signal: Condvar::new(),
-            recycle_work: Mutex::new(()),
-            recycle_signal: Condvar::new(),
+            index_work: Event::default(),
+            recycle_work: Event::default(),
         })
     }
 
@@ -199,33 +215,6 @@ impl Engine {
         self.snapshots.oldest_or(|| self.log.applied_seq())
     }
 
-    /// Wakes the threads that flush and compact the index.
-    pub fn wake_index_threads(&self) {
-        *self.index_work.lock() += 1;
-        self.index_signal.notify_all();
-    }
-
-    /// Waits for index work, at most `wait`. `seen` is what the caller saw last.
-    pub fn wait_for_index_work(&self, seen: &mut u64, wait: Duration) {
-        let mut work = self.index_work.lock();
-        if *work == *seen {
-            self.index_signal.wait_for(&mut work, wait);
-        }
-        *seen = *work;
-    }
-
-    /// Wakes the recycler.
-    pub fn wake_recycler(&self) {
-        let _guard = self.recycle_work.lock();
-        self.recycle_signal.notify_all();
-    }
-
-    /// Waits for recycling to be wanted, at most `wait`.
-    pub fn wait_for_recycle_work(&self, wait: Duration) {
-        let mut guard = self.recycle_work.lock();
-        self.recycle_signal.wait_for(&mut guard, wait);
-    }
-
     /// Has the index persist everything up to `seq` and waits for it.
     ///
     /// # Errors
@@ -255,10 +244,32 @@ impl Engine {
     /// Waits `wait`, or until the store is closed.
     pub fn pause(&self, wait: Duration) {
         let deadline = Instant::now() + wait;
-        let mut guard = self.recycle_work.lock();
+        let mut seen = self.recycle_work.count();
         while !self.log.is_closed() && Instant::now() < deadline {
-            self.recycle_signal.wait_until(&mut guard, deadline);
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.recycle_work.wait(&mut seen, left);
         }
+    }
+
+    /// Shows `visit` the entries within `bounds`, in order and as of one moment, until it has had enough. Gives where the rest
+    /// begins; `None` at the end.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn walk(
+        &self,
+        bounds: KeyBounds,
+        mut visit: impl FnMut(&Bytes, Entry) -> ControlFlow<()>,
+    ) -> Result<Option<Bound<Vec<u8>>>> {
+        // Without a snapshot the state that is asked for may be gone. It does not age: a step would fail.
+        let held = self.snapshots.register_for_good(|| self.log.applied_seq());
+        for item in self.index.scan(bounds, held.seq)? {
+            let (key, entry) = item?;
+            if visit(&key, entry).is_break() {
+                return Ok(Some(Bound::Excluded(key.to_vec())));
+            }
+        }
+        Ok(None)
     }
 
     /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go first.
@@ -275,18 +286,28 @@ impl Engine {
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
-        segments.available() <= slack || self.log.is_closing() || self.cleaning.is_awaited(self)
+        segments.available() <= slack || self.log.is_closing() || self.awaits_block_gc()
+    }
+
+    /// Whether somebody waits for block GC, or soon will.
+    pub fn awaits_block_gc(&self) -> bool {
+        self.block_gc.has_waiting() || self.lacks_block_room()
+    }
+
+    /// Whether blocks have no room for what comes next.
+    pub fn lacks_block_room(&self) -> bool {
+        self.block_gc.has_waiting_for_room() || self.large.lacks_room(self.options.split_threshold_bytes)
     }
 
     /// Reads of small values so far, by those who count for heat: its clock.
     pub fn small_reads(&self) -> u64 {
         let hits = |by| self.metrics.hits(by);
-        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.heat.small.reads()
+        hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()
     }
 
-    /// Whether the flash index has so little of the RAM left that it may take that recycling makes room in it.
-    pub fn flash_index_is_crowded(&self) -> bool {
-        self.flash_index.load_of_bound() > FLASH_INDEX_LOAD_WANTED
+    /// Whether the hash index has so little of the RAM left that it may take that recycling makes room in it.
+    pub fn hash_index_is_crowded(&self) -> bool {
+        self.hash_index.load_of_bound() > HASH_INDEX_LOAD_WANTED
     }
 
     /// What decides about the newest state. To be taken before the key is looked up.

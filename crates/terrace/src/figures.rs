@@ -22,9 +22,9 @@ pub fn stats(engine: &Engine) -> Stats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let large = engine.large.counters();
     let written = engine.log.writer.written();
-    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.heat.moved_log_bytes());
+    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.flash_cache.moved_log_bytes());
     let index = engine.index.stats();
-    let heat = engine.heat.stats();
+    let heat = engine.flash_cache.stats();
     let snapshots = engine.snapshots.figures();
     // Before the figures that are there when it is over.
     let refilling = engine.refilling.load(Ordering::Acquire);
@@ -33,7 +33,7 @@ pub fn stats(engine: &Engine) -> Stats {
         heat,
         flash_pace: engine.paces.flash.stats(),
         large_pace: engine.paces.large.stats(),
-        placement: engine.settling.stats(),
+        placement: engine.migration.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
@@ -41,10 +41,10 @@ pub fn stats(engine: &Engine) -> Stats {
         large: large_stats(engine),
         index,
         flash_index: FlashIndexStats {
-            entries: engine.flash_index.len(),
-            ram_bytes: engine.flash_index.ram_bytes(),
-            slots_max: engine.flash_index.slots_max(),
-            evicted: engine.flash_index.evicted(),
+            entries: engine.hash_index.len(),
+            ram_bytes: engine.hash_index.ram_bytes(),
+            slots_max: engine.hash_index.slots_max(),
+            evicted: engine.hash_index.evicted(),
             refilling,
             checkpoint,
         },
@@ -166,7 +166,7 @@ fn snapshot_stats(engine: &Engine, figures: SnapshotFigures) -> SnapshotStats {
 
 fn large_stats(engine: &Engine) -> LargeStats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (metrics, cleaning) = (&engine.metrics, &engine.cleaning);
+    let (metrics, block_gc) = (&engine.metrics, &engine.block_gc);
     let totals = engine.large.totals();
     LargeStats {
         blocks: engine.large.block_count(),
@@ -178,13 +178,13 @@ fn large_stats(engine: &Engine) -> LargeStats {
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),
         capacity_bytes: engine.options.large_capacity_bytes,
-        blocks_cleaned: load(&cleaning.blocks_cleaned),
-        blocks_set_aside: load(&cleaning.blocks_set_aside),
-        set_aside_bytes: load(&cleaning.set_aside_bytes),
+        blocks_cleaned: load(&block_gc.blocks_cleaned),
+        blocks_set_aside: load(&block_gc.blocks_set_aside),
+        set_aside_bytes: load(&block_gc.set_aside_bytes),
         pinned_block_bytes: load(&metrics.pinned_block_bytes),
-        writers_held: load(&cleaning.writers_held),
-        writers_held_time: Duration::from_nanos(load(&cleaning.held_ns)),
-        writers_let_go: load(&cleaning.writers_let_go),
+        writers_held: load(&block_gc.writers_held),
+        writers_held_time: Duration::from_nanos(load(&block_gc.held_ns)),
+        writers_let_go: load(&block_gc.writers_let_go),
     }
 }
 
@@ -216,7 +216,7 @@ pub fn ram_stats(engine: &Engine, heat: &HeatStats) -> RamStats {
         staging_bytes: heat.staged_bytes + heat.moving_bytes,
         memtable_bytes: index.memtable_bytes,
         index_blocks_bytes: index.blocks_bytes,
-        flash_index_bytes: engine.flash_index.ram_bytes(),
+        flash_index_bytes: engine.hash_index.ram_bytes(),
         filters_bytes: index.filters_bytes + engine.checkpoints.filter_bytes(),
     }
 }

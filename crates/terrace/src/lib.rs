@@ -11,6 +11,7 @@
 //! | room | what |
 //! |---|---|
 //! | `metrics` | counters, and the small structures that policies are made of |
+//! | `codec` | numbers in stored bytes |
 //! | [`io`] | devices, direct I/O, slices and rests of background I/O; the simulated disk |
 //! | `api` | the words of the interface |
 //! | `visibility` | whether what is found is there: snapshots, range tombstones |
@@ -37,8 +38,10 @@ mod accounting;
 mod admin;
 mod api;
 mod cache;
+mod codec;
 mod engine;
 mod figures;
+mod flash_cache;
 mod maintenance;
 mod manifest;
 mod metrics;
@@ -52,8 +55,6 @@ pub mod io;
 // Public for the benchmarks and the fuzz targets; no part of the interface.
 #[doc(hidden)]
 pub mod blocks;
-#[doc(hidden)]
-pub mod flash_cache;
 #[doc(hidden)]
 pub mod fuzzing;
 #[doc(hidden)]
@@ -105,7 +106,7 @@ pub(crate) fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(prefix)
 }
 
-/// The hash of a key that the flash index, the overlay and the filter share.
+/// The hash of a key that the hash index, the overlay and the filter share.
 #[doc(hidden)]
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u64 {

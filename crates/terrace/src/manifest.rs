@@ -13,8 +13,8 @@ pub mod marks;
 
 use crate::{
     Error, Options, Result, Tier,
-    io::{Disk, OpenMode, create_private_dir_all},
-    mutation::{Mutation, unless},
+    codec::{is_zero, u32_at, u64_at},
+    io::{Disk, OpenMode, create_private_dir_all, replace},
 };
 use std::{
     fs::{File, TryLockError},
@@ -98,39 +98,25 @@ impl Manifest {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> std::result::Result<Self, NotAManifest> {
-        let word = |at: usize| {
-            bytes
-                .get(at..at + 4)
-                .and_then(|part| part.try_into().ok())
-                .map(u32::from_le_bytes)
-        };
-        let long = |at: usize| {
-            bytes
-                .get(at..at + 8)
-                .and_then(|part| part.try_into().ok())
-                .map(u64::from_le_bytes)
-        };
-        let (Some(checksum), Some(version)) = (word(8), word(12)) else {
-            return Err(NotAManifest::Unreadable);
+        let unreadable = NotAManifest::Unreadable;
+        let (Some(checksum), Some(version)) = (u32_at(bytes, 8), u32_at(bytes, 12)) else {
+            return Err(unreadable);
         };
         if bytes.len() != MANIFEST_BYTES || bytes[..8] != MAGIC || checksum != crc32c::crc32c(&bytes[12..]) {
-            return Err(NotAManifest::Unreadable);
+            return Err(unreadable);
         }
         if version > FORMAT_VERSION {
             return Err(NotAManifest::Newer(version));
         }
-        if version == 0 || !matches!(bytes[32], 1 | 2) || bytes[33..].iter().any(|&byte| byte != 0) {
-            return Err(NotAManifest::Unreadable);
+        if version == 0 || !matches!(bytes[32], 1 | 2) || !is_zero(&bytes[33..]) {
+            return Err(unreadable);
         }
-        match (long(16), long(24)) {
-            (Some(store_id), Some(segment_bytes)) => Ok(Self {
-                store_id,
-                tier: bytes[32],
-                segment_bytes,
-                format_version: version,
-            }),
-            _ => Err(NotAManifest::Unreadable),
-        }
+        Ok(Self {
+            store_id: u64_at(bytes, 16).ok_or(unreadable)?,
+            tier: bytes[32],
+            segment_bytes: u64_at(bytes, 24).ok_or(unreadable)?,
+            format_version: version,
+        })
     }
 
     const fn number(tier: Tier) -> u8 {
@@ -299,17 +285,8 @@ impl Manifest {
     }
 
     fn write_as(&self, name: &str, disk: &dyn Disk, tier: Tier) -> Result<()> {
-        let temporary = format!("{name}.new");
-        let temporary = Path::new(&temporary);
-        let write = || {
-            let _ = disk.remove(temporary);
-            let file = disk.open(temporary, OpenMode::CREATE)?;
-            file.write_all_at(&self.encode(), 0)?;
-            unless(Mutation::ManifestSync, || file.sync_data())?;
-            disk.rename(temporary, Path::new(name))?;
-            unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
-        };
-        write().map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
+        replace(disk, name, &self.encode())
+            .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
     /// Reads the manifests of both tiers, or creates the store. What was damaged and is written anew goes to `mended`, in words.

@@ -6,11 +6,10 @@ use crate::{
     ValueWriter, VerifyReport, Version, WriterOptions,
     admin::{backup, open, repair, verify},
     engine::Engine,
-    hash_index::checkpoint::{
-        self,
-        take::{Haste, take_if},
+    maintenance::{
+        checkpoint::{self, Haste, take_if},
+        workers,
     },
-    maintenance::workers,
     manifest,
     metrics::counters::StreamClock,
     read, write,
@@ -239,13 +238,13 @@ impl Store {
     /// will ask for next, if he has asked for three or more in order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that
     /// keep values under other keys than those they are asked for; where the keys themselves are in order the store does this itself.
     pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-        self.engine().heat.note_read(name.as_ref())
+        self.engine().flash_cache.note_read(name.as_ref())
     }
 
     /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody who will come soon. Does nothing
     /// if it is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
-        self.engine().heat.want_ahead(key.as_ref());
+        self.engine().flash_cache.want_ahead(key.as_ref());
     }
 
     /// Reads several objects, in parallel, all as of one moment: of a batch they show all or
@@ -346,7 +345,11 @@ impl Store {
     /// # Errors
     /// If there is no complete backup; findings are in what is returned.
     pub fn verify_backup(backup: impl AsRef<Path>, progress: &BackupProgress) -> Result<BackupCheck> {
-        backup::verify(backup.as_ref(), progress)
+        backup::verify(backup.as_ref(), progress, |options| {
+            let copy = Self::open(options)?;
+            let report = copy.verify()?;
+            Ok((report, Version(copy.engine().log.committed_seq())))
+        })
     }
 
     /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open anywhere. Takes some 100 bytes
@@ -376,7 +379,7 @@ impl Handle {
                 .and_then(|()| engine.persist_index(seq))
                 .inspect(|()| checkpoint::at_close(engine));
             // Else its last values would keep their block from being sealed.
-            let _resting = engine.cleaning.at_work();
+            let _resting = engine.block_gc.at_work();
             outcome = outcome.and_then(|()| engine.large_result(engine.large.close()));
         }
         outcome.and(self.stop())
@@ -387,9 +390,9 @@ impl Handle {
         let engine = &self.engine;
         let mut outcome = Ok(());
         engine.log.close();
-        engine.wake_index_threads();
-        engine.wake_recycler();
-        engine.heat.wake();
+        engine.index_work.raise();
+        engine.recycle_work.raise();
+        engine.flash_cache.wake();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 outcome = outcome.and(Err(Error::Failed(

@@ -1,8 +1,7 @@
 //! The rooms of the engine, and which may use which. The same table is drawn in ARCHITECTURE.md.
 //!
 //! Rooms stand in the order of building: a room may use only rooms above it in [`ROOMS`], and of those only the ones that
-//! its row names. So no circle can be written into the table. What the code still does against it is listed one by one in
-//! [`DEBTS`]; a debt that is paid must leave the list.
+//! its row names. So no circle can be written into the table.
 
 use super::{
     Report,
@@ -28,17 +27,18 @@ struct Room {
 const ROOMS: &[Room] = &[
     Room { name: "mutation",      uses: &[] },
     Room { name: "metrics",       uses: &[] },
+    Room { name: "codec",         uses: &[] },
     Room { name: "io",            uses: &["metrics"] },
     Room { name: "api",           uses: &["metrics", "io"] },
-    Room { name: "visibility",    uses: &["metrics", "api"] },
-    Room { name: "log",           uses: &["metrics", "io", "api", "visibility"] },
+    Room { name: "visibility",    uses: &["codec", "metrics", "api"] },
+    Room { name: "log",           uses: &["codec", "metrics", "io", "api", "visibility"] },
     Room { name: "cache",         uses: &["api", "log"] },
-    Room { name: "hash_index",    uses: &["io", "api", "log"] },
-    Room { name: "ordered_index", uses: &["metrics", "io", "api", "visibility", "hash_index"] },
-    Room { name: "blocks",        uses: &["io", "api"] },
-    Room { name: "flash_cache",   uses: &["metrics", "io", "api", "log", "ordered_index", "blocks"] },
-    Room { name: "accounting",    uses: &["api"] },
-    Room { name: "manifest",      uses: &["io", "api"] },
+    Room { name: "hash_index",    uses: &["codec", "io", "api", "log"] },
+    Room { name: "ordered_index", uses: &["codec", "metrics", "io", "api", "visibility", "hash_index"] },
+    Room { name: "blocks",        uses: &["codec", "metrics", "io", "api"] },
+    Room { name: "flash_cache",   uses: &["codec", "metrics", "io", "api", "log", "ordered_index", "blocks"] },
+    Room { name: "accounting",    uses: &["codec", "api"] },
+    Room { name: "manifest",      uses: &["codec", "io", "api"] },
     Room { name: "engine",        uses: &["metrics", "io", "api", "visibility", "log", "cache", "hash_index",
                                           "ordered_index", "blocks", "flash_cache", "accounting", "manifest"] },
     Room { name: "figures",       uses: &["metrics", "api", "visibility", "log", "blocks", "engine"] },
@@ -46,7 +46,7 @@ const ROOMS: &[Room] = &[
                                           "ordered_index", "blocks", "flash_cache", "engine"] },
     Room { name: "read",          uses: &["metrics", "io", "api", "visibility", "log", "cache", "ordered_index", "blocks",
                                           "flash_cache", "engine", "write"] },
-    Room { name: "maintenance",   uses: &["metrics", "io", "api", "visibility", "log", "hash_index", "ordered_index", "blocks",
+    Room { name: "maintenance",   uses: &["codec", "metrics", "io", "api", "visibility", "log", "hash_index", "ordered_index", "blocks",
                                           "flash_cache", "engine", "read", "write"] },
     Room { name: "admin",         uses: &["io", "api", "visibility", "log", "hash_index", "ordered_index", "blocks",
                                           "accounting", "manifest", "engine", "read", "write", "maintenance"] },
@@ -54,29 +54,6 @@ const ROOMS: &[Room] = &[
                                           "read", "write", "maintenance", "admin"] },
     Room { name: "fuzzing",       uses: &["io", "api", "visibility", "log", "hash_index", "accounting", "manifest",
                                           "maintenance", "admin"] },
-];
-
-/// What the code does against the table: a file, and the room that it may not use but does.
-#[rustfmt::skip]
-const DEBTS: &[(&str, &str)] = &[
-    // Workers of these rooms that are still beside their state.
-    ("flash_cache/prefetch.rs",          "engine"),
-    ("flash_cache/promote.rs",           "engine"),
-    ("flash_cache/small_moves.rs",       "engine"),
-    ("flash_cache/small_moves.rs",       "maintenance"),
-    ("hash_index/checkpoint/load.rs",    "engine"),
-    ("hash_index/checkpoint/load.rs",    "ordered_index"),
-    ("hash_index/checkpoint/mod.rs",     "engine"),
-    ("hash_index/checkpoint/mod.rs",     "maintenance"),
-    ("hash_index/checkpoint/take.rs",    "engine"),
-    // State of workers that is still beside them.
-    ("engine.rs",                        "maintenance"),
-    ("write/stall.rs",                   "maintenance"),
-    // Copies stand between a block and its reader: a trait of `blocks` is to take this place.
-    ("blocks/mod.rs",                    "flash_cache"),
-    ("blocks/reader.rs",                 "flash_cache"),
-    // A backup is checked by opening it.
-    ("admin/backup/check.rs",            "store"),
 ];
 
 /// Names that the crate's root exports from other rooms than `api`.
@@ -111,18 +88,9 @@ pub fn check(report: &mut Report<'_>, code: &str) {
         }
     }
     for (other, offset) in &used {
-        let is_allowed = *other == FREE || room.uses.contains(other);
-        if !is_allowed && !DEBTS.contains(&(path.as_str(), other)) {
+        if *other != FREE && !room.uses.contains(other) {
             let message = format!("`{own}` may not use `{other}`: see the table of rooms in xtask/src/tidy/rooms.rs");
             report.add(line_of(code, *offset), message);
-        }
-    }
-    for (_, other) in DEBTS.iter().filter(|(file, _)| *file == path) {
-        if !used.contains_key(other) {
-            report.add(
-                1,
-                format!("does not use `{other}` any more: take that out of the debts in xtask/src/tidy/rooms.rs"),
-            );
         }
     }
 }
@@ -229,10 +197,6 @@ mod tests {
                 );
             }
         }
-        for (file, room) in DEBTS {
-            let own = ROOMS.iter().find(|room| room.name == room_of(file)).expect(file);
-            assert!(!own.uses.contains(room), "{file} may use {room}: that is no debt");
-        }
     }
 
     #[test]
@@ -256,13 +220,6 @@ mod tests {
             findings("crates/terrace/src/log/mod.rs", "use super::engine::Engine;").len(),
             1
         );
-    }
-
-    #[test]
-    fn a_debt_that_is_paid_leaves_the_list() {
-        let file = "crates/terrace/src/blocks/reader.rs";
-        assert!(findings(file, "use crate::flash_cache::NearReader;").is_empty());
-        assert_eq!(findings(file, "use crate::io::Disk;").len(), 1);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         }
     }
     check_segments(engine, &mut report);
-    if let Err(error) = checkpoint::load::verify(engine) {
+    if let Err(error) = checkpoint::file::verify(&*engine.flash_disk, engine.options.direct_io) {
         report
             .errors
             .push(format!("{error}; it costs the next open time, and no data"));
@@ -96,7 +96,7 @@ fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
 
 /// A slot of the flash index may be missing, or be another key's; it must not lead to an older version.
 fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
-    let Some(found) = engine.flash_index.peek(key_hash(key)) else {
+    let Some(found) = engine.hash_index.peek(key_hash(key)) else {
         return Ok(());
     };
     if matches!(entry.home, Home::Flash { address } if address == found.address.bytes()) {

@@ -9,9 +9,12 @@
 use super::{
     LargeSpace,
     block::{Block, subtract},
-    format::{RECORD_ALIGNMENT, u32_at, u64_at},
+    format::RECORD_ALIGNMENT,
 };
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    codec::{u32_at, u64_at},
+};
 use crc32c::crc32c;
 use std::sync::{
     Arc,

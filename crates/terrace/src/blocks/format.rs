@@ -10,6 +10,7 @@
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX,
+    codec::{is_zero, u32_at, u64_at},
     io::{AlignedBuffer, PAGE_BYTES},
 };
 use crc32c::{crc32c, crc32c_append};
@@ -34,16 +35,6 @@ const TRAILER_MAGIC: [u8; 8] = *b"TRCTRAIL";
 const RECORD_MAGIC: [u8; 4] = *b"TRCR";
 const FORMAT_VERSION: u32 = 1;
 const BLOCK_HEADER_BYTES: usize = 36;
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(field.try_into().ok()?))
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let field = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(field.try_into().ok()?))
-}
 
 /// What the first page of a block says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +66,7 @@ pub fn decode_block_header(page: &[u8]) -> Option<BlockHeader> {
         && u32_at(page, 8)? == FORMAT_VERSION
         && u32_at(page, 12)? == 0
         && u32_at(page, 32)? == crc32c(&page[..32])
-        && page[BLOCK_HEADER_BYTES..].iter().all(|&byte| byte == 0);
+        && is_zero(&page[BLOCK_HEADER_BYTES..]);
     valid.then_some(BlockHeader {
         store_id: u64_at(page, 16)?,
         block: u64_at(page, 24)?,
@@ -380,7 +371,7 @@ pub fn decode_trailer(bytes: &[u8], header: BlockHeader, block_bytes: u64) -> Op
         && u32_at(trailer, 8)? == FORMAT_VERSION
         && u64_at(trailer, 24)? == header.store_id
         && u64_at(trailer, 32)? == header.block
-        && trailer[44..60].iter().all(|&byte| byte == 0)
+        && is_zero(&trailer[44..60])
         && u32_at(trailer, 60)? == crc32c(&trailer[..60]);
     let found = Trailer {
         entries: u32_at(trailer, 12)?,
@@ -416,7 +407,7 @@ pub fn decode_footer(bytes: &[u8], trailer: &Trailer) -> Option<Vec<FooterEntry>
         };
         let end = entry.offset.checked_add(entry.extent_bytes)?;
         let ordered = entry.offset.is_multiple_of(PAGE) && entry.offset >= position && end <= trailer.footer_offset;
-        if !ordered || slot[25..].iter().any(|&byte| byte != 0) {
+        if !ordered || !is_zero(&slot[25..]) {
             return None;
         }
         position = end;

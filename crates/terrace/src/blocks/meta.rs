@@ -8,9 +8,9 @@
 //! caller gets the error. After a failed sync it is unknown whether the version counts, and the space stops
 //! writing. A damaged file is passed over for the one before it.
 
-use super::format::{u32_at, u64_at};
 use crate::{
     Error, Result, Tier,
+    codec::{u32_at, u64_at},
     io::{Disk, OpenMode},
     mutation::{Mutation, active, unless},
 };

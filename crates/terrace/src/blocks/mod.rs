@@ -21,9 +21,11 @@ mod capacity;
 mod destage;
 mod extent;
 pub mod format;
+pub(crate) mod gc;
 mod group;
 mod image;
 pub mod meta;
+mod nearer;
 mod queue;
 mod reader;
 mod recover;
@@ -38,13 +40,13 @@ pub use account::{BlockShare, LargeTotals, decode_accounting, encode_accounting}
 pub use capacity::Origin;
 pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;
+pub use nearer::{NearReader, Nearer, Source, Wanted};
 pub use reader::{PIECE_BYTES, PIECES_PER_READ, ValueReader};
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::LargeWriter;
 
 use crate::{
     Error, Result, Tier,
-    flash_cache::Heat,
     io::{Disk, DiskFile, OpenMode, throttle::Paces},
 };
 use account::Totals;
@@ -194,8 +196,8 @@ struct Space {
     leaving: AtomicU64,
     handles: quick_cache::sync::Cache<u64, Arc<dyn DiskFile>>,
     buffers: Arc<Buffers>,
-    /// What is nearer than the blocks.
-    heat: OnceLock<Arc<Heat>>,
+    /// What may be nearer than the blocks.
+    nearer: OnceLock<Arc<dyn Nearer>>,
     /// What callers' reads take is told to these.
     paces: OnceLock<Arc<Paces>>,
     queue: WriteQueue,
@@ -222,9 +224,9 @@ impl LargeSpace {
         recover::open(disk, options)
     }
 
-    /// From now on reads for callers count, are timed, and use copies that are nearer.
-    pub fn attach(&self, heat: Arc<Heat>, paces: Arc<Paces>) {
-        let _ = self.space.heat.set(heat);
+    /// From now on reads for callers count, are timed, and use what is nearer.
+    pub fn attach(&self, nearer: Arc<dyn Nearer>, paces: Arc<Paces>) {
+        let _ = self.space.nearer.set(nearer);
         let _ = self.space.paces.set(paces);
     }
 

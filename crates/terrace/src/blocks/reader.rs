@@ -16,10 +16,10 @@ use super::{
         CHUNK_BYTES, CHUNK_DATA_BYTES, PAGE, Place, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, decode_chunk,
         decode_record_header, stored_bytes,
     },
+    nearer::{NearReader, Source, Wanted},
 };
 use crate::{
     ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
-    flash_cache::{CachedReader, Source},
     io::{AlignedBuffer, DiskFile},
 };
 use bytes::Bytes;
@@ -84,10 +84,8 @@ impl LargeSpace {
     pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
         reader.is_callers = true;
-        if let Some(heat) = self.space.heat.get().filter(|heat| heat.may_copy(key)) {
-            let pages = page_bytes(offset, extent_bytes);
-            reader.near = CachedReader::begin(heat, key, block, offset, pages, length);
-        }
+        let nearer = self.space.nearer.get().map(Arc::clone);
+        reader.near = nearer.and_then(|nearer| nearer.begin(&reader.wanted(key)));
         Ok(reader)
     }
 
@@ -104,9 +102,8 @@ impl LargeSpace {
         length: u64,
     ) -> Result<Option<ValueReader>> {
         let mut reader = self.open_value(block, offset, extent_bytes, length)?;
-        let pages = page_bytes(offset, extent_bytes);
-        let heat = self.space.heat.get();
-        reader.near = heat.and_then(|heat| CachedReader::begin_ahead(heat, key, block, offset, pages, length));
+        let nearer = self.space.nearer.get().map(Arc::clone);
+        reader.near = nearer.and_then(|nearer| nearer.begin_ahead(&reader.wanted(key)));
         Ok(reader.near.is_some().then_some(reader))
     }
 }
@@ -119,11 +116,6 @@ impl LargeSpace {
     pub fn read_all(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<Bytes> {
         self.open_value(block, offset, extent_bytes, length)?.read_all(key)
     }
-}
-
-/// Bytes of the pages in which an extent lies.
-fn page_bytes(offset: u64, extent_bytes: u64) -> u64 {
-    (offset + extent_bytes).next_multiple_of(PAGE) - offset / PAGE * PAGE
 }
 
 fn corrupt(place: Place, reason: &str) -> Error {
@@ -182,7 +174,7 @@ pub struct ValueReader {
     window_start: u64,
     chunks_ahead: u64,
     /// What may be nearer than the block.
-    near: Option<CachedReader>,
+    near: Option<Box<dyn NearReader>>,
     /// A caller waits for what is read.
     is_callers: bool,
 }
@@ -194,10 +186,22 @@ impl ValueReader {
         self.length
     }
 
+    fn wanted<'a>(&self, key: &'a [u8]) -> Wanted<'a> {
+        let Place { block, offset, .. } = self.place;
+        let end = offset + self.head_bytes + stored_bytes(self.length);
+        Wanted {
+            key,
+            block,
+            offset,
+            page_bytes: end.next_multiple_of(PAGE) - offset / PAGE * PAGE,
+            value_bytes: self.length,
+        }
+    }
+
     /// The farthest that anything read so far came from; `None` if that was not looked at.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
-        self.near.as_ref().and_then(CachedReader::source)
+        self.near.as_ref().and_then(|near| near.source())
     }
 
     /// Reads and verifies the record header: key, attributes, ticket.
@@ -225,7 +229,7 @@ impl ValueReader {
     /// Makes an attempt, and another if its bytes did not match and may have come from a copy, which is forgotten then.
     fn again_without_copy<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match attempt() {
-            Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(CachedReader::blames_copy) => attempt(),
+            Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(|near| near.blames_copy()) => attempt(),
             outcome => outcome,
         }
     }
@@ -471,7 +475,7 @@ impl ValueReader {
     /// Whether it begins in RAM or on flash.
     pub fn is_near(&self) -> bool {
         self.block.behind.lock().contains_key(&self.place.offset)
-            || self.near.as_ref().is_some_and(CachedReader::is_near)
+            || self.near.as_ref().is_some_and(|near| near.is_near())
     }
 
     /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not there it is: what was

@@ -65,7 +65,7 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     let failure = Arc::<Failure>::default();
     let queue = WriteQueue::start(Arc::clone(&buffers), Arc::clone(&failure), options.read_only)?;
     let space = Space {
-        heat: OnceLock::new(),
+        nearer: OnceLock::new(),
         paces: OnceLock::new(),
         options,
         blocks: RwLock::new(blocks),

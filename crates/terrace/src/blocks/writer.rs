@@ -67,16 +67,6 @@ impl LargeSpace {
         }
         Ok(writer)
     }
-
-    /// Writes a whole value. See [`LargeSpace::writer`].
-    ///
-    /// # Errors
-    /// As [`LargeSpace::writer`].
-    pub fn write(&self, key: &[u8], attributes: &[u8], value: &[u8], ticket: u64) -> Result<LargeValue> {
-        let mut writer = self.writer(key, attributes, Some(value.len() as u64), ticket)?;
-        writer.write(value)?;
-        writer.finish()
-    }
 }
 
 /// One value on its way into the space. Dropped before [`LargeWriter::finish`], it is abandoned.

@@ -4,14 +4,14 @@ use std::time::Instant;
 
 /// How much may be written to flash: the device wears.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     per_day: Option<u64>,
     left_bytes: f64,
     earned_at: Instant,
 }
 
 impl Budget {
-    pub(super) fn new(per_day: Option<u64>) -> Self {
+    pub fn new(per_day: Option<u64>) -> Self {
         #[allow(clippy::cast_precision_loss)]
         Self {
             per_day,
@@ -23,7 +23,7 @@ impl Budget {
 
     /// What is not used in a day is lost.
     #[allow(clippy::cast_precision_loss)]
-    pub(super) fn earn(&mut self) {
+    pub fn earn(&mut self) {
         if let Some(per_day) = self.per_day {
             let per_day = per_day as f64;
             self.left_bytes += per_day * self.earned_at.elapsed().as_secs_f64() / 86_400.0;
@@ -33,7 +33,7 @@ impl Budget {
     }
 
     #[allow(clippy::cast_precision_loss)]
-    pub(super) fn spend(&mut self, bytes: u64) -> bool {
+    pub fn spend(&mut self, bytes: u64) -> bool {
         if self.per_day.is_none() {
             return true;
         }

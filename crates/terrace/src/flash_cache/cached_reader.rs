@@ -2,36 +2,23 @@
 //! is read of the block all the same.
 
 use super::{
-    COPY_BYTES_MIN, Heat, SLICE_BYTES, Slice,
+    COPY_BYTES_MIN, FlashCache, SLICE_BYTES, Slice,
     admission::Worth,
     count,
     prefetch::RUN_MIN,
     staging::{Appended, Image, ImageRead, Joined},
 };
+use crate::blocks::{NearReader, Nearer, Source, Wanted};
 use parking_lot::Mutex;
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
-/// What the bytes of a read came from, the farthest of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Source {
-    /// An image in RAM, because somebody else reads the same.
-    Ram = 1,
-    /// A copy on flash.
-    Copy = 2,
-    /// An image in RAM that was read ahead.
-    Ahead = 3,
-    /// The block.
-    Block = 4,
-}
-
-/// One reader of one extent. Positions count from the page in which the extent begins.
+/// One reader of one extent.
 #[derive(Debug)]
-pub struct CachedReader {
-    heat: Arc<Heat>,
+struct CachedReader {
+    cache: Arc<FlashCache>,
     block: u64,
     offset: u64,
     /// Bytes from the first page to the last.
@@ -64,64 +51,33 @@ impl Filling {
     }
 }
 
+impl Nearer for FlashCache {
+    /// Counts the read when bytes are first asked for, as what a cache in RAM has needs no copy.
+    fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
+        let may_be_near =
+            wanted.page_bytes >= COPY_BYTES_MIN && self.images.has_room_at_all() && self.may_copy(wanted.key);
+        may_be_near.then(|| Box::new(CachedReader::new(self, wanted, false)) as Box<dyn NearReader>)
+    }
+
+    /// Of no use for what is near, and for objects of more than one slice.
+    fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>> {
+        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&wanted.page_bytes) {
+            return None;
+        }
+        let reader = CachedReader::new(self, wanted, true);
+        (!reader.is_near()).then(|| Box::new(reader) as Box<dyn NearReader>)
+    }
+}
+
 impl CachedReader {
-    /// Begins to read an object; counts the read when bytes are first asked for, as what a cache in RAM has needs no copy. `None`
-    /// for extents that are too short to be copied.
-    #[must_use]
-    pub fn begin(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-    ) -> Option<Self> {
-        if extent_bytes < COPY_BYTES_MIN || !heat.images.has_room_at_all() {
-            return None;
-        }
-        Some(Self::new(heat, key, block, offset, extent_bytes, value_bytes, false))
-    }
-
-    /// Begins to read an object ahead of its reader. `None` if that is of no use: it is near, or of more than one slice.
-    #[must_use]
-    pub fn begin_ahead(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-    ) -> Option<Self> {
-        if !(COPY_BYTES_MIN..=SLICE_BYTES).contains(&extent_bytes) {
-            return None;
-        }
-        let reader = Self::new(heat, key, block, offset, extent_bytes, value_bytes, true);
-        (!reader.is_near()).then_some(reader)
-    }
-
-    /// Whether its beginning is nearer than the block.
-    #[must_use]
-    pub fn is_near(&self) -> bool {
-        let slice = self.slice(0);
-        self.heat.copies.has(slice) || self.heat.images.find(slice).is_some()
-    }
-
-    fn new(
-        heat: &Arc<Heat>,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        value_bytes: u64,
-        is_ahead: bool,
-    ) -> Self {
+    fn new(cache: Arc<FlashCache>, wanted: &Wanted<'_>, is_ahead: bool) -> Self {
         Self {
-            heat: Arc::clone(heat),
-            block,
-            offset,
-            extent_bytes,
-            key: key.into(),
-            value_bytes,
+            cache,
+            block: wanted.block,
+            offset: wanted.offset,
+            extent_bytes: wanted.page_bytes,
+            key: wanted.key.into(),
+            value_bytes: wanted.value_bytes,
             worth: OnceLock::new(),
             filling: Mutex::default(),
             used_copy: AtomicBool::new(false),
@@ -133,18 +89,18 @@ impl CachedReader {
 
     fn worth(&self) -> Worth {
         *self.worth.get_or_init(|| {
-            let popularity = &self.heat.popularity;
+            let popularity = &self.cache.popularity;
             if self.is_ahead {
                 return popularity.worth(&self.key, self.value_bytes);
             }
             let seen = popularity.read(&self.key, self.value_bytes);
             if seen.is_new {
-                self.heat.images.rouse();
+                self.cache.images.rouse();
             }
             if seen.run >= RUN_MIN
                 && let Some(next) = popularity.successor(&self.key)
             {
-                self.heat.ahead.want(next.into());
+                self.cache.ahead.want(next.into());
             }
             seen.worth
         })
@@ -164,51 +120,8 @@ impl CachedReader {
         (self.extent_bytes - u64::from(slice.number) * SLICE_BYTES).min(SLICE_BYTES) as usize
     }
 
-    /// Fills `out` with the bytes at `position` if they are nearer than the block.
-    #[must_use]
-    pub fn read(&self, position: u64, out: &mut [u8]) -> bool {
-        if !self.is_ahead {
-            count(&self.heat.counters.asked_bytes, out.len() as u64);
-        }
-        let worth = self.worth();
-        let slice = self.slice(position);
-        // Over the border of two slices: rare, and one read of the block is better than two of others.
-        if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
-            return false;
-        }
-        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
-        let from = (position % SLICE_BYTES) as usize;
-        if self.reads_copy(slice, from as u64, out) {
-            self.came_from(Source::Copy);
-            count(&self.heat.counters.copy_reads, 1);
-            count(&self.heat.counters.copy_bytes_read, out.len() as u64);
-            return true;
-        }
-        if self.is_filling(slice) {
-            return false;
-        }
-        let image = if from == 0 {
-            match self.join(slice) {
-                Joined::There(image) => Some(image),
-                Joined::Fill(image) => {
-                    self.fill(image, 0);
-                    None
-                }
-                Joined::Full => {
-                    if worth != Worth::None {
-                        count(&self.heat.counters.dropped_full, 1);
-                    }
-                    None
-                }
-            }
-        } else {
-            self.heat.images.find(slice)
-        };
-        image.is_some_and(|image| self.reads_image(&image, from, out))
-    }
-
     fn join(&self, slice: Slice) -> Joined {
-        let images = &self.heat.images;
+        let images = &self.cache.images;
         images.join(slice, self.slice_bytes(slice), &self.key, self.is_ahead)
     }
 
@@ -223,16 +136,16 @@ impl CachedReader {
         }
         if image.is_ahead {
             self.came_from(Source::Ahead);
-            count(&self.heat.counters.ahead_reads, 1);
+            count(&self.cache.counters.ahead_reads, 1);
             if from + out.len() == image.slice_bytes && !self.is_ahead {
                 image.set_read();
-                if self.heat.ahead.release(image) {
-                    self.heat.pass_on(Arc::clone(image), self.worth());
+                if self.cache.ahead.release(image) {
+                    self.cache.pass_on(Arc::clone(image), self.worth());
                 }
             }
         } else {
             self.came_from(Source::Ram);
-            count(&self.heat.counters.image_reads, 1);
+            count(&self.cache.counters.image_reads, 1);
         }
         true
     }
@@ -242,7 +155,7 @@ impl CachedReader {
             return false;
         }
         // A device that fails to read a copy may still be able to read the block.
-        let found = matches!(self.heat.read_copy(slice, from, out), Ok(Some(())));
+        let found = matches!(self.cache.read_copy(slice, from, out), Ok(Some(())));
         if found {
             self.used_copy.store(true, Ordering::Relaxed);
         }
@@ -254,24 +167,6 @@ impl CachedReader {
         filling
             .as_ref()
             .is_some_and(|filling| filling.image.slice == slice && filling.goes_on())
-    }
-
-    /// Takes note of what was read of the block at `position`.
-    pub fn gather(&self, position: u64, mut bytes: &[u8]) {
-        self.came_from(Source::Block);
-        let mut position = position;
-        while !bytes.is_empty() {
-            let slice = self.slice(position);
-            let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
-            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
-            let (from, length) = (
-                (position % SLICE_BYTES) as usize,
-                ((slice_end - position) as usize).min(bytes.len()),
-            );
-            self.gather_in(slice, from, &bytes[..length]);
-            bytes = &bytes[length..];
-            position += length as u64;
-        }
     }
 
     fn gather_in(&self, slice: Slice, from: usize, bytes: &[u8]) {
@@ -291,8 +186,8 @@ impl CachedReader {
         // A stream reads on where it ended, but may read a part twice.
         match filling.image.append(from, bytes) {
             Appended::InOrder => *guard = Some(filling),
-            Appended::Completed if self.is_ahead => self.heat.keep_ahead(filling.image),
-            Appended::Completed => self.heat.pass_on(filling.image, self.worth()),
+            Appended::Completed if self.is_ahead => self.cache.keep_ahead(filling.image),
+            Appended::Completed => self.cache.pass_on(filling.image, self.worth()),
             Appended::Refused => {
                 drop(guard);
                 self.let_go(Some(filling));
@@ -309,33 +204,94 @@ impl CachedReader {
     /// What is neither complete nor another's to fill is given up.
     fn let_go(&self, filling: Option<Filling>) {
         if let Some(filling) = filling.filter(Filling::goes_on) {
-            self.heat.images.drop_image(&filling.image);
+            self.cache.images.drop_image(&filling.image);
         }
     }
 
     fn came_from(&self, source: Source) {
         self.farthest.fetch_max(source as u8, Ordering::Relaxed);
     }
+}
 
-    /// The farthest that anything read so far came from.
-    #[must_use]
-    pub fn source(&self) -> Option<Source> {
+impl NearReader for CachedReader {
+    fn read(&self, position: u64, out: &mut [u8]) -> bool {
+        if !self.is_ahead {
+            count(&self.cache.counters.asked_bytes, out.len() as u64);
+        }
+        let worth = self.worth();
+        let slice = self.slice(position);
+        // Over the border of two slices: rare, and one read of the block is better than two of others.
+        if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
+            return false;
+        }
+        #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+        let from = (position % SLICE_BYTES) as usize;
+        if self.reads_copy(slice, from as u64, out) {
+            self.came_from(Source::Copy);
+            count(&self.cache.counters.copy_reads, 1);
+            count(&self.cache.counters.copy_bytes_read, out.len() as u64);
+            return true;
+        }
+        if self.is_filling(slice) {
+            return false;
+        }
+        let image = if from == 0 {
+            match self.join(slice) {
+                Joined::There(image) => Some(image),
+                Joined::Fill(image) => {
+                    self.fill(image, 0);
+                    None
+                }
+                Joined::Full => {
+                    if worth != Worth::None {
+                        count(&self.cache.counters.dropped_full, 1);
+                    }
+                    None
+                }
+            }
+        } else {
+            self.cache.images.find(slice)
+        };
+        image.is_some_and(|image| self.reads_image(&image, from, out))
+    }
+
+    fn gather(&self, position: u64, mut bytes: &[u8]) {
+        self.came_from(Source::Block);
+        let mut position = position;
+        while !bytes.is_empty() {
+            let slice = self.slice(position);
+            let slice_end = (u64::from(slice.number) + 1) * SLICE_BYTES;
+            #[allow(clippy::cast_possible_truncation)] // less than SLICE_BYTES
+            let (from, length) = (
+                (position % SLICE_BYTES) as usize,
+                ((slice_end - position) as usize).min(bytes.len()),
+            );
+            self.gather_in(slice, from, &bytes[..length]);
+            bytes = &bytes[length..];
+            position += length as u64;
+        }
+    }
+
+    fn is_near(&self) -> bool {
+        let slice = self.slice(0);
+        self.cache.copies.has(slice) || self.cache.images.find(slice).is_some()
+    }
+
+    fn source(&self) -> Option<Source> {
         [Source::Ram, Source::Copy, Source::Ahead, Source::Block]
             .into_iter()
             .find(|source| *source as u8 == self.farthest.load(Ordering::Relaxed))
     }
 
-    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then, and to read again is worth it.
-    #[must_use]
-    pub fn blames_copy(&self) -> bool {
+    fn blames_copy(&self) -> bool {
         if !self.used_copy.swap(false, Ordering::Relaxed) {
             return false;
         }
         self.avoids_copies.store(true, Ordering::Relaxed);
         let slices = self.extent_bytes.div_ceil(SLICE_BYTES);
         for number in 0..slices {
-            if self.heat.copies.forget(self.slice(number * SLICE_BYTES)) {
-                count(&self.heat.counters.forgotten, 1);
+            if self.cache.copies.forget(self.slice(number * SLICE_BYTES)) {
+                count(&self.cache.counters.forgotten, 1);
             }
         }
         true
@@ -361,11 +317,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new(dir.path());
         let placement = Arc::new(Placement::new(&options));
-        let heat = Arc::new(Heat::new(&options, Arc::new(Paces::default()), placement));
-        let begin = || CachedReader::begin(&heat, b"titles/1/seg-1.ts", 1, 4096, 1 << 20, 1_000_000).unwrap();
+        let cache = Arc::new(FlashCache::new(&options, Arc::new(Paces::default()), placement));
+        let wanted = Wanted {
+            key: b"titles/1/seg-1.ts",
+            block: 1,
+            offset: 4096,
+            page_bytes: 1 << 20,
+            value_bytes: 1_000_000,
+        };
+        let begin = || Arc::clone(&cache).begin(&wanted).unwrap();
         drop(begin());
-        assert!(heat.popularity.unmeasured().is_none(), "no group was read");
+        assert!(cache.popularity.unmeasured().is_none(), "no group was read");
         assert!(!begin().read(0, &mut [0; 4096]));
-        assert!(heat.popularity.unmeasured().is_some());
+        assert!(cache.popularity.unmeasured().is_some());
     }
 }

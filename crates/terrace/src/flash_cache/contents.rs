@@ -7,7 +7,10 @@
 //! checksums tell.
 
 use super::Slice;
-use crate::io::{AlignedBuffer, PAGE_BYTES};
+use crate::{
+    codec::{Reader, u32_at, u64_at},
+    io::{AlignedBuffer, PAGE_BYTES},
+};
 
 const MAGIC: [u8; 8] = *b"TRCOPIES";
 /// Magic, CRC-32C u32, count u32, store id u64, generation u64, segment u32, bytes of the items u32.
@@ -19,7 +22,7 @@ const CONTENTS_BYTES_MAX: usize = 16 << 20;
 
 /// Whose contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Owner {
+pub struct Owner {
     /// The store.
     pub store_id: u64,
     /// Number of the segment.
@@ -30,7 +33,7 @@ pub(super) struct Owner {
 
 /// One copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Item {
+pub struct Item {
     /// Of what.
     pub slice: Slice,
     /// Where in the segment, in bytes; a multiple of a page.
@@ -52,7 +55,7 @@ impl Item {
 
 /// Collects the items of a segment.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub struct Contents {
     bytes: Vec<u8>,
     count: u32,
 }
@@ -110,52 +113,41 @@ fn stored_bytes(items_bytes: usize) -> usize {
     (items_bytes + HEAD_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 /// Bytes of the table at the end of a segment, in whole pages, by the segment's last page. `None` if there is no table.
 #[must_use]
-pub(super) fn length_by(last_page: &[u8]) -> Option<usize> {
+pub fn length_by(last_page: &[u8]) -> Option<usize> {
     let head = last_page.get(last_page.len().checked_sub(HEAD_BYTES)?..)?;
-    let bytes = stored_bytes(word(head, 36)? as usize);
+    let bytes = stored_bytes(u32_at(head, 36)? as usize);
     (head.starts_with(&MAGIC) && bytes <= CONTENTS_BYTES_MAX).then_some(bytes)
 }
 
 /// Reads a table, at the end of `bytes`. `None` if it is not this segment's, of another use of it, or damaged.
 #[must_use]
-pub(super) fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
+pub fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
     let (items, head) = bytes.split_at_checked(bytes.len().checked_sub(HEAD_BYTES)?)?;
-    let items = items.get(items.len().checked_sub(word(head, 36)? as usize)?..)?;
+    let items = items.get(items.len().checked_sub(u32_at(head, 36)? as usize)?..)?;
     let is_ours = head.starts_with(&MAGIC)
-        && long(head, 16)? == owner.store_id
-        && long(head, 24)? == owner.generation
-        && word(head, 32)? == owner.segment;
-    if !is_ours || checksum(items, head) != word(head, 8)? {
+        && u64_at(head, 16)? == owner.store_id
+        && u64_at(head, 24)? == owner.generation
+        && u32_at(head, 32)? == owner.segment;
+    if !is_ours || checksum(items, head) != u32_at(head, 8)? {
         return None;
     }
-    let mut found = Vec::new();
-    let mut at = 0;
-    for _ in 0..word(head, 12)? {
-        let key_bytes = u16::from_le_bytes(items.get(at + 28..at + 30)?.try_into().ok()?) as usize;
+    let (mut found, mut rest) = (Vec::new(), Reader(items));
+    for _ in 0..u32_at(head, 12)? {
+        let (block, offset, number) = (rest.u64()?, rest.u64()?, rest.u32()?);
+        let (page, bytes, key_bytes) = (rest.u32()?, rest.u32()?, usize::from(rest.u16()?));
+        let [is_passing, _] = rest.array()?;
         found.push(Item {
-            slice: Slice {
-                block: long(items, at)?,
-                offset: long(items, at + 8)?,
-                number: word(items, at + 16)?,
-            },
-            at: u64::from(word(items, at + 20)?) * PAGE_BYTES as u64,
-            bytes: word(items, at + 24)?,
-            is_passing: *items.get(at + 30)? != 0,
-            key: items.get(at + ITEM_BYTES..at + ITEM_BYTES + key_bytes)?.into(),
+            slice: Slice { block, offset, number },
+            at: u64::from(page) * PAGE_BYTES as u64,
+            bytes,
+            is_passing: is_passing != 0,
+            key: rest.bytes(key_bytes)?.into(),
         });
-        at += Item::stored_bytes(key_bytes);
+        rest.bytes(Item::stored_bytes(key_bytes) - ITEM_BYTES - key_bytes)?;
     }
-    (at == items.len()).then_some(found)
+    rest.0.is_empty().then_some(found)
 }
 
 #[cfg(test)]

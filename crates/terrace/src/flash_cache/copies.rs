@@ -18,7 +18,7 @@ use std::{
 
 /// Where a copy is.
 #[derive(Debug, Clone)]
-pub(super) struct Copy {
+pub struct Copy {
     /// Number of the segment.
     pub segment: u32,
     /// Where in the segment, in bytes.
@@ -43,7 +43,7 @@ struct Used {
 
 /// The table.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub struct Copies {
     table: RwLock<Table>,
     /// Where the next look for a segment to clean begins.
     looked_to: AtomicU32,

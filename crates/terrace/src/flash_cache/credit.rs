@@ -19,13 +19,13 @@ const PER_READ_BYTE: f64 = 0.07;
 const SEGMENTS_MAX: f64 = 8.0;
 
 /// Whether a segment that has room for `data_bytes` of copies holds many of `bytes`.
-pub(super) const fn holds_many(data_bytes: u64, bytes: u64) -> bool {
+pub const fn holds_many(data_bytes: u64, bytes: u64) -> bool {
     bytes * MANY_COPIES <= data_bytes
 }
 
 /// What reads have paid for and has not been written.
 #[derive(Debug)]
-pub(super) struct Credit {
+pub struct Credit {
     bytes: f64,
     bytes_max: f64,
     read_bytes: u64,

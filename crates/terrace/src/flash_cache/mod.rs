@@ -1,39 +1,34 @@
-//! Heat: which objects of the large space get a copy on flash, and reading by way of that copy.
+//! The flash cache: which objects of the large space get a copy on flash, and reading by way of that copy.
 //!
 //! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every checksum in an extent names
 //! its place, so an image proves whose it is: a read by way of a copy is verified as a read of the block is, and what does not
 //! match is forgotten. Nothing here must be durable, ordered or invalidated; all of it may be lost at any time.
 //!
+//! This is the state; the threads that fill it and make room are `maintenance::{promote, small_moves, prefetch}`.
+//!
 //! The way of a copy: a reader reads a block (`cached_reader`), and what it reads is gathered as an image in RAM, from
 //! which others that want the same object are served meanwhile (`staging`). If the object is worth it (`admission`) the
-//! image is queued, and a thread writes it to a segment (`promote`), where readers then find it (`copies`). A reader that
+//! image is queued, and a thread writes it to a segment, where readers then find it (`copies`). A reader that
 //! takes a group in order has the next object read to RAM before it asks (`prefetch`).
 //!
-//! Values too small for copies move back to the log when they are read often (`small`, `small_moves`): those moves are records.
+//! Values too small for copies move back to the log when they are read often (`small`): those moves are records.
 
-mod admission;
-mod budget;
+pub mod admission;
+pub mod budget;
 mod cached_reader;
-mod contents;
-mod copies;
-mod credit;
-mod prefetch;
-mod promote;
+pub mod contents;
+pub mod copies;
+pub mod credit;
+pub mod prefetch;
 mod sequences;
 #[cfg(test)]
 mod simulation;
 mod sketch;
-mod small;
-mod small_moves;
+pub mod small;
 #[cfg(test)]
 mod small_simulation;
-mod staging;
+pub mod staging;
 mod streams;
-
-pub use cached_reader::{CachedReader, Source};
-pub use prefetch::read_ahead;
-pub use promote::{KEPT_FREE, Promoter, lent_by_copies, release_to_log};
-pub use small_moves::{may_move_to_log, small_read};
 
 use crate::{
     HeatStats, Options,
@@ -45,7 +40,7 @@ use copies::Copies;
 use parking_lot::Mutex;
 use prefetch::Ahead;
 use sequences::Runs;
-use small::SmallHeat;
+use small::SmallValues;
 use staging::Images;
 use std::{
     io,
@@ -75,53 +70,78 @@ pub struct Slice {
     pub number: u32,
 }
 
-/// Everything about heat.
+/// The flash cache.
 #[derive(Debug)]
-pub struct Heat {
-    popularity: Popularity,
-    images: Images,
-    copies: Copies,
+pub struct FlashCache {
+    /// What is worth a copy.
+    pub popularity: Popularity,
+    /// Slices in RAM, and which of them are to be copied.
+    pub images: Images,
+    /// Where the copies are.
+    pub copies: Copies,
     ahead: Ahead,
     runs: Runs,
     paces: Arc<Paces>,
     /// Small values in blocks.
-    pub small: SmallHeat,
+    pub small: SmallValues,
     placement: Arc<Placement>,
-    counters: Counters,
+    /// What was done.
+    pub counters: Counters,
     /// The log needs even the segments that are being written.
-    must_seal: AtomicBool,
+    pub must_seal: AtomicBool,
 }
 
+/// Counters since the store was opened.
 #[derive(Debug, Default)]
-struct Counters {
+pub struct Counters {
     /// Bytes that callers have asked of objects that may have copies, wherever they came from.
-    asked_bytes: AtomicU64,
-    image_reads: AtomicU64,
-    copy_reads: AtomicU64,
-    copy_bytes_read: AtomicU64,
-    forgotten: AtomicU64,
-    promoted: AtomicU64,
-    promoted_bytes: AtomicU64,
-    recopied_bytes: AtomicU64,
-    evicted: AtomicU64,
-    eviction_age: Mutex<Option<Duration>>,
-    dropped_full: AtomicU64,
-    dropped_budget: AtomicU64,
-    dropped_no_room: AtomicU64,
-    ahead_objects: AtomicU64,
-    ahead_bytes: AtomicU64,
-    ahead_reads: AtomicU64,
-    ahead_unused: AtomicU64,
-    moved: AtomicU64,
-    moved_bytes: AtomicU64,
-    moved_log_bytes: AtomicU64,
+    pub asked_bytes: AtomicU64,
+    /// Reads that images in RAM served, filled by another reader.
+    pub image_reads: AtomicU64,
+    /// Reads that copies served,
+    pub copy_reads: AtomicU64,
+    /// and their bytes.
+    pub copy_bytes_read: AtomicU64,
+    /// Copies that did not match their checksums.
+    pub forgotten: AtomicU64,
+    /// Copies written,
+    pub promoted: AtomicU64,
+    /// and their bytes.
+    pub promoted_bytes: AtomicU64,
+    /// Bytes of copies written again when their segment was cleaned.
+    pub recopied_bytes: AtomicU64,
+    /// Copies dropped for others.
+    pub evicted: AtomicU64,
+    /// Age of the segment that was freed last.
+    pub eviction_age: Mutex<Option<Duration>>,
+    /// What was not gathered for want of RAM,
+    pub dropped_full: AtomicU64,
+    /// what was not written because too much was in a day,
+    pub dropped_budget: AtomicU64,
+    /// and for want of room on flash.
+    pub dropped_no_room: AtomicU64,
+    /// Objects read ahead,
+    pub ahead_objects: AtomicU64,
+    /// their bytes,
+    pub ahead_bytes: AtomicU64,
+    /// reads they served,
+    pub ahead_reads: AtomicU64,
+    /// and those that nobody came for.
+    pub ahead_unused: AtomicU64,
+    /// Small values that came back to the log,
+    pub moved: AtomicU64,
+    /// their bytes,
+    pub moved_bytes: AtomicU64,
+    /// and those of the records.
+    pub moved_log_bytes: AtomicU64,
 }
 
-fn count(counter: &AtomicU64, amount: u64) {
+/// Raises a counter.
+pub fn count(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-impl Heat {
+impl FlashCache {
     /// Nothing is known, nothing is copied.
     #[must_use]
     pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
@@ -132,7 +152,7 @@ impl Heat {
             ahead: Ahead::default(),
             runs: Runs::new(options.group_rule),
             paces,
-            small: SmallHeat::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
+            small: SmallValues::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             placement,
             counters: Counters::default(),
             must_seal: AtomicBool::new(false),

@@ -1,15 +1,15 @@
-//! Reading ahead: who reads a group in order finds the next object in RAM.
+//! What is wanted ahead of its reader, and what was read ahead and waits for it: a group that is read in order has its next object
+//! in RAM.
 //!
-//! A reader who has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
-//! thread reads that from the disk meanwhile, as an image like those that readers fill (`staging`): who comes while it is being read is
-//! served as it grows. It is kept until its reader has had it, and goes on to flash only then, if it is worth a copy: the reader it was
-//! read for is no reason to copy it, and what he finds in RAM he need not read from flash.
+//! A reader that has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
+//! thread (`maintenance::prefetch`) reads that from the disk meanwhile, as an image like those that readers fill (`staging`): a reader
+//! that comes while it is being read is served as it grows. It is kept until its reader has had it, and goes on to flash only then, if
+//! it is worth a copy: the reader it was read for is no reason to copy it, and what that finds in RAM it need not read from flash.
 //!
 //! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of the room for images, and one
 //! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
 
-use super::{Heat, SLICE_BYTES, admission::Worth, count, staging::Image};
-use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, ordered_index::Home};
+use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
 use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Steps in order, the first read included, from which on somebody counts as a reader of the whole.
-pub(super) const RUN_MIN: u32 = 3;
+pub const RUN_MIN: u32 = 3;
 /// Objects that may be waiting to be read ahead; the oldest is given up for a newer one.
 const WANTED_MAX: usize = 64;
 /// How long an image waits for its reader.
@@ -30,12 +30,10 @@ const KEPT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_millis(250);
 /// and while none does.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Bytes of one read.
-const STEP_BYTES: u64 = 1 << 20;
 
 /// What is wanted, and what waits for its reader.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub struct Ahead {
     wanted: Mutex<VecDeque<Arc<[u8]>>>,
     signal: Condvar,
     /// The thread is to look up; changed with `wanted` locked.
@@ -105,9 +103,9 @@ impl Ahead {
     }
 }
 
-impl Heat {
-    /// Keeps a complete image until its reader comes, unless he has had it.
-    pub(super) fn keep_ahead(&self, image: Arc<Image>) {
+impl FlashCache {
+    /// Keeps a complete image until its reader comes, unless it has had it.
+    pub fn keep_ahead(&self, image: Arc<Image>) {
         if image.was_read() {
             let worth = self.popularity.worth(&image.key, image.slice_bytes as u64);
             self.pass_on(image, worth);
@@ -116,72 +114,37 @@ impl Heat {
         }
     }
 
+    /// The next key to read ahead, if one comes before long. Drops what nobody came for.
+    pub fn next_ahead(&self) -> Option<Arc<[u8]>> {
+        let wanted = self.ahead.next(if self.ahead.keeps_none() { IDLE_MAX } else { IDLE });
+        self.drop_unused(&self.ahead.overdue());
+        wanted
+    }
+
+    /// Makes room to read an extent of so many bytes ahead, of what has waited longest for its reader. `false` if there is none.
+    pub fn make_room_ahead(&self, extent_bytes: u64) -> bool {
+        while self.images.bytes() + extent_bytes.min(SLICE_BYTES) > self.images.ahead_bytes_max() {
+            let Some(oldest) = self.ahead.oldest() else {
+                return false;
+            };
+            self.drop_unused(&[oldest]);
+        }
+        true
+    }
+
+    fn drop_unused(&self, images: &[Arc<Image>]) {
+        count(&self.counters.ahead_unused, images.len() as u64);
+        images.iter().for_each(|image| self.images.drop_image(image));
+    }
+
     /// Has a complete image that was read written to flash, if that is worth it; else lets go of it.
-    pub(super) fn pass_on(&self, image: Arc<Image>, worth: Worth) {
+    pub fn pass_on(&self, image: Arc<Image>, worth: Worth) {
         if worth != Worth::None && !self.copies.has(image.slice) {
             self.images.enqueue(image);
         } else {
             self.images.drop_image(&image);
         }
     }
-}
-
-/// The thread: reads what is wanted until the store is closed.
-pub fn read_ahead(engine: &Engine) {
-    let heat = &engine.heat;
-    while !engine.log.is_closed() {
-        let wanted = heat.ahead.next(if heat.ahead.keeps_none() { IDLE_MAX } else { IDLE });
-        drop_unused(heat, &heat.ahead.overdue());
-        let Some(key) = wanted else { continue };
-        if let Err(error) = read_one(engine, &key) {
-            // Who comes for it will be told.
-            tracing::debug!(%error, "an object could not be read ahead");
-        }
-    }
-}
-
-fn drop_unused(heat: &Heat, images: &[Arc<Image>]) {
-    count(&heat.counters.ahead_unused, images.len() as u64);
-    images.iter().for_each(|image| heat.images.drop_image(image));
-}
-
-fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
-    let presence = engine.presence();
-    let Some(entry) = presence.living(key, engine.index.get(key)?) else {
-        return Ok(());
-    };
-    let Home::Block {
-        block,
-        offset,
-        extent_bytes,
-    } = entry.home
-    else {
-        return Ok(());
-    };
-    let large = &engine.large;
-    let Some(reader) = large.open_ahead(key, block, offset, extent_bytes, entry.length)? else {
-        return Ok(());
-    };
-    let heat = &engine.heat;
-    while heat.images.bytes() + extent_bytes.min(SLICE_BYTES) > heat.images.ahead_bytes_max() {
-        let Some(oldest) = heat.ahead.oldest() else {
-            return Ok(());
-        };
-        drop_unused(heat, &[oldest]);
-    }
-    // What is read is gathered as an image; nobody wants the bytes here.
-    let first = reader.read_first_pieces(key, PIECES_PER_READ)?;
-    let mut start = first.iter().map(|piece| piece.len() as u64).sum();
-    let mut bytes = Vec::new();
-    while start < entry.length && !engine.log.is_closing() {
-        let end = entry.length.min(start + STEP_BYTES);
-        bytes.clear();
-        reader.read_range(start..end, &mut bytes)?;
-        start = end;
-    }
-    count(&heat.counters.ahead_objects, 1);
-    heat.counters.ahead_bytes.fetch_add(entry.length, Ordering::Relaxed);
-    Ok(())
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl SmallValue {
     }
 }
 
-/// What [`SmallHeat::enqueue`] did.
+/// What [`SmallValues::enqueue`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Enqueued {
     /// It waits.
@@ -80,7 +80,7 @@ pub enum Enqueued {
 
 /// The heat of small values in blocks.
 #[derive(Debug)]
-pub struct SmallHeat {
+pub struct SmallValues {
     bytes_max: u64,
     policy: Mutex<Policy>,
     queue: Mutex<Queue>,
@@ -98,7 +98,7 @@ struct Queue {
     committed: VecDeque<(u64, Vec<Arc<SmallValue>>)>,
 }
 
-impl SmallHeat {
+impl SmallValues {
     /// Nothing is known. `bytes_max` of RAM may be on the way; the log has `flash_bytes`.
     #[must_use]
     pub fn new(bytes_max: u64, flash_bytes: u64) -> Self {
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_found_until_its_move_is_applied() {
-        let small = SmallHeat::new(1 << 20, 1 << 30);
+        let small = SmallValues::new(1 << 20, 1 << 30);
         assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Waits);
         assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Already);
         assert_eq!(small.enqueue(2, value(128, 1000)), Enqueued::Waits);
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_and_says_when_it_should_be_worked_off() {
-        let small = SmallHeat::new(600 << 10, 1 << 30);
+        let small = SmallValues::new(600 << 10, 1 << 30);
         let mut said = Vec::new();
         for number in 0..100 {
             said.push(small.enqueue(number, value(number * 64, 10_000)));
@@ -341,7 +341,7 @@ mod tests {
         }
         assert_eq!(said.iter().filter(|said| **said == Enqueued::Urgent).count(), 1);
         assert_eq!(said.last(), Some(&Enqueued::Full));
-        assert!(!SmallHeat::new(0, 1 << 30).is_on());
+        assert!(!SmallValues::new(0, 1 << 30).is_on());
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn what_left_again_has_to_earn_its_place_anew() {
-        let small = SmallHeat::new(1 << 20, 1 << 30);
+        let small = SmallValues::new(1 << 20, 1 << 30);
         (0..10).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!((0..10).any(|read| small.read(7, 1000 + read)));
         assert_eq!(small.enqueue(7, value(64, 100)), Enqueued::Waits);

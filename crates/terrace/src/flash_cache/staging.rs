@@ -22,11 +22,11 @@ use std::{
 };
 
 /// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within that.
-pub(super) const PATIENCE: Duration = Duration::from_millis(100);
+pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bytes of a slice, as far as they were read.
 #[derive(Debug)]
-pub(super) struct Image {
+pub struct Image {
     /// Whose bytes.
     pub slice: Slice,
     /// The object's key.
@@ -55,7 +55,7 @@ struct Filling {
 
 /// What [`Image::read`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ImageRead {
+pub enum ImageRead {
     /// The bytes are there.
     Done,
     /// They do not come.
@@ -66,7 +66,7 @@ pub(super) enum ImageRead {
 
 /// What [`Image::append`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Appended {
+pub enum Appended {
     /// More bytes are to come.
     InOrder,
     /// These were the last: the caller passes the image on.
@@ -161,7 +161,7 @@ impl Image {
 
 /// All images, and which of them are to be written to flash.
 #[derive(Debug)]
-pub(super) struct Images {
+pub struct Images {
     bytes_max: u64,
     bytes: AtomicU64,
     table: Mutex<HashMap<Slice, Arc<Image>>>,
@@ -173,7 +173,7 @@ pub(super) struct Images {
 }
 
 /// What [`Images::join`] gives.
-pub(super) enum Joined {
+pub enum Joined {
     /// Somebody has it or is reading it.
     There(Arc<Image>),
     /// The caller is to fill it: it is filler number 0.

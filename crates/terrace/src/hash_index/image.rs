@@ -11,6 +11,7 @@ use super::{
     slot::Slot,
     table::SLOTS,
 };
+use crate::codec::Reader;
 
 /// Buckets u32, slots in use u32.
 const HEAD_BYTES: usize = 8;
@@ -34,23 +35,20 @@ pub(super) fn encode(frozen: &Frozen, out: &mut Vec<u8>) {
 
 /// Reads the image of a partition of the same shape as `partition`.
 pub(super) fn decode(bytes: &[u8], partition: &Partition) -> Option<Frozen> {
-    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
-    let (buckets, used) = (number(0)?, number(4)?);
-    let (masks, words) = bytes.get(HEAD_BYTES..)?.split_at_checked(buckets)?;
+    let mut rest = Reader(bytes);
+    let (buckets, used) = (rest.u32()? as usize, rest.u32()? as usize);
+    let (masks, mut words) = (rest.bytes(buckets)?, rest);
     let counted: usize = masks.iter().map(|mask| mask.count_ones() as usize).sum();
-    if counted != used || used.checked_mul(8) != Some(words.len()) || !partition.can_have(buckets) {
+    if counted != used || used.checked_mul(8) != Some(words.0.len()) || !partition.can_have(buckets) {
         return None;
     }
-    let mut next = words
-        .chunks_exact(8)
-        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)));
     let mut slots = Vec::with_capacity(buckets * SLOTS);
     for mask in masks {
         for slot in 0..SLOTS {
             let word = if *mask >> slot & 1 == 0 {
                 0
             } else {
-                next.next().filter(|word| *word != 0)?
+                words.u64().filter(|word| *word != 0)?
             };
             slots.push(word);
         }
@@ -140,7 +138,7 @@ mod tests {
             let address = Address::new(1 << 30).unwrap();
             for (at, (class, _)) in entries.iter().enumerate() {
                 if at % 3 == 0 {
-                    assert_eq!(to.remove(*class, None), from.remove(*class, None));
+                    assert_eq!(to.remove(*class), from.remove(*class));
                 } else {
                     assert_eq!(
                         to.insert(class ^ 1, SizeClass::of(9), address),

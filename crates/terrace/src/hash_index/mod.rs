@@ -236,13 +236,7 @@ impl HashIndex {
     /// Removes the slot of this hash. Returns its address, which may be another key's.
     pub fn remove(&self, hash: u64) -> Option<Address> {
         let (partition, class) = self.route(hash);
-        partition.remove(class, None)
-    }
-
-    /// Removes the slot of this hash if it says `address`. Returns whether it did.
-    pub fn remove_if(&self, hash: u64, address: Address) -> bool {
-        let (partition, class) = self.route(hash);
-        partition.remove(class, Some(address)).is_some()
+        partition.remove(class)
     }
 
     /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the slot
@@ -257,18 +251,6 @@ impl HashIndex {
             .peek(class)
             .filter(|slot| slot.address() == Some(address))
             .map(Slot::recency)
-    }
-
-    /// Whether the slot of this hash says `address` and has been looked up since it was written or cleared.
-    #[must_use]
-    pub fn is_recent(&self, hash: u64, address: Address) -> bool {
-        self.recency(hash, address).is_some_and(|uses| uses > 0)
-    }
-
-    /// Forgets the uses of the slot of this hash, if it says `address`.
-    pub fn clear_recency(&self, hash: u64, address: Address) {
-        let (partition, class) = self.route(hash);
-        partition.clear_recency(class, address);
     }
 
     /// Removes all slots. The memory is kept.

@@ -108,7 +108,7 @@ impl Watched {
             true => self
                 .partition
                 .insert(self.classes[number], SizeClass::of(0), address(number, next)),
-            false => self.partition.remove(self.classes[number], None),
+            false => self.partition.remove(self.classes[number]),
         };
         assert_eq!(
             before,
@@ -307,7 +307,7 @@ fn backward_move(classes: &[u64]) -> Option<(usize, usize, usize)> {
         let partition = Partition::new(4, 4);
         let insert = |number: usize| partition.insert(classes[number], SizeClass::of(0), address(number, 1));
         (0..FILLED).for_each(|number| assert_eq!(insert(number), None));
-        assert!(partition.remove(classes[left], None).is_some());
+        assert!(partition.remove(classes[left]).is_some());
         let alternates: Vec<_> = (0..FILLED).filter(|number| is_alternate(&partition, *number)).collect();
         insert(coming);
         let moving = alternates

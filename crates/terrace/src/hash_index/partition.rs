@@ -232,26 +232,13 @@ impl Partition {
         cells.min_by_key(recency).unwrap_or((place.primary, 0))
     }
 
-    /// Removes `class`, if `expected` is given only while it is at that address. Returns the address removed.
-    pub(super) fn remove(&self, class: u64, expected: Option<Address>) -> Option<Address> {
+    /// Removes `class`. Returns the address removed.
+    pub(super) fn remove(&self, class: u64) -> Option<Address> {
         let _writer = self.writer.lock();
         let ((bucket, slot), old) = self.find(&self.place(class))?;
-        if expected.is_some() && expected != old.address() {
-            return None;
-        }
         self.table.bucket(bucket).store(slot, 0);
         self.counts.entries.store(self.entries() - 1, Relaxed);
         old.address()
-    }
-
-    /// Sets the recency of `class` to 0 while it is at `address`.
-    pub(super) fn clear_recency(&self, class: u64, address: Address) {
-        let _writer = self.writer.lock();
-        if let Some(((bucket, slot), old)) = self.find(&self.place(class))
-            && old.address() == Some(address)
-        {
-            self.table.bucket(bucket).store(slot, old.unused().word());
-        }
     }
 
     /// Removes everything. Keeps the memory for what comes next.

@@ -81,11 +81,6 @@ impl Slot {
     pub(super) fn used(self) -> Option<Self> {
         (self.recency() < RECENCY_MAX).then(|| Self(self.0 + (1 << RECENCY_SHIFT)))
     }
-
-    /// The slot with recency 0.
-    pub(super) fn unused(self) -> Self {
-        Self(self.0 & !RECENCY_MASK)
-    }
 }
 
 /// Tag and alternate flag: which class a slot belongs to, seen from the bucket it lies in.
@@ -203,7 +198,6 @@ mod tests {
                 assert_eq!(slot.used().is_none(), uses == RECENCY_MAX);
                 slot = slot.used().unwrap_or(slot);
             }
-            assert_eq!(slot.unused(), Slot::new(identity, size, address));
         }
     }
 

@@ -25,6 +25,7 @@ pub use file::{FileDisk, close_to_others, create_private_dir_all};
 pub use sim::{Fault, FaultKind, SimDisk, Survival};
 pub use slicing::SEEKS_NS;
 
+use crate::mutation::{Mutation, unless};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -130,6 +131,22 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn link(&self, _host_path: &Path, _to: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+}
+
+/// Puts a small file in place of the one with this name, or where none is: the one or the other is there after a crash, and
+/// the new one when this has returned.
+///
+/// # Errors
+/// The disk's; what was there before may be there still.
+pub(crate) fn replace(disk: &dyn Disk, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let temporary = format!("{name}.new");
+    let temporary = Path::new(&temporary);
+    let _ = disk.remove(temporary);
+    let file = disk.open(temporary, OpenMode::CREATE)?;
+    file.write_all_at(bytes, 0)?;
+    unless(Mutation::ManifestSync, || file.sync_data())?;
+    disk.rename(temporary, Path::new(name))?;
+    unless(Mutation::ManifestDirectory, || disk.sync_dir(Path::new("")))
 }
 
 /// An open file of a [`Disk`]. All methods may be called from any thread.

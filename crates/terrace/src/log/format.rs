@@ -11,6 +11,7 @@
 //! Decoders take any bytes: they return `None` and never panic.
 
 use crate::{
+    codec::{Reader, is_zero, u32_at, u64_at},
     io::PAGE_BYTES,
     mutation::{Mutation, active},
 };
@@ -29,24 +30,6 @@ pub const RECORD_HEADER_BYTES: usize = 32;
 pub const MOVE_EXTENSION_BYTES: usize = 16;
 /// Records start at multiples of this many bytes.
 pub const RECORD_UNIT_BYTES: usize = 16;
-
-/// Reads a little-endian integer at `at`; the caller guarantees the bounds.
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
-}
-
-/// The same for a shorter one.
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|&byte| byte == 0)
-}
 
 /// What a segment is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,24 +82,24 @@ impl SegmentHeader {
     pub fn decode(page: &[u8]) -> Option<Self> {
         if page.len() != PAGE_BYTES
             || page[..8] != SEGMENT_MAGIC
-            || u32_at(page, 8) != crc32c::crc32c(&page[12..])
-            || u32_at(page, 12) != FORMAT_VERSION
+            || u32_at(page, 8)? != crc32c::crc32c(&page[12..])
+            || u32_at(page, 12)? != FORMAT_VERSION
             || !is_zero(&page[56..])
         {
             return None;
         }
-        let segment_use = match u32_at(page, 28) {
+        let segment_use = match u32_at(page, 28)? {
             0 => SegmentUse::Log,
             1 => SegmentUse::Copies,
             _ => return None,
         };
         Some(Self {
             segment_use,
-            store_id: u64_at(page, 16),
-            number: u32_at(page, 24),
-            generation: u64_at(page, 32),
-            first_seq: u64_at(page, 40),
-            segment_bytes: u64_at(page, 48),
+            store_id: u64_at(page, 16)?,
+            number: u32_at(page, 24)?,
+            generation: u64_at(page, 32)?,
+            first_seq: u64_at(page, 40)?,
+            segment_bytes: u64_at(page, 48)?,
         })
     }
 }
@@ -160,16 +143,16 @@ impl FrameHeader {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
-        if u32_at(bytes, 0) != FRAME_MAGIC || u32_at(bytes, 4) != crc32c::crc32c(&bytes[8..]) {
+        if u32_at(bytes, 0)? != FRAME_MAGIC || u32_at(bytes, 4)? != crc32c::crc32c(&bytes[8..]) {
             return None;
         }
         let header = Self {
-            generation: u64_at(bytes, 8),
-            first_seq: u64_at(bytes, 16),
-            last_seq: u64_at(bytes, 24),
-            payload_bytes: u32_at(bytes, 32),
-            record_count: u32_at(bytes, 36),
-            durable_seq: u64_at(bytes, 40),
+            generation: u64_at(bytes, 8)?,
+            first_seq: u64_at(bytes, 16)?,
+            last_seq: u64_at(bytes, 24)?,
+            payload_bytes: u32_at(bytes, 32)?,
+            record_count: u32_at(bytes, 36)?,
+            durable_seq: u64_at(bytes, 40)?,
         };
         (header.first_seq <= header.last_seq && header.record_count > 0 && is_zero(&bytes[48..])).then_some(header)
     }
@@ -400,7 +383,7 @@ impl<'a> Record<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::parse(bytes)?;
         let covered = RecordLayout::read(bytes)?.value_at;
-        (u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..covered])).then_some(record)
+        (u32_at(bytes, 0)? == crc32c::crc32c(&bytes[4..covered])).then_some(record)
     }
 
     /// Like [`Record::decode`] for bytes this process encoded or has already checked.
@@ -410,7 +393,7 @@ impl<'a> Record<'a> {
         let end = layout.value_at.checked_add(layout.value_bytes)?;
         let padding = bytes.get(end..layout.record_bytes())?;
         // Moves have a reserved word after the version.
-        let is_reserved_zero = !matches!(layout.kind, 5..=7) || u64_at(bytes, RECORD_HEADER_BYTES + 8) == 0;
+        let is_reserved_zero = !matches!(layout.kind, 5..=7) || u64_at(bytes, RECORD_HEADER_BYTES + 8)? == 0;
         if !is_zero(padding) || !is_reserved_zero {
             return None;
         }
@@ -418,39 +401,42 @@ impl<'a> Record<'a> {
         if layout.kind == 8 && !value.is_empty() && value <= &bytes[layout.key_at..layout.attributes_at] {
             return None;
         }
-        let extent_at = |at: usize| Extent {
-            block: u64_at(bytes, at),
-            offset: u64_at(bytes, at + 8),
-            extent_bytes: u64_at(bytes, at + 16),
-            length: u64_at(bytes, at + 24),
+        let extent_at = |at: usize| {
+            let mut words = Reader(bytes.get(at..)?);
+            Some(Extent {
+                block: words.u64()?,
+                offset: words.u64()?,
+                extent_bytes: words.u64()?,
+                length: words.u64()?,
+            })
         };
         let body = match layout.kind {
             1 => Body::Put { value },
             2 => Body::PutInline { value },
             3 => Body::PutLarge {
-                extent: extent_at(RECORD_HEADER_BYTES),
+                extent: extent_at(RECORD_HEADER_BYTES)?,
             },
             4 => Body::Delete,
             5 => Body::MoveToFlash {
-                version: u64_at(bytes, RECORD_HEADER_BYTES),
+                version: u64_at(bytes, RECORD_HEADER_BYTES)?,
                 value,
             },
             6 => Body::MoveToBlock {
-                version: u64_at(bytes, RECORD_HEADER_BYTES),
-                extent: extent_at(RECORD_HEADER_BYTES + 16),
+                version: u64_at(bytes, RECORD_HEADER_BYTES)?,
+                extent: extent_at(RECORD_HEADER_BYTES + 16)?,
             },
             7 => Body::Drop {
-                version: u64_at(bytes, RECORD_HEADER_BYTES),
+                version: u64_at(bytes, RECORD_HEADER_BYTES)?,
             },
             8 => Body::DeleteRange { end: value },
             _ => return None,
         };
         Some(Self {
-            seq: u64_at(bytes, 8),
-            generation: u32_at(bytes, 28),
+            seq: u64_at(bytes, 8)?,
+            generation: u32_at(bytes, 28)?,
             key: &bytes[layout.key_at..layout.attributes_at],
             attributes: &bytes[layout.attributes_at..layout.value_at],
-            checksum: u32_at(bytes, 24),
+            checksum: u32_at(bytes, 24)?,
             body,
         })
     }
@@ -493,7 +479,7 @@ impl RecordLayout {
         let header = bytes.get(..RECORD_HEADER_BYTES)?;
         let kind = header[4];
         let key_bytes = usize::from(u16::from_le_bytes([header[6], header[7]]));
-        let attributes_bytes = u32_at(header, 16) as usize;
+        let attributes_bytes = u32_at(header, 16)? as usize;
         if key_bytes == 0
             || key_bytes > crate::KEY_BYTES_MAX
             || attributes_bytes > crate::ATTRIBUTES_BYTES_MAX
@@ -501,9 +487,9 @@ impl RecordLayout {
         {
             return None;
         }
-        let value_bytes = u32_at(header, 20) as usize;
+        let value_bytes = u32_at(header, 20)? as usize;
         let has_too_much = (value_bytes > 0 && !holds_value(kind))
-            || (matches!(kind, 4 | 7) && (attributes_bytes > 0 || u32_at(header, 24) != 0))
+            || (matches!(kind, 4 | 7) && (attributes_bytes > 0 || u32_at(header, 24)? != 0))
             || (kind == 8 && (attributes_bytes > 0 || value_bytes > crate::KEY_BYTES_MAX));
         if has_too_much {
             return None;

@@ -8,6 +8,7 @@
 //! On failure: a segment that is not listed counts as used, which costs time and no data.
 
 use super::segments::{Segment, SegmentState, Segments};
+use crate::codec::Reader;
 use std::sync::atomic::Ordering;
 
 /// One use of a segment that is over: number and generation.
@@ -43,26 +44,20 @@ pub fn decode_free_list(bytes: &[u8]) -> Option<(Vec<OverUse>, &[u8])> {
     if !bytes.starts_with(&MAGIC) {
         return Some((Vec::new(), bytes));
     }
-    let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
-    let word = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
-    let count = word(8)? as usize;
-    if word(4)? != FORMAT_VERSION || count > LISTED_MAX {
+    let mut rest = Reader(&bytes[MAGIC.len()..]);
+    let (version, count) = (rest.u32()?, rest.u32()? as usize);
+    if version != FORMAT_VERSION || count > LISTED_MAX {
         return None;
     }
-    let (items, rest) = rest.split_at_checked(count * ITEM_BYTES)?;
-    let mut list = Vec::with_capacity(count);
-    for item in items.chunks_exact(ITEM_BYTES) {
-        let (number, generation) = item.split_first_chunk::<4>()?;
-        let (number, generation) = (
-            u32::from_le_bytes(*number),
-            u64::from_le_bytes(generation.try_into().ok()?),
-        );
+    let mut list: Vec<OverUse> = Vec::new();
+    for _ in 0..count {
+        let (number, generation) = (rest.u32()?, rest.u64()?);
         if generation == 0 || list.last().is_some_and(|(before, _)| *before >= number) {
             return None;
         }
         list.push((number, generation));
     }
-    Some((list, rest))
+    Some((list, rest.0))
 }
 
 impl Segments {

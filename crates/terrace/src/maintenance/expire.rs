@@ -16,16 +16,16 @@
 use crate::{
     Error, Result,
     api::{clock::NEVER_MS, expiry},
-    engine::Engine,
+    engine::{Engine, go_on_if},
     key_hash,
     log::{
         commit::Committer,
         format::{Body, Record},
     },
+    maintenance::moves,
     ordered_index::KeyBounds,
     visibility::range_tombstones::{DeletedRange, RANGES_MAX},
 };
-use bytes::Bytes;
 use std::{
     collections::VecDeque,
     ops::Bound,
@@ -44,8 +44,8 @@ const REST_MAX: Duration = Duration::from_millis(50);
 /// Passes for expired objects are this many times as long apart as one took.
 const PASS_DISTANCE: u32 = 20;
 
-/// The sweeping thread's state.
-pub struct Sweeper {
+/// The thread's state.
+pub struct Expirer {
     engine: Arc<Engine>,
     range: Option<RangePass>,
     /// Ranges whose drops are committed, with the seq of the last one.
@@ -79,14 +79,8 @@ struct Walk {
     is_over: bool,
 }
 
-/// An entry to drop.
-struct Doomed {
-    key: Bytes,
-    version: u64,
-}
-
-impl Sweeper {
-    /// A sweeper for a store.
+impl Expirer {
+    /// Expiry of a store.
     pub const fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
@@ -237,57 +231,36 @@ impl Walk {
     /// Looks at the next entries, drops the dead, and waits until that is applied. `stays` is told the expiries of the others.
     fn step(&mut self, engine: &Engine, mut stays: impl FnMut(u64)) -> Result<()> {
         let mut doomed = Vec::new();
-        let (mut seen, mut key_bytes, mut last_key) = (0, 0, None);
-        {
-            // The drops come later than this, so what the snapshot still needs stays. It does not
-            // age: a step would fail.
-            let snapshot = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-            let presence = engine.presence();
-            for item in engine.index.scan(self.bounds.clone(), snapshot.seq)? {
-                let (key, entry) = item?;
-                seen += 1;
-                match presence.dead(&key, entry.version.0, &entry.attributes) {
-                    Some(_) => {
-                        key_bytes += key.len();
-                        let version = entry.version.0;
-                        let key = key.clone();
-                        doomed.push(Doomed { key, version });
-                    }
-                    None => expiry::of(&entry.attributes).into_iter().for_each(&mut stays),
+        let (mut seen, mut key_bytes) = (0, 0);
+        let presence = engine.presence();
+        // The drops come later than what the walk reads, so what a snapshot still needs stays.
+        let rest = engine.walk(self.bounds.clone(), |key, entry| {
+            seen += 1;
+            match presence.dead(key, entry.version.0, &entry.attributes) {
+                Some(_) => {
+                    key_bytes += key.len();
+                    doomed.push((key.clone(), entry.version.0));
                 }
-                last_key = Some(key);
-                if seen >= STEP_ENTRIES || doomed.len() >= STEP_DROPS || key_bytes >= STEP_KEY_BYTES {
-                    break;
-                }
+                None => expiry::of(&entry.attributes).into_iter().for_each(&mut stays),
             }
+            go_on_if(seen < STEP_ENTRIES && doomed.len() < STEP_DROPS && key_bytes < STEP_KEY_BYTES)
+        })?;
+        if engine.log.is_closing() && !doomed.is_empty() {
+            return Err(Error::Unavailable("the store is closed"));
         }
-        let is_full = seen >= STEP_ENTRIES || doomed.len() >= STEP_DROPS || key_bytes >= STEP_KEY_BYTES;
-        self.is_over = !is_full;
-        if let Some(seq) = drop_all(engine, &doomed)? {
+        let drops = doomed.iter().map(|(key, version)| drop_record(key, *version));
+        let committed = moves::commit(engine, Committer::Freeing, drops);
+        committed.outcome?;
+        if let Some(seq) = committed.last_seq {
             self.last_drop = seq;
             engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
         }
-        if let Some(key) = last_key {
-            self.bounds.0 = Bound::Excluded(key.to_vec());
+        self.is_over = rest.is_none();
+        if let Some(start) = rest {
+            self.bounds.0 = start;
         }
         Ok(())
     }
-}
-
-/// Commits a drop for each; gives the seq.
-fn drop_all(engine: &Engine, doomed: &[Doomed]) -> Result<Option<u64>> {
-    if doomed.is_empty() {
-        return Ok(None);
-    }
-    let records: Vec<_> = doomed
-        .iter()
-        .map(|doomed| drop_record(&doomed.key, doomed.version))
-        .collect();
-    if engine.log.is_closing() {
-        return Err(Error::Unavailable("the store is closed"));
-    }
-    let seq = engine.log.commit(Committer::Freeing, &records, 0, || Ok(()))?;
-    Ok(Some(seq))
 }
 
 /// Says that the value of a version is not needed any more.
@@ -309,7 +282,7 @@ mod tests {
     use super::*;
     use crate::{Durability, Expiry, Options, PutOptions, Store};
 
-    /// The sweeper read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
+    /// The thread read by a snapshot of the callers' kind: with a short `snapshot_max_age` the
     /// index could forget its state in the midst of a step, which failed, and it was counted as a
     /// caller's snapshot that had become too old.
     #[test]

@@ -4,7 +4,7 @@
 //! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
 //! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
 //! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
-//! What makes blocks so is `clean`, or time.
+//! What makes blocks so is block GC, or time.
 
 mod blocks;
 mod pinned;
@@ -14,8 +14,7 @@ mod sorting;
 use crate::{
     Error, Result, Tier,
     blocks::Origin,
-    engine::{Engine, FLASH_INDEX_LOAD_WANTED},
-    flash_cache::{KEPT_FREE, lent_by_copies, release_to_log},
+    engine::{Engine, HASH_INDEX_LOAD_WANTED, go_on_if},
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -28,6 +27,7 @@ use crate::{
     maintenance::{
         expire::drop_record,
         moves::{self, Committed},
+        promote::{KEPT_FREE, lent_by_copies, release_to_log},
     },
     mutation::{Mutation, active},
     ordered_index::Home,
@@ -108,7 +108,7 @@ pub fn wanted_free(segments: &Segments) -> u32 {
 }
 
 impl LogGc {
-    /// A recycler for a store.
+    /// Log GC of a store.
     pub fn new(engine: Arc<Engine>) -> Self {
         let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
         #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
@@ -151,7 +151,7 @@ impl LogGc {
         if engine.log.segments.release_free(kept)? | engine.log.reserve.restore() {
             engine.log.segments.retry_device();
             engine.log.notify_progress();
-            engine.cleaning.progress();
+            engine.block_gc.progress();
         }
         let segments = &engine.log.segments;
         let drained = segments
@@ -213,7 +213,7 @@ impl LogGc {
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
         }
-        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.cleaning.is_tight(&self.engine)
+        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.lacks_block_room()
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
@@ -278,9 +278,9 @@ impl LogGc {
         let mut load_max = INDEX_LOAD_MAX;
         if self.is_under_way {
             wanted += capacity * FREE_SHARE_MORE_PERCENT / 100;
-            load_max = FLASH_INDEX_LOAD_WANTED;
+            load_max = HASH_INDEX_LOAD_WANTED;
         }
-        free < wanted || self.engine.flash_index.load_of_bound() > load_max
+        free < wanted || self.engine.hash_index.load_of_bound() > load_max
     }
 
     fn ask_for_mark(&mut self, segments_wait: bool) {
@@ -289,8 +289,8 @@ impl LogGc {
             return;
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
-        let cleaning = &self.engine.cleaning;
-        let interval = match (cleaning.has_waiting(), segments_wait || cleaning.is_tight(&self.engine)) {
+        let block_gc = &self.engine.block_gc;
+        let interval = match (block_gc.has_waiting(), segments_wait || self.engine.lacks_block_room()) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,
@@ -382,11 +382,11 @@ impl LogGc {
         let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
         let placement = &engine.placement;
-        let is_crowded = engine.flash_index_is_crowded();
+        let is_crowded = engine.hash_index_is_crowded();
         let length = |live: &Live<'_>| live.record.body.value().len() as u64;
         let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
         let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
-        let holds = engine.settling.pins_hold() && !is_crowded;
+        let holds = engine.migration.pins_hold() && !is_crowded;
         let mut pinned_bytes = 0;
         let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
             let bytes = live.record.record_bytes();
@@ -398,7 +398,7 @@ impl LogGc {
         });
         self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
-        let moved = engine.heat.moved_log_bytes();
+        let moved = engine.flash_cache.moved_log_bytes();
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
@@ -431,7 +431,7 @@ impl LogGc {
         };
         let segments = engine.log.segments.iter().filter(in_log).count();
         let uses = cold.iter().map(|live| u64::from(live.uses)).sum();
-        let (small, reads) = (&engine.heat.small, engine.small_reads());
+        let (small, reads) = (&engine.flash_cache.small, engine.small_reads());
         small.drained(reads, segments, cold.len() as u64, uses);
     }
 
@@ -458,7 +458,7 @@ impl LogGc {
                     continue;
                 };
                 // The flash index never lies about a slot it has; if it has none, the ordered index must say.
-                let recent = engine.flash_index.recency(hash, address);
+                let recent = engine.hash_index.recency(hash, address);
                 let found = Live {
                     hash,
                     record,
@@ -532,22 +532,25 @@ impl LogGc {
         }
         let engine = &self.engine;
         let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        // A scan without a snapshot may find that the state it asks for is gone.
-        let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-        for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
-            let (key, entry) = item?;
-            let Home::Flash { address } = entry.home else { continue };
-            let hit = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
-            if damaged.iter().any(hit) {
-                let key = String::from_utf8_lossy(&key).into_owned();
-                tracing::error!(
-                    segment = segment.number,
-                    key,
-                    "the segment is damaged and still needed: quarantined"
-                );
-                engine.log.segments.quarantine(segment);
-                return Ok(true);
+        let mut needed_for = None;
+        engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
+            let hit = |address: u64| {
+                let within = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
+                damaged.iter().any(within)
+            };
+            if matches!(entry.home, Home::Flash { address } if hit(address)) {
+                needed_for = Some(String::from_utf8_lossy(key).into_owned());
             }
+            go_on_if(needed_for.is_none())
+        })?;
+        if let Some(key) = needed_for {
+            tracing::error!(
+                segment = segment.number,
+                key,
+                "the segment is damaged and still needed: quarantined"
+            );
+            engine.log.segments.quarantine(segment);
+            return Ok(true);
         }
         tracing::warn!(
             segment = segment.number,

@@ -20,16 +20,11 @@
 mod record;
 
 use crate::{
-    PlacementStats, Result, ScanRange,
+    Result, ScanRange,
     api::placement::Pinning,
     blocks::Origin,
-    engine::Engine,
-    key_hash,
-    log::{
-        commit::Committer,
-        format::{Body, Record},
-        segments::RESERVED_SEGMENTS,
-    },
+    engine::{Engine, go_on_if},
+    log::{commit::Committer, segments::RESERVED_SEGMENTS},
     maintenance::moves,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
@@ -38,10 +33,7 @@ use bytes::Bytes;
 use std::{
     collections::VecDeque,
     ops::Bound,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -70,41 +62,6 @@ pub fn recode_record(bytes: &[u8]) -> Option<Vec<u8>> {
     record::Record::decode(bytes).map(|record| record.encode().to_vec())
 }
 
-/// What is known of places, for everybody.
-#[derive(Debug, Default)]
-pub struct Migration {
-    /// The index is walked since the rules have changed.
-    is_under_way: AtomicBool,
-    walked: AtomicU64,
-    moved: AtomicU64,
-    moved_bytes: AtomicU64,
-    /// Bytes of values, as of the last walk.
-    pinned_flash_bytes: AtomicU64,
-    pinned_disk_bytes: AtomicU64,
-    pins_exceed: AtomicBool,
-}
-
-impl Migration {
-    /// Whether pins to flash count: they do unless they ask for too much.
-    pub fn pins_hold(&self) -> bool {
-        !self.pins_exceed.load(Ordering::Relaxed)
-    }
-
-    /// A picture.
-    pub fn stats(&self) -> PlacementStats {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        PlacementStats {
-            settling: self.is_under_way.load(Ordering::Relaxed),
-            walked: load(&self.walked),
-            moved: load(&self.moved),
-            moved_bytes: load(&self.moved_bytes),
-            pinned_flash_bytes: load(&self.pinned_flash_bytes),
-            pinned_disk_bytes: load(&self.pinned_disk_bytes),
-            pins_exceed_flash: !self.pins_hold(),
-        }
-    }
-}
-
 /// The thread's state.
 pub struct Migrator {
     engine: Arc<Engine>,
@@ -127,14 +84,8 @@ struct Walk {
     tries: u32,
 }
 
-/// A value that is not where it belongs.
-struct Misplaced {
-    key: Bytes,
-    entry: Entry,
-}
-
 impl Migrator {
-    /// A settler for a store. Notes the rules of now, before anything is written by them.
+    /// A migrator for a store. Notes the rules of now, before anything is written by them.
     pub fn new(engine: Arc<Engine>) -> Self {
         let fingerprint = engine.placement.fingerprint();
         let found = record::Record::read(&*engine.flash_disk).filter(|record| record.fingerprint == fingerprint);
@@ -150,7 +101,7 @@ impl Migrator {
             record
         });
         engine
-            .settling
+            .migration
             .is_under_way
             .store(!record.is_settled, Ordering::Relaxed);
         Self {
@@ -238,7 +189,7 @@ impl Migrator {
                 };
                 record.write(&*engine.flash_disk)?;
                 self.record = record;
-                engine.settling.is_under_way.store(false, Ordering::Relaxed);
+                engine.migration.is_under_way.store(false, Ordering::Relaxed);
                 tracing::info!("all values are where they belong");
             }
             self.walk_after = Some(Instant::now() + WALK_INTERVAL.max(took * WALK_DISTANCE));
@@ -254,37 +205,25 @@ impl Walk {
             return Ok(0);
         };
         let (mut misplaced, mut misplaced_bytes) = (Vec::new(), 0);
-        let (mut seen, mut last_key) = (0, None);
-        let (mut flash_bytes, mut disk_bytes) = (0, 0);
-        let is_full = |seen: usize, values: usize, bytes: u64| {
-            seen >= STEP_ENTRIES || values >= STEP_VALUES || bytes >= STEP_BYTES
-        };
-        {
-            // A scan without a snapshot may find that the state it asks for is gone.
-            let held = engine.snapshots.register_for_good(|| engine.log.applied_seq());
-            let presence = engine.presence();
-            for item in engine.index.scan(bounds, held.seq)? {
-                let (key, entry) = item?;
-                seen += 1;
-                last_key = Some(key.clone());
-                if presence.dead(&key, entry.version.0, &entry.attributes).is_none() {
-                    match engine.placement.pinning(&key) {
-                        Pinning::Flash if engine.placement.is_pinned_to_log(&key, entry.length) => {
-                            flash_bytes += entry.length;
-                        }
-                        Pinning::Disk => disk_bytes += entry.length,
-                        _ => {}
+        let (mut seen, mut flash_bytes, mut disk_bytes) = (0, 0, 0);
+        let presence = engine.presence();
+        let rest = engine.walk(bounds, |key, entry| {
+            seen += 1;
+            if presence.dead(key, entry.version.0, &entry.attributes).is_none() {
+                match engine.placement.pinning(key) {
+                    Pinning::Flash if engine.placement.is_pinned_to_log(key, entry.length) => {
+                        flash_bytes += entry.length;
                     }
-                    if is_misplaced(engine, &key, &entry) {
-                        misplaced_bytes += entry.length;
-                        misplaced.push(Misplaced { key, entry });
-                    }
+                    Pinning::Disk => disk_bytes += entry.length,
+                    _ => {}
                 }
-                if is_full(seen, misplaced.len(), misplaced_bytes) {
-                    break;
+                if is_misplaced(engine, key, &entry) {
+                    misplaced_bytes += entry.length;
+                    misplaced.push((key.clone(), entry));
                 }
             }
-        }
+            go_on_if(seen < STEP_ENTRIES && misplaced.len() < STEP_VALUES && misplaced_bytes < STEP_BYTES)
+        })?;
         let Moved { bytes, lacks_room } = move_all(engine, &misplaced)?;
         if lacks_room && self.tries < TRIES_MAX {
             self.tries += 1;
@@ -296,12 +235,10 @@ impl Walk {
         self.flash_bytes += flash_bytes;
         self.disk_bytes += disk_bytes;
         if self.is_whole {
-            engine.settling.walked.fetch_add(seen as u64, Ordering::Relaxed);
+            engine.migration.walked.fetch_add(seen as u64, Ordering::Relaxed);
         }
-        match (self.ranges.front_mut(), last_key) {
-            (Some(range), Some(key)) if is_full(seen, misplaced.len(), misplaced_bytes) => {
-                range.0 = Bound::Excluded(key.to_vec());
-            }
+        match (self.ranges.front_mut(), rest) {
+            (Some(range), Some(start)) => range.0 = start,
             _ => drop(self.ranges.pop_front()),
         }
         Ok(bytes)
@@ -309,13 +246,13 @@ impl Walk {
 
     /// What it counted is what is known from now on.
     fn tell(&self, engine: &Engine) {
-        let settling = &engine.settling;
-        settling.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
-        settling.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
+        let migration = &engine.migration;
+        migration.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
+        migration.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
         let segments = &engine.log.segments;
         let capacity_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
         let exceed = self.flash_bytes > capacity_bytes * PINNED_SHARE_MAX_PERCENT / 100;
-        if exceed != settling.pins_exceed.swap(exceed, Ordering::Relaxed) {
+        if exceed != migration.pins_exceed.swap(exceed, Ordering::Relaxed) {
             if exceed {
                 tracing::warn!(
                     bytes = self.flash_bytes,
@@ -335,8 +272,8 @@ fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry) -> bool {
         Home::Inline(_) => false,
         Home::Flash { .. } => entry.length >= engine.placement.large_from(key),
         Home::Block { .. } => {
-            engine.settling.pins_hold()
-                && !engine.flash_index_is_crowded()
+            engine.migration.pins_hold()
+                && !engine.hash_index_is_crowded()
                 && engine.placement.is_pinned_to_log(key, entry.length)
         }
     }
@@ -352,10 +289,10 @@ struct Moved {
 }
 
 /// Moves values to where they belong, and waits until that is applied.
-fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
+fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     let mut to_log = Vec::new();
     let mut to_blocks = Vec::new();
-    for Misplaced { key, entry } in misplaced {
+    for (key, entry) in misplaced {
         // Damage is reported to who reads, and by `verify`; what moved meanwhile is elsewhere.
         let Ok(Some(value)) = stored_value(engine, key, entry) else {
             continue;
@@ -374,39 +311,24 @@ fn move_all(engine: &Engine, misplaced: &[Misplaced]) -> Result<Moved> {
     if engine.log.is_closing() || to_log.is_empty() && to_blocks.is_empty() {
         return Ok(Moved { bytes: 0, lacks_room });
     }
-    let blocks: Vec<_> = to_blocks.iter().map(|item| moves::Moved::of(&record(item).1)).collect();
+    let blocks: Vec<_> = to_blocks.iter().map(moved).collect();
     moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
-    let log = to_log
-        .iter()
-        .map(record)
-        .map(|(hash, record)| (hash, moves::to_flash(&record)));
+    let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
-    engine.heat.moved_to_log(committed.bytes as u64);
+    engine.flash_cache.moved_to_log(committed.bytes as u64);
     committed.outcome?;
     let seq = engine.log.committed_seq();
     engine.log.seal();
     engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
-    let settling = &engine.settling;
-    settling
+    let migration = &engine.migration;
+    migration
         .moved
         .fetch_add((to_log.len() + to_blocks.len()) as u64, Ordering::Relaxed);
-    settling.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    migration.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     Ok(Moved { bytes, lacks_room })
 }
 
-/// A value with its hash as a record that names its version.
-fn record<'a>((key, entry, value): &'a (&'a Bytes, &'a Entry, Bytes)) -> (u64, Record<'a>) {
-    let record = Record {
-        seq: 0,
-        generation: 0,
-        key,
-        attributes: &entry.attributes,
-        checksum: entry.checksum,
-        body: Body::MoveToFlash {
-            version: entry.version.0,
-            value,
-        },
-    };
-    (key_hash(key), record)
+fn moved<'a>((key, entry, value): &'a (&'a Bytes, &'a Entry, Bytes)) -> moves::Moved<'a> {
+    moves::Moved::by_entry(key, entry, value)
 }

@@ -18,6 +18,7 @@ use crate::{
         format::{Body, Extent, Record},
     },
     mutation::{Mutation, unless},
+    ordered_index::Entry,
 };
 use std::ops::Range;
 
@@ -38,6 +39,8 @@ pub struct Committed {
     pub moves: usize,
     /// Their bytes in the log.
     pub bytes: usize,
+    /// Seq of the last of their commits.
+    pub last_seq: Option<u64>,
     /// Whether that is all of them.
     pub outcome: Result<()>,
 }
@@ -47,6 +50,7 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
     let mut done = Committed {
         moves: 0,
         bytes: 0,
+        last_seq: None,
         outcome: Ok(()),
     };
     let most = commit_bytes(engine);
@@ -61,9 +65,10 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
             part.push(item);
         }
         match engine.flash_step(part_bytes, || engine.log.commit(who, &part, 0, || Ok(()))) {
-            Ok(_) => {
+            Ok(seq) => {
                 done.moves += part.len();
                 done.bytes += part_bytes;
+                done.last_seq = Some(seq);
             }
             // Nothing of this part is in the log.
             Err(error) => done.outcome = Err(error),
@@ -82,7 +87,7 @@ pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
     Record { body, ..*record }
 }
 
-/// A value that is to live in the large space from now on.
+/// A value that is to live elsewhere from now on.
 #[derive(Debug, Clone, Copy)]
 pub struct Moved<'a> {
     /// The object's key.
@@ -108,6 +113,40 @@ impl<'a> Moved<'a> {
             version: record.version(),
             checksum: record.checksum,
         }
+    }
+
+    /// The value that an entry points to.
+    #[must_use]
+    pub fn by_entry(key: &'a [u8], entry: &'a Entry, value: &'a [u8]) -> Self {
+        Self {
+            key,
+            attributes: &entry.attributes,
+            value,
+            version: entry.version.0,
+            checksum: entry.checksum,
+        }
+    }
+
+    /// The record that says that it lives in the log from here on.
+    #[must_use]
+    pub fn to_flash(self) -> (u64, Record<'a>) {
+        let body = Body::MoveToFlash {
+            version: self.version,
+            value: self.value,
+        };
+        self.record(body)
+    }
+
+    fn record(self, body: Body<'a>) -> (u64, Record<'a>) {
+        let record = Record {
+            seq: 0,
+            generation: 0,
+            key: self.key,
+            attributes: self.attributes,
+            checksum: self.checksum,
+            body,
+        };
+        (key_hash(self.key), record)
     }
 }
 
@@ -198,18 +237,8 @@ fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[La
             extent_bytes: value.extent_bytes,
             length: value.length,
         };
-        let record = Record {
-            seq: 0,
-            generation: 0,
-            key: moved.key,
-            attributes: moved.attributes,
-            checksum: moved.checksum,
-            body: Body::MoveToBlock {
-                version: moved.version,
-                extent,
-            },
-        };
-        (key_hash(moved.key), record)
+        let version = moved.version;
+        moved.record(Body::MoveToBlock { version, extent })
     });
     let committed = commit(engine, who, moves);
     let (pointed_to, orphans) = written.split_at(committed.moves);

@@ -5,10 +5,10 @@ use crate::{
     Error, Result,
     api::clock::NEVER_MS,
     engine::Engine,
-    flash_cache::{Promoter, read_ahead},
-    hash_index::checkpoint,
     io::threads,
-    maintenance::{block_gc::BlockGc, expire::Sweeper, log_gc::LogGc, migrate::Migrator},
+    maintenance::{
+        block_gc::BlockGc, checkpoint, expire::Expirer, log_gc::LogGc, migrate::Migrator, prefetch, promote::Promoter,
+    },
     write::apply::Applier,
 };
 use std::{
@@ -31,11 +31,11 @@ const READERS_IDLE_MAX: Duration = Duration::from_secs(1);
 /// Wait before looking whether written frames are to be synced, or there are new ones.
 const FLUSH_IDLE: Duration = Duration::from_millis(100);
 /// Wait before looking whether segments are to be recycled, and blocks to be sealed or deleted.
-const RECYCLE_IDLE: Duration = Duration::from_millis(50);
+const LOG_GC_IDLE: Duration = Duration::from_millis(50);
 /// How long cleaning waits before it looks at the blocks again.
-const CLEAN_IDLE: Duration = Duration::from_millis(100);
+const BLOCK_GC_IDLE: Duration = Duration::from_millis(100);
 /// Wait before looking whether objects have expired,
-const SWEEP_IDLE: Duration = Duration::from_millis(50);
+const EXPIRE_IDLE: Duration = Duration::from_millis(50);
 /// the same while nobody uses the store, if any ever will,
 const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
 /// and whether a range that was swept can be forgotten.
@@ -47,12 +47,12 @@ const AT_REST_AFTER: Duration = Duration::from_secs(3);
 /// a snapshot that becomes too old.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Wait before looking whether values are to be moved because of the rules.
-const SETTLE_IDLE: Duration = Duration::from_millis(200);
+const MIGRATE_IDLE: Duration = Duration::from_millis(200);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
-const SWEEP_RETRY: Duration = Duration::from_secs(5);
+const WALK_RETRY: Duration = Duration::from_secs(5);
 
 /// Threads that nobody waits for as long as there is room.
-const GENTLE: [&str; 4] = ["terrace-compact", "terrace-recycle", "terrace-promote", "terrace-sweep"];
+const GENTLE: [&str; 4] = ["terrace-compact", "terrace-log-gc", "terrace-promote", "terrace-expire"];
 /// How much they stand back, from 0 to 19.
 const NICENESS: i32 = 5;
 
@@ -62,27 +62,27 @@ const NICENESS: i32 = 5;
 /// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
 pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
     // Before any thread that writes: it notes the rules by which values are placed from here on.
-    let settler = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
+    let migrator = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
     let applier = Applier::new(Arc::clone(engine))?;
     threads.push(spawn(engine, "terrace-apply", move || applier.run())?);
-    if let Some(settler) = settler {
+    if let Some(migrator) = migrator {
         for (name, body) in [
             ("terrace-flush", flush as fn(&Arc<Engine>)),
             ("terrace-index", flush_index),
             ("terrace-compact", compact_index),
-            ("terrace-recycle", recycle),
-            ("terrace-clean", clean),
+            ("terrace-log-gc", log_gc),
+            ("terrace-block-gc", block_gc),
             ("terrace-promote", promote),
-            ("terrace-ahead", |engine| read_ahead(engine)),
-            ("terrace-warm", warm),
-            ("terrace-sweep", sweep),
+            ("terrace-prefetch", |engine| prefetch::run(engine)),
+            ("terrace-preload", preload),
+            ("terrace-expire", expire),
             ("terrace-checkpoint", checkpoint),
         ] {
             let its = Arc::clone(engine);
             threads.push(spawn(engine, name, move || body(&its))?);
         }
         let its = Arc::clone(engine);
-        threads.push(spawn(engine, "terrace-settle", move || settle(&its, settler))?);
+        threads.push(spawn(engine, "terrace-migrate", move || migrate(&its, migrator))?);
     }
     Ok(())
 }
@@ -193,7 +193,7 @@ fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
         if engine.index.sealed_count() == 0 {
-            engine.wait_for_index_work(&mut seen, IDLE_MAX);
+            engine.index_work.wait(&mut seen, IDLE_MAX);
             continue;
         }
         let Err(error) = flush_index_once(engine) else { continue };
@@ -221,7 +221,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
         engine.persisted_seq.fetch_max(mark.applied_seq, Ordering::AcqRel);
         tracing::debug!(seq = mark.applied_seq, "flushed the index");
         engine.log.notify_progress();
-        engine.wake_recycler();
+        engine.recycle_work.raise();
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
-    let rest = |wait| engine.wait_for_index_work(&mut seen, wait);
+    let rest = |wait| engine.index_work.wait(&mut seen, wait);
     work(engine, rest, || {
         let watermark = engine.watermark_seq();
         if let Err(error) = engine.index.forget_states(watermark) {
@@ -279,7 +279,7 @@ fn merge_for_readers(engine: &Engine, watermark: u64) -> bool {
 }
 
 /// Ends when it is done.
-fn warm(engine: &Arc<Engine>) {
+fn preload(engine: &Arc<Engine>) {
     let is_over = || engine.log.is_closing();
     engine.index.warm(is_over);
     engine.large.warm(is_over, |work| engine.large_step(0, work));
@@ -289,43 +289,44 @@ fn promote(engine: &Arc<Engine>) {
     Promoter::new(Arc::clone(engine)).run();
 }
 
-fn recycle(engine: &Arc<Engine>) {
-    let mut recycler = LogGc::new(Arc::clone(engine));
-    let rest = |wait| engine.wait_for_recycle_work(wait);
+fn log_gc(engine: &Arc<Engine>) {
+    let mut gc = LogGc::new(Arc::clone(engine));
+    let mut seen = 0;
+    let rest = |wait| engine.recycle_work.wait(&mut seen, wait);
     work(engine, rest, || {
-        after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
+        after(gc.turn(), engine, "recycling", Next::look(LOG_GC_IDLE), RETRY)
     });
 }
 
-fn clean(engine: &Arc<Engine>) {
-    let mut cleaner = BlockGc::new(Arc::clone(engine));
-    let rest = |wait| engine.cleaning.wait_for_work(wait);
+fn block_gc(engine: &Arc<Engine>) {
+    let mut gc = BlockGc::new(Arc::clone(engine));
+    let rest = |wait| engine.block_gc.wait_for_work(wait);
     work(engine, rest, || {
-        let outcome = cleaner.turn().inspect_err(|_| cleaner.failed());
-        after(outcome, engine, "cleaning", Next::look(CLEAN_IDLE), RETRY)
+        let outcome = gc.turn().inspect_err(|_| gc.failed());
+        after(outcome, engine, "cleaning", Next::look(BLOCK_GC_IDLE), RETRY)
     });
 }
 
-fn settle(engine: &Arc<Engine>, mut settler: Migrator) {
+fn migrate(engine: &Arc<Engine>, mut migrator: Migrator) {
     let what = "moving values to where they belong";
     let rest = |wait| engine.pause(wait);
     work(engine, rest, || {
-        after(settler.turn(), engine, what, Next::look(SETTLE_IDLE), SWEEP_RETRY)
+        after(migrator.turn(), engine, what, Next::look(MIGRATE_IDLE), WALK_RETRY)
     });
 }
 
-fn sweep(engine: &Arc<Engine>) {
-    let mut sweeper = Sweeper::new(Arc::clone(engine));
+fn expire(engine: &Arc<Engine>) {
+    let mut expirer = Expirer::new(Arc::clone(engine));
     let rest = |wait| engine.pause(wait);
     work(engine, rest, || {
-        let outcome = sweeper.turn();
+        let outcome = expirer.turn();
         let has_ranges = engine.log.ranges.count() > 0;
         let may_expire = engine.expiring.earliest_ms() < NEVER_MS;
         let idle = Next::Look {
-            soon: if has_ranges { RANGES_IDLE } else { SWEEP_IDLE },
+            soon: if has_ranges { RANGES_IDLE } else { EXPIRE_IDLE },
             late: if may_expire { EXPIRY_IDLE_MAX } else { IDLE_MAX },
         };
-        after(outcome, engine, "sweeping", idle, SWEEP_RETRY)
+        after(outcome, engine, "sweeping", idle, WALK_RETRY)
     });
 }
 

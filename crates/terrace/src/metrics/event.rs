@@ -35,6 +35,12 @@ impl Event {
         }
     }
 
+    /// Waits until it was raised since `seen`, at most for `wait`, and takes note of how often it was.
+    pub fn wait(&self, seen: &mut u64, wait: Duration) {
+        self.wait_beyond(*seen, wait);
+        *seen = self.count();
+    }
+
     /// Waits until it was raised more than `seen` times, at most for `wait`.
     pub fn wait_beyond(&self, seen: u64, wait: Duration) {
         let until = Instant::now() + wait;

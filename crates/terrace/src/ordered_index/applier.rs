@@ -75,14 +75,6 @@ impl Applier {
     ///
     /// # Panics
     /// As for [`Applier::insert`].
-    pub fn remove(&mut self, key: &[u8], seq: u64) {
-        self.remove_with_hash(key, key_hash(key), seq);
-    }
-
-    /// The same, for who has the key's hash.
-    ///
-    /// # Panics
-    /// As for [`Applier::insert`].
     pub fn remove_with_hash(&mut self, key: &[u8], hash: u64, seq: u64) {
         self.enter(key, hash, seq);
         self.memtable.insert(InternalValue::new_tombstone(key, item_seqno(seq)));

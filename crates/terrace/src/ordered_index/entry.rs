@@ -8,7 +8,7 @@
 //! than the bytes it was given. `encode_into` asserts that the numbers fit, because a number cut short would
 //! be a wrong address on flash.
 
-use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, visibility::presence::Presence};
+use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, codec::Reader, visibility::presence::Presence};
 use bytes::Bytes;
 
 /// Versions are below this (48 bits).
@@ -141,70 +141,57 @@ impl Entry {
     /// Reads an entry. `None` if the bytes are not exactly one.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&tag, rest) = bytes.split_first()?;
+        let mut rest = Reader(bytes);
+        let [tag] = rest.array()?;
         if tag & FORMAT_MASK != FORMAT {
             return None;
         }
-        let (version, rest) = number::<6>(rest)?;
+        let version = rest.number::<6>()?;
         let flagged = tag & ATTRIBUTES_FLAG != 0;
-        let (length, checksum, home, attributes) = match tag & HOME_MASK {
+        let (length, checksum, home) = match tag & HOME_MASK {
             HOME_FLASH => {
-                let (address, rest) = number::<5>(rest)?;
-                let (length, rest) = number::<4>(rest)?;
-                let (checksum, rest) = number::<4>(rest)?;
-                (length, checksum, Home::Flash { address }, rest)
+                let (address, length) = (rest.number::<5>()?, rest.number::<4>()?);
+                (length, rest.u32()?, Home::Flash { address })
             }
             HOME_BLOCK => {
-                let (length, rest) = number::<5>(rest)?;
-                let (checksum, rest) = number::<4>(rest)?;
-                let (block, rest) = number::<6>(rest)?;
-                let (offset, rest) = number::<5>(rest)?;
-                let (extent_bytes, rest) = number::<5>(rest)?;
+                let (length, checksum) = (rest.number::<5>()?, rest.u32()?);
                 if length > VALUE_BYTES_MAX {
                     return None;
                 }
                 let home = Home::Block {
-                    block,
-                    offset,
-                    extent_bytes,
+                    block: rest.number::<6>()?,
+                    offset: rest.number::<5>()?,
+                    extent_bytes: rest.number::<5>()?,
                 };
-                (length, checksum, home, rest)
+                (length, checksum, home)
             }
             HOME_INLINE => {
-                let (checksum, rest) = number::<4>(rest)?;
-                let (value, rest) = if flagged {
-                    let (length, rest) = number::<3>(rest)?;
-                    rest.split_at_checked(usize::try_from(length).ok()?)?
+                let checksum = rest.u32()?;
+                let bytes = if flagged {
+                    rest.number::<3>()?
                 } else {
-                    (rest, &[][..])
+                    rest.0.len() as u64
                 };
+                let value = rest.bytes(usize::try_from(bytes).ok()?)?;
                 if value.len() >= INLINE_BYTES_LIMIT {
                     return None;
                 }
-                let home = Home::Inline(Bytes::copy_from_slice(value));
-                (value.len() as u64, checksum, home, rest)
+                (bytes, checksum, Home::Inline(Bytes::copy_from_slice(value)))
             }
             _ => return None,
         };
+        let attributes = rest.0;
         if attributes.is_empty() == flagged || attributes.len() > ATTRIBUTES_BYTES_MAX {
             return None;
         }
         Some(Self {
             version: Version(version),
             length,
-            checksum: u32::try_from(checksum).ok()?,
+            checksum,
             home,
             attributes: Bytes::copy_from_slice(attributes),
         })
     }
-}
-
-/// Splits a little-endian number of `N` bytes (at most 8) off the front.
-fn number<const N: usize>(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (head, rest) = bytes.split_first_chunk::<N>()?;
-    let mut wide = [0; 8];
-    wide[..N].copy_from_slice(head);
-    Some((u64::from_le_bytes(wide), rest))
 }
 
 impl Presence<'_> {

@@ -12,7 +12,7 @@
 //!
 //! On failure: a mark that does not decode makes the open fail with `Corruption`; nothing is guessed.
 
-use crate::KEY_BYTES_MAX;
+use crate::{KEY_BYTES_MAX, codec::Reader};
 use bytes::Bytes;
 
 /// Key of the mark: one byte longer than any object's key, and sorting last.
@@ -56,21 +56,15 @@ impl IndexMark {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (header, payload) = bytes.split_at_checked(HEADER_BYTES)?;
-        let (covered, checksum) = header.split_at_checked(20)?;
-        let word = |at: usize| -> Option<[u8; 4]> { covered.get(at..at + 4)?.try_into().ok() };
-
-        if word(0)? != MAGIC || word(4)? != FORMAT_WORD {
+        let covered = &header[..HEADER_BYTES - 4];
+        let mut words = Reader(header);
+        if words.array()? != MAGIC || words.array()? != FORMAT_WORD {
             return None;
         }
-        if usize::try_from(u32::from_le_bytes(word(16)?)).ok()? != payload.len() {
-            return None;
-        }
+        let (applied_seq, length, checksum) = (words.u64()?, words.u32()?, words.u32()?);
         let expected = crc32c::crc32c_append(crc32c::crc32c(covered), payload);
-        if checksum != expected.to_le_bytes() {
-            return None;
-        }
-        Some(Self {
-            applied_seq: u64::from_le_bytes(covered.get(8..16)?.try_into().ok()?),
+        (length as usize == payload.len() && checksum == expected).then(|| Self {
+            applied_seq,
             payload: Bytes::copy_from_slice(payload),
         })
     }

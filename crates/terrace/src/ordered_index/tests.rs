@@ -33,6 +33,13 @@ pub(super) fn open(dir: &Path) -> (Arc<OrderedIndex>, Option<IndexMark>) {
     (Arc::new(index), mark)
 }
 
+impl Applier {
+    /// Removes an entry by its key alone.
+    pub(super) fn remove(&mut self, key: &[u8], seq: u64) {
+        self.remove_with_hash(key, crate::key_hash(key), seq);
+    }
+}
+
 /// An index with a memtable of one entry, sealed and not flushed.
 pub(super) fn with_one_sealed(dir: &Path) -> (Arc<OrderedIndex>, Applier) {
     let (index, _) = open(dir);

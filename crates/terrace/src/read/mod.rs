@@ -18,14 +18,14 @@ pub mod multi_get;
 mod pieces;
 pub mod reader;
 pub mod scan;
+mod small_reads;
 pub mod snapshot;
 
 use crate::cache::{CachedValue, Place};
 use crate::{
     Error, HomeKind, Object, Result, Version,
-    blocks::ValueReader,
+    blocks::{Source, ValueReader},
     engine::Engine,
-    flash_cache::{self, Source},
     key_hash,
     log::{
         address::Address,
@@ -177,7 +177,7 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
         }
         None => {}
     }
-    if let Some(hit) = get_by_flash_index(engine, hash, key)? {
+    if let Some(hit) = get_by_hash_index(engine, hash, key)? {
         return Ok(hit.living(key, &presence));
     }
     get_by_ordered_index(engine, key, |key| {
@@ -217,7 +217,7 @@ fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
         Some(Answer::InBlock) => return Ok(None),
         None => {}
     }
-    let Some(found) = engine.flash_index.lookup(hash) else {
+    let Some(found) = engine.hash_index.lookup(hash) else {
         return Ok(None);
     };
     Ok(match flash_in_ram(engine, key, found.address, None) {
@@ -240,14 +240,14 @@ pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
             Some(hit)
         }
         Some(Pending::Deleted | Pending::Large(_)) => None,
-        None => get_by_flash_index(engine, hash, key)?,
+        None => get_by_hash_index(engine, hash, key)?,
     };
     Ok(hit.and_then(|hit| hit.living(key, &presence)))
 }
 
 /// One look into the flash index. `None` says nothing about the key.
-fn get_by_flash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
-    let Some(found) = engine.flash_index.lookup(hash) else {
+fn get_by_hash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
+    let Some(found) = engine.hash_index.lookup(hash) else {
         return Ok(None);
     };
     #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
@@ -399,8 +399,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
-    if let Some(extent) = from_block.filter(|extent| flash_cache::may_move_to_log(engine, key, extent)) {
-        flash_cache::small_read(engine, key, entry, &extent, &hit.value);
+    if let Some(extent) = from_block.filter(|extent| small_reads::may_move_to_log(engine, key, extent)) {
+        small_reads::small_read(engine, key, entry, &extent, &hit.value);
     }
     Ok(hit)
 }
@@ -528,7 +528,7 @@ fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, block: u64, offset: 
         return Some(Hit::of(entry, cached.value));
     }
     let waiting = engine
-        .heat
+        .flash_cache
         .small
         .find(block, offset)
         .filter(|waiting| waiting.key == key)?;

@@ -2,7 +2,7 @@
 //!
 //! A [`DeletedRange`] says that every object with a key in it and a version before its seq is gone as of its seq. Such a
 //! fact stays true, so a reader may hold a [`RangeSet`] for as long as he likes; he takes it before he looks a key up.
-//! [`Ranges`] is the set of an open store: the log adds to it inside the commit, the sweeper takes out what nothing is
+//! [`Ranges`] is the set of an open store: the log adds to it inside the commit, expiry takes out what nothing is
 //! hidden by any more. Why that is safe: docs/durability.md, section 7.
 //!
 //! Invariants: a set never changes; a change of [`Ranges`] puts another in its place. A start is before its end.
@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-/// Ranges outstanding before a call waits for the sweeper,
+/// Ranges outstanding before a call waits for expiry,
 pub const RANGES_MAX: usize = 256;
 /// or bytes of their keys: all of it is written with every mark.
 pub const RANGES_BYTES_MAX: usize = 64 << 10;
@@ -286,7 +286,7 @@ impl Ranges {
         self.admission.lock()
     }
 
-    /// Whether another range may be added without waiting for the sweeper. (After a crash there may be more at first: those
+    /// Whether another range may be added without waiting for expiry. (After a crash there may be more at first: those
     /// that were swept since the last mark are there again.)
     pub fn has_room(&self) -> bool {
         let set = self.set.read();

@@ -8,12 +8,13 @@
 
 mod cache_transfer;
 mod fill;
+mod load;
 
 use crate::{
     HomeKind, Result, Version,
     api::expiry,
     engine::Engine,
-    hash_index::{checkpoint::load::Loader, key_filter::KeyFilter},
+    hash_index::key_filter::KeyFilter,
     key_hash, key_prefix,
     log::{
         address::Address,
@@ -27,6 +28,7 @@ use crate::{
 };
 use bytes::Bytes;
 use fill::Filling;
+use load::Loader;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -162,7 +164,7 @@ impl Applier {
             if engine.log.index_full.holds_up_applier() {
                 return Ok(());
             }
-            engine.wake_index_threads();
+            engine.index_work.raise();
             std::thread::sleep(Duration::from_millis(1));
         }
         // Durable before it is sealed, not before it is flushed: the library flushes whatever is sealed by then, so a memtable
@@ -184,7 +186,7 @@ impl Applier {
         };
         self.index.rotate(mark)?;
         self.log_bytes_since_mark = 0;
-        engine.wake_index_threads();
+        engine.index_work.raise();
         Ok(())
     }
 
@@ -213,7 +215,7 @@ impl Applier {
         });
         for together in records.chunks(TOUCHED_TOGETHER) {
             self.engine
-                .flash_index
+                .hash_index
                 .touch(together.iter().map(|arrived| arrived.hash));
             for arrived in together {
                 self.apply_record(arrived);

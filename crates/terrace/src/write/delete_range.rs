@@ -1,7 +1,7 @@
-//! Deletes a range of keys by one record, whatever is in it. The range joins the set of the log inside its commit; the sweeper
+//! Deletes a range of keys by one record, whatever is in it. The range joins the set of the log inside its commit; expiry
 //! takes the entries out later.
 //!
-//! On failure: as any commit. If the sweeper cannot keep up, the call waits for it before it commits anything.
+//! On failure: as any commit. If expiry cannot keep up, the call waits for it before it commits anything.
 
 use super::finish;
 
@@ -16,7 +16,7 @@ use crate::{
 use parking_lot::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// How long a call waits for the sweeper to forget a range.
+/// How long a call waits for expiry to forget a range.
 const SWEEP_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Deletes all objects in a range.
@@ -76,7 +76,7 @@ fn wait_for_room(engine: &Engine, deadline: Instant) -> Result<()> {
         }
         if Instant::now() >= deadline {
             return Err(Error::Unavailable(
-                "too many range deletions wait for the sweeper, which makes no progress; see the log",
+                "too many range deletions wait for expiry, which makes no progress; see the log",
             ));
         }
         Ok(false)
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::{Options, PutOptions, Store, visibility::range_tombstones::DeletedRange};
 
-    /// Callers waited for the sweeper with the turn in hand: of several, each began to wait when
+    /// Callers waited for expiry with the turn in hand: of several, each began to wait when
     /// the one before gave up.
     #[test]
     fn callers_wait_for_room_side_by_side() {

@@ -8,7 +8,7 @@ use super::{
     manifest::{BackupFile, BackupManifest},
 };
 use crate::{
-    Error, Options, Result, Store, VerifyReport, Version,
+    Error, Options, Result, VerifyReport, Version,
     io::{AlignedBuffer, Disk, OpenMode},
     manifest::{MANIFEST_BYTES, Manifest},
 };
@@ -21,11 +21,16 @@ use xxhash_rust::xxh3::Xxh3;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Checks a backup. See [`crate::Store::verify_backup`].
+/// Checks a backup. See [`crate::Store::verify_backup`]. `read_store` opens the copy as a store, reads everything in it and says
+/// with which commit it ends.
 ///
 /// # Errors
 /// See there.
-pub fn verify(dir: &Path, progress: &BackupProgress) -> Result<BackupCheck> {
+pub fn verify(
+    dir: &Path,
+    progress: &BackupProgress,
+    read_store: impl FnOnce(Options) -> Result<(VerifyReport, Version)>,
+) -> Result<BackupCheck> {
     let disk = existing(None, dir)?;
     let manifest = load_manifest(&*disk, dir)?;
     progress.start(manifest.bytes());
@@ -48,8 +53,14 @@ pub fn verify(dir: &Path, progress: &BackupProgress) -> Result<BackupCheck> {
             Err(error) => check.errors.push(format!("{path}: {error}")),
         }
     }
-    match open_and_verify(&*disk, dir, &manifest) {
-        Ok(report) => {
+    match options_of(&*disk, dir, &manifest).and_then(read_store) {
+        Ok((mut report, found)) => {
+            if found != check.version {
+                report.errors.push(format!(
+                    "the copy ends with commit {}, the manifest says {}",
+                    found.0, manifest.seq
+                ));
+            }
             check.errors.extend(report.errors.iter().cloned());
             check.store = Some(report);
         }
@@ -98,8 +109,8 @@ fn check_file(disk: &dyn Disk, path: &str, file: &BackupFile, progress: &BackupP
     Ok((!rest_is_zero).then(|| "something stands behind its end".to_owned()))
 }
 
-/// Opens the copy as a store, to look only, and reads everything.
-fn open_and_verify(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Result<VerifyReport> {
+/// What the copy is opened with as a store, to look only.
+fn options_of(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Result<Options> {
     let path = Path::new("flash").join(Manifest::PATH);
     let fail = |error: io::Error| Error::io(format!("read {}", dir.join(&path).display()), &error);
     let mut bytes = [0; MANIFEST_BYTES];
@@ -108,7 +119,7 @@ fn open_and_verify(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Re
     let tier = Manifest::decode(&bytes)
         .map_err(|_| Error::corruption(path.display().to_string(), "it is no manifest of a store"))?;
     let segments = manifest.files.keys().filter(|path| path.starts_with("flash/segments/"));
-    let options = Options {
+    Ok(Options {
         read_only: true,
         create: false,
         segment_bytes: tier.segment_bytes,
@@ -118,15 +129,5 @@ fn open_and_verify(disk: &dyn Disk, dir: &Path, manifest: &BackupManifest) -> Re
         size_threshold_bytes: 64 << 10,
         cache_bytes: 0,
         ..Options::new(dir)
-    };
-    let store = Store::open(options)?;
-    let mut report = store.verify()?;
-    let found = store.stats().queue.committed_seq;
-    if found != manifest.seq {
-        report.errors.push(format!(
-            "the copy ends with commit {found}, the manifest says {}",
-            manifest.seq
-        ));
-    }
-    Ok(report)
+    })
 }

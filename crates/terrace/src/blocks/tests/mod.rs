@@ -32,6 +32,15 @@ pub(super) fn open(disk: &Arc<MemoryDisk>, split_threshold_bytes: u64) -> LargeS
     space
 }
 
+impl LargeSpace {
+    /// Writes a whole value.
+    pub(super) fn write(&self, key: &[u8], attributes: &[u8], value: &[u8], ticket: u64) -> Result<LargeValue> {
+        let mut writer = self.writer(key, attributes, Some(value.len() as u64), ticket)?;
+        writer.write(value)?;
+        writer.finish()
+    }
+}
+
 /// Bytes that differ from place to place and from value to value.
 pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

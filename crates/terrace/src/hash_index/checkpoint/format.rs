@@ -6,8 +6,8 @@
 //! Decoders take any bytes: they return `None` and never panic.
 
 use crate::{
+    codec::{Reader, is_zero, u32_at, u64_at},
     io::PAGE_BYTES,
-    log::format::{u32_at, u64_at},
 };
 
 /// First bytes of a checkpoint.
@@ -91,30 +91,28 @@ impl Header {
     /// # Errors
     /// What is wrong with it.
     pub fn decode(page: &[u8]) -> Result<Self, NotAHeader> {
-        let is_whole = page.len() == PAGE_BYTES && page[..8] == MAGIC && u32_at(page, 8) == crc32c::crc32c(&page[12..]);
-        if !is_whole {
-            return Err(NotAHeader::Unreadable);
-        }
-        let version = u32_at(page, 12);
+        let is_whole =
+            page.len() == PAGE_BYTES && page[..8] == MAGIC && u32_at(page, 8) == Some(crc32c::crc32c(&page[12..]));
+        let version = u32_at(page, 12).filter(|_| is_whole).ok_or(NotAHeader::Unreadable)?;
         if version != FORMAT_VERSION {
             return Err(NotAHeader::Version(version));
         }
-        let header = Self {
-            store_id: u64_at(page, 16),
-            segment_bytes: u64_at(page, 24),
-            partitions: u32_at(page, 32),
-            buckets_min: u32_at(page, 36),
-            begun_seq: u64_at(page, 40),
-            ended_seq: u64_at(page, 48),
-            generation_max: u64_at(page, 56),
-            filter_layers: u32_at(page, 64),
-            file_bytes: u64_at(page, 72),
+        let read = || {
+            let is_sound = u32_at(page, 68)? == 0 && is_zero(page.get(HEADER_END..)?);
+            let header = Self {
+                store_id: u64_at(page, 16)?,
+                segment_bytes: u64_at(page, 24)?,
+                partitions: u32_at(page, 32)?,
+                buckets_min: u32_at(page, 36)?,
+                begun_seq: u64_at(page, 40)?,
+                ended_seq: u64_at(page, 48)?,
+                generation_max: u64_at(page, 56)?,
+                filter_layers: u32_at(page, 64)?,
+                file_bytes: u64_at(page, 72)?,
+            };
+            (is_sound && header.begun_seq <= header.ended_seq).then_some(header)
         };
-        let reserved_is_zero = u32_at(page, 68) == 0 && page[HEADER_END..].iter().all(|&byte| byte == 0);
-        if !reserved_is_zero || header.begun_seq > header.ended_seq {
-            return Err(NotAHeader::Unreadable);
-        }
-        Ok(header)
+        read().ok_or(NotAHeader::Unreadable)
     }
 }
 
@@ -159,8 +157,9 @@ pub fn seal_chunk(kind: ChunkKind, ordinal: u32, chunk: &mut Vec<u8>) -> Option<
 /// The length of the payload that a chunk's head claims, if it is one of this kind and place.
 #[must_use]
 pub fn payload_bytes(head: &[u8], kind: ChunkKind, ordinal: u32) -> Option<u32> {
-    let is_it = head.len() >= CHUNK_HEAD_BYTES && head[..4] == kind.magic() && u32_at(head, 8) == ordinal;
-    is_it.then(|| u32_at(head, 12))
+    let mut words = Reader(head);
+    let (magic, _checksum, place) = (words.array()?, words.u32()?, words.u32()?);
+    words.u32().filter(|_| magic == kind.magic() && place == ordinal)
 }
 
 /// The payload of a whole chunk with its head and the zeros behind it.
@@ -168,9 +167,7 @@ pub fn payload_bytes(head: &[u8], kind: ChunkKind, ordinal: u32) -> Option<u32> 
 pub fn open_chunk(chunk: &[u8], kind: ChunkKind, ordinal: u32) -> Option<&[u8]> {
     let end = CHUNK_HEAD_BYTES.checked_add(payload_bytes(chunk, kind, ordinal)? as usize)?;
     let (covered, rest) = chunk.split_at_checked(end)?;
-    let is_sound = rest.len() < CHUNK_UNIT_BYTES
-        && rest.iter().all(|&byte| byte == 0)
-        && u32_at(chunk, 4) == crc32c::crc32c(&covered[8..]);
+    let is_sound = rest.len() < CHUNK_UNIT_BYTES && is_zero(rest) && u32_at(chunk, 4)? == crc32c::crc32c(&covered[8..]);
     is_sound.then(|| &covered[CHUNK_HEAD_BYTES..])
 }
 
@@ -199,14 +196,10 @@ impl FilterHead {
     /// Reads it; gives the lines behind it as words.
     #[must_use]
     pub fn decode(payload: &[u8]) -> Option<(Self, Vec<u64>)> {
-        let (head, lines) = payload.split_at_checked(FILTER_HEAD_BYTES)?;
-        let head = Self {
-            layer: u32_at(head, 0),
-            line: u32_at(head, 4),
-            room: u64_at(head, 8),
-        };
-        let words = lines.chunks_exact(8);
-        let is_whole = words.remainder().is_empty();
-        is_whole.then(|| (head, words.map(|word| u64_at(word, 0)).collect()))
+        let mut rest = Reader(payload);
+        let (layer, line, room) = (rest.u32()?, rest.u32()?, rest.u64()?);
+        let is_whole = rest.0.len().is_multiple_of(8);
+        let words = std::iter::from_fn(|| rest.u64()).collect();
+        is_whole.then_some((Self { layer, line, room }, words))
     }
 }

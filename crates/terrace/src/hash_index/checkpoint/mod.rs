@@ -1,9 +1,10 @@
 //! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so that an open does not have to
 //! walk the whole ordered index (FlashStore, section 4.7, but without stopping writers).
 //!
-//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the other), [`take`] (a picture of
-//! a table that others change meanwhile), [`load`] (the table of the last commit the index has persisted, from the picture and the
-//! log behind it). docs/durability.md argues why no slot lies afterwards.
+//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the other); above the engine
+//! `maintenance::checkpoint` (a picture of a table that others change meanwhile) and `write::apply::load` (the table of the
+//! last commit the index has persisted, from the picture and the log behind it). docs/durability.md argues why no slot lies
+//! afterwards.
 //!
 //! Invariants:
 //! - The file has its name only when it is durable, and when the ordered index has persisted every commit that may be in it.
@@ -15,43 +16,42 @@
 
 pub mod file;
 pub mod format;
-pub mod load;
-pub mod take;
 
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    CheckpointStats, FilledFrom, engine::Engine, hash_index::key_filter::KeyFilter, maintenance::workers::Next,
-};
+use crate::{CheckpointStats, FilledFrom, Result, hash_index::key_filter::KeyFilter, io::Disk};
 use parking_lot::Mutex;
 use std::{
+    io,
+    path::Path,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
-use take::{Haste, take_if};
 
 /// The newest checkpoint.
 pub const FILE: &str = "CHECKPOINT";
 /// Where the next one grows.
 pub const NEW_FILE: &str = "CHECKPOINT.new";
 
-/// At least this many times a checkpoint's length is written to the log before the next one: so they stay below a sixteenth
-/// of it.
-const LOG_PER_CHECKPOINT: u64 = 16;
-/// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves takes long.
-const FIRST_BYTES: u64 = 1 << 20;
-/// How often the background looks whether one is due.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// Wait after one that failed.
-const RETRY: Duration = Duration::from_secs(30);
-
 /// Whether a name in the flash directory is a checkpoint's.
 pub fn is_its_file(name: &str) -> bool {
     name == FILE || name == NEW_FILE
+}
+
+/// Removes the checkpoint, durably: it is not of the index that comes.
+///
+/// # Errors
+/// The device's.
+pub fn remove(disk: &dyn Disk) -> io::Result<()> {
+    let _ = disk.remove(Path::new(NEW_FILE));
+    match disk.remove(Path::new(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome.and_then(|()| disk.sync_dir(Path::new(""))),
+    }
 }
 
 /// What is known of checkpoints in an open store.
@@ -75,11 +75,12 @@ pub struct Checkpoints {
 /// The checkpoint that the next open would use.
 #[derive(Debug, Clone, Copy)]
 pub struct Newest {
-    file_bytes: u64,
+    /// Its length.
+    pub file_bytes: u64,
     /// Bytes of log behind it when it was found or begun,
-    behind_bytes: u64,
+    pub behind_bytes: u64,
     /// and what was applied by then.
-    applied_bytes: u64,
+    pub applied_bytes: u64,
 }
 
 impl Default for Checkpoints {
@@ -111,7 +112,7 @@ impl Checkpoints {
     }
 
     /// The filter, if it is complete.
-    fn filter(&self) -> Option<Arc<KeyFilter>> {
+    pub fn filter(&self) -> Option<Arc<KeyFilter>> {
         self.filter.lock().clone()
     }
 
@@ -135,12 +136,38 @@ impl Checkpoints {
         self.applied_bytes.fetch_add(frame_bytes, Ordering::Relaxed);
     }
 
-    fn behind_bytes(&self, newest: &Newest) -> u64 {
-        newest.behind_bytes
-            + self
-                .applied_bytes
-                .load(Ordering::Relaxed)
-                .saturating_sub(newest.applied_bytes)
+    /// Bytes of log applied since the open.
+    pub fn applied_bytes(&self) -> u64 {
+        self.applied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of log behind a checkpoint.
+    pub fn behind_bytes(&self, newest: &Newest) -> u64 {
+        newest.behind_bytes + self.applied_bytes().saturating_sub(newest.applied_bytes)
+    }
+
+    /// So many bytes were written for one.
+    pub fn wrote(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Has `take` take the next one; it is told of the newest, and may find that there is none to take. One at a time.
+    ///
+    /// # Errors
+    /// What `take` fails with.
+    pub fn take_next(&self, take: impl FnOnce(Option<&Newest>) -> Result<Option<Newest>>) -> Result<bool> {
+        let mut newest = self.newest.lock();
+        let outcome = take(newest.as_ref());
+        match &outcome {
+            Ok(Some(taken)) => {
+                *newest = Some(*taken);
+                self.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
+                self.taken.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(None) => {}
+            Err(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+        }
+        outcome.map(|taken| taken.is_some())
     }
 
     /// Figures.
@@ -154,51 +181,5 @@ impl Checkpoints {
             written_bytes: self.written_bytes.load(Ordering::Relaxed),
             file_bytes: self.file_bytes.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// Bytes a checkpoint taken now would have, about.
-fn expected_bytes(engine: &Engine) -> u64 {
-    let filter = engine.checkpoints.filter().map_or(0, |filter| filter.bytes());
-    engine.flash_index.image_bytes() + filter
-}
-
-/// Whether so much was written to the log that the next checkpoint is due.
-fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
-    let (wanted, ring) = (engine.options.checkpoint_log_bytes, engine.options.flash_capacity_bytes);
-    // Not so seldom that the log behind it is recycled before the next one.
-    let every = |least: u64| wanted.max(least).min(ring / 2);
-    match newest {
-        None => {
-            let applied = engine.checkpoints.applied_bytes.load(Ordering::Relaxed);
-            applied >= every(0) || expected_bytes(engine) >= FIRST_BYTES
-        }
-        Some(newest) => engine.checkpoints.behind_bytes(newest) >= every(newest.file_bytes * LOG_PER_CHECKPOINT),
-    }
-}
-
-/// Takes a checkpoint if one is due.
-pub fn turn(engine: &Engine) -> Next {
-    match take_if(engine, Haste::Gently, |newest| is_due(engine, newest)) {
-        Ok(_) => Next::look(LOOK_INTERVAL),
-        Err(_) if engine.log.is_closing() => Next::In(LOOK_INTERVAL),
-        Err(error) => {
-            tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
-            Next::In(RETRY)
-        }
-    }
-}
-
-/// Takes one when the store is closed in order and everything is persisted, unless reading the log behind the newest one
-/// is less than writing it anew.
-pub fn at_close(engine: &Engine) {
-    if engine.options.checkpoint_log_bytes == 0 {
-        return;
-    }
-    let is_due = |newest: Option<&Newest>| {
-        newest.is_none_or(|newest| engine.checkpoints.behind_bytes(newest) > newest.file_bytes)
-    };
-    if let Err(error) = take_if(engine, Haste::AtOnce, is_due) {
-        tracing::warn!(%error, "no checkpoint of the flash index could be written; the next open takes longer");
     }
 }

@@ -102,7 +102,7 @@ impl LogGc {
                     // Its room may be the log's as well.
                     self.engine.log.segments.retry_device();
                     // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
-                    self.engine.cleaning.progress();
+                    self.engine.block_gc.progress();
                 }
                 Ok(false) => {}
                 Err(error) => {

@@ -39,12 +39,12 @@ fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
         .unwrap();
     // Nothing can be written again.
     engine.log.refuse_commits();
-    let mut recycler = LogGc::new(Arc::clone(&engine));
+    let mut gc = LogGc::new(Arc::clone(&engine));
     for _ in 0..4 {
-        recycler.drain(segment).unwrap_err();
+        gc.drain(segment).unwrap_err();
     }
     let length = usize::MAX / 100;
-    let left = recycler.credit.limit(length, 0, false) as u64;
+    let left = gc.credit.limit(length, 0, false) as u64;
     assert!(
         left >= engine.log.segments.segment_bytes(),
         "{left} bytes of credit are left"

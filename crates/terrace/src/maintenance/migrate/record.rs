@@ -7,13 +7,13 @@
 
 use crate::{
     Error, Result, Tier,
-    io::{Disk, OpenMode},
+    codec::{is_zero, u64_at},
+    io::{Disk, OpenMode, replace},
 };
 use std::path::Path;
 
 /// Its name begins like the manifest's: it is the store's.
 const FILE: &str = "TERRACE.placed";
-const TEMPORARY: &str = "TERRACE.placed.new";
 const MAGIC: [u8; 4] = *b"TRPL";
 const FORMAT_VERSION: u32 = 1;
 const BYTES: usize = 24;
@@ -46,11 +46,10 @@ impl Record {
             && body[4..8] == FORMAT_VERSION.to_le_bytes()
             && crc32c::crc32c(body) == u32::from_le_bytes(*checksum)
             && body[16] <= 1
-            && body[17..].iter().all(|byte| *byte == 0);
-        is_sound.then(|| Self {
-            fingerprint: u64::from_le_bytes([
-                body[8], body[9], body[10], body[11], body[12], body[13], body[14], body[15],
-            ]),
+            && is_zero(&body[17..]);
+        let fingerprint = u64_at(body, 8)?;
+        is_sound.then_some(Self {
+            fingerprint,
             is_settled: body[16] == 1,
         })
     }
@@ -68,16 +67,8 @@ impl Record {
     /// # Errors
     /// The device's.
     pub(super) fn write(self, disk: &dyn Disk) -> Result<()> {
-        let temporary = Path::new(TEMPORARY);
-        let write = || {
-            let _ = disk.remove(temporary);
-            let file = disk.open(temporary, OpenMode::CREATE)?;
-            file.write_all_at(&self.encode(), 0)?;
-            file.sync_data()?;
-            disk.rename(temporary, Path::new(FILE))?;
-            disk.sync_dir(Path::new(""))
-        };
-        write().map_err(|error| Error::io_on(Tier::Flash, "write by which rules values are placed", &error))
+        replace(disk, FILE, &self.encode())
+            .map_err(|error| Error::io_on(Tier::Flash, "write by which rules values are placed", &error))
     }
 }
 

@@ -7,7 +7,7 @@
 //! deleted must not be back because of a bad byte. (The mark has a checksum; only a repair can help then.)
 
 use super::DeletedRange;
-use crate::{KEY_BYTES_MAX, api::clock::NEVER_MS};
+use crate::{KEY_BYTES_MAX, api::clock::NEVER_MS, codec::Reader};
 
 const MAGIC: [u8; 4] = *b"TRDR";
 const FORMAT_VERSION: u32 = 1;
@@ -60,21 +60,15 @@ pub fn decode(bytes: &[u8]) -> Option<(Option<Stored>, &[u8])> {
     if !bytes.starts_with(&MAGIC) {
         return Some((None, bytes));
     }
-    let (head, mut rest) = bytes.split_first_chunk::<HEAD_BYTES>()?;
-    let version = u32::from_le_bytes(*head[4..].first_chunk()?);
-    let earliest_ms = u64::from_le_bytes(*head[8..].first_chunk()?);
-    let count = u32::from_le_bytes(*head[16..].first_chunk()?) as usize;
+    let mut rest = Reader(&bytes[MAGIC.len()..]);
+    let (version, earliest_ms, count) = (rest.u32()?, rest.u64()?, rest.u32()?);
     if version != FORMAT_VERSION {
         return None;
     }
     let mut ranges: Vec<DeletedRange> = Vec::new();
     for _ in 0..count {
-        let (seq, after) = rest.split_first_chunk::<8>()?;
-        let (start_bytes, after) = after.split_first_chunk::<2>()?;
-        let (end_bytes, after) = after.split_first_chunk::<2>()?;
-        let (start, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*start_bytes)))?;
-        let (end, after) = after.split_at_checked(usize::from(u16::from_le_bytes(*end_bytes)))?;
-        let seq = u64::from_le_bytes(*seq);
+        let (seq, start_bytes, end_bytes) = (rest.u64()?, rest.u16()?, rest.u16()?);
+        let (start, end) = (rest.bytes(start_bytes.into())?, rest.bytes(end_bytes.into())?);
         let is_range = !start.is_empty()
             && start.len() <= KEY_BYTES_MAX
             && end.len() <= KEY_BYTES_MAX
@@ -87,7 +81,6 @@ pub fn decode(bytes: &[u8]) -> Option<(Option<Stored>, &[u8])> {
             start: start.into(),
             end: end.into(),
         });
-        rest = after;
     }
-    Some((Some(Stored { earliest_ms, ranges }), rest))
+    Some((Some(Stored { earliest_ms, ranges }), rest.0))
 }

@@ -10,10 +10,10 @@
 //! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage ends, and lookups go by
 //! the ordered index for good.
 
-use super::Applier;
+use super::{Applier, load::Loader};
 use crate::{
     FilledFrom, HomeKind, Result,
-    hash_index::{HashIndex, checkpoint::load::Loader},
+    hash_index::HashIndex,
     key_hash,
     log::{address::Address, format::record_bytes_max},
     ordered_index::Home,
@@ -107,7 +107,7 @@ impl Applier {
             });
             return None;
         }
-        self.engine.flash_index.insert(hash, address, record_bytes)
+        self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
     /// Takes the key out of the flash index. Gives the address that it said before, if that is known.
@@ -116,7 +116,7 @@ impl Applier {
             loading.noted.push(Noted::NoSlot { hash });
             return None;
         }
-        self.engine.flash_index.remove(hash)
+        self.engine.hash_index.remove(hash)
     }
 
     /// The key is elsewhere from now on.
@@ -151,8 +151,8 @@ impl Applier {
             }
             Err(error) => {
                 tracing::info!(%error, "the flash index is filled from the ordered index");
-                self.engine.flash_index.clear();
-                self.engine.flash_index.show();
+                self.engine.hash_index.clear();
+                self.engine.hash_index.show();
                 // What was noted is in the ordered index by now.
                 Some(Filling::Walk(Walk::from_the_start()))
             }
@@ -161,7 +161,7 @@ impl Applier {
 
     fn finish_load(&mut self, loading: Loading) {
         let loaded = loading.loader.finish();
-        let index = &self.engine.flash_index;
+        let index = &self.engine.hash_index;
         for noted in loading.noted {
             match noted {
                 Noted::Slot {
@@ -218,7 +218,7 @@ impl Applier {
                 Home::Flash { address } => {
                     let record_bytes = record_bytes_max(key.len(), entry.attributes.len(), entry.length);
                     if let Some(address) = Address::new(address) {
-                        fill_slot(&self.engine.flash_index, hash, address, record_bytes);
+                        fill_slot(&self.engine.hash_index, hash, address, record_bytes);
                     }
                 }
                 Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),

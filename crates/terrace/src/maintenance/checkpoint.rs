@@ -1,4 +1,4 @@
-//! Takes a checkpoint while others read and write.
+//! Takes a checkpoint of the flash index while others read and write: one that is due, or at the end.
 //!
 //! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3) partition after partition of
 //! the flash index is copied and written, then the filter, (4) what is committed is noted, (5) the ordered index persists
@@ -7,15 +7,15 @@
 //! On failure: what was written is removed. A sync that failed says nothing about any other file, and nobody was promised anything of
 //! this one; so the store goes on.
 
-use super::{Checkpoints, FILE, NEW_FILE, Newest, expected_bytes, file::Sink, format::Header};
 use crate::{
     Error, Result, Tier,
     engine::Engine,
+    hash_index::checkpoint::{FILE, NEW_FILE, Newest, file::Sink, format::Header},
+    maintenance::workers::Next,
     mutation::{Mutation, unless},
 };
 use std::{
     path::Path,
-    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -23,6 +23,16 @@ use std::{
 const GENTLE_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 /// Memtables that the index must have room for on the device, beside the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
+
+/// At least this many times a checkpoint's length is written to the log before the next one: so they stay below a sixteenth
+/// of it.
+const LOG_PER_CHECKPOINT: u64 = 16;
+/// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves takes long.
+const FIRST_BYTES: u64 = 1 << 20;
+/// How often the background looks whether one is due.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Wait after one that failed.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// How fast it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,39 +43,71 @@ pub enum Haste {
     AtOnce,
 }
 
+/// Takes a checkpoint if one is due.
+pub fn turn(engine: &Engine) -> Next {
+    match take_if(engine, Haste::Gently, |newest| is_due(engine, newest)) {
+        Ok(_) => Next::look(LOOK_INTERVAL),
+        Err(_) if engine.log.is_closing() => Next::In(LOOK_INTERVAL),
+        Err(error) => {
+            tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
+            Next::In(RETRY)
+        }
+    }
+}
+
+/// Takes one when the store is closed in order and everything is persisted, unless reading the log behind the newest one
+/// is less than writing it anew.
+pub fn at_close(engine: &Engine) {
+    if engine.options.checkpoint_log_bytes == 0 {
+        return;
+    }
+    let is_due = |newest: Option<&Newest>| {
+        newest.is_none_or(|newest| engine.checkpoints.behind_bytes(newest) > newest.file_bytes)
+    };
+    if let Err(error) = take_if(engine, Haste::AtOnce, is_due) {
+        tracing::warn!(%error, "no checkpoint of the flash index could be written; the next open takes longer");
+    }
+}
+
+/// Bytes a checkpoint taken now would have, about.
+fn expected_bytes(engine: &Engine) -> u64 {
+    let filter = engine.checkpoints.filter().map_or(0, |filter| filter.bytes());
+    engine.hash_index.image_bytes() + filter
+}
+
+/// Whether so much was written to the log that the next checkpoint is due.
+fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
+    let (wanted, ring) = (engine.options.checkpoint_log_bytes, engine.options.flash_capacity_bytes);
+    // Not so seldom that the log behind it is recycled before the next one.
+    let every = |least: u64| wanted.max(least).min(ring / 2);
+    match newest {
+        None => {
+            let applied = engine.checkpoints.applied_bytes();
+            applied >= every(0) || expected_bytes(engine) >= FIRST_BYTES
+        }
+        Some(newest) => engine.checkpoints.behind_bytes(newest) >= every(newest.file_bytes * LOG_PER_CHECKPOINT),
+    }
+}
+
 /// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not before the flash index is
 /// filled, nor where nothing was ever committed.
 ///
 /// # Errors
 /// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the index.
 pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&Newest>) -> bool) -> Result<bool> {
-    let checkpoints = &engine.checkpoints;
-    let mut newest = checkpoints.newest.lock();
-    if !is_wanted(newest.as_ref()) {
-        return Ok(false);
-    }
-    let outcome = take(engine, haste);
-    match &outcome {
-        Ok(Some(taken)) => {
-            *newest = Some(*taken);
-            checkpoints.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
-            checkpoints.taken.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(bytes = taken.file_bytes, "wrote a checkpoint of the flash index");
+    engine.checkpoints.take_next(|newest| {
+        if !is_wanted(newest) {
+            return Ok(None);
         }
-        Ok(None) => {}
-        Err(_) => {
-            checkpoints.failed.fetch_add(1, Ordering::Relaxed);
-            let _ = engine.flash_disk.remove(Path::new(NEW_FILE));
-        }
-    }
-    outcome.map(|taken| taken.is_some())
+        take(engine, haste).inspect_err(|_| drop(engine.flash_disk.remove(Path::new(NEW_FILE))))
+    })
 }
 
 fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let checkpoints = &engine.checkpoints;
     // First: what is applied later may or may not be in the copies, and is looked up in the log when they are used.
     let begun_seq = engine.log.applied_seq();
-    let applied_bytes = checkpoints.applied_bytes.load(Ordering::Relaxed);
+    let applied_bytes = checkpoints.applied_bytes();
     // After it: so it has every key that was elsewhere as of then, and the flash index is filled.
     let Some(filter) = checkpoints.filter() else {
         return Ok(None);
@@ -80,7 +122,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let mut sink = Sink::create(disk, engine.options.direct_io)?;
     let start = Instant::now();
     let mut done_bytes = 0;
-    let written = sink.write_contents(&engine.flash_index, &filter, |bytes| {
+    let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
         done_bytes += bytes;
         pause(engine, haste, start, done_bytes)
     });
@@ -90,7 +132,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
         Ok((filter_layers, ended_seq))
     });
     let outcome = persisted.and_then(|(filter_layers, ended_seq)| {
-        let (partitions, buckets_min) = engine.flash_index.shape();
+        let (partitions, buckets_min) = engine.hash_index.shape();
         #[allow(clippy::cast_possible_truncation)] // within the limits of its configuration
         let header = Header {
             store_id: engine.manifest.store_id,
@@ -105,22 +147,17 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
         };
         sink.finish(&header)
     });
-    count_written(checkpoints, &sink);
+    checkpoints.wrote(sink.written_bytes());
     let file_bytes = outcome?;
     disk.rename(Path::new(NEW_FILE), Path::new(FILE))
         .and_then(|()| disk.sync_dir(Path::new("")))
         .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the flash index", &error))?;
+    tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the flash index");
     Ok(Some(Newest {
         file_bytes,
         behind_bytes: 0,
         applied_bytes,
     }))
-}
-
-fn count_written(checkpoints: &Checkpoints, sink: &Sink) {
-    checkpoints
-        .written_bytes
-        .fetch_add(sink.written_bytes(), Ordering::Relaxed);
 }
 
 /// The last room on a device is the index's and the log's.

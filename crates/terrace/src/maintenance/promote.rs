@@ -3,22 +3,22 @@
 //! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and counted. It writes in chunks and
 //! lets reads go first.
 
-use super::{
-    Heat, SLICE_BYTES, Slice,
-    admission::{Unmeasured, Worth},
-    budget::Budget,
-    contents::{self, Contents, Item, Owner},
-    copies::Copy,
-    count,
-    credit::{Credit, holds_many},
-    small_moves,
-    staging::Image,
-};
 use crate::{
     Error, Result, ScanRange,
-    engine::Engine,
+    engine::{Engine, go_on_if},
+    flash_cache::{
+        FlashCache, SLICE_BYTES, Slice,
+        admission::{Unmeasured, Worth},
+        budget::Budget,
+        contents::{self, Contents, Item, Owner},
+        copies::Copy,
+        count,
+        credit::{Credit, holds_many},
+        staging::Image,
+    },
     io::{AlignedBuffer, PAGE_BYTES},
     log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    maintenance::small_moves,
     ordered_index::Home,
 };
 use std::{
@@ -60,7 +60,7 @@ struct OpenSegment {
 /// The thread's state.
 pub struct Promoter {
     engine: Arc<Engine>,
-    heat: Arc<Heat>,
+    cache: Arc<FlashCache>,
     /// For settled copies, and for passing ones.
     open: [Option<OpenSegment>; 2],
     budget: Budget,
@@ -77,7 +77,7 @@ impl Promoter {
     #[must_use]
     pub fn new(engine: Arc<Engine>) -> Self {
         Self {
-            heat: Arc::clone(&engine.heat),
+            cache: Arc::clone(&engine.flash_cache),
             open: [None, None],
             budget: Budget::new(engine.options.promotion_bytes_per_day),
             credit: Credit::new(engine.log.segments.segment_bytes()),
@@ -92,31 +92,31 @@ impl Promoter {
     pub fn run(mut self) {
         self.load();
         while !self.engine.log.is_closed() {
-            if self.heat.must_seal.swap(false, Ordering::AcqRel) {
+            if self.cache.must_seal.swap(false, Ordering::AcqRel) {
                 self.seal_open();
             }
             self.look_at_space();
             // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
             let all_measured = self.measure_some();
             small_moves::move_waiting(&self.engine, &mut self.budget);
-            let asked_bytes = self.heat.counters.asked_bytes.load(Ordering::Relaxed);
+            let asked_bytes = self.cache.counters.asked_bytes.load(Ordering::Relaxed);
             let is_quiet = std::mem::replace(&mut self.asked_bytes, asked_bytes) == asked_bytes;
-            if all_measured && is_quiet && self.heat.small.bytes() == 0 {
-                self.heat.images.sleep(IDLE_MAX);
+            if all_measured && is_quiet && self.cache.small.bytes() == 0 {
+                self.cache.images.sleep(IDLE_MAX);
                 if self.engine.log.is_closed() {
                     break;
                 }
             }
             let wait = if all_measured { IDLE } else { Duration::ZERO };
-            let Some(image) = self.heat.images.next(wait) else {
+            let Some(image) = self.cache.images.next(wait) else {
                 continue;
             };
             self.budget.earn();
             if let Err(error) = self.promote(&image) {
                 tracing::warn!(%error, "a copy could not be written");
-                count(&self.heat.counters.dropped_no_room, 1);
+                count(&self.cache.counters.dropped_no_room, 1);
             }
-            self.heat.images.drop_image(&image);
+            self.cache.images.drop_image(&image);
         }
         self.seal_open();
     }
@@ -143,7 +143,7 @@ impl Promoter {
             return Ok(());
         };
         let written = write_contents(&self.engine, &open);
-        self.heat.copies.seal(open.number);
+        self.cache.copies.seal(open.number);
         written
     }
 
@@ -169,7 +169,7 @@ impl Promoter {
                 continue;
             };
             let is_passing = items.first().is_some_and(|item| item.is_passing);
-            self.heat
+            self.cache
                 .copies
                 .begin(segment.number, Arc::clone(&segment.file), is_passing);
             for item in items {
@@ -181,10 +181,10 @@ impl Promoter {
                         bytes: item.bytes,
                         key: item.key.into(),
                     };
-                    self.heat.copies.insert(item.slice, copy);
+                    self.cache.copies.insert(item.slice, copy);
                 }
             }
-            self.heat.copies.seal(segment.number);
+            self.cache.copies.seal(segment.number);
         }
     }
 
@@ -194,9 +194,9 @@ impl Promoter {
             return;
         }
         self.space_seen = Some(Instant::now());
-        let (used, passing_bytes) = self.heat.copies.segments();
+        let (used, passing_bytes) = self.cache.copies.segments();
         let room = self.segments_max(used);
-        self.heat
+        self.cache
             .popularity
             .set_space(u64::from(room) * self.full_bytes, passing_bytes);
     }
@@ -212,7 +212,7 @@ impl Promoter {
     fn measure_some(&self) -> bool {
         let mut steps = 0;
         while steps < MEASURING_STEPS {
-            let Some(group) = self.heat.popularity.unmeasured() else {
+            let Some(group) = self.cache.popularity.unmeasured() else {
                 return true;
             };
             steps += SCAN_STEPS + self.measure(&group);
@@ -226,51 +226,46 @@ impl Promoter {
             Bound::Included(group.prefix.clone()),
             ScanRange::prefix(&group.prefix).end,
         );
-        // A scan without a snapshot may find that the state it asks for is gone.
-        let held = self
-            .engine
-            .snapshots
-            .register_for_good(|| self.engine.log.applied_seq());
-        let Ok(scan) = self.engine.index.scan(bounds, held.seq) else {
-            return 0;
-        };
         let (mut objects, mut bytes, mut steps) = (0, 0, 0);
-        for item in scan.take(MEASURED_OBJECTS_MAX) {
+        let walked = self.engine.walk(bounds, |_, entry| {
             steps += 1;
-            let Ok((_, entry)) = item else { return steps };
             if matches!(entry.home, Home::Block { .. }) {
                 objects += 1;
                 bytes += entry.length;
             }
+            go_on_if(steps < MEASURED_OBJECTS_MAX)
+        });
+        if walked.is_err() {
+            return steps;
         }
         if objects as usize >= MEASURED_OBJECTS_MAX {
             bytes = u64::MAX >> 8;
         }
-        self.heat.popularity.measured(group, objects, bytes);
+        self.cache.popularity.measured(group, objects, bytes);
         steps
     }
 
     /// Writes an image to flash, if it is still worth it, and there is room and budget for it.
     fn promote(&mut self, image: &Image) -> Result<()> {
-        let Some(bytes) = image.whole().filter(|_| !self.heat.copies.has(image.slice)) else {
+        let Some(bytes) = image.whole().filter(|_| !self.cache.copies.has(image.slice)) else {
             return Ok(());
         };
         // It may have been promoted, or lost its worth, while it was queued.
-        let worth = self.heat.popularity.worth(&image.key, image.slice_bytes as u64);
+        let worth = self.cache.popularity.worth(&image.key, image.slice_bytes as u64);
         let fits = image.slice_bytes as u64 <= data_bytes(&self.engine);
         if worth == Worth::None || !fits {
             return Ok(());
         }
         if !self.budget.spend(image.slice_bytes as u64) {
-            count(&self.heat.counters.dropped_budget, 1);
+            count(&self.cache.counters.dropped_budget, 1);
             return Ok(());
         }
         let written = self.write(image.slice, &image.key, bytes, worth)?;
         if written {
-            count(&self.heat.counters.promoted, 1);
-            count(&self.heat.counters.promoted_bytes, image.slice_bytes as u64);
+            count(&self.cache.counters.promoted, 1);
+            count(&self.cache.counters.promoted_bytes, image.slice_bytes as u64);
         } else {
-            count(&self.heat.counters.dropped_no_room, 1);
+            count(&self.cache.counters.dropped_no_room, 1);
         }
         Ok(())
     }
@@ -282,7 +277,7 @@ impl Promoter {
         if !self.fits(which, key, bytes.len()) {
             // Cleaning may have begun a segment, and filled it.
             let copy_bytes = bytes.len() as u64;
-            let bar = self.heat.popularity.bar(key, copy_bytes);
+            let bar = self.cache.popularity.bar(key, copy_bytes);
             let has_next = self.next_segment(is_passing, copy_bytes, bar)?;
             if !has_next || !self.fits(which, key, bytes.len()) {
                 return Ok(false);
@@ -314,7 +309,7 @@ impl Promoter {
             bytes: length,
             key: Arc::clone(key),
         };
-        self.heat.copies.insert(slice, copy);
+        self.cache.copies.insert(slice, copy);
         Ok(true)
     }
 
@@ -337,7 +332,7 @@ impl Promoter {
     }
 
     fn has_room(&self) -> bool {
-        let (used, _) = self.heat.copies.segments();
+        let (used, _) = self.cache.copies.segments();
         used < self.segments_max(used) && self.engine.log.segments.available() > RESERVED_SEGMENTS + 1
     }
 
@@ -348,7 +343,7 @@ impl Promoter {
             Err(Error::OutOfSpace { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };
-        self.heat
+        self.cache
             .copies
             .begin(segment.number, Arc::clone(&segment.file), is_passing);
         self.open[usize::from(is_passing)] = Some(OpenSegment {
@@ -365,7 +360,7 @@ impl Promoter {
     /// Most that may be written again of the segment that is cleaned next, for a copy of so many bytes.
     fn written_again_max(&mut self, bytes: u64, is_single: bool) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.heat.counters;
+        let counters = &self.cache.counters;
         let written_bytes = load(&counters.promoted_bytes) + load(&counters.recopied_bytes);
         self.credit.update(load(&counters.asked_bytes), written_bytes);
         self.credit
@@ -375,16 +370,16 @@ impl Promoter {
     /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping, after copying that again; nothing, if too
     /// much of it is worth as much as the bar. It would drive out what comes back soon for the same price.
     fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
-        let heat = Arc::clone(&self.heat);
-        let Some((victim, kept)) = least_worth(&heat) else {
+        let cache = Arc::clone(&self.cache);
+        let Some((victim, kept)) = least_worth(&cache) else {
             return Ok(());
         };
         let limit = self.written_again_max(bytes, bar.is_some());
-        let copies = heat.copies.in_segment(victim);
+        let copies = cache.copies.in_segment(victim);
         let is_crowded = kept > limit;
         let stays = |copy: &Copy| {
-            let reaches = |bar| heat.popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
-            worth_of(&heat, copy) != Worth::None && (!is_crowded || bar.is_none_or(reaches))
+            let reaches = |bar| cache.popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
+            worth_of(&cache, copy) != Worth::None && (!is_crowded || bar.is_none_or(reaches))
         };
         if is_crowded {
             let staying = copies.iter().filter(|(_, copy)| stays(copy));
@@ -404,9 +399,11 @@ impl Promoter {
         let mut recopied = 0;
         let mut buffer = AlignedBuffer::new();
         for (slice, copy) in copies {
-            let worth = worth_of(&heat, &copy);
+            let worth = worth_of(&cache, &copy);
             let is_of_many = holds_many(data_bytes(&self.engine), u64::from(copy.bytes));
-            if !heat.popularity.may_stay(worth, is_of_many) || !stays(&copy) || recopied + u64::from(copy.bytes) > limit
+            if !cache.popularity.may_stay(worth, is_of_many)
+                || !stays(&copy)
+                || recopied + u64::from(copy.bytes) > limit
             {
                 continue;
             }
@@ -415,7 +412,7 @@ impl Promoter {
             let read = self
                 .engine
                 .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
-            if !heat.copies.holds(slice, victim) {
+            if !cache.copies.holds(slice, victim) {
                 // Recycling was quicker: what was read may be the log's by now.
                 return Ok(());
             }
@@ -424,7 +421,7 @@ impl Promoter {
                 continue;
             }
             recopied += u64::from(copy.bytes);
-            count(&heat.counters.recopied_bytes, u64::from(copy.bytes));
+            count(&cache.counters.recopied_bytes, u64::from(copy.bytes));
         }
         release(&self.engine, victim);
         Ok(())
@@ -453,13 +450,13 @@ fn data_bytes(engine: &Engine) -> u64 {
 /// Forgets the copies in a segment and gives it back to the ring, unless another thread was quicker: found by the model test, both
 /// freed it, the log had it by then, and lost it to the next one who took it.
 fn release(engine: &Engine, number: u32) {
-    let Some(forgotten) = engine.heat.copies.end(number) else {
+    let Some(forgotten) = engine.flash_cache.copies.end(number) else {
         return;
     };
-    count(&engine.heat.counters.evicted, forgotten);
+    count(&engine.flash_cache.counters.evicted, forgotten);
     if let Some(segment) = engine.log.segments.get(number) {
         if forgotten > 0 {
-            *engine.heat.counters.eviction_age.lock() = Some(segment.age());
+            *engine.flash_cache.counters.eviction_age.lock() = Some(segment.age());
         }
         engine.log.segments.free_unused(segment);
         engine.log.notify_progress();
@@ -469,31 +466,31 @@ fn release(engine: &Engine, number: u32) {
 /// The log needs room: drops the segment of copies with the least worth keeping, if copies have more than is theirs for certain.
 /// Returns whether it did.
 pub fn release_to_log(engine: &Engine) -> bool {
-    let (used, _) = engine.heat.copies.segments();
+    let (used, _) = engine.flash_cache.copies.segments();
     if used <= guaranteed(engine) {
         return false;
     }
-    let Some((victim, _)) = least_worth(&engine.heat) else {
+    let Some((victim, _)) = least_worth(&engine.flash_cache) else {
         // What is still being written must be ended first.
-        engine.heat.must_seal.store(true, Ordering::Release);
-        engine.heat.images.rouse();
+        engine.flash_cache.must_seal.store(true, Ordering::Release);
+        engine.flash_cache.images.rouse();
         return false;
     };
     release(engine, victim);
     true
 }
 
-fn worth_of(heat: &Heat, copy: &Copy) -> Worth {
-    heat.popularity.worth(&copy.key, u64::from(copy.bytes))
+fn worth_of(cache: &FlashCache, copy: &Copy) -> Worth {
+    cache.popularity.worth(&copy.key, u64::from(copy.bytes))
 }
 
 /// The segment with the least worth keeping, and how many bytes that is.
-fn least_worth(heat: &Heat) -> Option<(u32, u64)> {
-    let kept = |copy: &Copy| match worth_of(heat, copy) {
+fn least_worth(cache: &FlashCache) -> Option<(u32, u64)> {
+    let kept = |copy: &Copy| match worth_of(cache, copy) {
         Worth::None => 0,
         Worth::Settled | Worth::Passing => u64::from(copy.bytes),
     };
-    heat.copies.least_worth(kept)
+    cache.copies.least_worth(kept)
 }
 
 fn guaranteed(engine: &Engine) -> u32 {
@@ -503,7 +500,12 @@ fn guaranteed(engine: &Engine) -> u32 {
 
 /// Segments of copies that the log can have at once.
 pub fn lent_by_copies(engine: &Engine) -> u32 {
-    engine.heat.copies.segments().0.saturating_sub(guaranteed(engine))
+    engine
+        .flash_cache
+        .copies
+        .segments()
+        .0
+        .saturating_sub(guaranteed(engine))
 }
 
 fn owner(store_id: u64, segment: &Segment) -> Owner {

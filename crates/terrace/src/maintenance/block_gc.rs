@@ -2,8 +2,8 @@
 //!
 //! A block is walked from one end to the other in long reads. What an entry of the index points to is alive; it is gathered up
 //! to a region's length, written in one run beside other things that have lived for long, synced, and moves are
-//! committed, exactly as recycling does it with cold values of the log. What has expired or was deleted by a range is
-//! dropped instead. Then nothing lives in the block, and `recycle` deletes it like any other.
+//! committed, exactly as log GC does it with cold values of the log. What has expired or was deleted by a range is
+//! dropped instead. Then nothing lives in the block, and log GC deletes it like any other.
 //!
 //! Invariants:
 //! - The block is only read here. What is read is verified before it is written anywhere.
@@ -13,14 +13,12 @@
 //! On failure: what cannot be read is left where it is, with all of its block, and reported; others are cleaned. If writing fails
 //! nothing was changed but for orphaned space; it is tried again.
 
-pub(crate) mod policy;
-
-pub use crate::write::stall::Cleaning;
-use crate::write::stall::Finding;
-
 use crate::{
     Error, Result,
-    blocks::{BlockScan, MovedHead, Origin, ScannedExtent},
+    blocks::{
+        BlockScan, MovedHead, Origin, ScannedExtent,
+        gc::{Bounds, Finding, Picture},
+    },
     engine::Engine,
     log::commit::Committer,
     maintenance::{
@@ -29,7 +27,6 @@ use crate::{
     },
     ordered_index::{Entry, Home},
 };
-use policy::{Bounds, Picture};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
@@ -82,7 +79,7 @@ struct Gathered {
 }
 
 impl BlockGc {
-    /// A cleaner for a store.
+    /// Block GC of a store.
     pub const fn new(engine: Arc<Engine>) -> Self {
         Self {
             engine,
@@ -97,22 +94,22 @@ impl BlockGc {
     /// The devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
-        let _at_work = engine.cleaning.at_work();
+        let _at_work = engine.block_gc.at_work();
         if engine.log.is_closing() {
             return Ok(false);
         }
-        engine.cleaning.begin_pass();
-        if engine.cleaning.has_waiting() {
+        engine.block_gc.begin_pass();
+        if engine.block_gc.has_waiting() {
             // What is full counts as much as what is at rest, and only that can be cleaned. Recycling does it in its own time.
             engine.large_result(engine.large.seal_ready())?;
         }
         self.look_at_set_aside();
-        let is_tight = engine.cleaning.is_tight(&engine);
-        let bounds = Bounds::of(&engine);
+        let is_tight = engine.lacks_block_room();
+        let bounds = Bounds::of(&engine.options);
         let bounds = if is_tight { bounds.without_room() } else { bounds };
         let totals = engine.large.totals();
         if !bounds.is_over(totals.rest_bytes, totals.packed_bytes) {
-            engine.cleaning.publish(Finding::default());
+            engine.block_gc.publish(Finding::default());
             return Ok(false);
         }
         let shares = engine.large.shares();
@@ -121,7 +118,7 @@ impl BlockGc {
         let is_over = bounds.is_over(picture.living_bytes, totals.packed_bytes);
         let must_wait = bounds.are_outstanding(self.outstanding_bytes(), picture.living_bytes);
         let next = picture.emptiest.filter(|_| is_over && !must_wait);
-        engine.cleaning.publish(Finding {
+        engine.block_gc.publish(Finding {
             tolerated_bytes,
             // Dead blocks that nobody holds are room that is on its way.
             is_stuck: picture.dead_bytes == 0 && next.is_none(),
@@ -135,7 +132,7 @@ impl BlockGc {
 
     /// The thread could not do its work.
     pub fn failed(&self) {
-        self.engine.cleaning.failed();
+        self.engine.block_gc.failed();
     }
 
     /// Forgets those that are gone, or may be tried again, and says what is left.
@@ -149,9 +146,9 @@ impl BlockGc {
             share.is_some()
         });
         let count = self.set_aside.len() as u64;
-        let cleaning = &self.engine.cleaning;
-        cleaning.blocks_set_aside.store(count, Ordering::Relaxed);
-        cleaning.set_aside_bytes.store(bytes, Ordering::Relaxed);
+        let block_gc = &self.engine.block_gc;
+        block_gc.blocks_set_aside.store(count, Ordering::Relaxed);
+        block_gc.set_aside_bytes.store(bytes, Ordering::Relaxed);
     }
 
     fn clean(&mut self, number: u64, is_weighed: bool) -> Result<()> {
@@ -175,7 +172,7 @@ impl BlockGc {
         }
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         if live_bytes == 0 {
-            self.engine.cleaning.blocks_cleaned.fetch_add(1, Ordering::Relaxed);
+            self.engine.block_gc.blocks_cleaned.fetch_add(1, Ordering::Relaxed);
             self.emptied.insert(number);
             tracing::debug!(block = number, "cleaned a block");
         } else {
@@ -306,7 +303,10 @@ impl BlockGc {
         let drops = dead.iter().map(|(key, version)| drop_record(key, *version));
         let dropped = moves::commit(engine, Committer::Freeing, drops);
         dropped.outcome.map_err(Trouble::Store)?;
-        let moved: Vec<_> = kept.iter().map(Kept::moved).collect();
+        let moved: Vec<_> = kept
+            .iter()
+            .map(|kept| Moved::by_entry(&kept.key, &kept.entry, &kept.value))
+            .collect();
         moves::to_blocks(engine, Committer::Freeing, Origin::Cleaning, &moved).map_err(Trouble::Store)?;
         tracing::trace!(values = kept.len(), bytes, "moved out of a block");
         self.end_burst(began);
@@ -355,8 +355,8 @@ impl BlockGc {
     /// Between two bursts others come first.
     fn end_burst(&self, began: &mut Instant) {
         let engine = &self.engine;
-        engine.cleaning.progress();
-        if !engine.cleaning.is_awaited(engine) {
+        engine.block_gc.progress();
+        if !engine.awaits_block_gc() {
             engine.pause(began.elapsed().min(REST_MAX));
         }
         *began = Instant::now();
@@ -367,17 +367,5 @@ impl SetAside {
     /// Whether there is no reason yet to try again.
     fn holds(&self, live_bytes: u64) -> bool {
         self.live_bytes == live_bytes || self.since.elapsed() < SET_ASIDE
-    }
-}
-
-impl Kept {
-    fn moved(&self) -> Moved<'_> {
-        Moved {
-            key: &self.key,
-            attributes: &self.entry.attributes,
-            value: &self.value,
-            version: self.entry.version.0,
-            checksum: self.entry.checksum,
-        }
     }
 }

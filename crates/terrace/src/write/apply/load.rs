@@ -9,11 +9,13 @@
 //!
 //! On failure: an error, and the flash index is to be filled in the other way.
 
-use super::{FILE, NEW_FILE, file::Source};
 use crate::{
     Error, Result,
     engine::Engine,
-    hash_index::key_filter::KeyFilter,
+    hash_index::{
+        checkpoint::{FILE, NEW_FILE, file::Source},
+        key_filter::KeyFilter,
+    },
     io::PAGE_BYTES,
     key_hash,
     log::{
@@ -26,7 +28,7 @@ use crate::{
     mutation::{Mutation, active},
     ordered_index::Home,
 };
-use std::{collections::VecDeque, io, path::Path};
+use std::{collections::VecDeque, path::Path};
 
 /// Bytes of frames looked at in one step.
 const STEP_BYTES: usize = 4 << 20;
@@ -99,7 +101,7 @@ impl Loader {
             check(engine, &opened).and_then(|()| LogBehind::begin(engine, opened.header().begun_seq, persisted_seq));
         Ok(match begun {
             Ok(log) => {
-                engine.flash_index.hide();
+                engine.hash_index.hide();
                 Some(Self {
                     kept: kept_segments(engine, opened.header().generation_max),
                     source: opened,
@@ -123,7 +125,7 @@ impl Loader {
                 let number = usize::try_from(address.bytes() / segment_bytes).unwrap_or(usize::MAX);
                 kept.get(number).is_some_and(|kept| *kept)
             };
-            self.contents_loaded = self.source.step(Some(&engine.flash_index), keep)?;
+            self.contents_loaded = self.source.step(Some(&engine.hash_index), keep)?;
             return Ok(false);
         }
         self.log.step(engine, self.source.filter())
@@ -147,7 +149,7 @@ fn refused(error: &Error) -> Option<Loader> {
 
 fn check(engine: &Engine, source: &Source) -> Result<()> {
     let header = source.header();
-    let (partitions, buckets_min) = engine.flash_index.shape();
+    let (partitions, buckets_min) = engine.hash_index.shape();
     if header.store_id != engine.manifest.store_id {
         return Err(stale("it is another store's"));
     }
@@ -169,30 +171,6 @@ fn kept_segments(engine: &Engine, generation_max: u64) -> Vec<bool> {
         kept[segment.number as usize] = holds_records && segment.generation() <= generation_max;
     }
     kept
-}
-
-/// Reads a checkpoint as far as its checksums go, for `verify`.
-///
-/// # Errors
-/// What is wrong with it; the device's.
-pub fn verify(engine: &Engine) -> Result<()> {
-    let Some(mut source) = Source::open(&*engine.flash_disk, engine.options.direct_io)? else {
-        return Ok(());
-    };
-    while !source.step(None, |_| true)? {}
-    Ok(())
-}
-
-/// Removes the checkpoint, durably: it is not of the index that comes.
-///
-/// # Errors
-/// The device's.
-pub fn remove(disk: &dyn crate::io::Disk) -> io::Result<()> {
-    let _ = disk.remove(Path::new(NEW_FILE));
-    match disk.remove(Path::new(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        outcome => outcome.and_then(|()| disk.sync_dir(Path::new(""))),
-    }
 }
 
 impl LogBehind {
@@ -287,7 +265,7 @@ fn gap(seq: u64) -> Error {
 
 /// Has the table say where the record's key is after it, or after a later record.
 fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, position: u64) -> Result<()> {
-    let index = &engine.flash_index;
+    let index = &engine.hash_index;
     let hash = key_hash(record.key);
     let found = match record.body {
         // Whatever was there before, this replaced it.

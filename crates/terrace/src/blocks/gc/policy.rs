@@ -33,6 +33,16 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Those of a store.
+    pub fn of(options: &Options) -> Self {
+        Self {
+            steady_percent: options.space_amplification_percent.into(),
+            hold_percent: options.space_amplification_max_percent.into(),
+            slack_bytes: options.space_slack_bytes,
+            split_bytes: options.split_threshold_bytes,
+        }
+    }
+
     /// The same while there is no room.
     pub fn without_room(self) -> Self {
         Self {

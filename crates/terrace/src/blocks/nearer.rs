@@ -1,0 +1,60 @@
+//! What may be nearer than the blocks. A reader asks it before it reads a block for a caller, and tells it what it read
+//! of the block all the same. The flash cache is such; blocks know no more of it than this.
+
+use std::{fmt::Debug, sync::Arc};
+
+/// What the bytes of a read came from, the farthest of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Source {
+    /// An image in RAM, because somebody else reads the same.
+    Ram = 1,
+    /// A copy on flash.
+    Copy = 2,
+    /// An image in RAM that was read ahead.
+    Ahead = 3,
+    /// The block.
+    Block = 4,
+}
+
+/// An extent that is about to be read.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The key that its value is read for.
+    pub key: &'a [u8],
+    /// Number of its block.
+    pub block: u64,
+    /// Where it begins in the block.
+    pub offset: u64,
+    /// Bytes from its first page to its last.
+    pub page_bytes: u64,
+    /// Length of its value.
+    pub value_bytes: u64,
+}
+
+/// What may be nearer than the blocks.
+pub trait Nearer: Debug + Send + Sync {
+    /// Begins to read an extent for a caller. `None` if this extent is never nearer.
+    fn begin(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
+
+    /// Begins to read an extent before anybody has asked for it. `None` if that is of no use.
+    fn begin_ahead(self: Arc<Self>, wanted: &Wanted<'_>) -> Option<Box<dyn NearReader>>;
+}
+
+/// One reader of one extent. Positions count from the page in which the extent begins.
+pub trait NearReader: Debug + Send + Sync {
+    /// Fills `out` with the bytes at `position` if they are nearer than the block.
+    fn read(&self, position: u64, out: &mut [u8]) -> bool;
+
+    /// Takes note of what was read of the block at `position`.
+    fn gather(&self, position: u64, bytes: &[u8]);
+
+    /// Whether its beginning is nearer than the block.
+    fn is_near(&self) -> bool;
+
+    /// The farthest that anything read so far came from.
+    fn source(&self) -> Option<Source>;
+
+    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then, and to read again is worth it.
+    fn blames_copy(&self) -> bool;
+}

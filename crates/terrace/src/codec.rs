@@ -1,0 +1,87 @@
+//! Little-endian numbers in bytes: how every stored form is read.
+//!
+//! Readers take any bytes: they return `None` where there are too few, and never panic.
+
+/// Takes numbers and bytes off the front, in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The next bytes.
+    pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    /// A number of `N` bytes, at most 8.
+    pub fn number<const N: usize>(&mut self) -> Option<u64> {
+        let mut wide = [0; 8];
+        wide[..N].copy_from_slice(&self.array::<N>()?);
+        Some(u64::from_le_bytes(wide))
+    }
+
+    /// A number of two bytes.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// A number of four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// A number of eight bytes.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+}
+
+/// The number of four bytes at `at`.
+#[inline]
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Reader(bytes.get(at..)?).u32()
+}
+
+/// The number of eight bytes at `at`.
+#[inline]
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Reader(bytes.get(at..)?).u64()
+}
+
+/// Whether there is nothing but zeros.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_little_endian_and_too_few_bytes_are_none() {
+        let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+        let mut reader = Reader(&bytes);
+        assert_eq!((reader.u16(), reader.number::<3>()), (Some(0x0201), Some(0x05_0403)));
+        assert_eq!((reader.u32(), reader.0), (Some(0x0908_0706), &[][..]));
+        assert_eq!(
+            (reader.u16(), reader.bytes(1), reader.bytes(0)),
+            (None, None, Some(&[][..]))
+        );
+        assert_eq!(
+            (u64_at(&bytes, 1), u64_at(&bytes, 2)),
+            (Some(0x0908_0706_0504_0302), None)
+        );
+        assert_eq!(
+            (u32_at(&bytes, 5), u32_at(&bytes, usize::MAX)),
+            (Some(0x0908_0706), None)
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! The thread that reads objects from blocks to RAM ahead of readers that go through a group in order. What is wanted, and what
+//! becomes of it, `flash_cache::prefetch` says.
+
+use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, flash_cache::count, ordered_index::Home};
+
+/// Bytes of one read.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// The thread: reads what is wanted until the store is closed.
+pub fn run(engine: &Engine) {
+    while !engine.log.is_closed() {
+        let Some(key) = engine.flash_cache.next_ahead() else {
+            continue;
+        };
+        if let Err(error) = read_one(engine, &key) {
+            // Whoever comes for it will be told.
+            tracing::debug!(%error, "an object could not be read ahead");
+        }
+    }
+}
+
+fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
+    let presence = engine.presence();
+    let Some(entry) = presence.living(key, engine.index.get(key)?) else {
+        return Ok(());
+    };
+    let Home::Block {
+        block,
+        offset,
+        extent_bytes,
+    } = entry.home
+    else {
+        return Ok(());
+    };
+    let large = &engine.large;
+    let Some(reader) = large.open_ahead(key, block, offset, extent_bytes, entry.length)? else {
+        return Ok(());
+    };
+    let cache = &engine.flash_cache;
+    if !cache.make_room_ahead(extent_bytes) {
+        return Ok(());
+    }
+    // What is read is gathered as an image; nobody wants the bytes here.
+    let first = reader.read_first_pieces(key, PIECES_PER_READ)?;
+    let mut start = first.iter().map(|piece| piece.len() as u64).sum();
+    let mut bytes = Vec::new();
+    while start < entry.length && !engine.log.is_closing() {
+        let end = entry.length.min(start + STEP_BYTES);
+        bytes.clear();
+        reader.read_range(start..end, &mut bytes)?;
+        start = end;
+    }
+    count(&cache.counters.ahead_objects, 1);
+    count(&cache.counters.ahead_bytes, entry.length);
+    Ok(())
+}

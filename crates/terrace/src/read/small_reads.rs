@@ -1,0 +1,43 @@
+//! Reads of small values from their blocks: those that are read often come back to the log (`flash_cache::small`).
+
+use crate::{
+    engine::Engine,
+    flash_cache::{
+        COPY_BYTES_MIN, count,
+        small::{Enqueued, SmallValue},
+    },
+    key_hash,
+    log::format::Extent,
+    ordered_index::Entry,
+};
+use bytes::Bytes;
+
+/// Whether the value of an extent is one that comes back to the log when it is read often, and not one that is copied.
+pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
+    extent.extent_bytes < COPY_BYTES_MIN
+        && extent.length < engine.placement.large_from(key)
+        && engine.flash_cache.small.is_on()
+        && !engine.options.read_only
+}
+
+/// Counts a read of a small value from its block, and has it come back if it is read often.
+pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
+    let (cache, hash) = (&engine.flash_cache, key_hash(key));
+    if !cache.small.read(hash, engine.small_reads()) {
+        return;
+    }
+    let value = SmallValue {
+        key: Bytes::copy_from_slice(key),
+        version: entry.version.0,
+        attributes: entry.attributes.clone(),
+        value: value.clone(),
+        checksum: entry.checksum,
+        place: (extent.block, extent.offset),
+    };
+    match cache.small.enqueue(hash, value) {
+        Enqueued::Urgent => cache.wake(),
+        Enqueued::Full => count(&cache.counters.dropped_full, 1),
+        Enqueued::Waits => cache.images.rouse(),
+        Enqueued::Already => {}
+    }
+}

@@ -12,6 +12,7 @@
 //! become visible in the order of their seqs.
 
 mod applying;
+mod flushing;
 mod room;
 mod visible;
 
@@ -32,7 +33,7 @@ use crate::{
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use applying::WAIT_STEP;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use room::Patience;
 use std::{
     collections::VecDeque,
@@ -40,7 +41,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 pub use visible::{Committed, Judged};
 
@@ -132,12 +133,23 @@ struct Tail {
     segment: Option<(u32, u64)>,
     /// Where in it the next frame starts.
     offset: u64,
-    open: Option<(Arc<Frame>, Instant)>,
+    open: Option<Open>,
     next_seq: u64,
     /// A segment made ready ahead of need.
     spare: Option<(u32, u64)>,
     /// Who may write into the segment while there are no more free ones than reserved: who may take that many.
     keeps_free: u32,
+}
+
+/// The frame that commits are added to.
+#[derive(Debug)]
+struct Open {
+    frame: Arc<Frame>,
+    since: Instant,
+    /// Its length so far, which only who holds the tail changes.
+    bytes: usize,
+    /// The flusher knows of it, and seals it when it is old enough.
+    is_timed: bool,
 }
 
 impl CommitLog {
@@ -274,8 +286,8 @@ impl CommitLog {
         if who.waits() {
             self.wait_for_applier()?;
         }
-        let mut patience = Patience::new(&self.segments);
-        let (mut tail, frame, judged) = loop {
+        let mut patience = None;
+        let (mut tail, judged) = loop {
             let mut tail = self.tail.lock();
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
@@ -287,31 +299,44 @@ impl CommitLog {
                 self.make_durable(judged.rests_on)?;
                 return Err(refusal);
             }
-            match self.frame_with_room(&mut tail, bytes, who) {
-                Ok(frame) => break (tail, frame, judged),
+            match self.make_room(&mut tail, bytes, who) {
+                Ok(()) => break (tail, judged),
                 Err(Error::OutOfSpace { .. }) if who.waits() => {
                     drop(tail);
-                    self.wait_for_segment(who, &mut patience)?;
+                    let patience = patience.get_or_insert_with(|| Patience::new(&self.segments));
+                    self.wait_for_segment(who, patience)?;
                 }
                 Err(error) => return Err(error),
             }
         };
+        let tail = &mut *tail;
         let seq = tail.next_seq;
+        let open = tail
+            .open
+            .as_mut()
+            .ok_or(Error::Unavailable("the log has no open frame"))?;
         if large_turn > 0 {
-            frame.needs_large_sync(large_turn);
+            open.frame.needs_large_sync(large_turn);
         }
+        let asked_for = durability;
         let durability = self.durability_of(durability, records, judged.rests_on);
         self.committed_seq.store(seq, Ordering::Release);
         match durability {
             Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),
             Durability::Sync => self.sync_seq.store(seq, Ordering::Release),
         }
-        self.overlay.append(&frame, seq, records, durability);
+        self.overlay.append(&open.frame, seq, records, durability);
         self.publish_ranges(seq, records, durability);
         self.shown_seq.store(seq, Ordering::Release);
         tail.next_seq += 1;
-        if frame.len_bytes() >= FRAME_BYTES_TARGET {
-            self.seal_open(&mut tail);
+        open.bytes += bytes;
+        // Who asked for `Sync` seals the frame himself.
+        let has_sealer = (asked_for, durability) == (Durability::Sync, Durability::Sync);
+        if open.bytes >= FRAME_BYTES_TARGET {
+            self.seal_open(tail);
+            self.wake_flusher();
+        } else if !has_sealer && !std::mem::replace(&mut open.is_timed, true) {
+            self.wake_flusher();
         }
         Ok(Committed { seq, durability })
     }
@@ -363,20 +388,21 @@ impl CommitLog {
         self.index_full.refuses_commits().map_or(Ok(()), refuse)
     }
 
-    fn frame_with_room(&self, tail: &mut MutexGuard<'_, Tail>, bytes: usize, who: Committer) -> Result<Arc<Frame>> {
+    /// Has a frame open that the commit fits in.
+    fn make_room(&self, tail: &mut Tail, bytes: usize, who: Committer) -> Result<()> {
         // What was taken out of the reserve is for those whom the reserve is for.
         if who.keeps_free() > tail.keeps_free && self.segments.available() <= who.keeps_free() {
             let reason = "the rest of the log is reserved for making room".to_owned();
             let tier = Tier::Flash;
             return Err(Error::OutOfSpace { tier, reason });
         }
-        if let Some((frame, _)) = &tail.open {
-            let fits =
-                frame.fits(bytes) && frame.len_bytes() + bytes <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes);
-            if fits {
-                return Ok(Arc::clone(frame));
+        if let Some(open) = &tail.open {
+            let longer = open.bytes + bytes;
+            if open.frame.may_have(longer) && longer <= FRAME_BYTES_TARGET.max(FRAME_HEADER_BYTES + bytes) {
+                return Ok(());
             }
             self.seal_open(tail);
+            self.wake_flusher();
         }
         let needed = (FRAME_HEADER_BYTES + bytes).next_multiple_of(PAGE_BYTES) as u64;
         if tail.segment.is_none() || tail.offset + needed > self.segments.segment_bytes() {
@@ -393,12 +419,19 @@ impl CommitLog {
             Arc::clone(&self.pool),
         ));
         self.overlay.push(Arc::clone(&frame));
-        tail.open = Some((Arc::clone(&frame), Instant::now()));
-        self.wake_flusher();
-        Ok(frame)
+        tail.open = Some(Open {
+            frame,
+            since: Instant::now(),
+            bytes: FRAME_HEADER_BYTES,
+            is_timed: false,
+        });
+        if self.wants_spare(tail) {
+            self.wake_flusher();
+        }
+        Ok(())
     }
 
-    fn next_segment(&self, tail: &mut MutexGuard<'_, Tail>, who: Committer) -> Result<()> {
+    fn next_segment(&self, tail: &mut Tail, who: Committer) -> Result<()> {
         let next = match tail.spare.take() {
             Some(spare) => {
                 tail.keeps_free = RESERVED_SEGMENTS;
@@ -418,18 +451,26 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Seals the open frame and hands it to the writer and the applier.
-    fn seal_open(&self, tail: &mut MutexGuard<'_, Tail>) {
-        let Some((frame, _)) = tail.open.take() else { return };
+    /// Seals the open frame and hands it to the writer and the applier. Somebody has to write it
+    /// then.
+    fn seal_open(&self, tail: &mut Tail) {
+        let Some(Open { frame, .. }) = tail.open.take() else {
+            return;
+        };
         tail.offset = frame.seal(self.writer.durable_seq());
         self.overlay.sealed(&frame);
         self.writer.push(Arc::clone(&frame));
         self.push_to_apply(frame);
+    }
+
+    /// Seals whatever is open.
+    pub fn seal(&self) {
+        self.seal_for_round();
         self.wake_flusher();
     }
 
-    /// Seals whatever is open. Returns the last seq that is in a sealed frame.
-    pub fn seal(&self) -> u64 {
+    /// The same for who writes what is sealed: gives the last seq that is in a sealed frame.
+    fn seal_for_round(&self) -> u64 {
         let mut tail = self.tail.lock();
         self.seal_open(&mut tail);
         tail.next_seq - 1
@@ -440,101 +481,17 @@ impl CommitLog {
     /// # Errors
     /// [`Error::Failed`] if the device failed.
     pub fn make_durable(&self, seq: u64) -> Result<()> {
-        let outcome = self.writer.make_durable(&self.segments, seq, || self.seal());
+        let outcome = self.writer.make_durable(&self.segments, seq, || self.seal_for_round());
         // Of a round's many commits only the one that wrote looks.
         if !matches!(outcome, Ok(false)) {
             self.overlay.release_finished(&self.recent);
-            self.wake_applier();
+            self.wake_applier_if_ready();
+            // What the flusher sealed meanwhile it could not write.
+            if self.writer.backlog().0 > 0 {
+                self.wake_flusher();
+            }
         }
         outcome.map(drop)
-    }
-
-    fn wake_flusher(&self) {
-        let mut needed = self.flush_needed.lock();
-        if !*needed {
-            *needed = true;
-            self.flush_signal.notify_one();
-        }
-    }
-
-    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than `interval`, writes,
-    /// and keeps a segment ready. Returns whether it did something.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the device failed.
-    pub fn flush_turn(&self, interval: Duration, idle: Duration) -> Result<bool> {
-        {
-            let mut needed = self.flush_needed.lock();
-            if !*needed {
-                self.flush_signal.wait_for(&mut needed, idle);
-            }
-            if !std::mem::take(&mut *needed) {
-                return Ok(false);
-            }
-        }
-        self.write_sealed()?;
-        let wait = {
-            let mut tail = self.tail.lock();
-            // When the applier is behind, sealing early only makes more and smaller frames.
-            let behind = self.to_apply.lock().len() > 4;
-            match &tail.open {
-                Some((_, since)) if since.elapsed() >= interval && !behind => {
-                    self.seal_open(&mut tail);
-                    None
-                }
-                Some((_, since)) => Some(interval.saturating_sub(since.elapsed()).max(Duration::from_micros(300))),
-                None => None,
-            }
-        };
-        self.write_sealed()?;
-        self.overlay.release_finished(&self.recent);
-        // A segment that was full may have been synced.
-        self.wake_applier();
-        self.prepare_spare();
-        if let Some(wait) = wait {
-            let mut needed = self.flush_needed.lock();
-            if !*needed {
-                self.flush_signal.wait_for(&mut needed, wait);
-            }
-            *needed = true;
-        }
-        Ok(true)
-    }
-
-    /// Writes what is sealed.
-    fn write_sealed(&self) -> Result<()> {
-        while self.writer.write_sealed(&self.segments)? {
-            self.overlay.release_finished(&self.recent);
-            self.prepare_spare();
-        }
-        Ok(())
-    }
-
-    /// Makes the next segment ready, so that no commit waits for a file to be made.
-    fn prepare_spare(&self) {
-        let wanted = {
-            let tail = self.tail.lock();
-            let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
-            // Not before there is need: every opening of a store would else cost a segment.
-            (tail.spare.is_none() && used > self.segments.segment_bytes() / 4).then_some(tail.next_seq)
-        };
-        let Some(next_seq) = wanted else { return };
-        if self.segments.available() <= RESERVED_SEGMENTS || !self.reserve.is_whole() {
-            return;
-        }
-        if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
-            let mut tail = self.tail.lock();
-            // A commit that could not wait may have taken a segment meanwhile. Generations must rise in log order, which is
-            // how recovery sorts segments, so this one is too old to be written after that.
-            let rises = tail
-                .segment
-                .is_none_or(|(_, generation)| generation < segment.generation());
-            if tail.spare.is_none() && rises {
-                tail.spare = Some((segment.number, segment.generation()));
-            } else {
-                self.segments.free_unused(segment);
-            }
-        }
     }
 
     /// No commit after this. What was committed is still written and applied.

@@ -258,9 +258,9 @@ impl Frame {
         self.offset + self.len_bytes() as u64
     }
 
-    /// Whether `bytes` more still fit in the segment.
-    pub fn fits(&self, bytes: usize) -> bool {
-        let end = self.offset as usize + self.len_bytes() + bytes;
+    /// Whether it may be so long: whether it fits in the segment then.
+    pub fn may_have(&self, bytes: usize) -> bool {
+        let end = self.offset as usize + bytes;
         end.next_multiple_of(PAGE_BYTES) as u64 <= self.segment_bytes
     }
 

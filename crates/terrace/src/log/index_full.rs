@@ -6,10 +6,15 @@
 //! failure began.
 
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why the index cannot take more, while its device is full.
 #[derive(Debug, Default)]
-pub struct IndexFull(Mutex<State>);
+pub struct IndexFull {
+    state: Mutex<State>,
+    /// Whether the applier is held up: changed with the state's lock held, for every commit looks.
+    refuses: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -21,36 +26,42 @@ struct State {
 impl IndexFull {
     /// Notes how a flush ended: with a full device, for this reason, or well.
     pub fn flush_ended(&self, full: Option<String>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.applier_held_up &= full.is_some();
+        self.refuses.store(state.applier_held_up, Ordering::Release);
         state.flush = full;
     }
 
     /// Notes how a compaction ended.
     pub fn compaction_ended(&self, full: Option<String>) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.applier_held_up &= full.is_some();
+        self.refuses.store(state.applier_held_up, Ordering::Release);
         state.compaction = full;
     }
 
     /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting is of no use.
     pub fn holds_up_applier(&self) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let full = state.flush.is_some() || state.compaction.is_some();
         state.applier_held_up |= full;
+        self.refuses.store(state.applier_held_up, Ordering::Release);
         full
     }
 
     /// Why the index cannot persist more, if it cannot.
     pub fn reason(&self) -> Option<String> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let held_up = || state.compaction.clone().filter(|_| state.applier_held_up);
         state.flush.clone().or_else(held_up)
     }
 
     /// Why commits are refused, if they are.
     pub fn refuses_commits(&self) -> Option<String> {
-        let state = self.0.lock();
+        if !self.refuses.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.state.lock();
         if !state.applier_held_up {
             return None;
         }

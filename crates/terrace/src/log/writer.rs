@@ -24,7 +24,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -44,6 +44,8 @@ pub struct FrameWriter {
     /// others to lead the next.
     rounds: [Gate; 2],
     durable_seq: AtomicU64,
+    /// Whether there is a reason in `state`: raised with its lock held, for those who only look.
+    has_failed: AtomicBool,
     written: WrittenBytes,
     large_sync: LargeSync,
 }
@@ -94,6 +96,7 @@ impl FrameWriter {
             }),
             rounds: Default::default(),
             durable_seq: AtomicU64::new(seq),
+            has_failed: AtomicBool::new(false),
             written: WrittenBytes::default(),
             large_sync,
         }
@@ -116,13 +119,16 @@ impl FrameWriter {
 
     /// Why nothing is written any more, if so.
     pub fn failure(&self) -> Option<String> {
+        if !self.has_failed() {
+            return None;
+        }
         self.state.lock().failed.clone()
     }
 
     /// Whether nothing is written any more. From then on [`FrameWriter::durable_seq`] stays as it
     /// is.
     pub fn has_failed(&self) -> bool {
-        self.state.lock().failed.is_some()
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// Stops all writing, for a failure found elsewhere (large space, index).
@@ -131,6 +137,7 @@ impl FrameWriter {
         if state.failed.is_none() {
             tracing::error!(reason, "the store refuses writes from now on");
             state.failed = Some(reason.to_owned());
+            self.has_failed.store(true, Ordering::Release);
         }
         self.wake_all();
     }
@@ -307,6 +314,7 @@ impl FrameWriter {
         if let Err(error) = outcome {
             tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
             state.failed.get_or_insert_with(|| error.to_string());
+            self.has_failed.store(true, Ordering::Release);
         }
         if let Err(error) = Self::check(&state) {
             self.wake_all();

@@ -54,6 +54,14 @@ impl CommitLog {
         is_ready.then(|| queue.pop_front()).flatten()
     }
 
+    /// Wakes the applier if there is a frame that it may have: something has become durable.
+    pub(super) fn wake_applier_if_ready(&self) {
+        let queue = self.to_apply.lock();
+        if queue.front().is_some_and(|frame| self.may_be_applied(frame)) {
+            self.apply_signal.notify_one();
+        }
+    }
+
     /// Wakes the applier for something other than a frame.
     pub fn wake_applier(&self) {
         let _guard = self.to_apply.lock();

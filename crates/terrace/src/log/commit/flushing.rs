@@ -1,0 +1,165 @@
+//! What the flusher does: it seals frames that are old enough, writes what is sealed, and keeps a
+//! segment ready.
+//!
+//! It is told of an open frame by the first commit in it that nobody makes durable: whoever asked
+//! for `Sync` seals and writes the frame himself, and to wake the flusher would cost each round of
+//! the group commit two changes of threads. It is told of a sealed frame by who sealed it and does
+//! not write it.
+
+use super::{CommitLog, Tail};
+use crate::{Result, log::segments::RESERVED_SEGMENTS};
+use std::time::Duration;
+
+impl CommitLog {
+    /// Has the flusher look at what is open and sealed.
+    pub(super) fn wake_flusher(&self) {
+        let mut needed = self.flush_needed.lock();
+        if !*needed {
+            *needed = true;
+            self.flush_signal.notify_one();
+        }
+    }
+
+    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than `interval`, writes,
+    /// and keeps a segment ready. Returns whether it did something.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the device failed.
+    pub fn flush_turn(&self, interval: Duration, idle: Duration) -> Result<bool> {
+        {
+            let mut needed = self.flush_needed.lock();
+            if !*needed {
+                self.flush_signal.wait_for(&mut needed, idle);
+            }
+            if !std::mem::take(&mut *needed) {
+                return Ok(false);
+            }
+        }
+        self.write_sealed()?;
+        let wait = {
+            let mut tail = self.tail.lock();
+            // When the applier is behind, sealing early only makes more and smaller frames.
+            let behind = self.to_apply.lock().len() > 4;
+            match &tail.open {
+                Some(open) if !open.is_timed => None,
+                Some(open) if open.since.elapsed() >= interval && !behind => {
+                    self.seal_open(&mut tail);
+                    None
+                }
+                Some(open) => Some(
+                    interval
+                        .saturating_sub(open.since.elapsed())
+                        .max(Duration::from_micros(300)),
+                ),
+                None => None,
+            }
+        };
+        self.write_sealed()?;
+        self.overlay.release_finished(&self.recent);
+        // A segment that was full may have been synced.
+        self.wake_applier_if_ready();
+        self.prepare_spare();
+        if let Some(wait) = wait {
+            let mut needed = self.flush_needed.lock();
+            if !*needed {
+                self.flush_signal.wait_for(&mut needed, wait);
+            }
+            *needed = true;
+        }
+        Ok(true)
+    }
+
+    /// Writes what is sealed.
+    fn write_sealed(&self) -> Result<()> {
+        while self.writer.write_sealed(&self.segments)? {
+            self.overlay.release_finished(&self.recent);
+            self.prepare_spare();
+        }
+        Ok(())
+    }
+
+    /// Whether the next segment should be made ready. Not before there is need: every opening of a
+    /// store would else cost a segment.
+    pub(super) fn wants_spare(&self, tail: &Tail) -> bool {
+        let used = tail.segment.map_or(u64::MAX, |_| tail.offset);
+        tail.spare.is_none() && used > self.segments.segment_bytes() / 4
+    }
+
+    /// Makes the next segment ready, so that no commit waits for a file to be made.
+    fn prepare_spare(&self) {
+        let wanted = {
+            let tail = self.tail.lock();
+            self.wants_spare(&tail).then_some(tail.next_seq)
+        };
+        let Some(next_seq) = wanted else { return };
+        if self.segments.available() <= RESERVED_SEGMENTS || !self.reserve.is_whole() {
+            return;
+        }
+        if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
+            let mut tail = self.tail.lock();
+            // A commit that could not wait may have taken a segment meanwhile. Generations must rise in log order, which is
+            // how recovery sorts segments, so this one is too old to be written after that.
+            let rises = tail
+                .segment
+                .is_none_or(|(_, generation)| generation < segment.generation());
+            if tail.spare.is_none() && rises {
+                tail.spare = Some((segment.number, segment.generation()));
+            } else {
+                self.segments.free_unused(segment);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::{
+        Durability, Options, PutOptions, Store, key_hash,
+        log::{
+            commit::{Committer, Judged},
+            format::{Body, Record},
+        },
+    };
+    use std::{
+        sync::atomic::Ordering,
+        time::{Duration, Instant},
+    };
+
+    /// The flusher is not told of a frame that a `Sync` commit opens, whose caller seals it. A
+    /// `Buffered` commit in the same frame has no such caller: told only of frames that are opened,
+    /// the flusher would leave it in RAM until somebody else needs the frame.
+    #[test]
+    fn a_buffered_commit_in_a_frame_that_a_sync_commit_opened_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options {
+            coalesce_interval: Duration::from_millis(1),
+            ..Options::new(dir.path())
+        })
+        .unwrap();
+        let log = &store.engine().log;
+        let record = Record {
+            seq: 0,
+            generation: 0,
+            key: b"sync",
+            attributes: &[],
+            checksum: crc32c::crc32c(b"value"),
+            body: Body::Put { value: b"value" },
+        };
+        let records = [(key_hash(record.key), record)];
+        let decide = || Ok(Judged::default());
+        log.commit_as(Committer::User, Durability::Sync, &records, 0, decide)
+            .unwrap();
+        let buffered = PutOptions {
+            durability: Durability::Buffered,
+            ..PutOptions::default()
+        };
+        store.put_with("buffered", "value", &buffered).unwrap();
+        let written = || log.writer.written().records.load(Ordering::Acquire);
+        let until = Instant::now() + Duration::from_secs(20);
+        while written() == 0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert!(written() > 0, "nobody was told of it");
+    }
+}

@@ -124,6 +124,10 @@ impl S3Access for Access {
         if let Some(extras) = request.extensions.get::<form::Extras>() {
             extras.put_into(&mut request.input);
         }
+        if let Some(asker) = request.extensions.get::<Asker>() {
+            let asker = asker.saying(&form::as_headers(&request.input));
+            request.extensions.insert(asker);
+        }
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use super::{
     judged::Peer,
     last_chunk::ToLastChunk,
     limit::Sender,
+    logging::{self, Logged},
     ops,
     refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
     service::Service,
@@ -130,7 +131,8 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
         let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
-        let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
+        let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
+        exchange.log(inner.logged(&parts));
         let mut asked = Asked::of(&parts, exchange);
         let way = match is_clear {
             Ok(()) => inner.way(&parts, &mut asked, self.peer),
@@ -311,6 +313,17 @@ impl Inner {
         let bucket = host.and_then(|host| self.domains.bucket(host));
         let first = || path.trim_start_matches('/').split('/').next();
         bucket.or_else(first).map(str::to_owned)
+    }
+
+    /// What the log of a bucket needs of a request that is about it, if there is one.
+    fn logged(&self, parts: &Parts) -> Option<Box<Logged>> {
+        let (path, headers) = (parts.uri.path(), &parts.headers);
+        let bucket = self.bucket_name(path, headers)?;
+        let bucket = self.gateway.buckets.logged(&bucket)?;
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let is_of_host = host.is_some_and(|host| self.domains.bucket(host).is_some());
+        let key = logging::key_of(path, is_of_host);
+        Some(Box::new(Logged::of(parts, bucket.name.clone(), key)))
     }
 
     /// Answers a browser that asks whether it may.

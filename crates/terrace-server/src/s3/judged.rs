@@ -151,6 +151,26 @@ impl Asker {
     }
 }
 
+/// What the policy of the bucket `target` says of a service that puts an object there for another bucket of the same account.
+pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+    let Some(policy) = &record.rules else {
+        return Verdict::Silent;
+    };
+    let mut context = Context::default();
+    add_surroundings(&mut context, None);
+    context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
+    context.add("aws:SourceAccount", OWNER);
+    context.add("aws:PrincipalServiceName", service);
+    context.add("aws:PrincipalIsAWSService", "true");
+    context.add("aws:PrincipalType", "Service");
+    policy.judge(&Question {
+        caller: Some(Caller::service(service)),
+        action: "s3:PutObject",
+        resource: &format!("arn:aws:s3:::{target}/{key}"),
+        context: &context,
+    })
+}
+
 fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
     if let Some(peer) = peer {
         context.add("aws:SecureTransport", peer.is_secure.to_string());

@@ -8,7 +8,7 @@
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
 //! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
 //! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
-//! the rules of a bucket want gone. docs/s3.md has the layout and the operations.
+//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
@@ -34,6 +34,7 @@ mod lifecycle;
 mod limit;
 mod list;
 mod lock;
+mod logging;
 mod manifest;
 pub mod offline;
 mod ops;
@@ -54,6 +55,7 @@ use bucket::{Bucket, Buckets};
 use collector::Collector;
 use figures::Figures;
 use limit::{Limiter, Sender};
+use logging::delivery::{self, Delivery};
 use s3s::S3Result;
 use std::{
     net::SocketAddr,
@@ -83,6 +85,8 @@ pub struct Gateway {
     durability: Durability,
     figures: Figures,
     access_log: Option<AccessLog>,
+    /// Logs of buckets, on their way into others.
+    delivery: Delivery,
     limiter: Option<Limiter>,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
@@ -148,6 +152,7 @@ impl Gateway {
             durability,
             figures: shared.figures.clone(),
             access_log: choices.access_log,
+            delivery: Delivery::default(),
             limiter: choices.rate.map(Limiter::new),
             memory: Pool::memory(),
             making_room: tokio::sync::Mutex::default(),
@@ -224,14 +229,15 @@ impl Gateway {
 /// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and what rules want gone. A
 /// server that has the store open does it, whether it listens for S3 or not.
 #[derive(Debug)]
-pub struct Upkeep([JoinHandle<()>; 2]);
+pub struct Upkeep([JoinHandle<()>; 3]);
 
 impl Upkeep {
     /// Begins.
     pub fn start(gateway: &Arc<Gateway>) -> Self {
         let collector = Arc::clone(&gateway.collector).run(gateway.engine.clone());
         let lifecycle = lifecycle::run(Arc::clone(gateway));
-        Self([tokio::spawn(collector), tokio::spawn(lifecycle)])
+        let logs = delivery::run(Arc::clone(gateway));
+        Self([tokio::spawn(collector), tokio::spawn(lifecycle), tokio::spawn(logs)])
     }
 }
 
@@ -244,8 +250,10 @@ impl Drop for Upkeep {
 
 /// Serves until `stop` resolves, then finishes requests under way.
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
-    let front = front::Front::new(gateway, domains, listener.tls.is_some());
+    let front = front::Front::new(Arc::clone(&gateway), domains, listener.tls.is_some());
     crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
+    // What is gathered is of requests that are through.
+    delivery::write(&gateway, true).await;
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GetBucketLifecycleConfiguration", "GET", "/{b}?lifecycle", "a"),
     ("PutBucketLifecycleConfiguration", "PUT", "/{b}?lifecycle", "a"),
     ("DeleteBucketLifecycle", "DELETE", "/{b}?lifecycle", "a"),
+    ("GetBucketLogging", "GET", "/{b}?logging", "a"),
+    ("PutBucketLogging", "PUT", "/{b}?logging", "a"),
     ("GetBucketWebsite", "GET", "/{b}?website", "a"),
     ("GetBucketEncryption", "GET", "/{b}?encryption", "a"),
     ("ListObjects", "GET", "/{b}", "rwa"),

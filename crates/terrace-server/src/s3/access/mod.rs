@@ -45,7 +45,8 @@ impl S3Auth for Auth {
 /// Decides.
 pub struct Access(pub Arc<Gateway>);
 
-fn denied() -> S3Error {
+/// Whoever asks may not.
+pub fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 

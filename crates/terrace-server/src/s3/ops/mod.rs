@@ -9,6 +9,7 @@ pub mod delete;
 pub mod lifecycle;
 pub mod listings;
 pub mod lock;
+pub mod logging;
 pub mod multipart;
 pub mod objects;
 mod said;

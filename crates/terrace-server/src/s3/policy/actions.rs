@@ -185,6 +185,8 @@ pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> 
         "PutBucketVersioning" => "s3:PutBucketVersioning",
         "GetBucketLifecycleConfiguration" => "s3:GetLifecycleConfiguration",
         "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
+        "GetBucketLogging" => "s3:GetBucketLogging",
+        "PutBucketLogging" => "s3:PutBucketLogging",
         "GetPublicAccessBlock" => "s3:GetBucketPublicAccessBlock",
         "PutPublicAccessBlock" | "DeletePublicAccessBlock" => "s3:PutBucketPublicAccessBlock",
         "GetBucketOwnershipControls" => "s3:GetBucketOwnershipControls",

@@ -59,7 +59,9 @@ enum Who {
     Account(String),
     /// The key, or user, with this ARN.
     User(String),
-    /// What never calls here: services, users of other logins.
+    /// A service, by its name: one that acts for a bucket's owner.
+    Service(String),
+    /// What never calls here: users of other logins.
     Nobody,
 }
 
@@ -73,9 +75,16 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// How policies name it.
+    /// How policies name it. No service has an ARN of this form.
     pub fn arn(&self) -> String {
         format!("arn:aws:iam::{}:user/{}", self.account, self.name)
+    }
+}
+
+impl<'a> Caller<'a> {
+    /// A service, which is in no account.
+    pub const fn service(name: &'a str) -> Self {
+        Self { account: "", name }
     }
 }
 
@@ -85,6 +94,7 @@ impl Who {
             (Self::Everybody, _) => true,
             (Self::Account(account), Some(caller)) => account == caller.account,
             (Self::User(arn), Some(caller)) => *arn == caller.arn(),
+            (Self::Service(name), Some(caller)) => caller == Caller::service(name),
             (Self::Nobody, _) | (_, None) => false,
         }
     }

@@ -11,6 +11,7 @@ use super::{
     lifecycle::{self, Rule, Subject},
     lock, logging,
     policy::Policy,
+    website,
 };
 use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -75,6 +76,9 @@ pub struct Record {
     /// Where its requests are logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logging: Option<logging::Settings>,
+    /// Its web site.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub website: Option<website::Settings>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,

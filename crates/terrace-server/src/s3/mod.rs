@@ -8,7 +8,7 @@
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
 //! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
 //! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
-//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another. docs/s3.md has the layout and the operations.
+//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to browsers. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
@@ -47,8 +47,10 @@ pub mod secrets;
 mod service;
 mod signature;
 mod versions;
+mod website;
 
 use crate::http::{Listener, budget::Pool, engine::Engine};
+use access::Domains;
 use access_key::Keys;
 use access_log::AccessLog;
 use bucket::{Bucket, Buckets};
@@ -87,6 +89,8 @@ pub struct Gateway {
     access_log: Option<AccessLog>,
     /// Logs of buckets, on their way into others.
     delivery: Delivery,
+    /// Hosts below these are web sites.
+    websites: Domains,
     limiter: Option<Limiter>,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
@@ -133,6 +137,8 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
+    /// Domains below which hosts are web sites.
+    pub websites: Vec<String>,
 }
 
 impl Gateway {
@@ -153,6 +159,7 @@ impl Gateway {
             figures: shared.figures.clone(),
             access_log: choices.access_log,
             delivery: Delivery::default(),
+            websites: Domains(choices.websites),
             limiter: choices.rate.map(Limiter::new),
             memory: Pool::memory(),
             making_room: tokio::sync::Mutex::default(),

@@ -48,6 +48,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GetBucketLogging", "GET", "/{b}?logging", "a"),
     ("PutBucketLogging", "PUT", "/{b}?logging", "a"),
     ("GetBucketWebsite", "GET", "/{b}?website", "a"),
+    ("PutBucketWebsite", "PUT", "/{b}?website", "a"),
+    ("DeleteBucketWebsite", "DELETE", "/{b}?website", "a"),
     ("GetBucketEncryption", "GET", "/{b}?encryption", "a"),
     ("ListObjects", "GET", "/{b}", "rwa"),
     ("ListObjectsV2", "GET", "/{b}?list-type=2", "rwa"),

@@ -15,6 +15,7 @@ pub mod objects;
 mod said;
 pub mod tagging;
 mod wanted;
+pub mod website;
 
 use super::{OWNER, errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};

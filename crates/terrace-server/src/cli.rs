@@ -115,6 +115,9 @@ pub struct ServeArgs {
     /// Domain below which S3 clients name buckets as hosts; may be repeated, or a list with commas
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub domain: Vec<String>,
+    /// Domain below which hosts are the web sites of buckets; may be repeated, or a list with commas
+    #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
+    pub s3_website_domain: Vec<String>,
     /// Log S3 requests to this file, a line of JSON each; - is standard output
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,

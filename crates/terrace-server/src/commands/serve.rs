@@ -225,6 +225,11 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::C
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
+        websites: if args.s3_website_domain.is_empty() {
+            settings.website_domains.clone()
+        } else {
+            args.s3_website_domain.clone()
+        },
     })
 }
 

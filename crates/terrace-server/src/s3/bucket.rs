@@ -9,8 +9,9 @@
 use super::{
     collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
-    lock,
+    lock, logging,
     policy::Policy,
+    website,
 };
 use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -19,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher as _, RandomState},
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use terrace::{Error, ScanRange, Store};
 
@@ -69,6 +73,12 @@ pub struct Record {
     /// Its versions may be locked. Then it has versioning, and keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<lock::Settings>,
+    /// Where its requests are logged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logging: Option<logging::Settings>,
+    /// Its web site.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub website: Option<website::Settings>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
@@ -275,6 +285,8 @@ pub struct Buckets {
     by_name: RwLock<BTreeMap<String, Arc<Bucket>>>,
     /// Held while a bucket is created. Taken before that of any bucket.
     creating: Mutex<()>,
+    /// Requests of some bucket may be logged: once true, until the server stops.
+    is_any_logged: AtomicBool,
 }
 
 fn no_such_bucket() -> s3s::S3Error {
@@ -288,15 +300,18 @@ impl Buckets {
     /// The store's; [`Error::Corruption`] for a record that is none.
     pub fn load(store: &Store) -> terrace::Result<Self> {
         let mut by_name = BTreeMap::new();
+        let mut is_any_logged = false;
         for item in store.scan(ScanRange::prefix(keyspace::BUCKETS))? {
             let item = item?;
             let name = String::from_utf8_lossy(&item.key[keyspace::BUCKETS.len()..]).into_owned();
             let record = decode(&name, &item.value()?)?;
+            is_any_logged |= record.logging.is_some();
             by_name.insert(name.clone(), Arc::new(Bucket::apart(name, record)));
         }
         Ok(Self {
             by_name: RwLock::new(by_name),
             creating: Mutex::default(),
+            is_any_logged: AtomicBool::new(is_any_logged),
         })
     }
 
@@ -306,6 +321,16 @@ impl Buckets {
     /// `NoSuchBucket`.
     pub fn get(&self, name: &str) -> S3Result<Arc<Bucket>> {
         self.by_name.read().get(name).map(Arc::clone).ok_or_else(no_such_bucket)
+    }
+
+    /// The bucket of this name, if its requests are logged.
+    pub fn logged(&self, name: &str) -> Option<Arc<Bucket>> {
+        if !self.is_any_logged.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.get(name)
+            .ok()
+            .filter(|bucket| bucket.record.read().logging.is_some())
     }
 
     /// All of them, by name.
@@ -346,7 +371,11 @@ impl Buckets {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
         let _entered = bucket.enter()?;
-        apply(store, &bucket, change)
+        apply(store, &bucket, change)?;
+        if bucket.record.read().logging.is_some() {
+            self.is_any_logged.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Switches versioning on, or suspends it. Blocks, also for commits under way in the bucket: each of them is done as one

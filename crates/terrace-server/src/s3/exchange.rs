@@ -1,6 +1,10 @@
 //! One request and its answer, from the request's head to the last byte of the answer's body, as it is counted and logged.
 
-use super::{Gateway, access_log::Entry};
+use super::{
+    Gateway,
+    access_log::Entry,
+    logging::{self, Logged},
+};
 use crate::http::budget::Ticket;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
@@ -69,6 +73,8 @@ pub struct Exchange {
     until_head: Duration,
     sent: u64,
     is_complete: bool,
+    /// What the log of its bucket needs, if there is one.
+    logged: Option<Box<Logged>>,
 }
 
 impl Exchange {
@@ -91,7 +97,13 @@ impl Exchange {
             until_head: Duration::ZERO,
             sent: 0,
             is_complete: false,
+            logged: None,
         }
+    }
+
+    /// Has it written into the log of its bucket.
+    pub fn log(&mut self, logged: Option<Box<Logged>>) {
+        self.logged = logged;
     }
 
     /// The counter of the bytes of its body.
@@ -115,6 +127,9 @@ impl Exchange {
     pub fn answer(mut self, response: Response<Body>) -> Response<Counted> {
         self.status = response.status().as_u16();
         self.until_head = self.began.elapsed();
+        if let Some(logged) = &mut self.logged {
+            logged.answered(&response);
+        }
         response.map(|body| Counted {
             expected: body.size_hint().exact(),
             body,
@@ -144,8 +159,27 @@ impl Drop for Exchange {
             milliseconds = u64::try_from(until_end.as_millis()).unwrap_or(u64::MAX),
             "request"
         );
+        let peer = || self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        if let Some(logged) = &self.logged {
+            let entry = logging::Entry {
+                logged,
+                time: self.time,
+                peer: &peer(),
+                key: self.noted.key.as_deref(),
+                number: &self.number,
+                operation,
+                method: self.method.as_str(),
+                agent: self.agent.as_ref().and_then(|agent| agent.to_str().ok()),
+                status: self.status,
+                received,
+                sent: self.sent,
+                until_head: self.until_head,
+                until_end,
+            };
+            self.gateway.delivery.add(&entry, figures);
+        }
         let Some(log) = &self.gateway.access_log else { return };
-        let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let peer = peer();
         log.add(&Entry {
             time: self.time,
             number: &self.number,

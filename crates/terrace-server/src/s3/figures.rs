@@ -26,6 +26,8 @@ pub struct Figures {
     pub limited: Counter,
     /// Lines the access log could not take in time.
     pub lines_lost: Counter,
+    /// Lines of buckets' logs that could not be gathered or written.
+    pub log_lines_lost: Counter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +57,7 @@ impl Default for Figures {
             in_flight: Gauge::default(),
             limited: Counter::default(),
             lines_lost: Counter::default(),
+            log_lines_lost: Counter::default(),
         }
     }
 }
@@ -114,6 +117,11 @@ impl Figures {
             "terrace_s3_access_log_lines_lost",
             "Lines the access log could not take in time",
             self.lines_lost.clone(),
+        );
+        registry.register(
+            "terrace_s3_bucket_log_lines_lost",
+            "Lines of the logs of buckets that could not be gathered or written",
+            self.log_lines_lost.clone(),
         );
     }
 }

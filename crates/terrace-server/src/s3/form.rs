@@ -11,7 +11,10 @@ mod policy;
 pub use fields::Form;
 pub use policy::{Extras, check};
 
-use hyper::{HeaderMap, Method, header};
+use hyper::{
+    HeaderMap, Method, header,
+    header::{HeaderName, HeaderValue},
+};
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
@@ -75,6 +78,27 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
         ));
     }
     Ok(())
+}
+
+/// The fields of a form that policies may ask about, as headers of other requests have them.
+pub fn as_headers(input: &PostObjectInput) -> HeaderMap {
+    let fields = [
+        ("x-amz-acl", input.acl.as_ref().map(|acl| acl.as_str())),
+        ("x-amz-tagging", input.tagging.as_deref()),
+        (
+            "x-amz-storage-class",
+            input.storage_class.as_ref().map(|class| class.as_str()),
+        ),
+        (
+            "x-amz-website-redirect-location",
+            input.website_redirect_location.as_deref(),
+        ),
+    ];
+    let said = fields.into_iter().filter_map(|(name, text)| {
+        let value = HeaderValue::from_str(text?).ok()?;
+        Some((HeaderName::from_static(name), value))
+    });
+    said.collect()
 }
 
 #[cfg(test)]

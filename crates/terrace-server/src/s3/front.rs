@@ -13,13 +13,15 @@ use super::{
     judged::Peer,
     last_chunk::ToLastChunk,
     limit::Sender,
+    logging::{self, Logged},
     ops,
     refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
     service::Service,
     signature::{has_signature, refuse_repeated},
+    website::Visit,
 };
 use crate::http::ranges::Ranges;
-use futures_util::future::{Either, Ready, ready};
+use futures_util::future::{BoxFuture, Either, Ready, ready};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
@@ -127,14 +129,26 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         });
         // Before anything is read or taken out.
         let is_clear = refuse_repeated(&parts);
+        let site = inner.site(&parts);
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
         let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
-        let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
+        let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
+        exchange.log(inner.logged(&parts));
         let mut asked = Asked::of(&parts, exchange);
-        let way = match is_clear {
-            Ok(()) => inner.way(&parts, &mut asked, self.peer),
-            Err(refusal) => Way::Short(Err(refusal)),
+        let way = match (is_clear, site) {
+            (Ok(()), Some(site)) => {
+                // A browser that asks beforehand is answered as on any host.
+                if parts.method != Method::OPTIONS {
+                    return Either::Right(Box::pin(async move {
+                        let outcome = inner.show(&mut asked, &parts, &site).await;
+                        Ok(inner.finish(asked, outcome))
+                    }));
+                }
+                Way::Short(inner.admit(self.peer).and_then(|()| inner.preflight(&parts)))
+            }
+            (Ok(()), None) => inner.way(&parts, &mut asked, self.peer),
+            (Err(refusal), _) => Way::Short(Err(refusal)),
         };
         match way {
             Way::Short(outcome) => Either::Left(ready(Ok(inner.finish(asked, outcome)))),
@@ -229,6 +243,67 @@ impl Inner {
         broken.take().map_or(answer, Err)
     }
 
+    /// The bucket whose web site a request is to.
+    fn site(&self, parts: &Parts) -> Option<String> {
+        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        self.gateway.websites.bucket(host?).map(str::to_owned)
+    }
+
+    /// Shows something of the web site of a bucket.
+    async fn show(&self, asked: &mut Asked, parts: &Parts, bucket: &str) -> S3Result<Response<Body>> {
+        self.admit(parts.extensions.get::<Peer>().and_then(|peer| peer.address))?;
+        let site = self.gateway.buckets.get(bucket);
+        let settings = site.and_then(|bucket| bucket.record().website.clone().ok_or_else(ops::website::no_site));
+        let ask = |method: Method, headers: HeaderMap, key: String| -> BoxFuture<'_, S3Result<Response<Body>>> {
+            Box::pin(self.ask_for(parts, bucket, method, headers, key))
+        };
+        let visit = Visit::of(parts, self.is_secure);
+        let number = asked.exchange.number.clone();
+        let answer = NOTED
+            .scope(RefCell::default(), visit.answer(settings, &number, &ask))
+            .await;
+        asked.exchange.note(Noted {
+            operation: "WebsiteObject".to_owned(),
+            key: None,
+        });
+        Ok(answer)
+    }
+
+    /// Answers somebody's request for an object, made of another request.
+    async fn ask_for(
+        &self,
+        of: &Parts,
+        bucket: &str,
+        method: Method,
+        headers: HeaderMap,
+        key: String,
+    ) -> S3Result<Response<Body>> {
+        let uri = format!("/{bucket}/{}", ops::listings::Encoding::URL.apply(&key));
+        let request = Request::builder().method(method).uri(uri).body(());
+        let (mut parts, ()) = request.map_err(S3Error::internal_error)?.into_parts();
+        // Several ranges stay with the headers that asked for them.
+        let is_first = !headers.is_empty();
+        parts.headers = headers;
+        // No bucket's: without a dot it is below no domain.
+        parts.headers.insert(header::HOST, HeaderValue::from_static("website"));
+        if let Some(peer) = of.extensions.get::<Peer>() {
+            parts.extensions.insert(*peer);
+        }
+        if let Some(ranges) = of.extensions.get::<Ranges>().filter(|_| is_first) {
+            parts.extensions.insert(ranges.clone());
+        }
+        let at_once = Plain::of(&self.domains, &parts).and_then(|plain| plain.answer(&self.gateway));
+        if let Some(answer) = at_once {
+            return Ok(answer.response);
+        }
+        refuse(&parts)?;
+        let answer = self.service.call(Request::from_parts(parts, Body::empty())).await;
+        answer.map_err(|error| {
+            tracing::error!(?error, "a request to a web site could not be answered");
+            s3s::S3ErrorCode::InternalError.into()
+        })
+    }
+
     /// Adds what every answer has.
     fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
         let exchange = asked.exchange;
@@ -305,12 +380,29 @@ impl Inner {
         self.gateway.admit(Sender::at(peer), Instant::now())
     }
 
+    /// The bucket that a host names, of S3 or of a web site.
+    fn bucket_of_host<'h>(&self, host: &'h str) -> Option<&'h str> {
+        let websites = &self.gateway.websites;
+        websites.bucket(host).or_else(|| self.domains.bucket(host))
+    }
+
     /// The bucket a request is about.
     fn bucket_name(&self, path: &str, headers: &HeaderMap) -> Option<String> {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let bucket = host.and_then(|host| self.domains.bucket(host));
+        let bucket = host.and_then(|host| self.bucket_of_host(host));
         let first = || path.trim_start_matches('/').split('/').next();
         bucket.or_else(first).map(str::to_owned)
+    }
+
+    /// What the log of a bucket needs of a request that is about it, if there is one.
+    fn logged(&self, parts: &Parts) -> Option<Box<Logged>> {
+        let (path, headers) = (parts.uri.path(), &parts.headers);
+        let bucket = self.bucket_name(path, headers)?;
+        let bucket = self.gateway.buckets.logged(&bucket)?;
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let is_of_host = host.is_some_and(|host| self.bucket_of_host(host).is_some());
+        let key = logging::key_of(path, is_of_host);
+        Some(Box::new(Logged::of(parts, bucket.name.clone(), key)))
     }
 
     /// Answers a browser that asks whether it may.

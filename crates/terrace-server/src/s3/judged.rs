@@ -6,21 +6,26 @@ use super::{
     OWNER,
     bucket::Record,
     ops::tagging,
-    policy::{Caller, Context, Question, Verdict, actions},
+    policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
+    record::Facts,
 };
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::{net::IpAddr, sync::Arc};
 
-/// What policies may ask about and nobody knows here before the object is opened, or at all. Policies with these are refused,
-/// since a denial that never holds would be worse than none.
-const UNKNOWN_KEYS: [&str; 5] = [
-    "s3:existingobjecttag/",
-    "s3:object-lock-",
-    "s3:signatureage",
-    "s3:tlsversion",
-    "s3:accessgrantsinstancearn",
+/// What policies may ask about and nobody knows here. Policies with these are refused, since a denial that never holds would be
+/// worse than none.
+const UNKNOWN_KEYS: [&str; 2] = ["s3:tlsversion", "s3:accessgrantsinstancearn"];
+/// Headers that lock what is put, and what policies call them.
+const LOCKS: [(&str, &str); 3] = [
+    ("x-amz-object-lock-mode", "s3:object-lock-mode"),
+    (LOCKED_UNTIL, "s3:object-lock-retain-until-date"),
+    ("x-amz-object-lock-legal-hold", "s3:object-lock-legal-hold"),
 ];
+/// The one of them that is a time.
+const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
+/// Seconds of a day.
+const DAY_SECONDS: f64 = 86_400.0;
 /// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
 
@@ -41,6 +46,8 @@ pub struct Asker {
     /// `None` of what no policy says anything of.
     action: Option<&'static str>,
     key: Option<String>,
+    /// What it says of the object is in its body.
+    is_form: bool,
     context: Arc<Context>,
 }
 
@@ -52,7 +59,7 @@ impl Asker {
         let name = request.credentials().map(|credentials| credentials.access_key.clone());
         let mut context = Context::default();
         add_surroundings(&mut context, peer);
-        add_caller(&mut context, name.as_deref(), request.headers());
+        add_caller(&mut context, name.as_deref(), request.headers(), request.uri());
         add_headers(&mut context, request.headers());
         let has_version = add_query(&mut context, request.uri());
         let operation = request.s3_op().name();
@@ -62,6 +69,7 @@ impl Asker {
             name,
             action: action.filter(|_| !is_theirs),
             key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
+            is_form: operation == "PostObject",
             context: Arc::new(context),
         }
     }
@@ -75,8 +83,49 @@ impl Asker {
         }
     }
 
-    /// What the policy of a bucket says of it.
-    pub fn judge(&self, record: &Record, bucket: &str) -> Verdict {
+    /// The same request, with what was found in its body: named as headers of other requests name it. What its own headers say
+    /// of the same nobody goes by, so policies must not either.
+    pub fn saying(&self, headers: &HeaderMap) -> Self {
+        let mut context = (*self.context).clone();
+        context.forget(actions::REQUEST_TAGS);
+        context.forget(actions::REQUEST_LOCKS);
+        if self.is_form {
+            context.forget("s3:x-amz-");
+        }
+        add_headers(&mut context, headers);
+        Self {
+            context: Arc::new(context),
+            ..self.clone()
+        }
+    }
+
+    /// What the policy of a bucket says of it, if it is about a version with these facts.
+    pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Verdict {
+        let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
+        let tags = facts.filter(|_| record.rules.as_deref().is_some_and(is_asked));
+        let Some(tags) = tags.and_then(|facts| tagging::decode(facts.tagging()?).ok()) else {
+            return self.judge_in(record, bucket, &self.context, None);
+        };
+        let mut context = (*self.context).clone();
+        for (name, value) in tags {
+            context.add(&format!("{}{name}", actions::OBJECT_TAGS), value);
+        }
+        self.judge_in(record, bucket, &context, None)
+    }
+
+    /// The best that the policy of a bucket can say of it when the object is open, and the request's body has been read.
+    pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Verdict {
+        let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
+        self.judge_in(record, bucket, &self.context, Some(&is_open))
+    }
+
+    fn judge_in(
+        &self,
+        record: &Record,
+        bucket: &str,
+        context: &Context,
+        open: Option<&dyn Fn(&str) -> bool>,
+    ) -> Verdict {
         let (Some(policy), Some(action)) = (&record.rules, self.action) else {
             return Verdict::Silent;
         };
@@ -85,12 +134,13 @@ impl Asker {
             None => format!("arn:aws:s3:::{bucket}"),
         };
         let name = self.name.as_deref();
-        let verdict = policy.judge(&Question {
+        let question = Question {
             caller: name.map(|name| Caller { account: OWNER, name }),
             action,
             resource: &resource,
-            context: &self.context,
-        });
+            context,
+        };
+        let verdict = open.map_or_else(|| policy.judge(&question), |open| policy.judge_at_best(&question, open));
         // A public policy counts only for those who have a key, if the bucket is kept from being public.
         let is_ignored = name.is_none() && !record.obeys_policy() && policy.is_public();
         if verdict == Verdict::Allowed && is_ignored {
@@ -99,6 +149,26 @@ impl Asker {
             verdict
         }
     }
+}
+
+/// What the policy of the bucket `target` says of a service that puts an object there for another bucket of the same account.
+pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
+    let Some(policy) = &record.rules else {
+        return Verdict::Silent;
+    };
+    let mut context = Context::default();
+    add_surroundings(&mut context, None);
+    context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
+    context.add("aws:SourceAccount", OWNER);
+    context.add("aws:PrincipalServiceName", service);
+    context.add("aws:PrincipalIsAWSService", "true");
+    context.add("aws:PrincipalType", "Service");
+    policy.judge(&Question {
+        caller: Some(Caller::service(service)),
+        action: "s3:PutObject",
+        resource: &format!("arn:aws:s3:::{target}/{key}"),
+        context: &context,
+    })
 }
 
 fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
@@ -115,7 +185,7 @@ fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
     context.add("s3:ResourceAccount", OWNER);
 }
 
-fn add_caller(context: &mut Context, key: Option<&str>, headers: &HeaderMap) {
+fn add_caller(context: &mut Context, key: Option<&str>, headers: &HeaderMap, uri: &Uri) {
     let Some(name) = key else {
         context.add("aws:PrincipalType", "Anonymous");
         context.add("aws:userid", "anonymous");
@@ -132,6 +202,47 @@ fn add_caller(context: &mut Context, key: Option<&str>, headers: &HeaderMap) {
         if is_in_head { "REST-HEADER" } else { "REST-QUERY-STRING" },
     );
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
+    let in_head = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
+    let in_query = || {
+        let pairs = tagging::decode(uri.query().unwrap_or("")).unwrap_or_default();
+        let found = pairs.into_iter().find(|(name, _)| name == "X-Amz-Date");
+        found.map(|(_, value)| value)
+    };
+    let signed = in_head.map(str::to_owned).or_else(in_query);
+    if let Some(signed_ms) = signed.and_then(|text| milliseconds_of(&text)) {
+        let age_ms = super::keyspace::now_ms().saturating_sub(signed_ms);
+        context.add("s3:signatureAge", age_ms.to_string());
+    }
+}
+
+/// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`.
+fn milliseconds_of(text: &str) -> Option<u64> {
+    let (day, time) = text.split_once('T')?;
+    let parts = (
+        day.get(..4)?,
+        day.get(4..6)?,
+        day.get(6..)?,
+        time.get(..2)?,
+        time.get(2..4)?,
+        time.get(4..)?,
+    );
+    let (year, month, of_month, hours, minutes, rest) = parts;
+    let seconds = condition::date(&format!("{year}-{month}-{of_month}T{hours}:{minutes}:{rest}"))?;
+    // No time of a signature that counts is before 1970.
+    Some((seconds * 1000.0) as u64)
+}
+
+/// Adds what a request says of a lock, and how long it is to be.
+fn add_lock(context: &mut Context, header: &str, key: &str, value: &str) {
+    context.add(key, value);
+    let until = condition::date(value).filter(|_| header == LOCKED_UNTIL);
+    if let Some(until) = until {
+        let days = (until - super::keyspace::now_ms() as f64 / 1000.0) / DAY_SECONDS;
+        context.add(
+            "s3:object-lock-remaining-retention-days",
+            days.max(0.0).ceil().to_string(),
+        );
+    }
 }
 
 fn add_headers(context: &mut Context, headers: &HeaderMap) {
@@ -155,6 +266,11 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
                 );
             }
             "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),
+            name if LOCKS.iter().any(|(header, _)| *header == name) => {
+                for (header, key) in LOCKS.into_iter().filter(|(header, _)| *header == name) {
+                    add_lock(context, header, key, value);
+                }
+            }
             name if name.starts_with("x-amz-") && !name.starts_with("x-amz-meta-") => {
                 context.add(&format!("s3:{name}"), value);
             }
@@ -177,16 +293,23 @@ fn add_query(context: &mut Context, uri: &Uri) -> bool {
         .any(|(name, value)| name == "versionId" && !value.is_empty())
 }
 
-/// Refuses policies that ask about what nobody knows here.
+/// Refuses policies that ask about what nobody knows here, or about what no action of a statement has.
 ///
 /// # Errors
-/// `NotImplemented`
-pub fn check_keys<'k>(mut keys: impl Iterator<Item = &'k str>) -> S3Result {
-    match keys.find(|key| UNKNOWN_KEYS.iter().any(|unknown| key.starts_with(unknown))) {
-        None => Ok(()),
-        Some(key) => Err(s3_error!(
+/// `NotImplemented`, `MalformedPolicy`
+pub fn check_keys(policy: &Policy) -> S3Result {
+    let is_unknown = |key: &&str| UNKNOWN_KEYS.iter().any(|unknown| key.starts_with(unknown));
+    if let Some(key) = policy.keys().find(is_unknown) {
+        return Err(s3_error!(
             NotImplemented,
             "Policies with conditions on {key} are not implemented."
-        )),
+        ));
     }
+    if policy.has_idle_conditions() {
+        return Err(s3_error!(
+            MalformedPolicy,
+            "Conditions do not apply to combination of actions and resources in statement"
+        ));
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
 //! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
 //! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
-//! the rules of a bucket want gone. docs/s3.md has the layout and the operations.
+//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to browsers. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
@@ -34,6 +34,7 @@ mod lifecycle;
 mod limit;
 mod list;
 mod lock;
+mod logging;
 mod manifest;
 pub mod offline;
 mod ops;
@@ -46,14 +47,17 @@ pub mod secrets;
 mod service;
 mod signature;
 mod versions;
+mod website;
 
 use crate::http::{Listener, budget::Pool, engine::Engine};
+use access::Domains;
 use access_key::Keys;
 use access_log::AccessLog;
 use bucket::{Bucket, Buckets};
 use collector::Collector;
 use figures::Figures;
 use limit::{Limiter, Sender};
+use logging::delivery::{self, Delivery};
 use s3s::S3Result;
 use std::{
     net::SocketAddr,
@@ -83,6 +87,10 @@ pub struct Gateway {
     durability: Durability,
     figures: Figures,
     access_log: Option<AccessLog>,
+    /// Logs of buckets, on their way into others.
+    delivery: Delivery,
+    /// Hosts below these are web sites.
+    websites: Domains,
     limiter: Option<Limiter>,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
@@ -129,6 +137,8 @@ pub struct Choices {
     pub access_log: Option<AccessLog>,
     /// Requests a second that one sender may make.
     pub rate: Option<u32>,
+    /// Domains below which hosts are web sites.
+    pub websites: Vec<String>,
 }
 
 impl Gateway {
@@ -148,6 +158,8 @@ impl Gateway {
             durability,
             figures: shared.figures.clone(),
             access_log: choices.access_log,
+            delivery: Delivery::default(),
+            websites: Domains(choices.websites),
             limiter: choices.rate.map(Limiter::new),
             memory: Pool::memory(),
             making_room: tokio::sync::Mutex::default(),
@@ -224,14 +236,15 @@ impl Gateway {
 /// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and what rules want gone. A
 /// server that has the store open does it, whether it listens for S3 or not.
 #[derive(Debug)]
-pub struct Upkeep([JoinHandle<()>; 2]);
+pub struct Upkeep([JoinHandle<()>; 3]);
 
 impl Upkeep {
     /// Begins.
     pub fn start(gateway: &Arc<Gateway>) -> Self {
         let collector = Arc::clone(&gateway.collector).run(gateway.engine.clone());
         let lifecycle = lifecycle::run(Arc::clone(gateway));
-        Self([tokio::spawn(collector), tokio::spawn(lifecycle)])
+        let logs = delivery::run(Arc::clone(gateway));
+        Self([tokio::spawn(collector), tokio::spawn(lifecycle), tokio::spawn(logs)])
     }
 }
 
@@ -244,8 +257,10 @@ impl Drop for Upkeep {
 
 /// Serves until `stop` resolves, then finishes requests under way.
 pub async fn run(gateway: Arc<Gateway>, domains: Vec<String>, listener: Listener, stop: impl Future<Output = ()>) {
-    let front = front::Front::new(gateway, domains, listener.tls.is_some());
+    let front = front::Front::new(Arc::clone(&gateway), domains, listener.tls.is_some());
     crate::http::serve(|peer| front.to(peer.ip()), listener, stop, SHUTDOWN_TIME_MAX).await;
+    // What is gathered is of requests that are through.
+    delivery::write(&gateway, true).await;
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@
 
 use super::{
     digest::{self, Algorithm, Computed},
+    errors,
     keyspace::{self, Id},
 };
-use hyper::header::HeaderName;
+use hyper::{StatusCode, header::HeaderName};
 use s3s::{
     S3Result,
     dto::{ETag, Metadata, Timestamp, TimestampFormat},
@@ -109,6 +110,28 @@ pub fn http_date(time: &Timestamp) -> String {
 }
 
 impl Description {
+    /// Refuses to redirect where no browser can go.
+    ///
+    /// # Errors
+    /// `InvalidRedirectLocation`
+    pub fn check_redirect(&self) -> S3Result {
+        let redirect = KEPT.into_iter().zip(&self.kept).find(|(name, _)| *name == REDIRECT);
+        let Some(location) = redirect.and_then(|(_, location)| location.as_deref()) else {
+            return Ok(());
+        };
+        if ["/", "http://", "https://"]
+            .iter()
+            .any(|start| location.starts_with(start))
+        {
+            return Ok(());
+        }
+        Err(errors::custom(
+            "InvalidRedirectLocation",
+            StatusCode::BAD_REQUEST,
+            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+        ))
+    }
+
     /// The attributes to store.
     ///
     /// # Errors

@@ -2,7 +2,10 @@
 
 use super::{
     Gateway,
-    ops::{acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, multipart, objects, tagging},
+    ops::{
+        acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, logging, multipart, objects,
+        tagging, website,
+    },
 };
 use s3s::{S3, S3Request, S3Response, S3Result, dto};
 use std::sync::Arc;
@@ -64,6 +67,11 @@ operations! { gateway:
     get_bucket_lifecycle_configuration GetBucketLifecycleConfigurationInput -> GetBucketLifecycleConfigurationOutput = |request| lifecycle::get(gateway, &request);
     put_bucket_lifecycle_configuration PutBucketLifecycleConfigurationInput -> PutBucketLifecycleConfigurationOutput = |request| lifecycle::put(gateway, request).await;
     delete_bucket_lifecycle DeleteBucketLifecycleInput -> DeleteBucketLifecycleOutput = |request| lifecycle::delete(gateway, request).await;
+    get_bucket_website GetBucketWebsiteInput -> GetBucketWebsiteOutput = |request| website::get(gateway, &request);
+    put_bucket_website PutBucketWebsiteInput -> PutBucketWebsiteOutput = |request| website::put(gateway, request).await;
+    delete_bucket_website DeleteBucketWebsiteInput -> DeleteBucketWebsiteOutput = |request| website::delete(gateway, request).await;
+    get_bucket_logging GetBucketLoggingInput -> GetBucketLoggingOutput = |request| logging::get(gateway, &request);
+    put_bucket_logging PutBucketLoggingInput -> PutBucketLoggingOutput = |request| logging::put(gateway, request).await;
     get_object_lock_configuration GetObjectLockConfigurationInput -> GetObjectLockConfigurationOutput = |request| lock::get_configuration(gateway, &request);
     put_object_lock_configuration PutObjectLockConfigurationInput -> PutObjectLockConfigurationOutput = |request| lock::put_configuration(gateway, request).await;
     get_object_retention GetObjectRetentionInput -> GetObjectRetentionOutput = |request| lock::get_retention(gateway, request).await;

@@ -106,6 +106,9 @@ pub struct Layer {
     /// Domains of the S3 service, separated by commas; its own flag is `serve --domain`.
     #[arg(skip)]
     pub domain: Option<String>,
+    /// Domains of web sites, separated by commas; its own flag is `serve --s3-website-domain`.
+    #[arg(skip)]
+    pub s3_website_domain: Option<String>,
     /// Names of the page's host, separated by commas; its own flag is `serve --host-name`.
     #[arg(skip)]
     pub host_name: Option<String>,
@@ -182,6 +185,8 @@ pub struct Settings {
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.
     pub domains: Vec<String>,
+    /// Domains of web sites.
+    pub website_domains: Vec<String>,
     /// Names of the page's host.
     pub host_names: Vec<String>,
     /// The page's password.
@@ -307,6 +312,7 @@ impl Layer {
             listen: self.listen.or(below.listen),
             s3_listen: self.s3_listen.or(below.s3_listen),
             domain: self.domain.or(below.domain),
+            s3_website_domain: self.s3_website_domain.or(below.s3_website_domain),
             host_name: self.host_name.or(below.host_name),
             page_password_file,
             page_password,
@@ -392,6 +398,7 @@ impl Layer {
             listen: self.listen,
             s3_listen: self.s3_listen,
             domains: domains(&self.domain.unwrap_or_default()),
+            website_domains: domains(&self.s3_website_domain.unwrap_or_default()),
             host_names: domains(&self.host_name.unwrap_or_default()),
             page_password: Given::of(self.page_password_file, self.page_password),
             secrets_key: Given::of(self.secrets_key_file, self.secrets_key),

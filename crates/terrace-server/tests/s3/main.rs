@@ -10,6 +10,7 @@ mod common;
 mod conformance;
 mod hostile;
 mod locks;
+mod logs;
 mod offline;
 mod operating;
 mod policies;

@@ -97,10 +97,137 @@ fn policies_stay_in_the_owners_hands() {
     let wrong = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::other"}}"#;
     let answer = client.send("PUT", "/bucket?policy", &[], wrong);
     assert_eq!(code(&answer), (400, "MalformedPolicy".to_owned()));
-    let unknown = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::bucket/*",
-        "Condition":{"StringEquals":{"s3:ExistingObjectTag/a":"b"}}}}"#;
-    let answer = client.send("PUT", "/bucket?policy", &[], unknown);
-    assert_eq!(code(&answer), (501, "NotImplemented".to_owned()));
+    for (action, key, expected) in [
+        ("s3:*", "s3:TlsVersion", (501, "NotImplemented")),
+        ("s3:PutObject", "s3:ExistingObjectTag/a", (400, "MalformedPolicy")),
+        ("s3:GetObject*", "s3:object-lock-mode", (400, "MalformedPolicy")),
+    ] {
+        let unknown = format!(
+            r#"{{"Statement":{{"Effect":"Deny","Principal":"*","Action":"{action}","Resource":"arn:aws:s3:::bucket/*",
+            "Condition":{{"StringEquals":{{"{key}":"1"}}}}}}}}"#
+        );
+        let answer = client.send("PUT", "/bucket?policy", &[], unknown.as_bytes());
+        assert_eq!(code(&answer), (expected.0, expected.1.to_owned()), "{key}");
+    }
+}
+
+/// Policies that ask for tags and locks were refused. What they say of an object's tags is decided on the version that is opened,
+/// and what they say of a request's on what it stores, whatever else its headers claim.
+#[test]
+fn policies_see_tags_and_locks() {
+    let place = Place::new();
+    let made = place
+        .run(&["key", "create", "--allow", "other=read", "--json"])
+        .code(0)
+        .json();
+    let service = bucket(&place);
+    let client = &service.client;
+    let text = |name: &str| made[name].as_str().unwrap().to_owned();
+    let guest = Client {
+        address: client.address.clone(),
+        id: text("access_key_id"),
+        secret: text("secret_access_key"),
+    };
+    let tagged = |key: &str, tags: &str| {
+        client.send("PUT", key, &[("x-amz-tagging", tags)], b"v").status(200);
+    };
+    tagged("/bucket/open", "class=open");
+    tagged("/bucket/shut", "class=shut&x=y");
+    client.put("/bucket/bare", b"v", Mode::Whole).status(200);
+    let user = format!(r#""Principal":{{"AWS":"arn:aws:iam::terrace:user/{}"}}"#, guest.id);
+    let policy = format!(
+        r#"{{"Version":"2012-10-17","Statement":[
+        {{"Effect":"Allow",{user},"Action":["s3:GetObject","s3:GetObjectTagging"],"Resource":"arn:aws:s3:::bucket/*",
+          "Condition":{{"StringEquals":{{"s3:ExistingObjectTag/class":"open"}}}}}},
+        {{"Effect":"Allow",{user},"Action":["s3:PutObject","s3:PutObjectTagging"],"Resource":"arn:aws:s3:::bucket/*",
+          "Condition":{{"StringEquals":{{"s3:RequestObjectTag/class":"open"}},"ForAllValues:StringEquals":{{"s3:RequestObjectTagKeys":["class"]}}}}}},
+        {{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+          "Condition":{{"StringEquals":{{"s3:ExistingObjectTag/x":"y"}}}}}}]}}"#
+    );
+    client.send("PUT", "/bucket?policy", &[], policy.as_bytes()).status(204);
+    for _ in 0..2 {
+        assert_eq!(guest.get("/bucket/open").status(200).text(), "v");
+        denied(&guest.get("/bucket/bare"));
+        denied(&guest.get("/bucket/shut"));
+        denied(&client.get("/bucket/shut"));
+        client.get("/bucket/bare").status(200);
+    }
+    guest.get("/bucket/open?tagging").status(200);
+    denied(&guest.get("/bucket/shut?tagging"));
+    denied(&guest.get("/bucket/open?acl"));
+    denied(&guest.get("/bucket/none"));
+    denied(&guest.send("PUT", "/bucket/copy", &[("x-amz-copy-source", "/bucket/shut")], b""));
+    let set =
+        |class: &str| format!("<Tagging><TagSet><Tag><Key>class</Key><Value>{class}</Value></Tag></TagSet></Tagging>");
+    let decoy = [("x-amz-tagging", "class=open")];
+    denied(&guest.send("PUT", "/bucket/bare?tagging", &decoy, set("shut").as_bytes()));
+    guest
+        .send("PUT", "/bucket/bare?tagging", &[], set("open").as_bytes())
+        .status(200);
+    assert_eq!(guest.get("/bucket/bare").status(200).text(), "v");
+    denied(&guest.put("/bucket/new", b"v", Mode::Whole));
+    denied(&guest.send("PUT", "/bucket/new", &[("x-amz-tagging", "class=open&more=1")], b"v"));
+    guest.send("PUT", "/bucket/new", &decoy, b"v").status(200);
+    let field = ("tagging", &*set("shut"));
+    denied(&guest.form("bucket", &[("key", "form"), field], 0, 60));
+    guest
+        .form("bucket", &[("key", "form"), ("tagging", &set("open"))], 0, 60)
+        .status(204);
+}
+
+/// Policies that ask for locks were refused, and could not keep anybody from locking for a hundred years.
+#[test]
+fn policies_see_what_is_to_be_locked() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let locked = [("x-amz-bucket-object-lock-enabled", "true")];
+    client.send("PUT", "/locked", &locked, b"").status(200);
+    let policy = br#"{"Statement":[{"Effect":"Deny","Principal":"*","Action":["s3:PutObject","s3:PutObjectRetention"],
+        "Resource":"arn:aws:s3:::locked/*","Condition":{"NumericGreaterThan":{"s3:object-lock-remaining-retention-days":"10"}}},
+        {"Effect":"Deny","Principal":"*","Action":"s3:PutObjectLegalHold",
+        "Resource":"arn:aws:s3:::locked/*","Condition":{"StringEquals":{"s3:object-lock-legal-hold":"ON"}}}]}"#;
+    client.send("PUT", "/locked?policy", &[], policy).status(204);
+    for (days, may) in [(9, true), (11, false)] {
+        let until = day_after(days);
+        let headers = [
+            ("x-amz-object-lock-mode", "GOVERNANCE"),
+            ("x-amz-object-lock-retain-until-date", &*until),
+        ];
+        let put = client.send("PUT", "/locked/k", &headers, b"v");
+        client.put("/locked/later", b"v", Mode::Whole).status(200);
+        let retention =
+            format!("<Retention><Mode>GOVERNANCE</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>");
+        let kept = client.send("PUT", "/locked/later?retention", &[], retention.as_bytes());
+        for answer in [put, kept] {
+            if may {
+                answer.status(200);
+            } else {
+                denied(&answer);
+            }
+        }
+    }
+    let hold = |status: &str| {
+        let body = format!("<LegalHold><Status>{status}</Status></LegalHold>");
+        client.send("PUT", "/locked/later?legal-hold", &[], body.as_bytes())
+    };
+    denied(&hold("ON"));
+    hold("OFF").status(200);
+}
+
+/// A day so many from now, as ISO 8601 has it.
+fn day_after(days: i64) -> String {
+    let text = crate::sign::time(days * 24 * 3600);
+    let (date, time) = text.split_once('T').unwrap();
+    let (hours, rest) = time.split_at(2);
+    format!(
+        "{}-{}-{}T{hours}:{}:{}",
+        &date[..4],
+        &date[4..6],
+        &date[6..],
+        &rest[..2],
+        &rest[2..]
+    )
 }
 
 /// Whom a policy let at versions by their names was refused all the same. And what everybody may

@@ -195,3 +195,122 @@ fn a_busy_disk_refuses_rather_than_cuts() {
     assert!(served.into_inner() > 0);
     place.run(&["serve", "--large-wait", "soon"]).code(2);
 }
+
+/// A server whose bucket `public` has a web site, of which nothing is open yet.
+fn with_site(place: &Place) -> Service {
+    let service = Service::start(place, &["--s3-website-domain", "web.localhost"]);
+    let client = &service.client;
+    client.send("PUT", "/public", &[], b"").status(200);
+    let site = b"<WebsiteConfiguration><IndexDocument><Suffix>index.html</Suffix></IndexDocument>\
+        <ErrorDocument><Key>error.html</Key></ErrorDocument><RoutingRules><RoutingRule>\
+        <Condition><KeyPrefixEquals>old/</KeyPrefixEquals></Condition>\
+        <Redirect><ReplaceKeyPrefixWith>new/</ReplaceKeyPrefixWith></Redirect></RoutingRule></RoutingRules></WebsiteConfiguration>";
+    client.send("PUT", "/public?website", &[], site).status(200);
+    let html = [("content-type", "text/html")];
+    for (key, body) in [
+        ("index.html", "home"),
+        ("dir/index.html", "dir"),
+        ("error.html", "sorry"),
+    ] {
+        client
+            .send("PUT", &format!("/public/{key}"), &html, body.as_bytes())
+            .status(200);
+    }
+    service
+}
+
+fn open(service: &Service) {
+    service
+        .client
+        .send("PUT", "/public?policy", &[], EVERYBODY_READS.as_bytes())
+        .status(204);
+}
+
+/// A visitor's request to the site.
+fn visit(service: &Service, method: &str, path: &str, more: &str) -> Answer {
+    let host = "public.web.localhost:7071";
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n");
+    crate::sign::raw(&service.client.address, request.as_bytes())
+}
+
+/// A web site on a host of its own shows what everybody may read, and else its error document.
+#[test]
+fn a_bucket_is_a_web_site() {
+    let place = Place::new();
+    let service = with_site(&place);
+    let visit = |method: &str, path: &str, more: &str| visit(&service, method, path, more);
+    let large = "x".repeat(700_000);
+    service
+        .client
+        .send("PUT", "/public/large.bin", &[], large.as_bytes())
+        .status(200);
+    // Nothing is open yet, the error document neither.
+    let closed = visit("GET", "/", "").status(403);
+    assert_eq!(closed.header("x-amz-error-code"), Some("AccessDenied"));
+    assert!(closed.text().contains("Retrieve a Custom Error Document"));
+    open(&service);
+    for _ in 0..2 {
+        let home = visit("GET", "/", "").status(200);
+        assert_eq!(
+            (home.text().as_str(), home.header("content-type")),
+            ("home", Some("text/html"))
+        );
+    }
+    let signed = visit("GET", "/dir/?x=y", "Authorization: AWS a:b\r\n").status(200);
+    assert_eq!(signed.text(), "dir");
+    let missing = visit("GET", "/none", "Range: bytes=0-1\r\n").status(403);
+    assert_eq!(
+        missing.text(),
+        "sorry",
+        "whoever cannot list is not told what is missing"
+    );
+    assert_eq!(
+        visit("GET", "/large.bin", "Range: bytes=5-9\r\n")
+            .status(206)
+            .body
+            .len(),
+        5
+    );
+    assert_eq!(visit("GET", "/large.bin", "").status(200).body.len(), 700_000);
+    let head = visit("HEAD", "/index.html", "").status(200);
+    let tag = head.header("etag").unwrap();
+    visit("GET", "/index.html", &format!("If-None-Match: {tag}\r\n")).status(304);
+    for method in ["POST", "PUT", "DELETE"] {
+        visit(method, "/index.html", "Content-Length: 0\r\n").status(405);
+    }
+}
+
+/// Where a web site sends its visitors, and what a bucket without one says.
+#[test]
+fn a_web_site_sends_elsewhere() {
+    let place = Place::new();
+    let service = with_site(&place);
+    let client = &service.client;
+    let visit = |path: &str| visit(&service, "GET", path, "");
+    open(&service);
+    let shown = client.get("/public?website").status(200);
+    assert_eq!(crate::elements(&shown, "ReplaceKeyPrefixWith"), ["new/"]);
+    assert_eq!(visit("/dir").status(302).header("location"), Some("/dir/"));
+    let old = visit("/old/a%20b").status(301);
+    assert_eq!(
+        old.header("location"),
+        Some("http://public.web.localhost:7071/new/a%20b")
+    );
+    let moved = [("x-amz-website-redirect-location", "https://example.org/")];
+    client.send("PUT", "/public/moved", &moved, b"").status(200);
+    let sent = visit("/moved").status(301);
+    assert_eq!(sent.header("location"), Some("https://example.org/"));
+    // The same object over S3 is an object.
+    plain(&client.address, "/public/moved").status(200);
+    let wrong = [("x-amz-website-redirect-location", "example.org")];
+    let refused = client.send("PUT", "/public/moved", &wrong, b"");
+    assert_eq!(code(&refused), (400, "InvalidRedirectLocation".to_owned()));
+    client.send("DELETE", "/public?website", &[], b"").status(204);
+    assert_eq!(
+        code(&client.get("/public?website")),
+        (404, "NoSuchWebsiteConfiguration".to_owned())
+    );
+    let none = visit("/").status(404);
+    assert_eq!(none.header("x-amz-error-code"), Some("NoSuchWebsiteConfiguration"));
+    assert_eq!(none.header("content-type"), Some("text/html; charset=utf-8"));
+}

@@ -17,6 +17,7 @@ use crate::s3::{
     policy::Verdict,
     record::Facts,
 };
+use hyper::HeaderMap;
 use s3s::{S3Error, S3Result, auth::Credentials};
 use std::{fmt, sync::Arc};
 use terrace::Store;
@@ -239,6 +240,12 @@ impl Claim {
         Self { asker, ..self }
     }
 
+    /// The same, with what was found in the request's body: named as headers of other requests name it.
+    pub fn saying(self, headers: &HeaderMap) -> Self {
+        let asker = self.asker.as_ref().map(|asker| asker.saying(headers));
+        self.asking(asker)
+    }
+
     /// The same, but to policies it is this action on an object.
     pub fn about(self, action: &'static str, key: &str) -> Self {
         let asker = self.asker.as_ref().map(|asker| asker.about(action, Some(key)));
@@ -282,14 +289,25 @@ impl Claim {
     /// What may be told of it.
     pub fn decide(&self, subject: Subject<'_>) -> Result<Permit, Denied> {
         let record = self.bucket.record();
-        let verdict = self.verdict(&record);
-        let is_allowed = self.allows(self.action, verdict, subject, &record);
+        let facts = match subject {
+            Subject::Version(facts) => Some(facts),
+            Subject::Bucket | Subject::Nothing => None,
+        };
+        let verdict = self.verdict(&record, |asker| asker.judge(&record, &self.bucket.name, facts));
+        self.decide_by(verdict, subject, &record)
+    }
+
+    fn decide_by(&self, verdict: Verdict, subject: Subject<'_>, record: &Record) -> Result<Permit, Denied> {
+        let is_allowed = self.allows(self.action, verdict, subject, record);
         match subject {
             Subject::Nothing if verdict == Verdict::Denied => Err(Denied::Forbidden),
             Subject::Nothing if self.action == Action::Read => {
-                let list = |asker: &Asker| asker.about("s3:ListBucket", None).judge(&record, &self.bucket.name);
+                let list = |asker: &Asker| {
+                    let asker = asker.about("s3:ListBucket", None);
+                    asker.judge(record, &self.bucket.name, None)
+                };
                 let may_list = self.asker.as_ref().map_or(Verdict::Silent, list);
-                let is_told = self.allows(Action::List, may_list, subject, &record);
+                let is_told = self.allows(Action::List, may_list, subject, record);
                 Err(if is_told { Denied::Missing } else { Denied::Forbidden })
             }
             Subject::Nothing if is_allowed => Err(Denied::Missing),
@@ -303,10 +321,10 @@ impl Claim {
 
     /// What the bucket's policy says. Of whom nothing is known that a policy may ask about, only
     /// what a policy says to everybody counts, and of any other policy the worst is assumed.
-    fn verdict(&self, record: &Record) -> Verdict {
+    fn verdict(&self, record: &Record, judge: impl FnOnce(&Asker) -> Verdict) -> Verdict {
         match (&self.principal, &self.asker) {
             (Principal::System, _) => Verdict::Silent,
-            (_, Some(asker)) => asker.judge(record, &self.bucket.name),
+            (_, Some(asker)) => judge(asker),
             (_, None) if record.has_more_rules() => Verdict::Denied,
             (_, None) => Verdict::Silent,
         }
@@ -349,14 +367,16 @@ impl Claim {
         }
     }
 
-    /// Refuses what can only be denied, before anything is opened or taken in for it.
+    /// Refuses what can only be denied, before anything is opened or taken in for it: of what policies ask about and is not
+    /// known yet, the best is assumed.
     ///
     /// # Errors
     /// What may be told.
     pub fn may_begin(&self) -> Result<(), Denied> {
         let record = self.bucket.record();
         let depends_on_object = self.action == Action::Read && (record.obeys_lists() || record.is_listed_by_all());
-        match self.on_bucket() {
+        let verdict = self.verdict(&record, |asker| asker.judge_at_best(&record, &self.bucket.name));
+        match self.decide_by(verdict, Subject::Bucket, &record) {
             Err(Denied::Forbidden) if depends_on_object => Ok(()),
             decided => decided.map(drop),
         }

@@ -45,7 +45,8 @@ impl S3Auth for Auth {
 /// Decides.
 pub struct Access(pub Arc<Gateway>);
 
-fn denied() -> S3Error {
+/// Whoever asks may not.
+pub fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
@@ -123,6 +124,10 @@ impl S3Access for Access {
         form::refuse(&request.input)?;
         if let Some(extras) = request.extensions.get::<form::Extras>() {
             extras.put_into(&mut request.input);
+        }
+        if let Some(asker) = request.extensions.get::<Asker>() {
+            let asker = asker.saying(&form::as_headers(&request.input));
+            request.extensions.insert(asker);
         }
         Ok(())
     }

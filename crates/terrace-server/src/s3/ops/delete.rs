@@ -3,10 +3,7 @@
 use super::check_key;
 use crate::s3::{
     Gateway,
-    access::{
-        By,
-        decide::{Action, Permit},
-    },
+    access::decide::{Action, Claim, Permit},
     bucket::{Bucket, Versioning},
     commit::{self, Done, Outcome, Place, Requirement},
     keyspace,
@@ -41,9 +38,7 @@ pub async fn delete(
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let requirement = Requirement {
         bypasses: bypasses(
-            gateway,
-            by,
-            permit.bucket(),
+            &gateway.claim(by, Action::Configure, permit.bucket()),
             &input.key,
             input.bypass_governance_retention,
         ),
@@ -70,10 +65,10 @@ pub async fn delete(
     }))
 }
 
-/// Whether governance does not keep a key's versions from whoever asks.
-pub fn bypasses(gateway: &Gateway, by: By<'_>, bucket: &Arc<Bucket>, key: &str, asked: Option<bool>) -> bool {
-    let claim = || gateway.claim(by, Action::Configure, bucket);
-    asked == Some(true) && claim().about("s3:BypassGovernanceRetention", key).on_bucket().is_ok()
+/// Whether governance does not keep a key's versions from whoever claims to configure its bucket.
+pub fn bypasses(claim: &Claim, key: &str, asked: Option<bool>) -> bool {
+    let may = || claim.clone().about("s3:BypassGovernanceRetention", key).on_bucket();
+    asked == Some(true) && may().is_ok()
 }
 
 /// Deletes the current object, or a version. That there is none is no error.
@@ -176,7 +171,7 @@ impl AskedMany {
         let claim = gateway.claim(by, Action::Write, &self.bucket);
         let permit = claim.about(action, key).on_bucket()?;
         let requirement = Requirement {
-            bypasses: bypasses(gateway, by, &self.bucket, key, self.bypass),
+            bypasses: bypasses(&gateway.claim(by, Action::Configure, &self.bucket), key, self.bypass),
             if_match: object.e_tag.clone().map(ETagCondition::ETag),
             modified: object.last_modified_time.clone(),
             length: object.size,

@@ -14,7 +14,10 @@ use crate::s3::{
     record::Facts,
     versions::{self, Name},
 };
-use hyper::StatusCode;
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{HeaderName, HeaderValue},
+};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
@@ -101,6 +104,18 @@ pub fn until_text(retention: Retention) -> Option<String> {
     let mut text = Vec::new();
     until(retention).format(TimestampFormat::DateTime, &mut text).ok()?;
     String::from_utf8(text).ok()
+}
+
+/// A retention as requests that write objects have it in their heads.
+fn as_headers(retention: Retention) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        "x-amz-object-lock-mode",
+        HeaderValue::from_static(retention.mode.name()),
+    );
+    let until = until_text(retention).and_then(|text| HeaderValue::from_str(&text).ok());
+    headers.extend(until.map(|until| (HeaderName::from_static("x-amz-object-lock-retain-until-date"), until)));
+    headers
 }
 
 /// What a request that writes an object says of its lock.
@@ -321,7 +336,9 @@ pub async fn put_retention(
         _ => return Err(malformed()),
     };
     let by = (&request.extensions, request.credentials.as_ref());
-    let bypasses = super::delete::bypasses(gateway, by, &bucket, &input.key, input.bypass_governance_retention);
+    let said = new.map_or_else(HeaderMap::new, as_headers);
+    let claim = gateway.claim(by, Action::Configure, &bucket).saying(&said);
+    let bypasses = super::delete::bypasses(&claim, &input.key, input.bypass_governance_retention);
     let change = move |attributes: &mut Attributes| {
         if lock::retention(attributes).is_some_and(|old| !old.may_become(new, bypasses)) {
             return Err(s3_error!(
@@ -332,7 +349,6 @@ pub async fn put_retention(
         lock::set_retention(attributes, new);
         Ok(())
     };
-    let claim = gateway.claim(by, Action::Configure, &bucket);
     describe_anew(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectRetentionOutput::default()))
 }
@@ -373,7 +389,12 @@ pub async fn put_legal_hold(
         Ok(())
     };
     let by = (&request.extensions, request.credentials.as_ref());
-    let claim = gateway.claim(by, Action::Configure, &bucket);
+    let mut said = HeaderMap::new();
+    said.insert(
+        "x-amz-object-lock-legal-hold",
+        HeaderValue::from_static(if is_held { "ON" } else { "OFF" }),
+    );
+    let claim = gateway.claim(by, Action::Configure, &bucket).saying(&said);
     describe_anew(gateway, claim, (input.key, name), change).await?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }

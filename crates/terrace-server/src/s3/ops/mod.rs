@@ -9,11 +9,13 @@ pub mod delete;
 pub mod lifecycle;
 pub mod listings;
 pub mod lock;
+pub mod logging;
 pub mod multipart;
 pub mod objects;
 mod said;
 pub mod tagging;
 mod wanted;
+pub mod website;
 
 use super::{OWNER, errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};

@@ -123,6 +123,7 @@ pub fn checked_description(
     locking: lock::Asked,
 ) -> S3Result<Attributes> {
     let is_public = acl::canned(description.acl.as_deref())?;
+    description.check_redirect()?;
     acl::check(gateway, credentials, bucket, is_public)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);

@@ -8,7 +8,7 @@ use crate::s3::{
     errors, record,
     versions::{self, Name},
 };
-use hyper::StatusCode;
+use hyper::{HeaderMap, StatusCode, header::HeaderValue};
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
     dto::{
@@ -189,8 +189,14 @@ pub async fn put(
     let name = Name::parse(input.version_id.as_deref())?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(by, Action::Write, &bucket);
-    let version_id = retag(gateway, claim, input.key, name, Some(encode(&tags))).await?;
+    let tagging = encode(&tags);
+    let mut said = HeaderMap::new();
+    said.insert(
+        "x-amz-tagging",
+        HeaderValue::from_str(&tagging).map_err(S3Error::internal_error)?,
+    );
+    let claim = gateway.claim(by, Action::Write, &bucket).saying(&said);
+    let version_id = retag(gateway, claim, input.key, name, Some(tagging)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
 

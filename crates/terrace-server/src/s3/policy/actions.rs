@@ -91,6 +91,56 @@ pub const OF_OBJECTS: [&str; 32] = [
     "s3:InitiateReplication",
 ];
 
+/// What begins the keys of the tags that an object has.
+pub const OBJECT_TAGS: &str = "s3:existingobjecttag/";
+/// What begins the keys of the tags that a request brings.
+pub const REQUEST_TAGS: &str = "s3:requestobjecttag";
+/// What begins the keys of the lock that a request sets.
+pub const REQUEST_LOCKS: &str = "s3:object-lock-";
+
+/// Actions on objects that are there, which policies may judge by their tags.
+const ON_TAGGED: [&str; 13] = [
+    "s3:DeleteObjectTagging",
+    "s3:DeleteObjectVersionTagging",
+    "s3:GetObject",
+    "s3:GetObjectAcl",
+    "s3:GetObjectAttributes",
+    "s3:GetObjectTagging",
+    "s3:GetObjectVersion",
+    "s3:GetObjectVersionAcl",
+    "s3:GetObjectVersionTagging",
+    "s3:PutObjectAcl",
+    "s3:PutObjectTagging",
+    "s3:PutObjectVersionAcl",
+    "s3:PutObjectVersionTagging",
+];
+/// Actions that can lock a version, or unlock it.
+const LOCKING: [&str; 4] = [
+    "s3:BypassGovernanceRetention",
+    "s3:PutObject",
+    "s3:PutObjectLegalHold",
+    "s3:PutObjectRetention",
+];
+
+/// The actions that a condition's key is about, of keys that are not about all.
+pub fn with_key(key: &str) -> Option<&'static [&'static str]> {
+    if key.starts_with(OBJECT_TAGS) {
+        return Some(&ON_TAGGED);
+    }
+    key.starts_with(REQUEST_LOCKS).then_some(&LOCKING)
+}
+
+/// Whether what a key stands for is known only when the object is open, or when the request's body has been read.
+pub fn is_known_later(action: &str, key: &str) -> bool {
+    let of_body: &[&str] = match action {
+        "s3:PutObjectTagging" | "s3:PutObjectVersionTagging" => &[REQUEST_TAGS],
+        "s3:PutObjectRetention" | "s3:PutObjectLegalHold" => &[REQUEST_LOCKS],
+        _ => &[],
+    };
+    let is_of_body = of_body.iter().any(|start| key.starts_with(start));
+    is_of_body || (key.starts_with(OBJECT_TAGS) && ON_TAGGED.contains(&action))
+}
+
 /// The action that an operation is, which may be another if it names a version.
 pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> {
     let versioned = |plain, of_version| if has_version { of_version } else { plain };
@@ -135,6 +185,11 @@ pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> 
         "PutBucketVersioning" => "s3:PutBucketVersioning",
         "GetBucketLifecycleConfiguration" => "s3:GetLifecycleConfiguration",
         "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
+        "GetBucketWebsite" => "s3:GetBucketWebsite",
+        "PutBucketWebsite" => "s3:PutBucketWebsite",
+        "DeleteBucketWebsite" => "s3:DeleteBucketWebsite",
+        "GetBucketLogging" => "s3:GetBucketLogging",
+        "PutBucketLogging" => "s3:PutBucketLogging",
         "GetPublicAccessBlock" => "s3:GetBucketPublicAccessBlock",
         "PutPublicAccessBlock" | "DeletePublicAccessBlock" => "s3:PutBucketPublicAccessBlock",
         "GetBucketOwnershipControls" => "s3:GetBucketOwnershipControls",
@@ -166,5 +221,8 @@ mod tests {
             }
         }
         assert_eq!(of_operation("Anything", false), None);
+        for action in ON_TAGGED.iter().chain(&LOCKING) {
+            assert!(OF_OBJECTS.contains(action), "{action}");
+        }
     }
 }

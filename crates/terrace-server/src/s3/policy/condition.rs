@@ -255,7 +255,7 @@ fn flag(text: &str) -> Option<bool> {
 }
 
 /// Seconds since 1970, of a number of seconds or of a date as ISO 8601 has it, with or without a time.
-fn date(text: &str) -> Option<f64> {
+pub fn date(text: &str) -> Option<f64> {
     if let Some(seconds) = number(text) {
         return Some(seconds);
     }

@@ -59,7 +59,9 @@ enum Who {
     Account(String),
     /// The key, or user, with this ARN.
     User(String),
-    /// What never calls here: services, users of other logins.
+    /// A service, by its name: one that acts for a bucket's owner.
+    Service(String),
+    /// What never calls here: users of other logins.
     Nobody,
 }
 
@@ -73,9 +75,16 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// How policies name it.
+    /// How policies name it. No service has an ARN of this form.
     pub fn arn(&self) -> String {
         format!("arn:aws:iam::{}:user/{}", self.account, self.name)
+    }
+}
+
+impl<'a> Caller<'a> {
+    /// A service, which is in no account.
+    pub const fn service(name: &'a str) -> Self {
+        Self { account: "", name }
     }
 }
 
@@ -85,6 +94,7 @@ impl Who {
             (Self::Everybody, _) => true,
             (Self::Account(account), Some(caller)) => account == caller.account,
             (Self::User(arn), Some(caller)) => *arn == caller.arn(),
+            (Self::Service(name), Some(caller)) => caller == Caller::service(name),
             (Self::Nobody, _) | (_, None) => false,
         }
     }
@@ -98,6 +108,11 @@ impl Context {
     /// Adds a value of a key.
     pub fn add(&mut self, key: &str, value: impl Into<String>) {
         self.0.entry(condition::normal_key(key)).or_default().push(value.into());
+    }
+
+    /// Takes away what is known under keys that begin like this, in their normal form.
+    pub fn forget(&mut self, start: &str) {
+        self.0.retain(|key, _| !key.starts_with(start));
     }
 
     /// The values of a key in its normal form; none if the request does not have it.
@@ -141,10 +156,16 @@ pub enum Verdict {
 impl Policy {
     /// What it says of a request.
     pub fn judge(&self, question: &Question<'_>) -> Verdict {
+        self.judge_at_best(question, &|_| false)
+    }
+
+    /// The best that it can say of a request of which not all is known yet: of conditions on keys that are `open`, those of
+    /// statements that allow are taken to hold, and those of statements that deny are not.
+    pub fn judge_at_best(&self, question: &Question<'_>, open: &dyn Fn(&str) -> bool) -> Verdict {
         let meant = self
             .statements
             .iter()
-            .filter(|statement| statement.means(question, self.has_variables));
+            .filter(|statement| statement.means(question, self.has_variables, open));
         let mut verdict = Verdict::Silent;
         for statement in meant {
             if !statement.allows {
@@ -159,6 +180,25 @@ impl Policy {
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let conditions = self.statements.iter().flat_map(|statement| &statement.conditions);
         conditions.map(Condition::key)
+    }
+
+    /// Whether a statement has a condition that none of its actions has anything to say to, so that it means nothing or
+    /// everything, whatever its author had in mind.
+    pub fn has_idle_conditions(&self) -> bool {
+        self.statements.iter().any(|statement| {
+            let Selection::Of(named) = &statement.actions else {
+                return false;
+            };
+            let is_idle = |key: &str| {
+                let about = actions::with_key(key);
+                about.is_some_and(|about| {
+                    !about
+                        .iter()
+                        .any(|action| named.iter().any(|name| is_action(name, action)))
+                })
+            };
+            statement.conditions.iter().any(|condition| is_idle(condition.key()))
+        })
     }
 
     /// Whether everybody may read all objects, and list the bucket, of a policy that says nothing else and asks nothing: such
@@ -206,7 +246,7 @@ impl Policy {
 }
 
 impl Statement {
-    fn means(&self, question: &Question<'_>, has_variables: bool) -> bool {
+    fn means(&self, question: &Question<'_>, has_variables: bool, open: &dyn Fn(&str) -> bool) -> bool {
         let value_of = |name: &str| question.context.single(name);
         let variables: Variables<'_> = if has_variables { Some(&value_of) } else { None };
         self.callers.has(|who| who.is(question.caller))
@@ -214,10 +254,13 @@ impl Statement {
             && self
                 .resources
                 .has(|resource| pattern::matches(resource, question.resource, variables))
-            && self
-                .conditions
-                .iter()
-                .all(|condition| condition.holds(question.context, has_variables))
+            && self.conditions.iter().all(|condition| {
+                if open(condition.key()) {
+                    self.allows
+                } else {
+                    condition.holds(question.context, has_variables)
+                }
+            })
     }
 }
 

@@ -262,7 +262,8 @@ fn who(principal: Principal) -> Result<Vec<Who>, String> {
             all.push(match kind.as_str() {
                 "AWS" => of_account(&name).ok_or_else(invalid)?,
                 "CanonicalUser" if !name.is_empty() => Who::Account(name),
-                "Service" | "Federated" if !name.is_empty() => Who::Nobody,
+                "Service" if !name.is_empty() => Who::Service(name),
+                "Federated" if !name.is_empty() => Who::Nobody,
                 _ => return Err(invalid()),
             });
         }

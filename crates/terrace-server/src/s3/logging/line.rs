@@ -1,0 +1,331 @@
+//! Lines of logs, as S3 writes them ("Amazon S3 server access log format" in its guide).
+
+use crate::s3::{
+    OWNER,
+    signature::{decoded, is_of_signature},
+};
+use hyper::{Response, Version, header, http::request::Parts};
+use s3s::Body;
+use std::time::{Duration, SystemTime};
+
+/// Longest of what clients can make as long as they like: address, name of the program, where from.
+const FIELD_BYTES_MAX: usize = 2 << 10;
+
+/// What a log needs of a request besides what is known of all of them.
+#[derive(Debug, Default)]
+pub struct Logged {
+    /// The bucket that it is about.
+    pub bucket: String,
+    /// The key, as it came.
+    key: String,
+    uri: String,
+    host: String,
+    referer: String,
+    version: &'static str,
+    is_in_query: bool,
+    error: Option<String>,
+    version_id: Option<String>,
+    size: Option<u64>,
+}
+
+impl Logged {
+    /// Of a request about a bucket, and a key of it, as it came.
+    pub fn of(parts: &Parts, bucket: String, key: &str) -> Self {
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        // By their names as they are meant: `X%2DAmz-Signature` is one, too.
+        let is_secret = |pair: &&str| decoded(pair).any(|(name, _)| is_of_signature(&name));
+        let query = parts.uri.query().unwrap_or("");
+        let shown: Vec<_> = query.split('&').filter(|pair| !is_secret(pair)).collect();
+        let shown = shown.join("&");
+        let mark = if shown.is_empty() { "" } else { "?" };
+        Self {
+            bucket,
+            key: key.to_owned(),
+            uri: format!("{}{mark}{shown}", parts.uri.path()),
+            host: text(header::HOST).unwrap_or("").to_owned(),
+            referer: text(header::REFERER).unwrap_or("").to_owned(),
+            version: if parts.version == Version::HTTP_10 {
+                "HTTP/1.0"
+            } else {
+                "HTTP/1.1"
+            },
+            is_in_query: query.split('&').any(|pair| is_secret(&pair)),
+            ..Self::default()
+        }
+    }
+
+    /// Takes what the answer says.
+    pub fn answered(&mut self, response: &Response<Body>) {
+        let text = |name: &str| response.headers().get(name).and_then(|value| value.to_str().ok());
+        self.version_id = text("x-amz-version-id").map(str::to_owned);
+        let of_range = || text("content-range")?.rsplit_once('/')?.1.parse().ok();
+        let of_all = || text("content-length")?.parse().ok();
+        let status = response.status();
+        if status.is_success() {
+            self.size = of_range().or_else(of_all);
+        } else if status.is_client_error() || status.is_server_error() {
+            let in_head = text("x-amz-error-code").map(str::to_owned);
+            self.error = in_head.or_else(|| code(&response.body().bytes()?));
+        }
+    }
+}
+
+/// The code in the XML of an error.
+fn code(xml: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(xml).ok()?;
+    let (_, rest) = text.split_once("<Code>")?;
+    Some(rest.split_once("</Code>")?.0.to_owned())
+}
+
+/// A request that is through.
+pub struct Entry<'a> {
+    /// What a log needs of it besides.
+    pub logged: &'a Logged,
+    /// When it came.
+    pub time: SystemTime,
+    /// Whom it came from.
+    pub peer: &'a str,
+    /// The access key it was signed with, if its signature was right.
+    pub key: Option<&'a str>,
+    /// The number in `x-amz-request-id`.
+    pub number: &'a str,
+    /// S3's name of what it wanted.
+    pub operation: &'a str,
+    /// Its method.
+    pub method: &'a str,
+    /// The program that says it sent it.
+    pub agent: Option<&'a str>,
+    /// The answer's status.
+    pub status: u16,
+    /// Bytes of its body.
+    pub received: u64,
+    /// Bytes of the answer's body.
+    pub sent: u64,
+    /// Until the answer began.
+    pub until_head: Duration,
+    /// Until it was through.
+    pub until_end: Duration,
+}
+
+impl Entry<'_> {
+    /// Its line.
+    pub fn line(&self) -> String {
+        let logged = self.logged;
+        let has_key = !logged.key.is_empty();
+        let requester = self
+            .key
+            .map_or_else(|| "-".to_owned(), |key| format!("arn:aws:iam::{OWNER}:user/{key}"));
+        let (signature, authentication) = match (self.key, logged.is_in_query) {
+            (None, _) => ("-", "-"),
+            (Some(_), true) => ("SigV4", "QueryString"),
+            (Some(_), false) => ("SigV4", "AuthHeader"),
+        };
+        let size = match self.method {
+            "PUT" | "POST" if has_key => Some(self.received),
+            "GET" | "HEAD" if has_key => logged.size,
+            _ => None,
+        };
+        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let fields = [
+            OWNER.to_owned(),
+            bare(&logged.bucket),
+            format!("[{}]", clf_time(self.time)),
+            bare(self.peer),
+            requester,
+            bare(self.number),
+            operation(self.operation, self.method, has_key),
+            bare(&logged.key),
+            format!("\"{} {} {}\"", self.method, safe(&logged.uri), logged.version),
+            number(Some(u64::from(self.status)).filter(|status| *status > 0)),
+            bare(logged.error.as_deref().unwrap_or("")),
+            number(Some(self.sent).filter(|bytes| *bytes > 0)),
+            number(size),
+            number(u64::try_from(self.until_end.as_millis()).ok()),
+            number(u64::try_from(self.until_head.as_millis()).ok()),
+            quoted(&logged.referer),
+            quoted(self.agent.unwrap_or("")),
+            bare(logged.version_id.as_deref().unwrap_or("")),
+            // Host ID, as nothing has one here; behind the version of signatures, what encrypts the connection.
+            "-".to_owned(),
+            signature.to_owned(),
+            "-".to_owned(),
+            authentication.to_owned(),
+            bare(&logged.host),
+            // Version of TLS, access point, whether an access control list was needed.
+            "-".to_owned(),
+            "-".to_owned(),
+            "-".to_owned(),
+        ];
+        format!("{}\n", fields.join(" "))
+    }
+}
+
+/// A text of printable ASCII without quotes, in which nobody can begin another field or line, and no longer than it may be.
+fn safe(text: &str) -> String {
+    let end = text.floor_char_boundary(FIELD_BYTES_MAX);
+    let mut out = String::with_capacity(end);
+    for byte in text[..end].bytes() {
+        match byte {
+            b'"' | 0..b' ' | 0x7f.. => out.push_str(&format!("%{byte:02X}")),
+            byte => out.push(char::from(byte)),
+        }
+    }
+    out
+}
+
+/// The same in quotes.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", or_dash(safe(text)))
+}
+
+/// The same without spaces.
+fn bare(text: &str) -> String {
+    or_dash(safe(text).replace(' ', "%20"))
+}
+
+fn or_dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// `06/Feb/2019:00:00:38 +0000`
+fn clf_time(time: SystemTime) -> String {
+    // `Wed, 06 Feb 2019 00:00:38 GMT`
+    let text = httpdate::fmt_http_date(time);
+    let parts: Vec<_> = text.split(' ').collect();
+    match parts.as_slice() {
+        [_, day, month, year, time, _] => format!("{day}/{month}/{year}:{time} +0000"),
+        _ => text,
+    }
+}
+
+/// What logs call an operation.
+fn operation(name: &str, method: &str, has_key: bool) -> String {
+    if let Some(rest) = name.strip_prefix("Website") {
+        return format!("WEBSITE.{method}.{}", or_dash(rest.to_ascii_uppercase()));
+    }
+    let (method, resource) = match name {
+        "CopyObject" => ("COPY", "OBJECT"),
+        "UploadPartCopy" => ("COPY", "PART"),
+        "UploadPart" => (method, "PART"),
+        "CreateMultipartUpload" | "ListMultipartUploads" => (method, "UPLOADS"),
+        "CompleteMultipartUpload" | "AbortMultipartUpload" | "ListParts" => (method, "UPLOAD"),
+        "DeleteObjects" => (method, "MULTI_OBJECT_DELETE"),
+        "ListObjectVersions" => (method, "BUCKETVERSIONS"),
+        "GetObjectAttributes" => (method, "OBJECT_ATTRIBUTES"),
+        "GetBucketAcl" | "PutBucketAcl" | "GetObjectAcl" | "PutObjectAcl" => (method, "ACL"),
+        "GetObjectTagging" | "PutObjectTagging" | "DeleteObjectTagging" => (method, "OBJECT_TAGGING"),
+        "GetObjectRetention" | "PutObjectRetention" => (method, "OBJECT_LOCK_RETENTION"),
+        "GetObjectLegalHold" | "PutObjectLegalHold" => (method, "OBJECT_LOCK_LEGALHOLD"),
+        "GetObjectLockConfiguration" | "PutObjectLockConfiguration" => (method, "OBJECT_LOCK_CONFIGURATION"),
+        "GetBucketLocation" => (method, "LOCATION"),
+        "GetBucketPolicyStatus" => (method, "POLICY_STATUS"),
+        "GetBucketPolicy" | "PutBucketPolicy" | "DeleteBucketPolicy" => (method, "BUCKETPOLICY"),
+        "GetPublicAccessBlock" | "PutPublicAccessBlock" | "DeletePublicAccessBlock" => (method, "PUBLIC_ACCESS_BLOCK"),
+        "GetBucketOwnershipControls" | "PutBucketOwnershipControls" | "DeleteBucketOwnershipControls" => {
+            (method, "OWNERSHIP_CONTROLS")
+        }
+        "GetBucketLogging" | "PutBucketLogging" => (method, "LOGGING_STATUS"),
+        "GetBucketNotificationConfiguration" | "PutBucketNotificationConfiguration" => (method, "NOTIFICATION"),
+        "GetBucketLifecycleConfiguration" | "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => {
+            (method, "LIFECYCLE")
+        }
+        "none" if method == "OPTIONS" => (method, "PREFLIGHT"),
+        other => {
+            let bare = ["GetBucket", "PutBucket", "DeleteBucket"]
+                .iter()
+                .find_map(|start| other.strip_prefix(start));
+            match bare {
+                Some(rest) if !rest.is_empty() => return format!("REST.{method}.{}", rest.to_ascii_uppercase()),
+                _ => (method, if has_key { "OBJECT" } else { "BUCKET" }),
+            }
+        }
+    };
+    format!("REST.{method}.{resource}")
+}
+
+/// The key of a request's path, as it came, where hosts name buckets or do not.
+pub fn key_of(path: &str, is_of_host: bool) -> &str {
+    let path = path.strip_prefix('/').unwrap_or(path);
+    if is_of_host {
+        return path;
+    }
+    path.split_once('/').map_or("", |(_, key)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use hyper::Request;
+
+    #[test]
+    fn a_line_has_all_fields_and_nobody_can_add_one() {
+        let request = Request::builder()
+            .method("GET")
+            .uri("/photos/a%20b?versionId=null&X-Amz-Signature=secret&X%2DAmz-Credential=x")
+            .header("host", "localhost:7071")
+            .header("referer", "http://x/\" \"-");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let mut logged = Logged::of(&parts, "photos".to_owned(), key_of(parts.uri.path(), false));
+        let answer = Response::builder()
+            .header("content-range", "bytes 0-1/70")
+            .header("x-amz-version-id", "null");
+        logged.answered(&answer.status(206).body(Body::empty()).unwrap());
+        let entry = Entry {
+            logged: &logged,
+            time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_549_411_238),
+            peer: "192.0.2.3",
+            key: Some("TRCE1"),
+            number: "1F",
+            operation: "GetObject",
+            method: "GET",
+            agent: Some("curl/8\n"),
+            status: 206,
+            received: 0,
+            sent: 2,
+            until_head: Duration::from_millis(3),
+            until_end: Duration::from_millis(7),
+        };
+        let expected = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 1F \
+            REST.GET.OBJECT a%20b \"GET /photos/a%20b?versionId=null HTTP/1.1\" 206 - 2 70 7 3 \
+            \"http://x/%22 %22-\" \"curl/8%0A\" null - SigV4 - QueryString localhost:7071 - - -\n";
+        assert_eq!(entry.line(), expected);
+        let mut failed = Logged::default();
+        let xml = Body::from("<Error><Code>NoSuchKey</Code></Error>".to_owned());
+        failed.answered(&Response::builder().status(404).body(xml).unwrap());
+        let anonymous = Entry {
+            logged: &failed,
+            key: None,
+            agent: None,
+            status: 404,
+            ..entry
+        };
+        assert!(
+            anonymous.line().contains(" - 1F REST.GET.BUCKET - "),
+            "{}",
+            anonymous.line()
+        );
+        assert!(anonymous.line().contains(" 404 NoSuchKey "), "{}", anonymous.line());
+    }
+
+    #[test]
+    fn operations_have_names() {
+        for (name, method, has_key, expected) in [
+            ("ListObjectsV2", "GET", false, "REST.GET.BUCKET"),
+            ("PutObject", "PUT", true, "REST.PUT.OBJECT"),
+            ("CopyObject", "PUT", true, "REST.COPY.OBJECT"),
+            ("DeleteBucketPolicy", "DELETE", false, "REST.DELETE.BUCKETPOLICY"),
+            ("GetBucketVersioning", "GET", false, "REST.GET.VERSIONING"),
+            ("DeleteBucket", "DELETE", false, "REST.DELETE.BUCKET"),
+            ("none", "OPTIONS", true, "REST.OPTIONS.PREFLIGHT"),
+            ("none", "GET", true, "REST.GET.OBJECT"),
+            ("WebsiteObject", "GET", true, "WEBSITE.GET.OBJECT"),
+        ] {
+            assert_eq!(operation(name, method, has_key), expected, "{name}");
+        }
+        assert_eq!(
+            (key_of("/b/k/l", false), key_of("/k/l", true), key_of("/b", false)),
+            ("k/l", "k/l", "")
+        );
+    }
+}

@@ -1,0 +1,220 @@
+//! Server access logging: the requests of a bucket, written as objects into another one.
+//!
+//! As in S3 it is best effort. Lines are gathered in memory, with a bound ([`delivery`]), and written every minute, when there
+//! are enough for an object, and when the server stops; a crash loses what is gathered. Whether the target may be written to is
+//! judged when logging is switched on, and again for every object that is written.
+//!
+//! What is written is no request, so it is not logged, also where a bucket's log is in the bucket itself.
+
+pub mod delivery;
+mod line;
+
+pub use line::{Entry, Logged, key_of};
+
+use super::{
+    OWNER, REGION,
+    bucket::Record,
+    judged,
+    keyspace::{self, KEY_BYTES_MAX},
+    policy::Verdict,
+};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Who writes logs, as policies name it.
+pub const SERVICE: &str = "logging.s3.amazonaws.com";
+/// Longest that a key of a log is behind its prefix: account, region, bucket, day and name.
+const BEHIND_PREFIX_BYTES_MAX: usize = 256;
+/// Longest prefix of a log's keys.
+pub const PREFIX_BYTES_MAX: usize = KEY_BYTES_MAX - BEHIND_PREFIX_BYTES_MAX;
+/// Digits of chance in the name of a log: two that are written in the same second must differ.
+const UNIQUE_DIGITS: usize = 16;
+
+/// Where the requests of a bucket are logged, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The bucket that gets the log.
+    pub target: String,
+    /// When that bucket was created: another one that has its name later gets nothing.
+    pub target_created_ms: u64,
+    /// What the log's keys begin with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// How the keys go on.
+    #[serde(default)]
+    pub format: Format,
+    /// Only the target's policy lets the log in, so it must go on to do that; else whoever switched logging on owns the target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_policy: bool,
+}
+
+/// How keys of logs are made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// As nobody said: `PREFIXyyyy-mm-dd-hh-mm-ss-UNIQUE`.
+    #[default]
+    Default,
+    /// The same, as somebody said.
+    Simple,
+    /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the requests.
+    EventTime,
+    /// The same by the time it is written.
+    DeliveryTime,
+}
+
+impl Settings {
+    /// Whether the target, which has this record, takes the log of a bucket under a key.
+    pub fn may(&self, source: &str, target: &Record, key: &str) -> bool {
+        let verdict = judged::of_service(SERVICE, source, target, &self.target, key);
+        let is_let = match verdict {
+            Verdict::Denied => false,
+            Verdict::Allowed => true,
+            Verdict::Silent => !self.by_policy,
+        };
+        is_let && target.created_ms == self.target_created_ms
+    }
+
+    /// The key of a log of a bucket's requests of one day, which is days since 1970.
+    pub fn key(&self, source: &str, day: u64, now: SystemTime) -> String {
+        let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
+        // The end of it: the beginning is the time.
+        let unique = unique.split_off(unique.len() - UNIQUE_DIGITS);
+        let is_of_event = self.format == Format::EventTime;
+        let time = if is_of_event {
+            UNIX_EPOCH + day_length() * u32::try_from(day).unwrap_or(0)
+        } else {
+            now
+        };
+        let text = seconds_text(time);
+        // `2026-01-31T12:30:00`
+        let name = text.replace(['T', ':'], "-");
+        match self.format {
+            Format::Default | Format::Simple => format!("{}{name}-{unique}", self.prefix),
+            Format::EventTime | Format::DeliveryTime => {
+                let path = text.split('T').next().unwrap_or("").replace('-', "/");
+                format!("{}{OWNER}/{REGION}/{source}/{path}/{name}-{unique}", self.prefix)
+            }
+        }
+    }
+}
+
+/// A day of the requests that a log is of.
+const fn day_length() -> Duration {
+    Duration::from_secs(24 * 3600)
+}
+
+/// The day of a time, since 1970.
+fn day_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs() / day_length().as_secs()
+}
+
+/// `2026-01-31T12:30:00`
+fn seconds_text(time: SystemTime) -> String {
+    let mut text = Vec::new();
+    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    let _ = s3s::dto::Timestamp::from(time).format(s3s::dto::TimestampFormat::DateTime, &mut text);
+    let text = String::from_utf8(text).unwrap_or_default();
+    text.split(['.', 'Z']).next().unwrap_or("").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::bucket::Bucket;
+
+    fn settings(format: Format) -> Settings {
+        Settings {
+            target: "logs".to_owned(),
+            target_created_ms: 5,
+            prefix: "p-".to_owned(),
+            format,
+            by_policy: false,
+        }
+    }
+
+    #[test]
+    fn settings_are_stored_like_this() {
+        let json = r#"{"target":"logs","target_created_ms":5,"prefix":"p-","format":"event_time"}"#;
+        assert_eq!(serde_json::to_string(&settings(Format::EventTime)).unwrap(), json);
+        assert_eq!(
+            serde_json::from_str::<Settings>(json).unwrap(),
+            settings(Format::EventTime)
+        );
+        let of_policy = Settings {
+            prefix: String::new(),
+            by_policy: true,
+            ..settings(Format::Default)
+        };
+        let json = r#"{"target":"logs","target_created_ms":5,"format":"default","by_policy":true}"#;
+        assert_eq!(serde_json::to_string(&of_policy).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Settings>(json).unwrap(), of_policy);
+    }
+
+    #[test]
+    fn keys_say_when() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let key = |format| {
+            let mut key = settings(format).key("source", 19_600, now);
+            let unique = key.split_off(key.len() - UNIQUE_DIGITS);
+            assert!(
+                unique
+                    .bytes()
+                    .all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_lowercase())
+            );
+            key
+        };
+        assert_eq!(key(Format::Simple), "p-2023-11-14-22-13-20-");
+        assert_eq!(
+            key(Format::DeliveryTime),
+            "p-terrace/us-east-1/source/2023/11/14/2023-11-14-22-13-20-"
+        );
+        assert_eq!(
+            key(Format::EventTime),
+            "p-terrace/us-east-1/source/2023/08/31/2023-08-31-00-00-00-"
+        );
+        assert_ne!(
+            settings(Format::Simple).key("s", 0, now),
+            settings(Format::Simple).key("s", 0, now)
+        );
+        let longest = "b".repeat(63);
+        assert!(settings(Format::EventTime).key(&longest, 0, now).len() - 2 <= BEHIND_PREFIX_BYTES_MAX);
+    }
+
+    #[test]
+    fn who_lets_a_log_in() {
+        let with = |policy: &str, created_ms| {
+            let record = Record {
+                created_ms,
+                policy: Some(policy.to_owned()),
+                ..Record::default()
+            };
+            Bucket::apart("logs".to_owned(), record).record()
+        };
+        let policy = |effect: &str, source: &str| {
+            format!(
+                r#"{{"Statement":{{"Effect":"{effect}","Principal":{{"Service":"logging.s3.amazonaws.com"}},
+                "Action":"s3:PutObject","Resource":"arn:aws:s3:::logs/p-*",
+                "Condition":{{"ArnLike":{{"aws:SourceArn":"arn:aws:s3:::{source}"}},
+                "StringEquals":{{"aws:SourceAccount":"terrace"}}}}}}}}"#
+            )
+        };
+        let own = settings(Format::Simple);
+        let of_policy = Settings {
+            by_policy: true,
+            ..own.clone()
+        };
+        let none = Record {
+            created_ms: 5,
+            ..Record::default()
+        };
+        assert!(own.may("source", &none, "p-1") && !of_policy.may("source", &none, "p-1"));
+        let allowing = with(&policy("Allow", "source"), 5);
+        assert!(of_policy.may("source", &allowing, "p-1"));
+        assert!(!of_policy.may("other", &allowing, "p-1") && !of_policy.may("source", &allowing, "q-1"));
+        assert!(!own.may("source", &with(&policy("Deny", "*"), 5), "p-1"));
+        assert!(!own.may("source", &with(&policy("Allow", "*"), 6), "p-1"), "made anew");
+    }
+}

@@ -1,0 +1,136 @@
+//! Server access logging of a bucket: put, get.
+
+use crate::s3::{
+    Gateway,
+    access_key::Level,
+    errors,
+    logging::{Format, PREFIX_BYTES_MAX, Settings},
+};
+use hyper::StatusCode;
+use s3s::{
+    S3Error, S3Request, S3Response, S3Result,
+    dto::{
+        GetBucketLoggingInput, GetBucketLoggingOutput, LoggingEnabled, PartitionDateSource, PartitionedPrefix,
+        PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetObjectKeyFormat,
+    },
+    s3_error,
+};
+use std::{sync::Arc, time::SystemTime};
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+fn no_target(message: &'static str) -> S3Error {
+    errors::custom("InvalidTargetBucketForLogging", StatusCode::BAD_REQUEST, message)
+}
+
+fn read_format(given: Option<TargetObjectKeyFormat>) -> S3Result<Format> {
+    let Some(given) = given else {
+        return Ok(Format::Default);
+    };
+    match (given.simple_prefix, given.partitioned_prefix) {
+        (Some(_), None) => Ok(Format::Simple),
+        (None, Some(partitioned)) => match partitioned.partition_date_source.as_ref().map(|source| source.as_str()) {
+            Some(PartitionDateSource::EVENT_TIME) => Ok(Format::EventTime),
+            Some(PartitionDateSource::DELIVERY_TIME) => Ok(Format::DeliveryTime),
+            _ => Err(malformed()),
+        },
+        _ => Err(malformed()),
+    }
+}
+
+fn shown_format(format: Format) -> Option<TargetObjectKeyFormat> {
+    let partitioned = |source| TargetObjectKeyFormat {
+        partitioned_prefix: Some(PartitionedPrefix {
+            partition_date_source: Some(PartitionDateSource::from_static(source)),
+        }),
+        simple_prefix: None,
+    };
+    match format {
+        Format::Default => None,
+        Format::Simple => Some(TargetObjectKeyFormat {
+            partitioned_prefix: None,
+            simple_prefix: Some(SimplePrefix::default()),
+        }),
+        Format::EventTime => Some(partitioned(PartitionDateSource::EVENT_TIME)),
+        Format::DeliveryTime => Some(partitioned(PartitionDateSource::DELIVERY_TIME)),
+    }
+}
+
+/// PutBucketLogging
+pub async fn put(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketLoggingInput>,
+) -> S3Result<S3Response<PutBucketLoggingOutput>> {
+    let bucket = request.input.bucket;
+    let settings = match request.input.bucket_logging_status.logging_enabled {
+        None => None,
+        Some(given) => {
+            let level = gateway.level(request.credentials.as_ref(), &given.target_bucket);
+            Some(read(gateway, level, &bucket, given)?)
+        }
+    };
+    gateway
+        .run(move |gateway, store| {
+            gateway.buckets.change(store, &bucket, |record| {
+                record.logging = settings;
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(S3Response::new(PutBucketLoggingOutput::default()))
+}
+
+/// The settings that somebody with this level in the target puts.
+fn read(gateway: &Gateway, level: Option<Level>, source: &str, given: LoggingEnabled) -> S3Result<Settings> {
+    if given.target_grants.is_some_and(|grants| !grants.is_empty()) {
+        return Err(s3_error!(
+            NotImplemented,
+            "TargetGrants are not implemented; the policy of the target bucket says who may read the log."
+        ));
+    }
+    let prefix = given.target_prefix;
+    if prefix.len() > PREFIX_BYTES_MAX || prefix.contains('\0') {
+        return Err(s3_error!(
+            InvalidArgument,
+            "TargetPrefix has {PREFIX_BYTES_MAX} bytes at most, and no zero byte."
+        ));
+    }
+    let target = gateway.buckets.get(&given.target_bucket);
+    let target = target.map_err(|_| no_target("The target bucket for logging does not exist"))?;
+    let record = target.record();
+    let settings = Settings {
+        target: given.target_bucket,
+        target_created_ms: record.created_ms,
+        prefix,
+        format: read_format(given.target_object_key_format)?,
+        // Whose the target is may let logs into it; anybody else needs the policy to say so.
+        by_policy: level < Some(Level::Admin),
+    };
+    let key = settings.key(source, 0, SystemTime::now());
+    if !settings.may(source, &record, &key) {
+        return Err(no_target(
+            "You must give the log-delivery group WRITE and READ_ACP permissions to the target bucket",
+        ));
+    }
+    Ok(settings)
+}
+
+/// GetBucketLogging
+pub fn get(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketLoggingInput>,
+) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let shown = record.logging.as_ref().map(|settings| LoggingEnabled {
+        target_bucket: settings.target.clone(),
+        target_grants: None,
+        target_object_key_format: shown_format(settings.format),
+        target_prefix: settings.prefix.clone(),
+    });
+    Ok(S3Response::new(GetBucketLoggingOutput { logging_enabled: shown }))
+}

@@ -189,7 +189,7 @@ pub async fn put(
     let name = Name::parse(input.version_id.as_deref())?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(by, Action::Write, &bucket);
+    let claim = gateway.claim(by, Action::Describe, &bucket);
     let version_id = retag(gateway, claim, input.key, name, Some(encode(&tags))).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
@@ -203,7 +203,7 @@ pub async fn delete(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(by, Action::Write, &bucket);
+    let claim = gateway.claim(by, Action::Describe, &bucket);
     let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }

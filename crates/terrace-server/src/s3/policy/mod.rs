@@ -9,9 +9,10 @@ pub mod condition;
 mod pattern;
 mod read;
 
+use crate::s3::account;
 use condition::Condition;
 use pattern::Variables;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// The action on everything of the service.
 const ALL_ACTIONS: &str = "*";
@@ -55,7 +56,7 @@ impl<T> Selection<T> {
 enum Who {
     /// Everybody, whoever does not sign among them.
     Everybody,
-    /// Every key of an account.
+    /// Every key of an account, by its name or its canonical ID.
     Account(String),
     /// The key, or user, with this ARN.
     User(String),
@@ -83,7 +84,7 @@ impl Who {
     fn is(&self, caller: Option<Caller<'_>>) -> bool {
         match (self, caller) {
             (Self::Everybody, _) => true,
-            (Self::Account(account), Some(caller)) => account == caller.account,
+            (Self::Account(account), Some(caller)) => account::is_named(caller.account, account),
             (Self::User(arn), Some(caller)) => *arn == caller.arn(),
             (Self::Nobody, _) | (_, None) => false,
         }
@@ -98,6 +99,17 @@ impl Context {
     /// Adds a value of a key.
     pub fn add(&mut self, key: &str, value: impl Into<String>) {
         self.0.entry(condition::normal_key(key)).or_default().push(value.into());
+    }
+
+    /// The same with this one value of a key.
+    pub fn with<'c>(&'c self, key: &str, value: &str) -> Cow<'c, Self> {
+        let key = condition::normal_key(key);
+        if self.get(&key) == [value] {
+            return Cow::Borrowed(self);
+        }
+        let mut changed = self.clone();
+        changed.0.insert(key, vec![value.to_owned()]);
+        Cow::Owned(changed)
     }
 
     /// The values of a key in its normal form; none if the request does not have it.

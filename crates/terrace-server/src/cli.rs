@@ -2,7 +2,7 @@
 
 use crate::{
     failure::EXIT_CODES,
-    s3::access_key::Grant,
+    s3::{access_key::Grant, account},
     settings::{Layer, Listen, S3Listen},
     size::Size,
     time_span::TimeSpan,
@@ -169,9 +169,20 @@ pub enum KeyCommand {
 /// Arguments of `key create`.
 #[derive(Debug, Args)]
 pub struct KeyCreateArgs {
-    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); * is every bucket
+    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); * is every bucket,
+    /// BUCKET/PREFIX the objects whose keys begin with PREFIX
     #[arg(long, value_name = "BUCKET=LEVEL", required = true)]
     pub allow: Vec<Grant>,
+    /// Account that the key, and the buckets it creates, belong to; made if it is not there. A key may do nothing with what
+    /// belongs to other accounts, unless they grant it
+    #[arg(long, value_name = "NAME", default_value = account::DEFAULT, value_parser = account::read_name)]
+    pub account: String,
+    /// E-mail address of the account, by which others can grant it something
+    #[arg(long, value_name = "ADDRESS", value_parser = account::read_email)]
+    pub email: Option<String>,
+    /// Time after which the key is good no more, like 12h or 30d [default: never]
+    #[arg(long, value_name = "TIME")]
+    pub expires: Option<TimeSpan>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -5,7 +5,10 @@ use crate::{
     cli::{KeyCommand, KeyCreateArgs},
     control::{self, Asked, KeyRequest, KeySummary, Request},
     failure::{Code, Failure, Outcome},
-    s3::access_key::{self, AccessKey},
+    s3::{
+        access_key::{self, NewKey},
+        account, keyspace,
+    },
     settings::Settings,
 };
 use serde_json::json;
@@ -49,37 +52,50 @@ fn with_keys(
 }
 
 fn create(args: &KeyCreateArgs, settings: &Settings) -> Outcome {
-    let grants = args.allow.iter().map(|grant| (grant.bucket.clone(), grant.level));
-    let made = with_keys(
-        settings,
-        Access::Create,
-        KeyRequest::Create(grants.collect()),
-        |store| {
-            let (id, key) = AccessKey::generate(&args.allow);
-            access_key::store(store, &id, &key, &settings.secrets()?)?;
-            Ok(vec![KeySummary {
-                id,
-                secret: Some(key.secret),
-                created_ms: key.created_ms,
-                grants: key.grants,
-            }])
-        },
-    )?;
+    let lives_ms = args
+        .expires
+        .map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
+    let new = NewKey {
+        grants: args.allow.clone(),
+        account: args.account.clone(),
+        email: args.email.clone(),
+        expires_ms: lives_ms.map(|lives| keyspace::now_ms().saturating_add(lives)),
+    };
+    let made = with_keys(settings, Access::Create, KeyRequest::Create(new.clone()), |store| {
+        let (id, key) = access_key::create(store, &new, &settings.secrets()?)?;
+        Ok(vec![KeySummary {
+            id,
+            secret: Some(key.secret),
+            created_ms: key.created_ms,
+            grants: key.grants,
+            account: key.account.to_string(),
+            expires_ms: key.expires_ms,
+        }])
+    })?;
     let [
         KeySummary {
             id,
             secret: Some(secret),
             grants,
+            account,
+            expires_ms,
             ..
         },
     ] = made.as_slice()
     else {
         return Err(Failure::error("the server's answer is not understood"));
     };
+    let canonical_id = account::canonical_id(account);
     if args.json {
-        return print_json(&json!({ "access_key_id": id, "secret_access_key": secret, "grants": grants }));
+        return print_json(&json!({
+            "access_key_id": id, "secret_access_key": secret, "grants": grants, "expires_ms": expires_ms,
+            "account": account, "account_id": canonical_id,
+        }));
     }
-    print(&credentials(id, secret))
+    print(&format!(
+        "{}account:           {account}\ncanonical ID:      {canonical_id}\n",
+        credentials(id, secret)
+    ))
 }
 
 /// A new key as it is shown, once.
@@ -94,6 +110,8 @@ fn list(json: bool, settings: &Settings) -> Outcome {
             id,
             secret: None,
             created_ms: key.created_ms,
+            account: key.account().to_owned(),
+            expires_ms: key.expires_ms,
             grants: key.grants,
         });
         Ok(shown.collect())
@@ -102,7 +120,13 @@ fn list(json: bool, settings: &Settings) -> Outcome {
     if json {
         let list: Vec<_> = keys
             .iter()
-            .map(|key| json!({ "access_key_id": key.id, "created_ms": key.created_ms, "grants": key.grants }))
+            .map(|key| {
+                json!({
+                    "access_key_id": key.id, "created_ms": key.created_ms, "grants": key.grants,
+                    "expires_ms": key.expires_ms, "account": key.account,
+                    "account_id": account::canonical_id(&key.account),
+                })
+            })
             .collect();
         return print_json(&list);
     }
@@ -114,7 +138,12 @@ fn list(json: bool, settings: &Settings) -> Outcome {
             .map(|(bucket, level)| format!("{bucket}={level}"))
             .collect();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}  {}", key.id, grants.join(" "));
+        let _ = write!(text, "{}  {}", key.id, grants.join(" "));
+        let _ = if key.account == account::DEFAULT {
+            writeln!(text)
+        } else {
+            writeln!(text, "  of {}", key.account)
+        };
     }
     print(&text)
 }
@@ -127,6 +156,8 @@ fn remove(id: &str, settings: &Settings) -> Outcome {
             secret: None,
             created_ms: 0,
             grants: BTreeMap::new(),
+            account: String::new(),
+            expires_ms: None,
         });
         Ok(removed.into_iter().collect())
     })?;

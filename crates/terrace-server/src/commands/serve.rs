@@ -12,7 +12,7 @@ use crate::{
     key_text,
     s3::{
         self, Gateway, Shared,
-        access_key::{self, AccessKey, Grant, Keys, Level},
+        access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
         access_log::AccessLog,
         secrets::Secrets,
     },
@@ -264,7 +264,7 @@ fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
         bucket: access_key::ALL_BUCKETS.to_owned(),
         level: Level::Admin,
     };
-    let (id, key) = AccessKey::generate(&[everything]);
+    let (id, key) = AccessKey::generate(&NewKey::of_default(&[everything]));
     access_key::store(store, &id, &key, secrets)?;
     eprint!(
         "This access key may do everything over S3. Its secret is shown this once:\n{}",

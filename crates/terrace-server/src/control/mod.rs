@@ -14,7 +14,10 @@ mod server;
 pub use client::{Asked, ask};
 pub use server::Control;
 
-use crate::{failure::Code, s3::access_key::Level};
+use crate::{
+    failure::Code,
+    s3::access_key::{Level, NewKey},
+};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -43,8 +46,8 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum KeyRequest {
-    /// Make one that may do this.
-    Create(BTreeMap<String, Level>),
+    /// Make one.
+    Create(NewKey),
     /// Tell which there are.
     List,
     /// Remove the one with this ID.
@@ -62,6 +65,10 @@ pub struct KeySummary {
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
+    /// The account that it belongs to.
+    pub account: String,
+    /// Until when it is good, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
 }
 
 impl fmt::Debug for KeySummary {

@@ -4,7 +4,7 @@ use super::{Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Re
 use crate::{
     failure::{Code, Failure, Outcome},
     report::stats_json,
-    s3::access_key::{AccessKey, Grant, Keys},
+    s3::access_key::{AccessKey, Keys},
 };
 use std::{
     fs::{self, File, Permissions},
@@ -172,15 +172,13 @@ fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> 
         secret,
         created_ms: key.created_ms,
         grants: key.grants,
+        account: key.account.to_string(),
+        expires_ms: key.expires_ms,
     };
     let Served { store, keys } = served;
     Ok(Answer::Keys(match request {
-        KeyRequest::Create(grants) => {
-            let grants: Vec<_> = grants
-                .into_iter()
-                .map(|(bucket, level)| Grant { bucket, level })
-                .collect();
-            let (id, key) = keys.create(store, &grants)?;
+        KeyRequest::Create(new) => {
+            let (id, key) = keys.create(store, &new)?;
             tracing::info!(id, "an access key was made");
             let secret = key.secret.clone();
             vec![summary(id, key, Some(secret))]

@@ -1,19 +1,25 @@
 //! Access keys: who may do what in which bucket.
 //!
-//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, and a
-//! level for each bucket, or for all under the name `*`. A server keeps a copy of all of them
+//! A key is a record below [`keyspace::ACCESS_KEYS`]: JSON with the secret, when it was made, the
+//! account that it belongs to, until when it is good, and a level for each bucket, for each prefix
+//! `BUCKET/PREFIX`, or for all buckets under the name `*`. A server keeps a copy of all of them
 //! ([`Keys`]), and nobody else can change the store while it runs: `terrace key` asks it to.
 //! Signatures are checked with the secret, so it must be there: encrypted where a key for that is
 //! given ([`Secrets`]), else as it is, and then whoever can read the store's files can use it.
 
-use super::{keyspace, secrets::Secrets};
+use super::{
+    account::{self, Accounts},
+    keyspace,
+    secrets::Secrets,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     str::FromStr,
+    sync::Arc,
 };
 use terrace::{Error, ScanRange, Store};
 
@@ -44,10 +50,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// `BUCKET=LEVEL` on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// `BUCKET=LEVEL` or `BUCKET/PREFIX=LEVEL` on the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// A bucket, or `*`.
+    /// A bucket, the objects of one whose keys begin alike, or `*`.
     pub bucket: String,
     /// The level there.
     pub level: Level,
@@ -57,21 +63,53 @@ impl FromStr for Grant {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}`: write it as BUCKET=read, BUCKET=write or BUCKET=admin; * is every bucket");
-        let (bucket, level) = text.split_once('=').ok_or_else(wrong)?;
+        let wrong = || {
+            format!(
+                "`{text}`: write it as BUCKET=read, BUCKET=write or BUCKET=admin; * is every bucket, BUCKET/PREFIX what \
+                 begins with PREFIX"
+            )
+        };
+        let (bucket, level) = text.rsplit_once('=').ok_or_else(wrong)?;
         let level = match level {
             "read" => Level::Read,
             "write" => Level::Write,
             "admin" => Level::Admin,
             _ => return Err(wrong()),
         };
-        if bucket != ALL_BUCKETS && !s3s::path::check_bucket_name(bucket) {
-            return Err(format!("`{bucket}` is not the name of a bucket"));
+        let name = bucket.split_once('/').map_or(bucket, |(name, _)| name);
+        if bucket != ALL_BUCKETS && !s3s::path::check_bucket_name(name) {
+            return Err(format!("`{name}` is not the name of a bucket"));
         }
         Ok(Self {
             bucket: bucket.to_owned(),
             level,
         })
+    }
+}
+
+/// A key that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewKey {
+    /// What it may do.
+    pub grants: Vec<Grant>,
+    /// To which account it is to belong.
+    pub account: String,
+    /// The e-mail address of that account, if it gets another.
+    pub email: Option<String>,
+    /// Until when it is good, in milliseconds since 1970, if not for ever.
+    pub expires_ms: Option<u64>,
+}
+
+impl NewKey {
+    /// One of the account that is always there, for ever.
+    pub fn of_default(grants: &[Grant]) -> Self {
+        Self {
+            grants: grants.to_vec(),
+            account: account::DEFAULT.to_owned(),
+            email: None,
+            expires_ms: None,
+        }
     }
 }
 
@@ -88,9 +126,20 @@ pub struct Stored {
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
+    /// Its account, if not [`account::DEFAULT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    /// Until when it is good, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 impl Stored {
+    /// The account that it belongs to.
+    pub fn account(&self) -> &str {
+        self.account.as_deref().unwrap_or(account::DEFAULT)
+    }
+
     /// Stores a key.
     fn of(id: &str, key: &AccessKey, secrets: &Secrets) -> terrace::Result<Self> {
         let sealed = secrets.seal(id, &key.secret)?;
@@ -99,11 +148,14 @@ impl Stored {
             secret_aes_256_gcm: sealed,
             created_ms: key.created_ms,
             grants: key.grants.clone(),
+            account: Some(key.account.to_string()).filter(|name| name != account::DEFAULT),
+            expires_ms: key.expires_ms,
         })
     }
 
     /// The key that was stored.
     fn open(self, id: &str, secrets: &Secrets) -> terrace::Result<AccessKey> {
+        let account = Arc::from(self.account());
         let secret = match (self.secret, &self.secret_aes_256_gcm) {
             (_, Some(sealed)) => secrets.open(id, sealed)?,
             (Some(secret), None) => secret,
@@ -113,6 +165,8 @@ impl Stored {
             secret,
             created_ms: self.created_ms,
             grants: self.grants,
+            account,
+            expires_ms: self.expires_ms,
         })
     }
 }
@@ -126,12 +180,17 @@ pub struct AccessKey {
     pub created_ms: u64,
     /// Level by bucket.
     pub grants: BTreeMap<String, Level>,
+    /// The account that it belongs to.
+    pub account: Arc<str>,
+    /// Until when it is good, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
 }
 
 impl fmt::Debug for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Never the secret: this ends in logs.
         f.debug_struct("AccessKey")
+            .field("account", &self.account)
             .field("grants", &self.grants)
             .finish_non_exhaustive()
     }
@@ -139,7 +198,7 @@ impl fmt::Debug for AccessKey {
 
 impl AccessKey {
     /// A new key with an ID.
-    pub fn generate(grants: &[Grant]) -> (String, Self) {
+    pub fn generate(new: &NewKey) -> (String, Self) {
         let mut random = [0; 46];
         keyspace::fill_random(&mut random);
         let letters = random[..16]
@@ -149,15 +208,59 @@ impl AccessKey {
         let key = Self {
             secret: STANDARD_NO_PAD.encode(&random[16..]),
             created_ms: keyspace::now_ms(),
-            grants: grants.iter().map(|grant| (grant.bucket.clone(), grant.level)).collect(),
+            grants: new
+                .grants
+                .iter()
+                .map(|grant| (grant.bucket.clone(), grant.level))
+                .collect(),
+            account: Arc::from(new.account.as_str()),
+            expires_ms: new.expires_ms,
         };
         (id, key)
     }
 
-    /// What it may do in `bucket`.
-    pub fn level(&self, bucket: &str) -> Option<Level> {
-        self.grants.get(bucket).max(self.grants.get(ALL_BUCKETS)).copied()
+    /// What it may do in all of `bucket`, or with what has this key, or begins with it.
+    pub fn level(&self, bucket: &str, key: Option<&str>) -> Option<Level> {
+        let whole = self.grants.get(bucket).max(self.grants.get(ALL_BUCKETS)).copied();
+        let Some(key) = key else { return whole };
+        let reaches = |prefix: &str| key.starts_with(prefix);
+        self.prefixes(bucket)
+            .filter(|(prefix, _)| reaches(prefix))
+            .map(|(_, level)| Some(level))
+            .fold(whole, Option::max)
     }
+
+    /// The prefixes in a bucket that it has a level for.
+    fn prefixes(&self, bucket: &str) -> impl Iterator<Item = (&str, Level)> {
+        self.grants.iter().filter_map(move |(place, level)| {
+            let prefix = place.strip_prefix(bucket)?.strip_prefix('/')?;
+            Some((prefix, *level))
+        })
+    }
+
+    fn is_good(&self) -> bool {
+        self.expires_ms.is_none_or(|at| keyspace::now_ms() < at)
+    }
+}
+
+/// What a key may do with what a request is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The account that it belongs to.
+    pub account: Arc<str>,
+    /// What it may do there.
+    pub level: Option<Level>,
+}
+
+/// Makes a key of a store that nobody has open.
+///
+/// # Errors
+/// The store's; [`Error::Invalid`] if another account has the e-mail address.
+pub fn create(opened: &Store, new: &NewKey, secrets: &Secrets) -> terrace::Result<(String, AccessKey)> {
+    Accounts::load(opened)?.join(opened, &new.account, new.email.as_deref())?;
+    let (id, key) = AccessKey::generate(new);
+    store(opened, &id, &key, secrets)?;
+    Ok((id, key))
 }
 
 /// Stores a key.
@@ -201,6 +304,9 @@ pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
 #[derive(Debug, Default)]
 pub struct Keys {
     by_id: RwLock<HashMap<String, AccessKey>>,
+    accounts: RwLock<Accounts>,
+    /// Held while a key is made.
+    making: Mutex<()>,
     secrets: Secrets,
 }
 
@@ -222,18 +328,49 @@ impl Keys {
         }
         Ok(Self {
             by_id: RwLock::new(by_id),
+            accounts: RwLock::new(Accounts::load(opened)?),
+            making: Mutex::default(),
             secrets,
         })
     }
 
-    /// The secret of a key, if there is such a key.
-    pub fn secret(&self, id: &str) -> Option<String> {
-        self.by_id.read().get(id).map(|key| key.secret.clone())
+    /// Of a key that is there and good, whatever is asked.
+    fn of<T>(&self, id: &str, ask: impl FnOnce(&AccessKey) -> T) -> Option<T> {
+        self.by_id.read().get(id).filter(|key| key.is_good()).map(ask)
     }
 
-    /// What a key may do in `bucket`.
-    pub fn level(&self, id: &str, bucket: &str) -> Option<Level> {
-        self.by_id.read().get(id)?.level(bucket)
+    /// The secret of a key, if there is such a key.
+    pub fn secret(&self, id: &str) -> Option<String> {
+        self.of(id, |key| key.secret.clone())
+    }
+
+    /// The account of a key, if there is such a key.
+    pub fn account(&self, id: &str) -> Option<Arc<str>> {
+        self.of(id, |key| Arc::clone(&key.account))
+    }
+
+    /// What a key may do in all of `bucket`, or with what has this key or begins with it.
+    pub fn standing(&self, id: &str, bucket: &str, key: Option<&str>) -> Option<Standing> {
+        self.of(id, |found| Standing {
+            account: Arc::clone(&found.account),
+            level: found.level(bucket, key),
+        })
+    }
+
+    /// Whether what a key may do in `bucket` depends on what it does it with.
+    pub fn is_limited(&self, id: &str, bucket: &str) -> bool {
+        self.of(id, |key| key.prefixes(bucket).next().is_some()) == Some(true)
+    }
+
+    /// Whether a key may do anything at all in `bucket`.
+    pub fn sees(&self, id: &str, bucket: &str) -> bool {
+        let sees = |key: &AccessKey| key.level(bucket, None).is_some() || key.prefixes(bucket).next().is_some();
+        self.of(id, sees) == Some(true)
+    }
+
+    /// Asks the accounts.
+    pub fn accounts<T>(&self, ask: impl FnOnce(&Accounts) -> T) -> T {
+        ask(&self.accounts.read())
     }
 
     /// All of them, by ID.
@@ -245,9 +382,14 @@ impl Keys {
     /// Makes a key. It counts from now on. Blocks.
     ///
     /// # Errors
-    /// The store's.
-    pub fn create(&self, opened: &Store, grants: &[Grant]) -> terrace::Result<(String, AccessKey)> {
-        let (id, key) = AccessKey::generate(grants);
+    /// The store's; [`Error::Invalid`] if another account has the e-mail address.
+    pub fn create(&self, opened: &Store, new: &NewKey) -> terrace::Result<(String, AccessKey)> {
+        let _making = self.making.lock();
+        // What a list is read with waits for no disk.
+        let mut accounts = self.accounts.read().clone();
+        accounts.join(opened, &new.account, new.email.as_deref())?;
+        *self.accounts.write() = accounts;
+        let (id, key) = AccessKey::generate(new);
         store(opened, &id, &key, &self.secrets)?;
         self.by_id.write().insert(id.clone(), key.clone());
         Ok((id, key))
@@ -269,30 +411,104 @@ mod tests {
     use super::*;
     use terrace::Options;
 
+    fn new(grants: &[&str]) -> NewKey {
+        let grants: Vec<_> = grants.iter().map(|grant| grant.parse().unwrap()).collect();
+        NewKey::of_default(&grants)
+    }
+
+    fn generate(grants: &[&str]) -> (String, AccessKey) {
+        AccessKey::generate(&new(grants))
+    }
+
+    /// What is stored, byte for byte; and what was stored before there were accounts.
+    #[test]
+    fn golden() {
+        let (_, key) = AccessKey::generate(&NewKey {
+            account: "press".to_owned(),
+            expires_ms: Some(9),
+            ..new(&["mine/a/=read"])
+        });
+        let key = AccessKey {
+            secret: "s".to_owned(),
+            created_ms: 7,
+            ..key
+        };
+        let json = |key: &AccessKey| {
+            let stored = Stored::of("TRCEA", key, &Secrets::default()).unwrap();
+            serde_json::to_string(&stored).unwrap()
+        };
+        let golden = r#"{"secret":"s","created_ms":7,"grants":{"mine/a/":"read"},"account":"press","expires_ms":9}"#;
+        assert_eq!(json(&key), golden);
+        let old = r#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
+        let found: Stored = serde_json::from_str(old).unwrap();
+        let opened = found.open("TRCEOLD", &Secrets::default()).unwrap();
+        assert_eq!((&*opened.account, opened.is_good()), (account::DEFAULT, true));
+        assert_eq!(json(&opened), old);
+    }
+
+    #[test]
+    fn prefixes_and_expiry_limit_keys() {
+        let (_, key) = generate(&["mine=read", "mine/in/=write", "mine2/=admin"]);
+        let level = |key: &AccessKey, place| key.level("mine", place);
+        assert_eq!(level(&key, None), Some(Level::Read));
+        assert_eq!(level(&key, Some("in/a")), Some(Level::Write));
+        assert_eq!(level(&key, Some("in")), Some(Level::Read));
+        assert_eq!(level(&key, Some("")), Some(Level::Read));
+        let (_, limited) = generate(&["mine/in/=write"]);
+        assert_eq!((level(&limited, None), level(&limited, Some("x"))), (None, None));
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Store::open(Options::new(dir.path())).unwrap();
+        let keys = Keys::load(&opened, Secrets::default()).unwrap();
+        let (id, _) = keys.create(&opened, &new(&["mine/in/=write"])).unwrap();
+        assert!(keys.is_limited(&id, "mine") && keys.sees(&id, "mine"));
+        assert!(!keys.is_limited(&id, "other") && !keys.sees(&id, "other"));
+        let ended = NewKey {
+            expires_ms: Some(keyspace::now_ms()),
+            ..new(&["*=admin"])
+        };
+        let (id, _) = keys.create(&opened, &ended).unwrap();
+        assert!(keys.secret(&id).is_none() && keys.standing(&id, "mine", None).is_none());
+    }
+
     #[test]
     fn grants_are_read() {
         let grant: Grant = "photos=write".parse().unwrap();
         assert_eq!((grant.bucket.as_str(), grant.level), ("photos", Level::Write));
         assert_eq!("*=admin".parse::<Grant>().unwrap().bucket, ALL_BUCKETS);
-        for text in ["", "photos", "photos=", "photos=all", "=read", "A_b=read", "**=read"] {
+        let grant: Grant = "photos/a=b/=read".parse().unwrap();
+        assert_eq!((grant.bucket.as_str(), grant.level), ("photos/a=b/", Level::Read));
+        for text in [
+            "",
+            "photos",
+            "photos=",
+            "photos=all",
+            "=read",
+            "A_b=read",
+            "**=read",
+            "*/a=read",
+            "/a=read",
+        ] {
             assert!(text.parse::<Grant>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn the_higher_level_counts() {
-        let (_, key) = AccessKey::generate(&["*=read".parse().unwrap(), "mine=admin".parse().unwrap()]);
-        assert_eq!(key.level("mine"), Some(Level::Admin));
-        assert_eq!(key.level("other"), Some(Level::Read));
-        let (_, key) = AccessKey::generate(&["mine=write".parse().unwrap()]);
-        assert_eq!((key.level("mine"), key.level("other")), (Some(Level::Write), None));
+        let (_, key) = generate(&["*=read", "mine=admin"]);
+        assert_eq!(key.level("mine", None), Some(Level::Admin));
+        assert_eq!(key.level("other", None), Some(Level::Read));
+        let (_, key) = generate(&["mine=write"]);
+        assert_eq!(
+            (key.level("mine", None), key.level("other", None)),
+            (Some(Level::Write), None)
+        );
     }
 
     #[test]
     fn keys_are_kept_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let opened = Store::open(Options::new(dir.path())).unwrap();
-        let (id, key) = AccessKey::generate(&["*=admin".parse().unwrap()]);
+        let (id, key) = generate(&["*=admin"]);
         assert_eq!(id.len(), 20);
         assert!(!format!("{key:?}").contains(&key.secret));
         let none = Secrets::default();
@@ -303,12 +519,10 @@ mod tests {
         assert!(!remove(&opened, &id).unwrap());
         assert!(stored(&opened).unwrap().is_empty());
         let keys = Keys::load(&opened, none).unwrap();
-        let (id, key) = keys.create(&opened, &["mine=read".parse().unwrap()]).unwrap();
+        let (id, key) = keys.create(&opened, &new(&["mine=read"])).unwrap();
         assert_eq!(keys.secret(&id), Some(key.secret.clone()));
-        assert_eq!(
-            (keys.level(&id, "mine"), keys.level(&id, "other")),
-            (Some(Level::Read), None)
-        );
+        let level = |bucket| keys.standing(&id, bucket, None).unwrap().level;
+        assert_eq!((level("mine"), level("other")), (Some(Level::Read), None));
         assert_eq!(loaded(Secrets::default()).unwrap(), BTreeMap::from([(id.clone(), key)]));
         assert!(keys.remove(&opened, &id).unwrap() && !keys.remove(&opened, &id).unwrap());
         assert!(keys.secret(&id).is_none() && stored(&opened).unwrap().is_empty());
@@ -323,7 +537,7 @@ mod tests {
         let record = br#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
         opened.put(keyspace::access_key("TRCEOLD"), &record[..]).unwrap();
         let keys = Keys::load(&opened, secrets("0f")).unwrap();
-        let (new, made) = keys.create(&opened, &["mine=read".parse().unwrap()]).unwrap();
+        let (new, made) = keys.create(&opened, &new(&["mine=read"])).unwrap();
         for (id, found) in stored(&opened).unwrap() {
             assert!(found.secret.is_none() && found.secret_aes_256_gcm.is_some(), "{id}");
         }

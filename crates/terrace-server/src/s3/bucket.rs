@@ -15,7 +15,7 @@ use super::{
 };
 use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use s3s::{S3ErrorCode, S3Result, dto::ObjectOwnership, s3_error};
+use s3s::{S3ErrorCode, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -82,6 +82,12 @@ pub struct Record {
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
+    /// The account that it belongs to, if not [`account::DEFAULT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Its access control list, if it says anything else than [`Record::acl_public`] can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acl: Option<String>,
 }
 
 /// What keeps a bucket from being public, whatever its lists and its policy say.
@@ -98,16 +104,6 @@ pub struct PublicAccessBlock {
 }
 
 impl Record {
-    /// Object ownership says that there are no access control lists.
-    pub fn has_no_lists(&self) -> bool {
-        self.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED)
-    }
-
-    /// Access control lists count.
-    pub fn obeys_lists(&self) -> bool {
-        !self.has_no_lists() && !self.public_access_block.is_some_and(|block| block.ignore_lists)
-    }
-
     /// A public policy counts for everybody.
     pub fn obeys_policy(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_policies)
@@ -124,9 +120,9 @@ impl Record {
         self.public_read && self.obeys_policy()
     }
 
-    /// Everybody may list it.
+    /// Its policy lets everybody list it.
     pub fn is_listed_by_all(&self) -> bool {
-        (self.public_list && self.obeys_policy()) || (self.acl_public && self.obeys_lists())
+        self.public_list && self.obeys_policy()
     }
 }
 
@@ -341,12 +337,19 @@ impl Buckets {
     /// Creates a bucket. Blocks.
     ///
     /// # Errors
-    /// `BucketAlreadyOwnedByYou`, `TooManyBuckets`, the store's.
+    /// `BucketAlreadyExists`, `BucketAlreadyOwnedByYou`, `TooManyBuckets`, the store's.
     pub fn create(&self, store: &Store, name: &str, record: Record) -> S3Result {
         let _creating = self.creating.lock();
         let count = {
             let by_name = self.by_name.read();
-            if by_name.contains_key(name) {
+            if let Some(there) = by_name.get(name) {
+                if there.record().owner() != record.owner() {
+                    return Err(s3_error!(
+                        BucketAlreadyExists,
+                        "The requested bucket name is not available. The bucket namespace is shared by all users of the \
+                         system. Please select a different name and try again."
+                    ));
+                }
                 return Err(s3_error!(
                     BucketAlreadyOwnedByYou,
                     "Your previous request to create the named bucket succeeded and you already own it."

@@ -161,11 +161,19 @@ impl Drop for Exchange {
         );
         let peer = || self.peer.map(|peer| peer.to_string()).unwrap_or_default();
         if let Some(logged) = &self.logged {
+            let account = self
+                .noted
+                .key
+                .as_deref()
+                .and_then(|key| self.gateway.access_keys.account(key));
+            let bucket = self.gateway.buckets.get(&logged.bucket).map(|bucket| bucket.record());
             let entry = logging::Entry {
                 logged,
                 time: self.time,
                 peer: &peer(),
                 key: self.noted.key.as_deref(),
+                account: account.as_deref(),
+                owner: bucket.as_ref().ok().map(|record| record.owner()),
                 number: &self.number,
                 operation,
                 method: self.method.as_str(),

@@ -1,9 +1,8 @@
 //! What the policy of a bucket says of a request: how a request becomes a question to [`super::policy`].
 //!
-//! All access keys are of one account, so to policies a key is a user of it, named by the key's ID.
+//! To policies a key is a user of its account, named by the key's ID.
 
 use super::{
-    OWNER,
     bucket::Record,
     ops::tagging,
     policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
@@ -26,6 +25,8 @@ const LOCKS: [(&str, &str); 3] = [
 const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
+/// The account that a bucket belongs to.
+const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
 /// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
 
@@ -42,7 +43,8 @@ pub struct Peer {
 /// ask about it. It goes with the request to its operation.
 #[derive(Debug, Clone)]
 pub struct Asker {
-    name: Option<String>,
+    /// The account and the ID of a key.
+    caller: Option<(Arc<str>, String)>,
     /// `None` of what no policy says anything of.
     action: Option<&'static str>,
     key: Option<String>,
@@ -52,21 +54,24 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Reads a request that is about an object, or about a bucket. `owns` if whoever makes it may
-    /// do everything in the bucket.
-    pub fn of(request: &mut S3AccessContext<'_>, owns: bool) -> Self {
+    /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
+    /// belongs to `owner`. `owns` if whoever makes it may do everything in the bucket.
+    pub fn of(request: &mut S3AccessContext<'_>, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
         let peer = request.extensions_mut().get::<Peer>().copied();
         let name = request.credentials().map(|credentials| credentials.access_key.clone());
+        let caller = account.zip(name);
         let mut context = Context::default();
         add_surroundings(&mut context, peer);
-        add_caller(&mut context, name.as_deref(), request.headers(), request.uri());
+        context.add(RESOURCE_ACCOUNT, owner);
+        let named = caller.as_ref().map(|(account, name)| Caller { account, name });
+        add_caller(&mut context, named, request.headers(), request.uri());
         add_headers(&mut context, request.headers());
         let has_version = add_query(&mut context, request.uri());
         let operation = request.s3_op().name();
         let is_theirs = owns && ON_POLICIES.contains(&operation);
         let action = actions::of_operation(operation, has_version);
         Self {
-            name,
+            caller,
             action: action.filter(|_| !is_theirs),
             key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
             is_form: operation == "PostObject",
@@ -133,16 +138,19 @@ impl Asker {
             Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
             None => format!("arn:aws:s3:::{bucket}"),
         };
-        let name = self.name.as_deref();
+        let caller = self.caller.as_ref().map(|(account, name)| Caller { account, name });
+        // The source of a copy may be in a bucket of another account than the copy.
+        let context = context.with(RESOURCE_ACCOUNT, record.owner());
         let question = Question {
-            caller: name.map(|name| Caller { account: OWNER, name }),
+            caller,
             action,
             resource: &resource,
-            context,
+            context: &context,
         };
         let verdict = open.map_or_else(|| policy.judge(&question), |open| policy.judge_at_best(&question, open));
-        // A public policy counts only for those who have a key, if the bucket is kept from being public.
-        let is_ignored = name.is_none() && !record.obeys_policy() && policy.is_public();
+        // A public policy counts only for those of the owner's account, if the bucket is kept from being public.
+        let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
+        let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
         if verdict == Verdict::Allowed && is_ignored {
             Verdict::Silent
         } else {
@@ -159,7 +167,9 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
     let mut context = Context::default();
     add_surroundings(&mut context, None);
     context.add("aws:SourceArn", format!("arn:aws:s3:::{source}"));
-    context.add("aws:SourceAccount", OWNER);
+    // Both are of one account.
+    context.add("aws:SourceAccount", record.owner());
+    context.add(RESOURCE_ACCOUNT, record.owner());
     context.add("aws:PrincipalServiceName", service);
     context.add("aws:PrincipalIsAWSService", "true");
     context.add("aws:PrincipalType", "Service");
@@ -182,20 +192,19 @@ fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
     // A number of seconds is a date, too.
     context.add("aws:CurrentTime", seconds.clone());
     context.add("aws:EpochTime", seconds);
-    context.add("s3:ResourceAccount", OWNER);
 }
 
-fn add_caller(context: &mut Context, key: Option<&str>, headers: &HeaderMap, uri: &Uri) {
-    let Some(name) = key else {
+fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, headers: &HeaderMap, uri: &Uri) {
+    let Some(caller) = caller else {
         context.add("aws:PrincipalType", "Anonymous");
         context.add("aws:userid", "anonymous");
         return;
     };
     context.add("aws:PrincipalType", "User");
-    context.add("aws:username", name);
-    context.add("aws:userid", name);
-    context.add("aws:PrincipalAccount", OWNER);
-    context.add("aws:PrincipalArn", Caller { account: OWNER, name }.arn());
+    context.add("aws:username", caller.name);
+    context.add("aws:userid", caller.name);
+    context.add("aws:PrincipalAccount", caller.account);
+    context.add("aws:PrincipalArn", caller.arn());
     let is_in_head = headers.contains_key(hyper::header::AUTHORIZATION);
     context.add(
         "s3:authType",

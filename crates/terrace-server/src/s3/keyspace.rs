@@ -16,6 +16,8 @@ use std::{
 pub const SYSTEM_PREFIX: &str = "\0s3/";
 /// Access keys: the access key's ID follows.
 pub const ACCESS_KEYS: &str = "\0s3/key/";
+/// Accounts: the account's name follows.
+pub const ACCOUNTS: &str = "\0s3/account/";
 /// Buckets: the bucket's name follows.
 pub const BUCKETS: &str = "\0s3/bucket/";
 /// Multipart uploads that are not complete.
@@ -125,6 +127,11 @@ pub fn bucket(name: &str) -> Vec<u8> {
 /// The key of an access key.
 pub fn access_key(id: &str) -> Vec<u8> {
     format!("{ACCESS_KEYS}{id}").into_bytes()
+}
+
+/// The key of an account.
+pub fn account(name: &str) -> Vec<u8> {
+    format!("{ACCOUNTS}{name}").into_bytes()
 }
 
 /// What the keys of a bucket's uploads begin with.

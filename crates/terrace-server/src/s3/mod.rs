@@ -13,6 +13,8 @@
 mod access;
 pub mod access_key;
 pub mod access_log;
+pub mod account;
+mod acl;
 mod at_once;
 mod body;
 mod bucket;
@@ -73,8 +75,6 @@ pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std:
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(60);
 /// The region this server says it is in. Signatures for any region are taken.
 const REGION: &str = "us-east-1";
-/// Who owns everything: there are keys, but no users.
-const OWNER: &str = "terrace";
 
 /// What all requests share.
 pub struct Gateway {

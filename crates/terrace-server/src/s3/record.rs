@@ -11,6 +11,7 @@ use super::{
     digest::{self, Algorithm, Computed},
     errors,
     keyspace::{self, Id},
+    ops::acl,
 };
 use hyper::{StatusCode, header::HeaderName};
 use s3s::{
@@ -39,10 +40,10 @@ const DELETED: &str = "s3-delete-marker";
 const METADATA_PREFIX: &str = "x-amz-meta-";
 /// Tags, encoded as a query.
 const TAGGING: &str = "x-amz-tagging";
-/// Access control list, if it says that everybody may read.
+/// Access control list as [`super::acl`] has it, if it says anything.
 const ACL: &str = "x-amz-acl";
-/// What it says then.
-const PUBLIC: &str = "public-read";
+/// The account that it belongs to, if not to that of its bucket.
+const ACCOUNT: &str = "s3-account";
 /// Media type.
 const CONTENT_TYPE: &str = "content-type";
 /// What S3 answers for objects that were put without a media type.
@@ -75,8 +76,8 @@ pub struct Description {
     pub metadata: Option<Metadata>,
     /// Tags, encoded as a query, and checked.
     pub tagging: Option<String>,
-    /// Canned access control list.
-    pub acl: Option<String>,
+    /// Access control list.
+    pub acl: acl::Asked,
 }
 
 /// Takes the description out of an input; four inputs have the same fields.
@@ -96,7 +97,7 @@ macro_rules! description {
             ],
             metadata: $input.metadata.take(),
             tagging: $input.tagging.take(),
-            acl: $input.acl.take().map(|acl| acl.as_str().to_owned()),
+            acl: $crate::asked_acl!($input),
         }
     }};
 }
@@ -240,8 +241,18 @@ pub fn with_tagging(attributes: &Attributes, tagging: Option<&str>) -> Attribute
 }
 
 /// The same attributes with another access control list.
-pub fn with_public(attributes: &Attributes, is_public: bool) -> Attributes {
-    with(attributes, ACL, is_public.then_some(PUBLIC))
+pub fn with_list(attributes: &Attributes, list: &str) -> Attributes {
+    with(attributes, ACL, Some(list).filter(|list| !list.is_empty()))
+}
+
+/// The same attributes of what belongs to an account, or to that of its bucket.
+pub fn of_account(attributes: &Attributes, account: Option<&str>) -> Attributes {
+    with(attributes, ACCOUNT, account)
+}
+
+/// The same attributes with the list, and of the account, that other attributes say.
+pub fn owned_as(attributes: &Attributes, other: &Attributes) -> Attributes {
+    of_account(&with_list(attributes, list(other)), account(other))
 }
 
 /// The same attributes, redirecting where other attributes say.
@@ -259,9 +270,14 @@ fn with(attributes: &Attributes, name: &str, value: Option<&str>) -> Attributes 
     changed
 }
 
-/// Whether attributes have an access control list that says that everybody may read.
-pub fn is_public(attributes: &Attributes) -> bool {
-    attributes.get_str(ACL) == Some(PUBLIC)
+/// The access control list among attributes.
+fn list(attributes: &Attributes) -> &str {
+    attributes.get_str(ACL).unwrap_or("")
+}
+
+/// The account among attributes.
+pub fn account(attributes: &Attributes) -> Option<&str> {
+    attributes.get_str(ACCOUNT)
 }
 
 /// The tags among attributes, encoded as a query.
@@ -324,7 +340,7 @@ impl Facts {
         let shown = info
             .attributes
             .iter()
-            .filter(|(name, _)| checksums.contains(name) || *name == digest::KIND_ATTRIBUTE);
+            .filter(|(name, _)| checksums.contains(name) || [digest::KIND_ATTRIBUTE, ACCOUNT].contains(name));
         let attributes = shown.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
         Self::with(info, attributes)
     }
@@ -402,9 +418,14 @@ impl Facts {
         self.attributes.get(MODIFIED_MS).is_some()
     }
 
-    /// Its access control list says that everybody may read it.
-    pub fn is_public(&self) -> bool {
-        is_public(&self.attributes)
+    /// Its access control list as it is stored.
+    pub fn list(&self) -> &str {
+        list(&self.attributes)
+    }
+
+    /// The account that it belongs to, if not to that of its bucket.
+    pub fn account(&self) -> Option<&str> {
+        account(&self.attributes)
     }
 
     /// Tags, encoded as a query.

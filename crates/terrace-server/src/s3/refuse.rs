@@ -6,7 +6,6 @@
 //! it would take for objects.
 
 use super::{
-    OWNER,
     digest::Algorithm,
     errors,
     form::{FILE_BYTES_MAX, FORM_BYTES_MAX, is_form},
@@ -22,11 +21,10 @@ pub const XML_BYTES_MAX: usize = 8 << 20;
 /// headers.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// What headers begin with that ask for something the service does not have.
-const NOT_SUPPORTED: [&str; 5] = [
+const NOT_SUPPORTED: [&str; 4] = [
     "x-amz-server-side-encryption",
     "x-amz-copy-source-server-side-encryption",
     "x-amz-mfa",
-    "x-amz-grant-",
     "x-amz-write-offset-bytes",
 ];
 
@@ -306,11 +304,6 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
             "The storage class you specified is not valid"
         ));
     }
-    for name in ["x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner"] {
-        if text(name).is_some_and(|owner| owner != OWNER) {
-            return Err(s3_error!(AccessDenied, "Access Denied"));
-        }
-    }
     Ok(())
 }
 
@@ -335,9 +328,8 @@ mod tests {
     fn what_the_service_does_not_have() {
         for (headers, code) in [
             (("x-amz-server-side-encryption", "AES256"), "NotImplemented"),
-            (("x-amz-grant-read", "id=x"), "NotImplemented"),
+            (("x-amz-mfa", "x 123456"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
-            (("x-amz-expected-bucket-owner", "1234"), "AccessDenied"),
             (("content-md5", ""), "InvalidDigest"),
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");

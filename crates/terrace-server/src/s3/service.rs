@@ -4,7 +4,7 @@ use super::{
     Gateway,
     ops::{
         acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, logging, multipart, objects,
-        tagging, website,
+        ownership, tagging, website,
     },
 };
 use s3s::{S3, S3Request, S3Response, S3Result, dto};
@@ -82,10 +82,10 @@ operations! { gateway:
     get_object_acl GetObjectAclInput -> GetObjectAclOutput = |request| acl::object(gateway, request).await;
     put_bucket_acl PutBucketAclInput -> PutBucketAclOutput = |request| acl::put_bucket(gateway, request).await;
     put_object_acl PutObjectAclInput -> PutObjectAclOutput = |request| acl::put_object(gateway, request).await;
-    get_public_access_block GetPublicAccessBlockInput -> GetPublicAccessBlockOutput = |request| acl::public_access_block(gateway, &request);
-    put_public_access_block PutPublicAccessBlockInput -> PutPublicAccessBlockOutput = |request| acl::put_public_access_block(gateway, request).await;
-    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| acl::delete_public_access_block(gateway, request).await;
-    get_bucket_ownership_controls GetBucketOwnershipControlsInput -> GetBucketOwnershipControlsOutput = |request| acl::ownership_controls(gateway, &request);
-    put_bucket_ownership_controls PutBucketOwnershipControlsInput -> PutBucketOwnershipControlsOutput = |request| acl::put_ownership_controls(gateway, request).await;
-    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| acl::delete_ownership_controls(gateway, request).await;
+    get_public_access_block GetPublicAccessBlockInput -> GetPublicAccessBlockOutput = |request| ownership::public_access_block(gateway, &request);
+    put_public_access_block PutPublicAccessBlockInput -> PutPublicAccessBlockOutput = |request| ownership::put_public_access_block(gateway, request).await;
+    delete_public_access_block DeletePublicAccessBlockInput -> DeletePublicAccessBlockOutput = |request| ownership::delete_public_access_block(gateway, request).await;
+    get_bucket_ownership_controls GetBucketOwnershipControlsInput -> GetBucketOwnershipControlsOutput = |request| ownership::ownership_controls(gateway, &request);
+    put_bucket_ownership_controls PutBucketOwnershipControlsInput -> PutBucketOwnershipControlsOutput = |request| ownership::put_ownership_controls(gateway, request).await;
+    delete_bucket_ownership_controls DeleteBucketOwnershipControlsInput -> DeleteBucketOwnershipControlsOutput = |request| ownership::delete_ownership_controls(gateway, request).await;
 }

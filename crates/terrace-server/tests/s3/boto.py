@@ -723,7 +723,8 @@ def test_access_control_lists(s3, bucket):
     s3.put_object_acl(Bucket=bucket, Key="closed", AccessControlPolicy=full)
     assert fetch(url("closed"))[2] == b"closed"
     grant["Permission"] = "WRITE"
-    fails(501, "NotImplemented", s3.put_object_acl, Bucket=bucket, Key="closed", AccessControlPolicy=full)
+    s3.put_object_acl(Bucket=bucket, Key="copy", AccessControlPolicy=full)
+    assert everybody(s3.get_object_acl(Bucket=bucket, Key="copy")) == ["WRITE"] and fetch(url("copy"))[0] == 403
     s3.put_bucket_acl(Bucket=bucket, ACL="public-read")
     assert everybody(s3.get_bucket_acl(Bucket=bucket)) == ["READ"] and fetch(f"{ENDPOINT}/{bucket}")[0] == 200
     fails(404, "NoSuchPublicAccessBlockConfiguration", s3.get_public_access_block, Bucket=bucket)
@@ -739,6 +740,8 @@ def test_access_control_lists(s3, bucket):
     assert fetch(url("closed"))[0] == 200
     fails(404, "OwnershipControlsNotFoundError", s3.get_bucket_ownership_controls, Bucket=bucket)
     controls = {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+    fails(400, "InvalidBucketAclWithObjectOwnership", s3.put_bucket_ownership_controls, Bucket=bucket, OwnershipControls=controls)
+    s3.put_bucket_acl(Bucket=bucket, ACL="private")
     s3.put_bucket_ownership_controls(Bucket=bucket, OwnershipControls=controls)
     assert s3.get_bucket_ownership_controls(Bucket=bucket)["OwnershipControls"] == controls
     assert fetch(url("closed"))[0] == 403
@@ -814,7 +817,7 @@ def test_forms_of_version_2(s3, bucket):
 def test_what_is_not_there(s3, bucket):
     fails(501, "NotImplemented", s3.get_bucket_encryption, Bucket=bucket)
     fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="AES256")
-    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="public-read-write")
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="aws-exec-read")
     fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")
     s3.get_object(Bucket=bucket, Key="k", VersionId="null")

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod access;
+mod accounts;
 mod at_once;
 mod budget;
 #[path = "../common/mod.rs"]

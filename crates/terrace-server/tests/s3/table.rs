@@ -8,18 +8,22 @@
 use crate::{
     Service,
     access::{key, open_to_all},
+    accounts::key_of,
     code,
     common::{Answer, Place},
     sign::{Client, Mode, post_form, raw},
 };
 
 /// Who may, as letters: a key to read (`r`), to write (`w`), to administer (`a`); everybody in a
-/// public bucket (`b`), or of a public object (`o`). `{b}` is the bucket, `{k}` an object that is
-/// there.
+/// public bucket (`b`), or of a public object (`o`). Of another account's key, which may do
+/// everything with what is its own: nothing granted (`x`); what the bucket's list grants, to read
+/// (`R`), to write (`W`), to read (`A`) and to change the list (`C`); what the object's list grants,
+/// to read (`1`), to read (`2`) and to change the list (`3`). `{b}` is the bucket, `{k}` an object
+/// that is there.
 const TABLE: &[(&str, &str, &str, &str)] = &[
-    ("ListBuckets", "GET", "/", "rwa"),
-    ("HeadBucket", "HEAD", "/{b}", "rwa"),
-    ("CreateBucket", "PUT", "/{b}", "a"),
+    ("ListBuckets", "GET", "/", "rwax"),
+    ("HeadBucket", "HEAD", "/{b}", "rwaR"),
+    ("CreateBucket", "PUT", "/{b}", "ax"),
     ("DeleteBucket", "DELETE", "/{b}", "a"),
     ("GetBucketLocation", "GET", "/{b}?location", "rwa"),
     ("GetBucketVersioning", "GET", "/{b}?versioning", "rwa"),
@@ -31,8 +35,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("GetBucketCors", "GET", "/{b}?cors", "a"),
     ("PutBucketCors", "PUT", "/{b}?cors", "a"),
     ("DeleteBucketCors", "DELETE", "/{b}?cors", "a"),
-    ("GetBucketAcl", "GET", "/{b}?acl", "a"),
-    ("PutBucketAcl", "PUT", "/{b}?acl", "a"),
+    ("GetBucketAcl", "GET", "/{b}?acl", "aA"),
+    ("PutBucketAcl", "PUT", "/{b}?acl", "aC"),
     ("GetPublicAccessBlock", "GET", "/{b}?publicAccessBlock", "a"),
     ("PutPublicAccessBlock", "PUT", "/{b}?publicAccessBlock", "a"),
     ("DeletePublicAccessBlock", "DELETE", "/{b}?publicAccessBlock", "a"),
@@ -51,33 +55,34 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("PutBucketWebsite", "PUT", "/{b}?website", "a"),
     ("DeleteBucketWebsite", "DELETE", "/{b}?website", "a"),
     ("GetBucketEncryption", "GET", "/{b}?encryption", "a"),
-    ("ListObjects", "GET", "/{b}", "rwa"),
-    ("ListObjectsV2", "GET", "/{b}?list-type=2", "rwa"),
-    ("ListObjectVersions", "GET", "/{b}?versions", "rwa"),
-    ("ListMultipartUploads", "GET", "/{b}?uploads", "rwa"),
-    ("DeleteObjects", "POST", "/{b}?delete", "wa"),
-    ("GetObject", "GET", "/{b}/{k}", "rwabo"),
-    ("HeadObject", "HEAD", "/{b}/{k}", "rwabo"),
-    ("GetObject, part", "GET", "/{b}/{k}?partNumber=1", "rwabo"),
-    ("GetObject, missing", "GET", "/{b}/none", "rwa"),
-    ("GetObject, version", "GET", "/{b}/{k}?versionId=null", "rwa"),
-    ("HeadObject, version", "HEAD", "/{b}/{k}?versionId=null", "rwa"),
+    ("ListObjects", "GET", "/{b}", "rwaR"),
+    ("ListObjectsV2", "GET", "/{b}?list-type=2", "rwaR"),
+    ("ListObjectVersions", "GET", "/{b}?versions", "rwaR"),
+    ("ListMultipartUploads", "GET", "/{b}?uploads", "rwaR"),
+    ("DeleteObjects", "POST", "/{b}?delete", "waW"),
+    ("GetObject", "GET", "/{b}/{k}", "rwabo1"),
+    ("HeadObject", "HEAD", "/{b}/{k}", "rwabo1"),
+    ("GetObject, part", "GET", "/{b}/{k}?partNumber=1", "rwabo1"),
+    ("GetObject, missing", "GET", "/{b}/none", "rwaR"),
+    ("GetObject, version", "GET", "/{b}/{k}?versionId=null", "rwa1"),
+    ("HeadObject, version", "HEAD", "/{b}/{k}?versionId=null", "rwa1"),
     ("GetObject, missing version", "GET", "/{b}/none?versionId=null", "rwa"),
     ("GetObjectAttributes", "GET", "/{b}/{k}?attributes", "rwa"),
     ("GetObjectTagging", "GET", "/{b}/{k}?tagging", "rwa"),
     ("PutObjectTagging", "PUT", "/{b}/{k}?tagging", "wa"),
     ("DeleteObjectTagging", "DELETE", "/{b}/none?tagging", "wa"),
-    ("GetObjectAcl", "GET", "/{b}/{k}?acl", "rwa"),
+    ("GetObjectAcl", "GET", "/{b}/{k}?acl", "rwa2"),
     ("PutObjectAcl", "PUT", "/{b}/none?acl", "wa"),
+    ("PutObjectAcl, there", "PUT", "/{b}/{k}?acl", "wa3"),
     ("GetObjectRetention", "GET", "/{b}/{k}?retention", "a"),
-    ("PutObject", "PUT", "/{b}/new", "wa"),
-    ("DeleteObject", "DELETE", "/{b}/none", "wa"),
-    ("DeleteObject, version", "DELETE", "/{b}/none?versionId=null", "wa"),
-    ("CreateMultipartUpload", "POST", "/{b}/parts?uploads", "wa"),
-    ("UploadPart", "PUT", "/{b}/parts?partNumber=1&uploadId=0", "wa"),
+    ("PutObject", "PUT", "/{b}/new", "waW"),
+    ("DeleteObject", "DELETE", "/{b}/none", "waW"),
+    ("DeleteObject, version", "DELETE", "/{b}/none?versionId=null", "waW"),
+    ("CreateMultipartUpload", "POST", "/{b}/parts?uploads", "waW"),
+    ("UploadPart", "PUT", "/{b}/parts?partNumber=1&uploadId=0", "waW"),
     ("ListParts", "GET", "/{b}/parts?uploadId=0", "rwa"),
-    ("CompleteMultipartUpload", "POST", "/{b}/parts?uploadId=0", "wa"),
-    ("AbortMultipartUpload", "DELETE", "/{b}/parts?uploadId=0", "wa"),
+    ("CompleteMultipartUpload", "POST", "/{b}/parts?uploadId=0", "waW"),
+    ("AbortMultipartUpload", "DELETE", "/{b}/parts?uploadId=0", "waW"),
 ];
 
 fn without_key(address: &str, method: &str, target: &str) -> Answer {
@@ -160,6 +165,56 @@ fn every_operation_by_every_way_of_access() {
         }
     }
     forms_and_copies(client, &keys);
+}
+
+/// There was one account, so nobody could be granted anything but everybody.
+#[test]
+fn every_operation_by_what_another_account_is_granted() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/closed", &[], b"").status(200);
+    client.put("/closed/k", b"v", Mode::Whole).status(200);
+    let (press, press_id) = key_of(&place, &service, "press", &["*=admin"]);
+    let (reader, _) = key_of(&place, &service, "press", &["closed=read"]);
+    let (other, _) = key_of(&place, &service, "other", &["*=admin"]);
+    let whom = format!("id=\"{press_id}\"");
+    let grant = |target: &str, header: &str| {
+        let headers: &[_] = if header.is_empty() {
+            &[("x-amz-acl", "private")]
+        } else {
+            &[(header, whom.as_str())]
+        };
+        client.send("PUT", target, headers, b"").status(200);
+    };
+    for (letter, target, header) in [
+        ('x', "/closed?acl", ""),
+        ('R', "/closed?acl", "x-amz-grant-read"),
+        ('W', "/closed?acl", "x-amz-grant-write"),
+        ('A', "/closed?acl", "x-amz-grant-read-acp"),
+        ('C', "/closed?acl", "x-amz-grant-write-acp"),
+        ('1', "/closed/k?acl", "x-amz-grant-read"),
+        ('2', "/closed/k?acl", "x-amz-grant-read-acp"),
+        ('3', "/closed/k?acl", "x-amz-grant-write-acp"),
+    ] {
+        grant(target, header);
+        for (operation, method, path, allowed) in TABLE {
+            let path = path.replace("{b}", "closed").replace("{k}", "k");
+            let what = format!("{operation} with a key of an account that is granted {letter}");
+            let is_anybodys = allowed.contains('x');
+            let answer = press.send(method, &path, &[], b"");
+            judge(&answer, method, is_anybodys || allowed.contains(letter), &what);
+            let presigned = without_key(&client.address, method, &press.presigned(method, &path));
+            judge(&presigned, method, is_anybodys || allowed.contains(letter), &what);
+            // The key's own level is a bound for what is granted to its account.
+            let may_read = allowed.contains(letter) && allowed.contains('r');
+            let read = reader.send(method, &path, &[], b"");
+            judge(&read, method, path == "/" || may_read, &format!("{what} to read"));
+            let answer = other.send(method, &path, &[], b"");
+            judge(&answer, method, is_anybodys, &format!("{what}, asked by a third"));
+        }
+        grant(target, "");
+    }
 }
 
 /// What a row cannot say: an operation that has a form, and those that read one object and write

@@ -7,10 +7,15 @@
 //!
 //! The bucket's record is read after the version was opened: an object that was put once the bucket
 //! had been closed is judged by the closed bucket.
+//!
+//! A key may do what its level says with what belongs to its own account. With what belongs to
+//! another it may do what that account grants, by the bucket's policy or by lists, and no more than
+//! its level says either.
 
 use super::denied;
 use crate::s3::{
-    access_key::{Keys, Level},
+    access_key::{Keys, Level, Standing},
+    acl::Permission,
     bucket::{Bucket, Record, stored},
     commit::no_such_key,
     judged::Asker,
@@ -50,11 +55,11 @@ impl Principal {
         })
     }
 
-    fn level(&self, bucket: &str) -> Option<Level> {
+    /// The account of a key, and its level in a bucket, or with what has this key in it.
+    fn standing(&self, bucket: &str, key: Option<&str>) -> Option<Standing> {
         match self {
-            Self::Everybody | Self::Page => None,
-            Self::Key { id, keys } => keys.level(id, bucket),
-            Self::System => Some(Level::Admin),
+            Self::Everybody | Self::Page | Self::System => None,
+            Self::Key { id, keys } => keys.standing(id, bucket, key),
         }
     }
 }
@@ -62,17 +67,37 @@ impl Principal {
 /// What somebody wants to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Read an object as it is now: the one thing that an object's own list can allow.
+    /// Read an object as it is now.
     Read,
+    /// Read a version by its name.
+    ReadVersion,
     /// List the bucket.
     List,
-    /// Read what is not open to everybody even where objects are: versions by name, tags, lists,
-    /// parts, settings.
+    /// List its versions, or uploads.
+    ListMore,
+    /// Read what no list opens: tags, parts, settings.
     Inspect,
     /// Write and delete objects.
     Write,
+    /// Change tags: what no list opens.
+    Describe,
+    /// Read the list of an object.
+    ReadAcl,
+    /// Change it.
+    WriteAcl,
+    /// Read the list of the bucket.
+    ReadBucketAcl,
+    /// Change it.
+    WriteBucketAcl,
     /// Create, configure and delete the bucket, and make objects public.
     Configure,
+}
+
+/// Whose list can allow something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Object,
+    Bucket,
 }
 
 impl Action {
@@ -83,22 +108,20 @@ impl Action {
         match operation {
             "GetObject" | "HeadObject" => Self::Read,
             "ListObjects" | "ListObjectsV2" | "HeadBucket" => Self::List,
-            "GetObjectAttributes"
-            | "GetObjectTagging"
-            | "GetObjectAcl"
-            | "GetBucketLocation"
-            | "GetBucketVersioning"
-            | "ListObjectVersions"
-            | "ListMultipartUploads"
-            | "ListParts" => Self::Inspect,
+            "ListObjectVersions" | "ListMultipartUploads" => Self::ListMore,
+            "PutObjectTagging" | "DeleteObjectTagging" => Self::Describe,
+            "GetObjectAcl" => Self::ReadAcl,
+            "PutObjectAcl" => Self::WriteAcl,
+            "GetBucketAcl" => Self::ReadBucketAcl,
+            "PutBucketAcl" => Self::WriteBucketAcl,
+            "GetObjectAttributes" | "GetObjectTagging" | "GetBucketLocation" | "GetBucketVersioning" | "ListParts" => {
+                Self::Inspect
+            }
             "PutObject"
             | "PostObject"
             | "CopyObject"
             | "DeleteObject"
             | "DeleteObjects"
-            | "PutObjectTagging"
-            | "DeleteObjectTagging"
-            | "PutObjectAcl"
             | "CreateMultipartUpload"
             | "UploadPart"
             | "UploadPartCopy"
@@ -111,16 +134,41 @@ impl Action {
     /// What it is to read an object, or a version by its name: names of versions are for those who
     /// have a key to the bucket.
     pub const fn reading(is_named: bool) -> Self {
-        if is_named { Self::Inspect } else { Self::Read }
+        if is_named { Self::ReadVersion } else { Self::Read }
     }
 
     /// The level that allows it to a key.
     const fn level(self) -> Level {
         match self {
-            Self::Read | Self::List | Self::Inspect => Level::Read,
-            Self::Write => Level::Write,
-            Self::Configure => Level::Admin,
+            Self::Read | Self::ReadVersion | Self::List | Self::ListMore | Self::Inspect | Self::ReadAcl => Level::Read,
+            Self::Write | Self::Describe | Self::WriteAcl => Level::Write,
+            Self::ReadBucketAcl | Self::WriteBucketAcl | Self::Configure => Level::Admin,
         }
+    }
+
+    /// What has to be granted for it, in which list ("Mapping of ACL permissions and access policy
+    /// permissions" in the guide).
+    const fn granted_by(self) -> Option<(Listed, Permission)> {
+        Some(match self {
+            Self::Read | Self::ReadVersion => (Listed::Object, Permission::Read),
+            Self::ReadAcl => (Listed::Object, Permission::ReadAcp),
+            Self::WriteAcl => (Listed::Object, Permission::WriteAcp),
+            Self::List | Self::ListMore => (Listed::Bucket, Permission::Read),
+            Self::Write => (Listed::Bucket, Permission::Write),
+            Self::ReadBucketAcl => (Listed::Bucket, Permission::ReadAcp),
+            Self::WriteBucketAcl => (Listed::Bucket, Permission::WriteAcp),
+            Self::Inspect | Self::Describe | Self::Configure => return None,
+        })
+    }
+
+    /// It is for those who have a key, whatever is granted to everybody.
+    const fn needs_key(self) -> bool {
+        matches!(self, Self::ReadVersion | Self::ListMore)
+    }
+
+    /// It is of an object that is there, so the object's owner grants it.
+    fn is_of_object(self) -> bool {
+        matches!(self.granted_by(), Some((Listed::Object, _)))
     }
 }
 
@@ -179,8 +227,8 @@ impl Permit {
     /// `AccessDenied` if it is a permit to do something else.
     pub fn to_write(&self) -> S3Result<&Bucket> {
         match self.action {
-            Action::Write | Action::Configure => Ok(&self.bucket),
-            Action::Read | Action::List | Action::Inspect => Err(denied()),
+            Action::Write | Action::Describe | Action::WriteAcl | Action::Configure => Ok(&self.bucket),
+            _ => Err(denied()),
         }
     }
 }
@@ -193,15 +241,37 @@ fn is_published(principal: &Principal, action: Action, subject: Subject<'_>) -> 
     }
 }
 
-/// Whether it is allowed whoever asks.
+/// Whether the bucket's policy allows it whoever asks. It says nothing of what belongs to others.
 fn is_public(action: Action, subject: Subject<'_>, record: &Record) -> bool {
     match (action, subject) {
-        (Action::Read, Subject::Version(facts)) => {
-            record.is_read_by_all() || (facts.is_public() && record.obeys_lists())
-        }
+        (Action::Read, Subject::Version(facts)) => record.is_read_by_all() && record.owner_of(facts) == record.owner(),
         (Action::Read, Subject::Bucket) => record.is_read_by_all(),
         (Action::List, _) => record.is_listed_by_all(),
-        (Action::Read, Subject::Nothing) | (Action::Inspect | Action::Write | Action::Configure, _) => false,
+        _ => false,
+    }
+}
+
+/// Whether a list allows it to `account`, or to whoever does not sign.
+fn is_granted(action: Action, subject: Subject<'_>, record: &Record, account: Option<&str>) -> bool {
+    let Some((listed, asked)) = action.granted_by() else {
+        return false;
+    };
+    if !record.obeys_lists() || (account.is_none() && action.needs_key()) {
+        return false;
+    }
+    let list = match (listed, subject) {
+        (Listed::Object, Subject::Version(facts)) => record.list_of(facts),
+        (Listed::Bucket, _) => record.list(),
+        (Listed::Object, _) => return false,
+    };
+    list.allows(asked, account, record.obeys_public_lists())
+}
+
+/// Whether it is `account` that has to allow it.
+fn is_of(account: &str, action: Action, subject: Subject<'_>, record: &Record) -> bool {
+    match subject {
+        Subject::Version(facts) if action.is_of_object() => account == record.owner_of(facts),
+        Subject::Bucket | Subject::Nothing | Subject::Version(_) => account == record.owner(),
     }
 }
 
@@ -213,6 +283,9 @@ pub struct Claim {
     bucket: Arc<Bucket>,
     /// What the bucket's policy is asked.
     asker: Option<Asker>,
+    /// The key of the object that it is about, or how those begin that it is about, where somebody
+    /// may depend on it.
+    key: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Claim {
@@ -232,7 +305,13 @@ impl Claim {
             action,
             bucket: Arc::clone(bucket),
             asker: None,
+            key: None,
         }
+    }
+
+    /// The same, about objects with this key, or that begin with it.
+    pub fn within(self, key: Option<Arc<str>>) -> Self {
+        Self { key, ..self }
     }
 
     /// The same, with what the bucket's policy is to be asked of it.
@@ -249,7 +328,7 @@ impl Claim {
     /// The same, but to policies it is this action on an object.
     pub fn about(self, action: &'static str, key: &str) -> Self {
         let asker = self.asker.as_ref().map(|asker| asker.about(action, Some(key)));
-        self.asking(asker)
+        self.asking(asker).within(Some(Arc::from(key)))
     }
 
     /// That the server itself wants to write in `bucket`.
@@ -298,7 +377,9 @@ impl Claim {
     }
 
     fn decide_by(&self, verdict: Verdict, subject: Subject<'_>, record: &Record) -> Result<Permit, Denied> {
-        let is_allowed = self.allows(self.action, verdict, subject, record);
+        let standing = self.principal.standing(&self.bucket.name, self.key.as_deref());
+        let allows = |action, verdict| self.allows(standing.as_ref(), action, verdict, subject, record);
+        let is_allowed = allows(self.action, verdict);
         match subject {
             Subject::Nothing if verdict == Verdict::Denied => Err(Denied::Forbidden),
             Subject::Nothing if self.action == Action::Read => {
@@ -307,7 +388,7 @@ impl Claim {
                     asker.judge(record, &self.bucket.name, None)
                 };
                 let may_list = self.asker.as_ref().map_or(Verdict::Silent, list);
-                let is_told = self.allows(Action::List, may_list, subject, record);
+                let is_told = allows(Action::List, may_list);
                 Err(if is_told { Denied::Missing } else { Denied::Forbidden })
             }
             Subject::Nothing if is_allowed => Err(Denied::Missing),
@@ -330,16 +411,37 @@ impl Claim {
         }
     }
 
-    fn allows(&self, action: Action, verdict: Verdict, subject: Subject<'_>, record: &Record) -> bool {
-        match verdict {
-            Verdict::Denied => is_published(&self.principal, action, subject),
-            Verdict::Allowed => true,
-            Verdict::Silent => {
-                self.principal.level(&self.bucket.name) >= Some(action.level())
-                    || is_published(&self.principal, action, subject)
-                    || is_public(action, subject, record)
-            }
+    fn allows(
+        &self,
+        standing: Option<&Standing>,
+        action: Action,
+        verdict: Verdict,
+        subject: Subject<'_>,
+        record: &Record,
+    ) -> bool {
+        if let Principal::System = self.principal {
+            return true;
         }
+        // What a key of the bucket's account may do its level says, or the policy. That of another
+        // has to have both.
+        let able = standing.filter(|standing| standing.level >= Some(action.level()));
+        let able = able.map(|standing| &*standing.account);
+        let is_stranger = standing.is_some_and(|standing| *standing.account != *record.owner());
+        let by_policy = || {
+            let is_theirs = is_of(record.owner(), action, subject, record);
+            verdict == Verdict::Allowed && is_theirs && (able.is_some() || !is_stranger)
+        };
+        is_published(&self.principal, action, subject)
+            || verdict != Verdict::Denied
+                && (by_policy()
+                    || able.is_some_and(|account| is_of(account, action, subject, record))
+                    || is_public(action, subject, record)
+                    || is_granted(action, subject, record, able))
+    }
+
+    /// Whether nobody's list can allow it to who asks.
+    fn is_nobody(&self, action: Action) -> bool {
+        action.needs_key() && matches!(self.principal, Principal::Everybody | Principal::Page)
     }
 
     /// Decides it for the bucket, and for objects that are to come.
@@ -374,7 +476,10 @@ impl Claim {
     /// What may be told.
     pub fn may_begin(&self) -> Result<(), Denied> {
         let record = self.bucket.record();
-        let depends_on_object = self.action == Action::Read && (record.obeys_lists() || record.is_listed_by_all());
+        let depends_on_object = match self.action {
+            Action::Read => record.obeys_lists() || record.is_listed_by_all(),
+            action => action.is_of_object() && record.obeys_lists() && !self.is_nobody(action),
+        };
         let verdict = self.verdict(&record, |asker| asker.judge_at_best(&record, &self.bucket.name));
         match self.decide_by(verdict, Subject::Bucket, &record) {
             Err(Denied::Forbidden) if depends_on_object => Ok(()),

@@ -2,11 +2,13 @@
 //! asks of each operation, and the buckets that hosts name. [`decide`] has the answer.
 
 pub mod decide;
+mod owned;
 
 use super::{
     Gateway,
     access_key::Level,
-    bucket::Bucket,
+    account,
+    bucket::{Bucket, Record},
     exchange::note,
     form,
     judged::{Asker, Peer},
@@ -14,7 +16,7 @@ use super::{
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
-use hyper::http::Extensions;
+use hyper::{Uri, http::Extensions};
 use s3s::{
     S3Error, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -50,19 +52,49 @@ pub fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
 }
 
+/// What a request is about whose key may do different things with different objects: the key of an
+/// object, or how the keys begin that are listed.
+#[derive(Debug, Clone)]
+struct Within(Arc<str>);
+
+/// What a client expects of who owns a bucket.
+const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+
+/// Checks that a bucket belongs to the account that the client expects, if it expects one.
+///
+/// # Errors
+/// `AccessDenied`
+pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
+    match expected {
+        Some(expected) if !account::is_named(bucket.record().owner(), expected) => Err(denied()),
+        _ => Ok(()),
+    }
+}
+
 /// Whose request it is: what [`Access`] noted with it, and whose signature it has.
 pub type By<'a> = (&'a Extensions, Option<&'a Credentials>);
 
 impl Gateway {
-    /// What a key may do in a bucket, whatever the bucket's policy says.
-    pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &str) -> Option<Level> {
-        self.access_keys.level(&credentials?.access_key, bucket)
+    /// What a key may do in a bucket of its own account, whatever the bucket's policy says.
+    pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &Bucket) -> Option<Level> {
+        let standing = self
+            .access_keys
+            .standing(&credentials?.access_key, &bucket.name, None)?;
+        standing.level.filter(|_| *standing.account == *bucket.record().owner())
+    }
+
+    /// The account of whoever signed.
+    pub(super) fn account(&self, credentials: Option<&Credentials>) -> Option<Arc<str>> {
+        self.access_keys.account(&credentials?.access_key)
     }
 
     /// That whoever makes this request wants to do something in a bucket.
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
         let principal = Principal::of(credentials, &self.access_keys);
-        Claim::new(principal, action, bucket).asking(noted.get::<Asker>().cloned())
+        let within = noted.get::<Within>().map(|within| Arc::clone(&within.0));
+        Claim::new(principal, action, bucket)
+            .asking(noted.get::<Asker>().cloned())
+            .within(within)
     }
 
     /// The permit to do something in a bucket.
@@ -73,6 +105,33 @@ impl Gateway {
         let bucket = self.buckets.get(bucket)?;
         Ok(self.claim(by, action, &bucket).on_bucket()?)
     }
+}
+
+impl Access {
+    /// Notes what a request is about, if what its key may do depends on it. Whether it does.
+    fn note_within(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> bool {
+        let key = context.credentials().map(|credentials| credentials.access_key.as_str());
+        if !key.is_some_and(|key| self.0.access_keys.is_limited(key, bucket)) {
+            return false;
+        }
+        let within = match context.s3_path() {
+            S3Path::Object { key, .. } => Some(Arc::from(&**key)),
+            S3Path::Root | S3Path::Bucket { .. } => listed_prefix(context.s3_op().name(), context.uri()),
+        };
+        if let Some(within) = within {
+            context.extensions_mut().insert(Within(within));
+        }
+        true
+    }
+}
+
+/// How the keys begin that a request lists.
+fn listed_prefix(operation: &str, uri: &Uri) -> Option<Arc<str>> {
+    let is_listing = matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket";
+    let mut fields = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == "prefix" && is_listing);
+    // Of two nobody knows which is meant.
+    let (_, prefix) = fields.next()?;
+    fields.next().is_none().then(|| Arc::from(&*prefix))
 }
 
 #[async_trait::async_trait]
@@ -98,20 +157,33 @@ impl S3Access for Access {
             S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
         };
         let action = Action::of(operation);
-        let bucket = match self.0.buckets.get(&bucket) {
-            // There is none yet.
-            Err(_) if operation == "CreateBucket" => Arc::new(Bucket::apart(bucket, Default::default())),
-            found => found?,
+        let account = self.0.account(context.credentials());
+        let bucket = if operation == "CreateBucket" {
+            // Whether there is one of somebody else is told to who may make one.
+            let account = account.as_deref().map(str::to_owned);
+            Arc::new(Bucket::apart(
+                bucket,
+                Record {
+                    account,
+                    ..Record::default()
+                },
+            ))
+        } else {
+            let bucket = self.0.buckets.get(&bucket)?;
+            let expected = context.headers().get(EXPECTED_OWNER);
+            check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
+            bucket
         };
         let record = bucket.record();
         // A copy is also about another bucket, which may have a policy.
         if record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
-            let owns = self.0.level(context.credentials(), &bucket.name) == Some(Level::Admin);
-            let asker = Asker::of(context, owns);
+            let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
+            let asker = Asker::of(context, account, record.owner(), owns);
             context.extensions_mut().insert(asker);
         }
+        let is_limited = self.note_within(context, &bucket.name);
         // Of these a policy may say something else for each key; they ask for each.
-        if record.has_more_rules() && matches!(operation, "DeleteObjects" | "PostObject") {
+        if (record.has_more_rules() || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
             return Ok(());
         }
         let credentials = context.credentials().cloned();

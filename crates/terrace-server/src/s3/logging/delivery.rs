@@ -114,11 +114,11 @@ pub async fn write(gateway: &Arc<Gateway>, all: bool) {
 
 /// Writes a log into the bucket that gets it now. If none does, the lines are nobody's.
 fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
-    let settings = gateway.buckets.get(&page.source)?.record().logging.clone();
-    let Some(settings) = settings else { return Ok(()) };
+    let source = gateway.buckets.get(&page.source)?.record();
+    let Some(settings) = &source.logging else { return Ok(()) };
     let target: Arc<Bucket> = gateway.buckets.get(&settings.target)?;
-    let key = settings.key(&page.source, page.day, SystemTime::now());
-    if !settings.may(&page.source, &target.record(), &key) {
+    let key = settings.key(&page.source, source.owner(), page.day, SystemTime::now());
+    if !settings.may(&page.source, source.owner(), &target.record(), &key) {
         return Err(denied());
     }
     let text = Bytes::from(page.text);
@@ -151,6 +151,8 @@ mod tests {
             time: SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3600 + 5),
             peer: "::1",
             key: None,
+            account: None,
+            owner: None,
             number: "1",
             operation: "GetObject",
             method: "GET",

@@ -1,7 +1,7 @@
 //! Lines of logs, as S3 writes them ("Amazon S3 server access log format" in its guide).
 
 use crate::s3::{
-    OWNER,
+    account::canonical_id,
     signature::{decoded, is_of_signature},
 };
 use hyper::{Response, Version, header, http::request::Parts};
@@ -87,6 +87,10 @@ pub struct Entry<'a> {
     pub peer: &'a str,
     /// The access key it was signed with, if its signature was right.
     pub key: Option<&'a str>,
+    /// That key's account.
+    pub account: Option<&'a str>,
+    /// The account of the bucket, if it is there.
+    pub owner: Option<&'a str>,
     /// The number in `x-amz-request-id`.
     pub number: &'a str,
     /// S3's name of what it wanted.
@@ -112,9 +116,10 @@ impl Entry<'_> {
     pub fn line(&self) -> String {
         let logged = self.logged;
         let has_key = !logged.key.is_empty();
-        let requester = self
-            .key
-            .map_or_else(|| "-".to_owned(), |key| format!("arn:aws:iam::{OWNER}:user/{key}"));
+        let requester = self.key.zip(self.account).map_or_else(
+            || "-".to_owned(),
+            |(key, account)| format!("arn:aws:iam::{account}:user/{key}"),
+        );
         let (signature, authentication) = match (self.key, logged.is_in_query) {
             (None, _) => ("-", "-"),
             (Some(_), true) => ("SigV4", "QueryString"),
@@ -127,7 +132,7 @@ impl Entry<'_> {
         };
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let fields = [
-            OWNER.to_owned(),
+            self.owner.map_or_else(|| "-".to_owned(), canonical_id),
             bare(&logged.bucket),
             format!("[{}]", clf_time(self.time)),
             bare(self.peer),
@@ -276,6 +281,8 @@ mod tests {
             time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_549_411_238),
             peer: "192.0.2.3",
             key: Some("TRCE1"),
+            account: Some("terrace"),
+            owner: Some("terrace"),
             number: "1F",
             operation: "GetObject",
             method: "GET",

@@ -12,7 +12,7 @@ mod line;
 pub use line::{Entry, Logged, key_of};
 
 use super::{
-    OWNER, REGION,
+    REGION,
     bucket::Record,
     judged,
     keyspace::{self, KEY_BYTES_MAX},
@@ -64,19 +64,20 @@ pub enum Format {
 }
 
 impl Settings {
-    /// Whether the target, which has this record, takes the log of a bucket under a key.
-    pub fn may(&self, source: &str, target: &Record, key: &str) -> bool {
+    /// Whether the target, which has this record, takes the log of a bucket of `owner` under a key.
+    /// As in S3, both are of one account.
+    pub fn may(&self, source: &str, owner: &str, target: &Record, key: &str) -> bool {
         let verdict = judged::of_service(SERVICE, source, target, &self.target, key);
         let is_let = match verdict {
             Verdict::Denied => false,
             Verdict::Allowed => true,
             Verdict::Silent => !self.by_policy,
         };
-        is_let && target.created_ms == self.target_created_ms
+        is_let && target.owner() == owner && target.created_ms == self.target_created_ms
     }
 
-    /// The key of a log of a bucket's requests of one day, which is days since 1970.
-    pub fn key(&self, source: &str, day: u64, now: SystemTime) -> String {
+    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of `owner`.
+    pub fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
         let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
         // The end of it: the beginning is the time.
         let unique = unique.split_off(unique.len() - UNIQUE_DIGITS);
@@ -93,7 +94,7 @@ impl Settings {
             Format::Default | Format::Simple => format!("{}{name}-{unique}", self.prefix),
             Format::EventTime | Format::DeliveryTime => {
                 let path = text.split('T').next().unwrap_or("").replace('-', "/");
-                format!("{}{OWNER}/{REGION}/{source}/{path}/{name}-{unique}", self.prefix)
+                format!("{}{owner}/{REGION}/{source}/{path}/{name}-{unique}", self.prefix)
             }
         }
     }
@@ -157,7 +158,7 @@ mod tests {
     fn keys_say_when() {
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let key = |format| {
-            let mut key = settings(format).key("source", 19_600, now);
+            let mut key = settings(format).key("source", "terrace", 19_600, now);
             let unique = key.split_off(key.len() - UNIQUE_DIGITS);
             assert!(
                 unique
@@ -176,11 +177,11 @@ mod tests {
             "p-terrace/us-east-1/source/2023/08/31/2023-08-31-00-00-00-"
         );
         assert_ne!(
-            settings(Format::Simple).key("s", 0, now),
-            settings(Format::Simple).key("s", 0, now)
+            settings(Format::Simple).key("s", "terrace", 0, now),
+            settings(Format::Simple).key("s", "terrace", 0, now)
         );
         let longest = "b".repeat(63);
-        assert!(settings(Format::EventTime).key(&longest, 0, now).len() - 2 <= BEHIND_PREFIX_BYTES_MAX);
+        assert!(settings(Format::EventTime).key(&longest, &longest, 0, now).len() - 2 <= BEHIND_PREFIX_BYTES_MAX);
     }
 
     #[test]
@@ -210,11 +211,22 @@ mod tests {
             created_ms: 5,
             ..Record::default()
         };
-        assert!(own.may("source", &none, "p-1") && !of_policy.may("source", &none, "p-1"));
+        assert!(own.may("source", "terrace", &none, "p-1") && !of_policy.may("source", "terrace", &none, "p-1"));
         let allowing = with(&policy("Allow", "source"), 5);
-        assert!(of_policy.may("source", &allowing, "p-1"));
-        assert!(!of_policy.may("other", &allowing, "p-1") && !of_policy.may("source", &allowing, "q-1"));
-        assert!(!own.may("source", &with(&policy("Deny", "*"), 5), "p-1"));
-        assert!(!own.may("source", &with(&policy("Allow", "*"), 6), "p-1"), "made anew");
+        assert!(of_policy.may("source", "terrace", &allowing, "p-1"));
+        assert!(
+            !of_policy.may("other", "terrace", &allowing, "p-1")
+                && !of_policy.may("source", "terrace", &allowing, "q-1")
+        );
+        assert!(!own.may("source", "terrace", &with(&policy("Deny", "*"), 5), "p-1"));
+        assert!(
+            !own.may("source", "terrace", &with(&policy("Allow", "*"), 6), "p-1"),
+            "made anew"
+        );
+        assert!(!own.may("source", "other", &none, "p-1"), "of another account");
+        assert!(
+            !of_policy.may("source", "other", &allowing, "p-1"),
+            "whatever the policy says"
+        );
     }
 }

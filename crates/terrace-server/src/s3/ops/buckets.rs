@@ -1,8 +1,9 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::acl;
+use super::{acl, ownership};
+use crate::asked_acl;
 use crate::s3::{
-    Gateway, REGION,
+    Gateway, REGION, account,
     bucket::{Record, Versioning},
     errors, keyspace,
     lock::Settings,
@@ -23,7 +24,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// ListBuckets: those the key may use.
+/// ListBuckets: those of the key's account that it may use.
 pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
     let input = request.input;
     let limit = input.max_buckets.map_or(Ok(10_000), |limit| match limit {
@@ -37,11 +38,15 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
     // Answers say the region of a bucket to requests that have any parameter.
     let has_parameter =
         input.prefix.is_some() || input.max_buckets.is_some() || input.continuation_token.is_some() || region.is_some();
+    let key = request.credentials.as_ref().map_or("", |by| by.access_key.as_str());
+    let account = gateway.access_keys.account(key);
+    let account = account.as_deref().unwrap_or(account::DEFAULT);
     let mut seen = gateway.buckets.all().into_iter().filter(|bucket| {
         region.is_none_or(|region| region == REGION)
             && bucket.name.starts_with(prefix)
             && bucket.name.as_str() > after
-            && gateway.level(request.credentials.as_ref(), &bucket.name).is_some()
+            && bucket.record().owner() == account
+            && gateway.access_keys.sees(key, &bucket.name)
     });
     let buckets: Vec<_> = seen
         .by_ref()
@@ -59,7 +64,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
     Ok(S3Response::new(ListBucketsOutput {
         continuation_token: last.filter(|_| more),
         prefix: input.prefix.clone(),
-        owner: Some(super::owner()),
+        owner: Some(account::shown(account)),
         buckets: Some(buckets),
     }))
 }
@@ -69,14 +74,17 @@ pub async fn create(
     gateway: &Arc<Gateway>,
     request: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
-    let input = request.input;
+    let mut input = request.input;
+    let asked = asked_acl!(input).with_write(input.grant_write.take());
     let name = input.bucket;
     if !s3s::path::check_bucket_name(&name) || is_reserved(&name) {
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     let location = format!("/{name}");
     let has_locks = input.object_lock_enabled_for_bucket == Some(true);
-    let record = Record {
+    let account = gateway.account(request.credentials.as_ref());
+    let account = account.filter(|account| **account != *account::DEFAULT);
+    let mut record = Record {
         lock: has_locks.then(Settings::default),
         versioning: if has_locks {
             Versioning::Enabled
@@ -84,20 +92,14 @@ pub async fn create(
             Versioning::Never
         },
         created_ms: keyspace::now_ms(),
-        acl_public: acl::canned(input.acl.as_ref().map(|acl| acl.as_str()))?,
-        ownership: input.object_ownership.as_ref().map(acl::ownership).transpose()?,
+        ownership: input.object_ownership.as_ref().map(ownership::ownership).transpose()?,
+        account: account.as_deref().map(str::to_owned),
         ..Record::default()
     };
-    if record.acl_public && record.has_no_lists() {
-        return Err(errors::custom(
-            "InvalidBucketAclWithObjectOwnership",
-            StatusCode::BAD_REQUEST,
-            "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
-        ));
-    }
+    acl::of_new_bucket(gateway, &mut record, &asked)?;
     gateway
         .run(move |gateway, store| {
-            let is_public = record.acl_public;
+            let (list, is_public) = (record.list().text.to_owned(), record.list().is_public());
             match gateway.buckets.create(store, &name, record) {
                 // In the region that S3 had first, and that this server says it is in, making one's own bucket again is no
                 // error; it sets the list ("CreateBucket" in the API reference).
@@ -106,7 +108,9 @@ pub async fn create(
                         if is_public && record.public_access_block.is_some_and(|block| block.refuse_lists) {
                             return Err(s3_error!(AccessDenied, "Access Denied"));
                         }
-                        record.acl_public = is_public && !record.has_no_lists();
+                        if !record.has_no_lists() {
+                            record.set_list(list);
+                        }
                         Ok(())
                     })
                 }

@@ -9,7 +9,7 @@ use crate::{
     s3::{
         Gateway,
         access::{
-            By,
+            self, By,
             decide::{Action, Claim, Permit},
         },
         bucket::Versioning,
@@ -47,11 +47,11 @@ pub struct Source {
     pub name: Option<Name>,
 }
 
-/// Finds the source. Whether it may be read is decided on what is opened ([`open`]).
+/// Finds the source, in a bucket that belongs to whom the client expects. Whether it may be read is decided on what is opened ([`open`]).
 ///
 /// # Errors
 /// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
-pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource) -> S3Result<Source> {
+pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource, owner: Option<&str>) -> S3Result<Source> {
     let CopySource::Bucket {
         bucket,
         key,
@@ -62,8 +62,10 @@ pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource) -> S3Result<So
     };
     let name = Name::parse(version_id.as_deref())?;
     let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
+    let bucket = gateway.buckets.get(bucket)?;
+    access::check_owner(&bucket, owner)?;
     let claim = gateway
-        .claim(by, Action::reading(name.is_some()), &gateway.buckets.get(bucket)?)
+        .claim(by, Action::reading(name.is_some()), &bucket)
         .about(action, key);
     claim.may_begin()?;
     Ok(Source {
@@ -145,7 +147,12 @@ pub async fn object(
     let mut input = request.input;
     check_key(&input.key)?;
     let by = (&request.extensions, request.credentials.as_ref());
-    let from = source(gateway, by, &input.copy_source)?;
+    let from = source(
+        gateway,
+        by,
+        &input.copy_source,
+        input.expected_source_bucket_owner.as_deref(),
+    )?;
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let target = permit.bucket();
     let replaces = directive(input.metadata_directive.as_ref().map(|directive| directive.as_str()))?;
@@ -225,7 +232,7 @@ fn merge(of_source: &Attributes, given: &Attributes, replaces: bool, retags: boo
     let attributes = record::with_tagging(base, record::tagging(tags));
     // A copy takes neither the source's list along nor where it redirects to.
     let attributes = record::with_redirect(&attributes, given);
-    let mut attributes = record::with_public(&attributes, record::is_public(given));
+    let mut attributes = record::owned_as(&attributes, given);
     lock::copy(given, &mut attributes);
     attributes
 }
@@ -245,7 +252,7 @@ async fn rewrite(
         .run(move |gateway, store| {
             let modified_ms = keyspace::now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
-            let attributes = record::with_public(&attributes, record::is_public(&description));
+            let attributes = record::owned_as(&attributes, &description);
             let new = NewObject {
                 value: opened.record_value()?,
                 attributes: attributes.clone(),

@@ -2,11 +2,11 @@
 //!
 //! Where there is no versioning every object has one version, named `null`; clients that empty a bucket list versions.
 
-use super::{owner, signed};
+use super::signed;
 use crate::http::budget::Ticket;
 use crate::s3::{
-    Gateway,
-    bucket::Bucket,
+    Gateway, account,
+    bucket::{Bucket, Record},
     errors, keyspace,
     list::{self, After, Entry, Page, Query, Stored},
     record::{self, Facts},
@@ -19,7 +19,7 @@ use s3s::{
     dto::{
         ChecksumAlgorithm, CommonPrefix, DeleteMarkerEntry, EncodingType, ListObjectVersionsInput,
         ListObjectVersionsOutput, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output, Object,
-        ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass,
+        ObjectStorageClass, ObjectVersion, ObjectVersionStorageClass, Owner,
     },
     s3_error,
 };
@@ -125,6 +125,32 @@ impl Asked {
     }
 }
 
+/// Who owns what a listing shows.
+struct Owners {
+    record: Arc<Record>,
+    /// The owner of the bucket, and so of most.
+    usual: Owner,
+}
+
+impl Owners {
+    fn of_bucket(bucket: &Bucket) -> Self {
+        let record = bucket.record();
+        Self {
+            usual: account::shown(record.owner()),
+            record,
+        }
+    }
+
+    fn of(&self, facts: &Facts) -> Owner {
+        let owner = self.record.owner_of(facts);
+        if owner == self.record.owner() {
+            self.usual.clone()
+        } else {
+            account::shown(owner)
+        }
+    }
+}
+
 /// A page as the answers need it.
 struct Shown {
     objects: Vec<(String, Facts)>,
@@ -201,7 +227,7 @@ impl Shown {
         }
     }
 
-    fn contents(&self, encoding: Encoding, with_owner: bool) -> Option<Vec<Object>> {
+    fn contents(&self, encoding: Encoding, owners: Option<&Owners>) -> Option<Vec<Object>> {
         let contents: Vec<_> = self
             .objects
             .iter()
@@ -211,7 +237,7 @@ impl Shown {
                 e_tag: Some(facts.etag()),
                 key: Some(encoding.apply(key)),
                 last_modified: Some(record::timestamp(facts.modified)),
-                owner: with_owner.then(owner),
+                owner: owners.map(|owners| owners.of(facts)),
                 size: Some(signed(facts.length)),
                 storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
                 ..Object::default()
@@ -264,7 +290,7 @@ pub async fn first(
         marker: Some(asked.encoding.apply(&marker)),
         max_keys: Some(asked.limit),
         is_truncated: Some(shown.next.is_some()),
-        contents: shown.contents(asked.encoding, true),
+        contents: shown.contents(asked.encoding, Some(&Owners::of_bucket(&asked.bucket))),
         common_prefixes: shown.common_prefixes(asked.encoding),
         delimiter: asked.shown_delimiter(),
         next_marker: next_marker.map(|text| asked.encoding.apply(text)),
@@ -286,6 +312,7 @@ pub async fn second(
         _ => given(input.start_after.clone()),
     };
     let shown = show(gateway, &asked, after, &request.extensions).await?;
+    let owners = (input.fetch_owner == Some(true)).then(|| Owners::of_bucket(&asked.bucket));
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
         prefix: asked.shown_prefix(),
@@ -294,7 +321,7 @@ pub async fn second(
         continuation_token: input.continuation_token,
         is_truncated: Some(shown.next.is_some()),
         next_continuation_token: shown.next.as_deref().map(|last| URL_SAFE_NO_PAD.encode(last)),
-        contents: shown.contents(asked.encoding, input.fetch_owner.unwrap_or(false)),
+        contents: shown.contents(asked.encoding, owners.as_ref()),
         common_prefixes: shown.common_prefixes(asked.encoding),
         delimiter: asked.shown_delimiter(),
         encoding_type: input.encoding_type,
@@ -350,7 +377,7 @@ pub async fn versions(
         Entry::Key(version) => &version.key,
     });
     pay(&request.extensions, keys.map(String::as_str))?;
-    let shown = ShownVersions::of(page, asked.encoding);
+    let shown = ShownVersions::of(page, asked.encoding, &Owners::of_bucket(&asked.bucket));
     Ok(S3Response::new(ListObjectVersionsOutput {
         common_prefixes: common_prefixes(&shown.prefixes, asked.encoding),
         delete_markers: Some(shown.markers).filter(|markers| !markers.is_empty()),
@@ -379,7 +406,7 @@ struct ShownVersions {
 }
 
 impl ShownVersions {
-    fn of(page: Page<Version>, encoding: Encoding) -> Self {
+    fn of(page: Page<Version>, encoding: Encoding, owners: &Owners) -> Self {
         let mut shown = Self {
             versions: Vec::new(),
             markers: Vec::new(),
@@ -395,9 +422,9 @@ impl ShownVersions {
                 Entry::Key(version) => {
                     shown.next = Some((version.key.clone(), Some(Name::of(&version.facts))));
                     if version.facts.is_delete_marker {
-                        shown.markers.push(shown_marker(&version, encoding));
+                        shown.markers.push(shown_marker(&version, encoding, owners));
                     } else {
-                        shown.versions.push(shown_version(&version, encoding));
+                        shown.versions.push(shown_version(&version, encoding, owners));
                     }
                 }
             }
@@ -407,17 +434,17 @@ impl ShownVersions {
     }
 }
 
-fn shown_marker(version: &Version, encoding: Encoding) -> DeleteMarkerEntry {
+fn shown_marker(version: &Version, encoding: Encoding, owners: &Owners) -> DeleteMarkerEntry {
     DeleteMarkerEntry {
         is_latest: Some(version.is_latest),
         key: Some(encoding.apply(&version.key)),
         last_modified: Some(record::timestamp(version.facts.modified)),
-        owner: Some(owner()),
+        owner: Some(owners.of(&version.facts)),
         version_id: Some(Name::of(&version.facts).to_string()),
     }
 }
 
-fn shown_version(version: &Version, encoding: Encoding) -> ObjectVersion {
+fn shown_version(version: &Version, encoding: Encoding, owners: &Owners) -> ObjectVersion {
     let facts = &version.facts;
     ObjectVersion {
         checksum_algorithm: checksum_algorithm(facts),
@@ -426,7 +453,7 @@ fn shown_version(version: &Version, encoding: Encoding) -> ObjectVersion {
         is_latest: Some(version.is_latest),
         key: Some(encoding.apply(&version.key)),
         last_modified: Some(record::timestamp(facts.modified)),
-        owner: Some(owner()),
+        owner: Some(owners.of(facts)),
         size: Some(signed(facts.length)),
         storage_class: Some(ObjectVersionStorageClass::from_static(
             ObjectVersionStorageClass::STANDARD,

@@ -9,6 +9,7 @@ use crate::s3::{
 use hyper::StatusCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
+    auth::Credentials,
     dto::{
         GetBucketLoggingInput, GetBucketLoggingOutput, LoggingEnabled, PartitionDateSource, PartitionedPrefix,
         PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetObjectKeyFormat,
@@ -69,10 +70,7 @@ pub async fn put(
     let bucket = request.input.bucket;
     let settings = match request.input.bucket_logging_status.logging_enabled {
         None => None,
-        Some(given) => {
-            let level = gateway.level(request.credentials.as_ref(), &given.target_bucket);
-            Some(read(gateway, level, &bucket, given)?)
-        }
+        Some(given) => Some(read(gateway, request.credentials.as_ref(), &bucket, given)?),
     };
     gateway
         .run(move |gateway, store| {
@@ -85,8 +83,13 @@ pub async fn put(
     Ok(S3Response::new(PutBucketLoggingOutput::default()))
 }
 
-/// The settings that somebody with this level in the target puts.
-fn read(gateway: &Gateway, level: Option<Level>, source: &str, given: LoggingEnabled) -> S3Result<Settings> {
+/// The settings that somebody with these credentials puts.
+fn read(
+    gateway: &Gateway,
+    credentials: Option<&Credentials>,
+    source: &str,
+    given: LoggingEnabled,
+) -> S3Result<Settings> {
     if given.target_grants.is_some_and(|grants| !grants.is_empty()) {
         return Err(s3_error!(
             NotImplemented,
@@ -103,6 +106,13 @@ fn read(gateway: &Gateway, level: Option<Level>, source: &str, given: LoggingEna
     let target = gateway.buckets.get(&given.target_bucket);
     let target = target.map_err(|_| no_target("The target bucket for logging does not exist"))?;
     let record = target.record();
+    let source_record = gateway.buckets.get(source)?.record();
+    if record.owner() != source_record.owner() {
+        return Err(no_target(
+            "The owner for the bucket to be logged and the target bucket must be the same.",
+        ));
+    }
+    let level = gateway.level(credentials, &target);
     let settings = Settings {
         target: given.target_bucket,
         target_created_ms: record.created_ms,
@@ -111,8 +121,8 @@ fn read(gateway: &Gateway, level: Option<Level>, source: &str, given: LoggingEna
         // Whose the target is may let logs into it; anybody else needs the policy to say so.
         by_policy: level < Some(Level::Admin),
     };
-    let key = settings.key(source, 0, SystemTime::now());
-    if !settings.may(source, &record, &key) {
+    let key = settings.key(source, record.owner(), 0, SystemTime::now());
+    if !settings.may(source, record.owner(), &record, &key) {
         return Err(no_target(
             "You must give the log-delivery group WRITE and READ_ACP permissions to the target bucket",
         ));

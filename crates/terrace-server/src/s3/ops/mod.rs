@@ -12,27 +12,20 @@ pub mod lock;
 pub mod logging;
 pub mod multipart;
 pub mod objects;
+pub mod ownership;
 mod said;
 pub mod tagging;
 mod wanted;
 pub mod website;
 
-use super::{OWNER, errors, keyspace, read::Opened, record::Facts};
+use super::{errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
-    dto::{ETagCondition, Owner, Timestamp},
+    dto::{ETagCondition, Timestamp},
     s3_error,
 };
 use std::ops::Range;
-
-/// Who owns everything.
-pub fn owner() -> Owner {
-    Owner {
-        display_name: Some(OWNER.to_owned()),
-        id: Some(OWNER.to_owned()),
-    }
-}
 
 /// Refuses keys that cannot be stored.
 ///

@@ -122,14 +122,15 @@ pub fn checked_description(
     mut description: Description,
     locking: lock::Asked,
 ) -> S3Result<Attributes> {
-    let is_public = acl::canned(description.acl.as_deref())?;
     description.check_redirect()?;
-    acl::check(gateway, credentials, bucket, is_public)?;
+    let asked = std::mem::take(&mut description.acl);
+    let (list, account) = acl::of_new(gateway, credentials, bucket, &asked)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    let mut attributes = record::with_public(&description.into_attributes()?, is_public);
-    locking.apply(gateway.level(credentials, &bucket.name), bucket, &mut attributes)?;
+    let attributes = record::with_list(&description.into_attributes()?, &list);
+    let mut attributes = record::of_account(&attributes, account.as_deref());
+    locking.apply(gateway.level(credentials, bucket), bucket, &mut attributes)?;
     Ok(attributes)
 }
 

@@ -195,7 +195,7 @@ pub async fn put(
         "x-amz-tagging",
         HeaderValue::from_str(&tagging).map_err(S3Error::internal_error)?,
     );
-    let claim = gateway.claim(by, Action::Write, &bucket).saying(&said);
+    let claim = gateway.claim(by, Action::Describe, &bucket).saying(&said);
     let version_id = retag(gateway, claim, input.key, name, Some(tagging)).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
@@ -209,7 +209,7 @@ pub async fn delete(
     let input = request.input;
     let name = Name::parse(input.version_id.as_deref())?;
     let bucket = gateway.buckets.get(&input.bucket)?;
-    let claim = gateway.claim(by, Action::Write, &bucket);
+    let claim = gateway.claim(by, Action::Describe, &bucket);
     let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }

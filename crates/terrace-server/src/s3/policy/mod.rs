@@ -9,9 +9,10 @@ pub mod condition;
 mod pattern;
 mod read;
 
+use crate::s3::account;
 use condition::Condition;
 use pattern::Variables;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// The action on everything of the service.
 const ALL_ACTIONS: &str = "*";
@@ -55,7 +56,7 @@ impl<T> Selection<T> {
 enum Who {
     /// Everybody, whoever does not sign among them.
     Everybody,
-    /// Every key of an account.
+    /// Every key of an account, by its name or its canonical ID.
     Account(String),
     /// The key, or user, with this ARN.
     User(String),
@@ -92,7 +93,7 @@ impl Who {
     fn is(&self, caller: Option<Caller<'_>>) -> bool {
         match (self, caller) {
             (Self::Everybody, _) => true,
-            (Self::Account(account), Some(caller)) => account == caller.account,
+            (Self::Account(account), Some(caller)) => account::is_named(caller.account, account),
             (Self::User(arn), Some(caller)) => *arn == caller.arn(),
             (Self::Service(name), Some(caller)) => caller == Caller::service(name),
             (Self::Nobody, _) | (_, None) => false,
@@ -113,6 +114,17 @@ impl Context {
     /// Takes away what is known under keys that begin like this, in their normal form.
     pub fn forget(&mut self, start: &str) {
         self.0.retain(|key, _| !key.starts_with(start));
+    }
+
+    /// The same with this one value of a key.
+    pub fn with<'c>(&'c self, key: &str, value: &str) -> Cow<'c, Self> {
+        let key = condition::normal_key(key);
+        if self.get(&key) == [value] {
+            return Cow::Borrowed(self);
+        }
+        let mut changed = self.clone();
+        changed.0.insert(key, vec![value.to_owned()]);
+        Cow::Owned(changed)
     }
 
     /// The values of a key in its normal form; none if the request does not have it.

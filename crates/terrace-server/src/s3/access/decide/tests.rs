@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::s3::{
-    access_key::{AccessKey, Grant, Level},
+    access_key::{AccessKey, Level, NewKey},
     bucket::PublicAccessBlock,
     secrets::Secrets,
 };
@@ -15,6 +15,16 @@ const ACTIONS: [Action; 5] = [
     Action::Inspect,
     Action::Write,
     Action::Configure,
+];
+/// The others: to read a version, to list more, to read and change the list of an object and of the
+/// bucket.
+const MORE_ACTIONS: [(Action, char); 6] = [
+    (Action::ReadVersion, 'v'),
+    (Action::ListMore, 'm'),
+    (Action::ReadAcl, 'a'),
+    (Action::WriteAcl, 'c'),
+    (Action::ReadBucketAcl, 'A'),
+    (Action::WriteBucketAcl, 'C'),
 ];
 
 fn facts(is_of_s3: bool, is_public: bool) -> Facts {
@@ -28,7 +38,7 @@ fn facts(is_of_s3: bool, is_public: bool) -> Facts {
         length: 1,
         checksum: 1,
         home: HomeKind::Inline,
-        attributes: crate::s3::record::with_public(&attributes, is_public),
+        attributes: crate::s3::record::with_list(&attributes, if is_public { "public-read" } else { "" }),
     })
 }
 
@@ -56,7 +66,7 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
     let made: Vec<_> = ["other=admin", "abc=read", "abc=write", "abc=admin", "*=admin"]
         .iter()
         .map(|grant| {
-            let (id, key) = AccessKey::generate(&[grant.parse::<Grant>().unwrap()]);
+            let (id, key) = AccessKey::generate(&NewKey::of_default(&[grant.parse().unwrap()]));
             crate::s3::access_key::store(&store, &id, &key, &Secrets::default()).unwrap();
             id
         })
@@ -68,6 +78,140 @@ fn keys(dir: &tempfile::TempDir) -> (Arc<Keys>, Vec<Principal>) {
     });
     let principals = principals.collect();
     (keys, principals)
+}
+
+/// Which of all actions are allowed, as letters.
+fn all_allowed(principal: &Principal, subject: Subject<'_>, record: &Record) -> String {
+    let bucket = bucket(record.clone());
+    let letters = ACTIONS.into_iter().zip("RLIWX".chars()).chain(MORE_ACTIONS);
+    let is_allowed =
+        |(action, _): &(Action, char)| Claim::new(principal.clone(), *action, &bucket).decide(subject).is_ok();
+    letters.filter(is_allowed).map(|(_, letter)| letter).collect()
+}
+
+/// An object with this list, of this account if not of the bucket's.
+fn object(list: &str, account: Option<&str>) -> Facts {
+    let mut facts = facts(true, false);
+    facts.attributes = crate::s3::record::with_list(&facts.attributes, list);
+    facts.attributes = crate::s3::record::of_account(&facts.attributes, account);
+    facts
+}
+
+/// The bucket is of `terrace`, the keys of `press`.
+#[test]
+fn what_another_account_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options::new(dir.path())).unwrap();
+    let keys = Arc::new(Keys::load(&store, Secrets::default()).unwrap());
+    let principal = |grant: &str| {
+        let new = NewKey {
+            account: "press".to_owned(),
+            ..NewKey::of_default(&[grant.parse().unwrap()])
+        };
+        Principal::Key {
+            id: Arc::from(keys.create(&store, &new).unwrap().0),
+            keys: Arc::clone(&keys),
+        }
+    };
+    let (admin, reader, stranger) = (principal("*=admin"), principal("abc=read"), principal("other=admin"));
+    let record = |list: &str, ignore| {
+        let mut record = Record::default();
+        record.set_list(list.to_owned());
+        record.public_access_block = Some(PublicAccessBlock {
+            ignore_lists: ignore,
+            ..PublicAccessBlock::default()
+        });
+        record
+    };
+    for (list, to_admin, to_reader, to_stranger, to_all) in [
+        ("", "", "", "", ""),
+        ("public-read", "Lm", "Lm", "L", "L"),
+        ("press=READ", "Lm", "Lm", "", ""),
+        ("press=WRITE", "W", "", "", ""),
+        ("press=READ_ACP @authenticated=WRITE_ACP", "AC", "", "", ""),
+        ("@all=WRITE", "W", "W", "W", "W"),
+        ("press=FULL_CONTROL", "LWmAC", "Lm", "", ""),
+        ("-", "", "", "", ""),
+    ] {
+        let record = record(list, false);
+        for (who, expected) in [(&admin, to_admin), (&reader, to_reader), (&stranger, to_stranger)] {
+            assert_eq!(all_allowed(who, Subject::Bucket, &record), expected, "{list}");
+        }
+        assert_eq!(
+            all_allowed(&Principal::Everybody, Subject::Bucket, &record),
+            to_all,
+            "{list}"
+        );
+    }
+    what_lists_of_objects_allow(&admin, &reader);
+    let public = object("public-read", None);
+    assert_eq!(all_allowed(&admin, Subject::Version(&public), &record("", true)), "");
+    let named = object("press=READ @all=READ_ACP", None);
+    assert_eq!(
+        all_allowed(&admin, Subject::Version(&named), &record("press=READ", true)),
+        "RLvm"
+    );
+}
+
+fn what_lists_of_objects_allow(admin: &Principal, reader: &Principal) {
+    let closed = Record::default();
+    for (list, account, to_admin, to_reader, to_all) in [
+        ("", None, "", "", ""),
+        ("public-read", None, "Rv", "Rv", "R"),
+        ("press=READ", None, "Rv", "Rv", ""),
+        ("press=WRITE", None, "", "", ""),
+        ("press=READ_ACP press=WRITE_ACP", None, "ac", "a", ""),
+        ("@authenticated=READ", None, "Rv", "Rv", ""),
+        // Its own object in the bucket of another.
+        ("", Some("press"), "Rvac", "Rva", ""),
+        ("-", Some("press"), "Rvac", "Rva", ""),
+        ("", Some("other"), "", "", ""),
+    ] {
+        let facts = object(list, account);
+        let version = Subject::Version(&facts);
+        for (who, expected) in [(admin, to_admin), (reader, to_reader), (&Principal::Everybody, to_all)] {
+            assert_eq!(all_allowed(who, version, &closed), expected, "{list} {account:?}");
+        }
+        let enforced = Record {
+            ownership: Some("BucketOwnerEnforced".to_owned()),
+            ..Record::default()
+        };
+        assert_eq!(
+            all_allowed(admin, version, &enforced),
+            "",
+            "no lists, and all is the bucket owner's"
+        );
+    }
+}
+
+/// What others put in a bucket is theirs: its owner may delete it, and no more.
+#[test]
+fn what_the_owner_of_the_bucket_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, principals) = keys(&dir);
+    let open = Record {
+        public_read: true,
+        ..Record::default()
+    };
+    let theirs = object("", Some("press"));
+    let owner = &principals[3];
+    assert_eq!(
+        all_allowed(owner, Subject::Version(&theirs), &Record::default()),
+        "LIWXmAC"
+    );
+    let given = object("press=FULL_CONTROL terrace=FULL_CONTROL", Some("press"));
+    assert_eq!(
+        all_allowed(owner, Subject::Version(&given), &Record::default()),
+        "RLIWXvmacAC"
+    );
+    for who in [owner, &Principal::Everybody] {
+        let may = all_allowed(who, Subject::Version(&theirs), &open);
+        assert!(
+            !may.contains('R'),
+            "the policy of a bucket says nothing of others' objects"
+        );
+    }
+    assert!(all_allowed(&Principal::Everybody, Subject::Version(&object("", None)), &open).contains('R'));
 }
 
 #[test]
@@ -174,6 +318,8 @@ fn names_of_versions_need_a_key() {
 fn what_is_not_known_needs_everything() {
     assert_eq!(Action::of("GetObject"), Action::Read);
     assert_eq!(Action::of("UploadPart").level(), Level::Write);
+    assert_eq!(Action::of("PutObjectAcl").level(), Level::Write);
+    assert_eq!(Action::of("GetBucketAcl").level(), Level::Admin);
     for operation in [
         "CreateBucket",
         "DeleteBucket",

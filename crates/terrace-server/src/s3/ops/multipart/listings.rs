@@ -3,12 +3,15 @@
 use super::{PartRecord, Upload};
 use crate::{
     s3::{
-        Gateway, digest, errors, keyspace,
+        Gateway, account,
+        bucket::Bucket,
+        digest, errors, keyspace,
         list::{self, After, Entry, Page, Query, Stored},
         ops::{
             listings::{Encoding, limit, pay},
-            owner, signed,
+            signed,
         },
+        record,
     },
     set_checksums,
 };
@@ -16,7 +19,8 @@ use s3s::{
     S3Request, S3Response, S3Result,
     dto::{
         ChecksumAlgorithm, ChecksumType, CommonPrefix, ETag, Initiator, ListMultipartUploadsInput,
-        ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Part, StorageClass, Timestamp,
+        ListMultipartUploadsOutput, ListPartsInput, ListPartsOutput, MultipartUpload, Owner, Part, StorageClass,
+        Timestamp,
     },
     s3_error,
 };
@@ -26,8 +30,12 @@ use std::{
 };
 use terrace::{ScanItem, ScanRange};
 
-fn initiator() -> Initiator {
-    let owner = owner();
+/// Who owns an upload: whoever began it, if that is not of the account of its bucket.
+fn owner(bucket: &Bucket, account: Option<&str>) -> Owner {
+    account::shown(account.unwrap_or(bucket.record().owner()))
+}
+
+fn initiator(owner: Owner) -> Initiator {
     Initiator {
         display_name: owner.display_name,
         id: owner.id,
@@ -56,9 +64,10 @@ pub async fn parts(
     };
     let bucket = gateway.buckets.get(&input.bucket)?;
     let (key, id) = (input.key.clone(), input.upload_id.clone());
+    let asked = Arc::clone(&bucket);
     let (upload, found) = gateway
         .run(move |_, store| {
-            let upload = Upload::find(store, &bucket.name, &key, &id)?;
+            let upload = Upload::find(store, &asked.name, &key, &id)?;
             let fail = |error| errors::of_engine(&error, &upload.record);
             let range = ScanRange::prefix(keyspace::parts(upload.id)).after(keyspace::part(upload.id, marker));
             let scan = store.scan(range).map_err(fail)?;
@@ -77,12 +86,13 @@ pub async fn parts(
     let truncated = found.len() > most && most > 0;
     let shown: Vec<_> = found.iter().take(most).map(shown_part).collect();
     let last = found.iter().take(most).next_back().map(|part| i32::from(part.number));
+    let owner = owner(&bucket, record::account(&upload.info.attributes));
     Ok(S3Response::new(ListPartsOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(input.upload_id),
-        initiator: Some(initiator()),
-        owner: Some(owner()),
+        initiator: Some(initiator(owner.clone())),
+        owner: Some(owner),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         part_number_marker: Some(i32::from(marker)),
         next_part_number_marker: last.filter(|_| truncated),
@@ -125,9 +135,10 @@ pub async fn uploads(
     let id_marker = input.upload_id_marker.clone().unwrap_or_default();
     let (asked_prefix, asked_delimiter, after_key, after_id) =
         (prefix.clone(), delimiter.clone(), key_marker.clone(), id_marker.clone());
+    let asked = Arc::clone(&bucket);
     let page = gateway
         .run(move |_, store| {
-            let base = keyspace::uploads(&bucket.name);
+            let base = keyspace::uploads(&asked.name);
             let is_common = asked_delimiter
                 .as_deref()
                 .is_some_and(|delimiter| after_key.ends_with(delimiter));
@@ -149,16 +160,16 @@ pub async fn uploads(
                 store,
                 &query,
                 |key| keyspace::parse_upload(key).map(|(name, _)| name),
-                |_| (),
+                |info| record::account(&info.attributes).map(str::to_owned),
             )
         })
         .await?;
     let keys = page.entries.iter().map(|entry| match entry {
         Entry::Prefix(prefix) => prefix.as_str(),
-        Entry::Key((key, ())) => std::str::from_utf8(key).unwrap_or_default(),
+        Entry::Key((key, _)) => std::str::from_utf8(key).unwrap_or_default(),
     });
     pay(&request.extensions, keys)?;
-    let shown = ShownUploads::of(&page, encoding);
+    let shown = ShownUploads::of(&page, &bucket, encoding);
     Ok(S3Response::new(ListMultipartUploadsOutput {
         bucket: Some(input.bucket),
         common_prefixes: shown.prefixes,
@@ -185,7 +196,7 @@ struct ShownUploads {
 }
 
 impl ShownUploads {
-    fn of(page: &Page<Stored<()>>, encoding: Encoding) -> Self {
+    fn of(page: &Page<Stored<Option<String>>>, bucket: &Bucket, encoding: Encoding) -> Self {
         let (mut uploads, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
         for entry in &page.entries {
             match entry {
@@ -195,12 +206,16 @@ impl ShownUploads {
                         prefix: Some(encoding.apply(prefix)),
                     });
                 }
-                Entry::Key((key, _)) => {
+                Entry::Key((key, account)) => {
                     let Some((name, id)) = keyspace::parse_upload(key) else {
                         continue;
                     };
                     last = (Some(name.to_owned()), Some(id.to_string()));
-                    uploads.push(shown_upload(&encoding.apply(name), id));
+                    uploads.push(shown_upload(
+                        &encoding.apply(name),
+                        id,
+                        owner(bucket, account.as_deref()),
+                    ));
                 }
             }
         }
@@ -212,12 +227,12 @@ impl ShownUploads {
     }
 }
 
-fn shown_upload(key: &str, id: keyspace::Id) -> MultipartUpload {
+fn shown_upload(key: &str, id: keyspace::Id, owner: Owner) -> MultipartUpload {
     MultipartUpload {
         initiated: Some(time(id.ms())),
-        initiator: Some(initiator()),
+        initiator: Some(initiator(owner.clone())),
         key: Some(key.to_owned()),
-        owner: Some(owner()),
+        owner: Some(owner),
         storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
         upload_id: Some(id.to_string()),
         ..MultipartUpload::default()

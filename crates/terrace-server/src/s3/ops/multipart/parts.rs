@@ -94,7 +94,12 @@ pub async fn copy(
     let mut input = request.input;
     let number = part_number(input.part_number)?;
     let by = (&request.extensions, request.credentials.as_ref());
-    let from = copy::source(gateway, by, &input.copy_source)?;
+    let from = copy::source(
+        gateway,
+        by,
+        &input.copy_source,
+        input.expected_source_bucket_owner.as_deref(),
+    )?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
     let conditions = source_conditions!(input);
     let mut opened = copy::open(gateway, &from, conditions).await?;

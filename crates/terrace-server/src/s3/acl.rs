@@ -1,0 +1,291 @@
+//! Access control lists as they are stored and judged. [`super::ops::acl`] has them as requests
+//! write them.
+//!
+//! A list is a text. The empty one grants everything to the owner, as every list does that nobody
+//! put; `public-read` lets everybody read besides. Any other is its grants, each a grantee and a
+//! permission: `press=FULL_CONTROL @all=READ`. Accounts are grantees by their names, groups begin
+//! with `@`. A list without grants is `-`.
+
+use std::fmt::{self, Write as _};
+
+/// What is stored where everybody may read, and the owner do everything.
+pub const PUBLIC_READ: &str = "public-read";
+/// What is stored of a list without grants.
+const NO_GRANTS: &str = "-";
+/// Most grants of a list, as S3 has it.
+pub const GRANTS_MAX: usize = 100;
+
+/// What can be granted of a bucket or an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// List the bucket, read the object.
+    Read,
+    /// Write into the bucket.
+    Write,
+    /// Read the list.
+    ReadAcp,
+    /// Change the list.
+    WriteAcp,
+    /// All of these.
+    FullControl,
+}
+
+impl Permission {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::FullControl,
+        Self::Read,
+        Self::Write,
+        Self::ReadAcp,
+        Self::WriteAcp,
+    ];
+
+    /// As S3 writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "READ",
+            Self::Write => "WRITE",
+            Self::ReadAcp => "READ_ACP",
+            Self::WriteAcp => "WRITE_ACP",
+            Self::FullControl => "FULL_CONTROL",
+        }
+    }
+
+    /// Reads what S3 writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|permission| permission.name() == text)
+    }
+
+    fn includes(self, asked: Self) -> bool {
+        self == asked || self == Self::FullControl
+    }
+}
+
+/// To whom something is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grantee<'a> {
+    /// Everybody.
+    All,
+    /// Everybody who signs.
+    Authenticated,
+    /// Who delivers logs: the server itself.
+    Logs,
+    /// An account, by its name.
+    Account(&'a str),
+}
+
+impl<'a> Grantee<'a> {
+    /// The groups, with the URIs that S3 has for them.
+    const GROUPS: [(Self, &'static str, &'static str); 3] = [
+        (Self::All, "@all", "http://acs.amazonaws.com/groups/global/AllUsers"),
+        (
+            Self::Authenticated,
+            "@authenticated",
+            "http://acs.amazonaws.com/groups/global/AuthenticatedUsers",
+        ),
+        (Self::Logs, "@logs", "http://acs.amazonaws.com/groups/s3/LogDelivery"),
+    ];
+
+    /// The group with this URI.
+    pub fn of_uri(uri: &str) -> Option<Grantee<'static>> {
+        let group = Grantee::GROUPS.into_iter().find(|(_, _, known)| *known == uri);
+        group.map(|(group, ..)| group)
+    }
+
+    /// The URI, of a group.
+    pub fn uri(self) -> Option<&'static str> {
+        let group = Grantee::GROUPS.into_iter().find(|(group, ..)| *group == self);
+        group.map(|(_, _, uri)| uri)
+    }
+
+    /// Reads what is stored.
+    pub fn read(text: &'a str) -> Self {
+        let group = Grantee::GROUPS.into_iter().find(|(_, known, _)| *known == text);
+        group.map_or(Self::Account(text), |(group, ..)| group)
+    }
+
+    /// Whether people are meant who are not named.
+    pub const fn is_public(self) -> bool {
+        matches!(self, Self::All | Self::Authenticated)
+    }
+}
+
+impl fmt::Display for Grantee<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = Grantee::GROUPS.into_iter().find(|(group, ..)| group == self);
+        match (self, group) {
+            (Self::Account(name), _) => f.write_str(name),
+            (_, Some((_, text, _))) => f.write_str(text),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// A grant.
+pub type Grant<'a> = (Grantee<'a>, Permission);
+
+/// A list, with the account whose bucket or object it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct List<'a> {
+    /// What is stored.
+    pub text: &'a str,
+    /// The owner.
+    pub owner: &'a str,
+}
+
+impl<'a> List<'a> {
+    /// The grants. What does not read as one grants nothing.
+    pub fn grants(self) -> impl Iterator<Item = Grant<'a>> {
+        let is_canned = matches!(self.text, "" | PUBLIC_READ);
+        let own = is_canned.then_some((Grantee::Account(self.owner), Permission::FullControl));
+        let all = (self.text == PUBLIC_READ).then_some((Grantee::All, Permission::Read));
+        let written = if is_canned { "" } else { self.text };
+        let written = written.split(' ').filter_map(|grant| {
+            let (grantee, permission) = grant.rsplit_once('=')?;
+            Some((Grantee::read(grantee), Permission::parse(permission)?))
+        });
+        own.into_iter().chain(all).chain(written)
+    }
+
+    /// Whether it grants this to `account`, or to whoever does not sign. What is granted to people
+    /// who are not named counts only if `with_public`.
+    pub fn allows(self, asked: Permission, account: Option<&str>, with_public: bool) -> bool {
+        // Most have none.
+        if self.text.is_empty() {
+            return account == Some(self.owner);
+        }
+        self.grants().any(|(grantee, permission)| {
+            let is_meant = match grantee {
+                Grantee::All => with_public,
+                Grantee::Authenticated => with_public && account.is_some(),
+                Grantee::Account(name) => account == Some(name),
+                Grantee::Logs => false,
+            };
+            is_meant && permission.includes(asked)
+        })
+    }
+
+    /// Whether it grants anything to people who are not named.
+    pub fn is_public(self) -> bool {
+        self.grants().any(|(grantee, _)| grantee.is_public())
+    }
+
+    /// Whether it grants something to others than these accounts.
+    pub fn opens_beyond(self, accounts: &[&str]) -> bool {
+        self.grants().any(|(grantee, _)| match grantee {
+            Grantee::Account(name) => !accounts.contains(&name),
+            Grantee::All | Grantee::Authenticated | Grantee::Logs => true,
+        })
+    }
+}
+
+/// The list of these grants of what belongs to `owner`, as it is stored.
+pub fn stored(grants: &[Grant<'_>], owner: &str) -> String {
+    let own = (Grantee::Account(owner), Permission::FullControl);
+    match grants {
+        [] => NO_GRANTS.to_owned(),
+        [only] if *only == own => String::new(),
+        [first, (Grantee::All, Permission::Read)] if *first == own => PUBLIC_READ.to_owned(),
+        grants => {
+            let mut text = String::new();
+            for (at, (grantee, permission)) in grants.iter().enumerate() {
+                let space = if at == 0 { "" } else { " " };
+                // Writing to a String cannot fail.
+                let _ = write!(text, "{space}{grantee}={}", permission.name());
+            }
+            text
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Grant<'_> = (Grantee::Account("press"), Permission::FullControl);
+
+    fn list(text: &str) -> List<'_> {
+        List { text, owner: "press" }
+    }
+
+    /// What is stored, byte for byte.
+    #[test]
+    fn golden() {
+        let all = (Grantee::All, Permission::Read);
+        let more = [
+            (Grantee::Account("b"), Permission::WriteAcp),
+            (Grantee::Authenticated, Permission::ReadAcp),
+            (Grantee::Logs, Permission::Write),
+        ];
+        for (grants, text) in [
+            (&[][..], "-"),
+            (&[OWN], ""),
+            (&[OWN, all], "public-read"),
+            (&[all], "@all=READ"),
+            (&[all, OWN], "@all=READ press=FULL_CONTROL"),
+            (&more, "b=WRITE_ACP @authenticated=READ_ACP @logs=WRITE"),
+        ] {
+            assert_eq!(stored(grants, "press"), text);
+            assert_eq!(list(text).grants().collect::<Vec<_>>(), grants, "{text}");
+        }
+        // As objects have it from before there were accounts.
+        assert!(list("public-read").is_public() && !list("").is_public() && !list("-").is_public());
+        assert_eq!(
+            list("nothing =READ b=EVERYTHING").grants().count(),
+            1,
+            "no account has no name"
+        );
+    }
+
+    #[test]
+    fn what_lists_allow() {
+        let allowed = |text, account, with_public| {
+            let permissions = [
+                (Permission::Read, 'r'),
+                (Permission::Write, 'w'),
+                (Permission::ReadAcp, 'a'),
+                (Permission::WriteAcp, 'c'),
+            ];
+            let allowed = permissions
+                .into_iter()
+                .filter(|(permission, _)| list(text).allows(*permission, account, with_public));
+            allowed.map(|(_, letter)| letter).collect::<String>()
+        };
+        for (text, own, other, nobody, not_public) in [
+            ("", "rwac", "", "", ""),
+            ("-", "", "", "", ""),
+            ("public-read", "rwac", "r", "r", ""),
+            ("@authenticated=WRITE", "w", "w", "", ""),
+            ("@logs=WRITE", "", "", "", ""),
+            ("b=READ b=WRITE_ACP", "", "rc", "", "rc"),
+            ("b=FULL_CONTROL @all=READ_ACP", "a", "rwac", "a", "rwac"),
+        ] {
+            assert_eq!(allowed(text, Some("press"), true), own, "{text}");
+            assert_eq!(allowed(text, Some("b"), true), other, "{text}");
+            assert_eq!(allowed(text, None, true), nobody, "{text}");
+            assert_eq!(allowed(text, Some("b"), false), not_public, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_lists_open() {
+        for (text, to_press, to_both) in [
+            ("", false, false),
+            ("b=READ", true, false),
+            ("@logs=WRITE", true, true),
+            ("public-read", true, true),
+        ] {
+            assert_eq!(list(text).opens_beyond(&["press"]), to_press, "{text}");
+            assert_eq!(list(text).opens_beyond(&["press", "b"]), to_both, "{text}");
+        }
+    }
+
+    #[test]
+    fn groups_have_uris() {
+        for group in [Grantee::All, Grantee::Authenticated, Grantee::Logs] {
+            assert_eq!(group.uri().and_then(Grantee::of_uri), Some(group));
+        }
+        assert_eq!(Grantee::of_uri("http://acs.amazonaws.com/groups/global/x"), None);
+        assert_eq!(Grantee::Account("press").uri(), None);
+    }
+}

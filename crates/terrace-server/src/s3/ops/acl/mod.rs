@@ -1,0 +1,245 @@
+//! Access control lists as requests write and read them: canned ones, headers that grant, and XML.
+//!
+//! A list that opens something to others than the owner of the bucket and of the object is
+//! configuring, so whoever puts one needs the level `admin`, also where putting an object does not.
+
+mod read;
+
+use super::ownership::has_list;
+use crate::{
+    asked_acl,
+    s3::{
+        Gateway,
+        access::decide::Action,
+        access_key::Level,
+        account,
+        acl::List,
+        bucket::{Bucket, Record},
+        commit::{self, NewObject, Place},
+        record,
+        versions::{self, Name},
+    },
+};
+pub use read::{Asked, Kind, Owners};
+use read::{Put, TO_BUCKET_OWNER, shown};
+use s3s::{
+    S3Error, S3Request, S3Response, S3Result,
+    auth::Credentials,
+    dto::{
+        GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput, ObjectOwnership,
+        PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+
+/// How often rewriting a record starts again because it was replaced meanwhile.
+const ATTEMPTS: usize = 64;
+fn denied() -> S3Error {
+    s3_error!(AccessDenied, "Access Denied")
+}
+
+fn no_lists() -> S3Error {
+    s3_error!(AccessControlListNotSupported, "The bucket does not allow ACLs")
+}
+
+/// Checks that such a list may be put in a bucket, by whoever may make things public or not.
+fn check(record: &Record, list: List<'_>, may_open: bool) -> S3Result {
+    let is_kept = list.is_public() && record.public_access_block.is_some_and(|block| block.refuse_lists);
+    if is_kept || (list.opens_beyond(&[list.owner, record.owner()]) && !may_open) {
+        return Err(denied());
+    }
+    Ok(())
+}
+
+/// Whether the key that signed may make what is in a bucket public: its own level says it,
+/// whosever the bucket is.
+fn may_open(gateway: &Gateway, credentials: Option<&Credentials>, bucket: &Bucket) -> bool {
+    let standing = credentials.and_then(|by| gateway.access_keys.standing(&by.access_key, &bucket.name, None));
+    standing.is_some_and(|standing| standing.level >= Some(Level::Admin))
+}
+
+/// The list of an object that is to come, as it is stored, and the account that it will belong to
+/// if not to that of the bucket. What nobody signs is the bucket owner's.
+///
+/// # Errors
+/// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the list.
+pub fn of_new(
+    gateway: &Gateway,
+    credentials: Option<&Credentials>,
+    bucket: &Bucket,
+    asked: &Asked,
+) -> S3Result<(String, Option<String>)> {
+    let record = bucket.record();
+    let writer = gateway.account(credentials);
+    let of_bucket = record.owner();
+    let owners = |owner| Owners {
+        owner,
+        of_bucket,
+        keys: &gateway.access_keys,
+    };
+    if record.has_no_lists() {
+        let is_taken = asked.is_nothing() || asked.is_to_bucket_owner(owners(of_bucket));
+        return if is_taken {
+            Ok((String::new(), None))
+        } else {
+            Err(no_lists())
+        };
+    }
+    let is_preferred = record.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_PREFERRED);
+    let is_given = is_preferred && asked.canned.as_deref() == Some(TO_BUCKET_OWNER);
+    let owner = writer.as_deref().filter(|_| !is_given).unwrap_or(of_bucket);
+    let text = asked.list(Kind::Object, owners(owner))?;
+    check(
+        &record,
+        List { text: &text, owner },
+        may_open(gateway, credentials, bucket),
+    )?;
+    Ok((text, (owner != of_bucket).then(|| owner.to_owned())))
+}
+
+/// The list of a bucket that is to be made by `owner`, as it is stored.
+///
+/// # Errors
+/// `InvalidBucketAclWithObjectOwnership`, what is wrong with the list.
+pub fn of_new_bucket(gateway: &Gateway, record: &mut Record, asked: &Asked) -> S3Result {
+    let owner = record.owner();
+    let owners = Owners {
+        owner,
+        of_bucket: owner,
+        keys: &gateway.access_keys,
+    };
+    let text = asked.list(Kind::Bucket, owners)?;
+    if record.has_no_lists() && !text.is_empty() {
+        return Err(has_list());
+    }
+    record.set_list(text);
+    Ok(())
+}
+
+/// GetBucketAcl
+pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Result<S3Response<GetBucketAclOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    Ok(S3Response::new(GetBucketAclOutput {
+        grants: Some(shown(record.list())),
+        owner: Some(account::shown(record.owner())),
+    }))
+}
+
+/// PutBucketAcl
+pub async fn put_bucket(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketAclInput>,
+) -> S3Result<S3Response<PutBucketAclOutput>> {
+    let mut input = request.input;
+    let asked = asked_acl!(input).with_write(input.grant_write.take());
+    let put = Put {
+        asked,
+        xml: input.access_control_policy.take(),
+    };
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let may_open = may_open(gateway, request.credentials.as_ref(), &bucket);
+    gateway
+        .run(move |gateway, store| {
+            gateway.buckets.change(store, &bucket.name, |record| {
+                if record.has_no_lists() {
+                    return Err(no_lists());
+                }
+                let owner = record.owner();
+                let owners = Owners {
+                    owner,
+                    of_bucket: owner,
+                    keys: &gateway.access_keys,
+                };
+                let text = put.list(Kind::Bucket, owners)?;
+                check(record, List { text: &text, owner }, may_open)?;
+                record.set_list(text);
+                Ok(())
+            })
+        })
+        .await?;
+    Ok(S3Response::new(PutBucketAclOutput {}))
+}
+
+/// GetObjectAcl
+pub async fn object(
+    gateway: &Arc<Gateway>,
+    request: S3Request<GetObjectAclInput>,
+) -> S3Result<S3Response<GetObjectAclOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
+    let input = request.input;
+    let name = Name::parse(input.version_id.as_deref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let claim = gateway.claim(by, Action::ReadAcl, &bucket);
+    let facts = gateway
+        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
+        .await?;
+    let record = bucket.record();
+    Ok(S3Response::new(GetObjectAclOutput {
+        grants: Some(shown(record.list_of(&facts))),
+        owner: Some(account::shown(record.owner_of(&facts))),
+        ..GetObjectAclOutput::default()
+    }))
+}
+
+/// PutObjectAcl
+pub async fn put_object(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutObjectAclInput>,
+) -> S3Result<S3Response<PutObjectAclOutput>> {
+    let by = (&request.extensions, request.credentials.as_ref());
+    let mut input = request.input;
+    let asked = asked_acl!(input).with_write(input.grant_write.take());
+    let put = Put {
+        asked,
+        xml: input.access_control_policy.take(),
+    };
+    let name = Name::parse(input.version_id.as_deref())?;
+    let bucket = gateway.buckets.get(&input.bucket)?;
+    let may_open = may_open(gateway, by.1, &bucket);
+    let claim = gateway.claim(by, Action::WriteAcl, &bucket);
+    gateway
+        .run(move |gateway, store| {
+            for _ in 0..ATTEMPTS {
+                let opened = versions::open(store, &gateway.collector, &claim, &input.key, name)?;
+                // What is wrong with it is told to who may change the list.
+                let text = list_for(gateway, &put, &bucket, &opened.facts, may_open)?;
+                let place = Place {
+                    store,
+                    durability: gateway.durability,
+                    permit: opened.permit(),
+                    key: &input.key,
+                };
+                let new = NewObject {
+                    value: opened.record_value()?,
+                    attributes: record::with_list(&opened.facts.attributes, &text),
+                };
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                    return Ok(());
+                }
+            }
+            Err(s3_error!(
+                OperationAborted,
+                "The object is being replaced all the time. Try again."
+            ))
+        })
+        .await?;
+    Ok(S3Response::new(PutObjectAclOutput::default()))
+}
+
+/// The list that an object is to have, if it may.
+fn list_for(gateway: &Gateway, put: &Put, bucket: &Bucket, facts: &record::Facts, may_open: bool) -> S3Result<String> {
+    let record = bucket.record();
+    if record.has_no_lists() {
+        return Err(no_lists());
+    }
+    let owner = record.owner_of(facts);
+    let owners = Owners {
+        owner,
+        of_bucket: record.owner(),
+        keys: &gateway.access_keys,
+    };
+    let text = put.list(Kind::Object, owners)?;
+    check(&record, List { text: &text, owner }, may_open)?;
+    Ok(text)
+}

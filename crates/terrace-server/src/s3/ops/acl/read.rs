@@ -1,0 +1,456 @@
+//! Lists as requests write them, and answers.
+
+use crate::s3::{
+    access_key::Keys,
+    account::{self, Accounts},
+    acl::{self, GRANTS_MAX, Grantee, List, Permission},
+};
+use s3s::{
+    S3Error, S3Result,
+    dto::{AccessControlPolicy, Grant, Grantee as GranteeXml, Permission as PermissionXml, Type},
+    s3_error,
+};
+
+/// The canned list by which an object is given to the bucket's owner.
+pub const TO_BUCKET_OWNER: &str = "bucket-owner-full-control";
+
+/// What a list is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A bucket.
+    Bucket,
+    /// An object.
+    Object,
+}
+
+/// What a request says in its headers of a list.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// `x-amz-acl`
+    pub canned: Option<String>,
+    /// `x-amz-grant-…`: what is granted, and to whom as the header has it.
+    pub granted: Vec<(Permission, String)>,
+}
+
+/// Takes it out of an input, of which many have these fields.
+#[macro_export]
+macro_rules! asked_acl {
+    ($input:expr) => {{
+        use $crate::s3::{acl::Permission, ops::acl};
+        let granted = [
+            (Permission::FullControl, $input.grant_full_control.take()),
+            (Permission::Read, $input.grant_read.take()),
+            (Permission::ReadAcp, $input.grant_read_acp.take()),
+            (Permission::WriteAcp, $input.grant_write_acp.take()),
+        ];
+        acl::Asked {
+            canned: $input.acl.take().map(|acl| acl.as_str().to_owned()),
+            granted: granted
+                .into_iter()
+                .filter_map(|(permission, whom)| Some((permission, whom?)))
+                .collect(),
+        }
+    }};
+}
+
+/// To whom a list is, and who may be named in it.
+#[derive(Clone, Copy)]
+pub struct Owners<'a> {
+    /// The owner of what the list is of.
+    pub owner: &'a str,
+    /// The owner of the bucket.
+    pub of_bucket: &'a str,
+    /// Who has an account.
+    pub keys: &'a Keys,
+}
+
+/// A grant that is read: its grantee as it is stored.
+type Read = (String, Permission);
+
+impl Asked {
+    /// The same, with `x-amz-grant-write`, which is of buckets.
+    pub fn with_write(mut self, whom: Option<String>) -> Self {
+        self.granted.extend(whom.map(|whom| (Permission::Write, whom)));
+        self
+    }
+
+    /// Nothing is said.
+    pub const fn is_nothing(&self) -> bool {
+        self.canned.is_none() && self.granted.is_empty()
+    }
+
+    /// The list, as it is stored. Where nothing is said everything is the owner's.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn list(&self, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
+        match (&self.canned, self.granted.as_slice()) {
+            (Some(_), [_, ..]) => Err(s3_error!(
+                InvalidRequest,
+                "Specifying both Canned ACLs and Header Grants is not allowed"
+            )),
+            (Some(name), []) => canned(name, kind, owners),
+            (None, granted) if granted.is_empty() => Ok(String::new()),
+            (None, granted) => {
+                let read = owners.keys.accounts(|accounts| {
+                    let lists = granted
+                        .iter()
+                        .map(|(permission, whom)| read_header(whom, *permission, accounts));
+                    lists.collect::<S3Result<Vec<_>>>()
+                })?;
+                stored(&read.concat(), owners.owner)
+            }
+        }
+    }
+
+    /// Whether it says no more than that the object is the bucket owner's.
+    pub fn is_to_bucket_owner(&self, owners: Owners<'_>) -> bool {
+        self.canned.as_deref() == Some(TO_BUCKET_OWNER)
+            || !self.granted.is_empty() && self.list(Kind::Object, owners).is_ok_and(|list| list.is_empty())
+    }
+}
+
+/// The grants as they are stored.
+fn stored(grants: &[Read], owner: &str) -> S3Result<String> {
+    if grants.len() > GRANTS_MAX {
+        return Err(malformed());
+    }
+    let grants: Vec<_> = grants
+        .iter()
+        .map(|(grantee, permission)| (Grantee::read(grantee), *permission))
+        .collect();
+    Ok(acl::stored(&grants, owner))
+}
+
+/// A canned list.
+fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
+    let own = (Grantee::Account(owners.owner), Permission::FullControl);
+    let of_bucket = Grantee::Account(owners.of_bucket);
+    let is_bucket = kind == Kind::Bucket;
+    let is_other = owners.of_bucket != owners.owner && !is_bucket;
+    let more: &[_] = match name {
+        "private" => &[],
+        "public-read" => &[(Grantee::All, Permission::Read)],
+        "public-read-write" => &[(Grantee::All, Permission::Read), (Grantee::All, Permission::Write)],
+        "authenticated-read" => &[(Grantee::Authenticated, Permission::Read)],
+        "bucket-owner-read" if is_other => &[(of_bucket, Permission::Read)],
+        TO_BUCKET_OWNER if is_other => &[(of_bucket, Permission::FullControl)],
+        // Of what is the bucket owner's they say nothing.
+        "bucket-owner-read" | TO_BUCKET_OWNER => &[],
+        "log-delivery-write" if is_bucket => {
+            &[(Grantee::Logs, Permission::Write), (Grantee::Logs, Permission::ReadAcp)]
+        }
+        "aws-exec-read" => {
+            return Err(s3_error!(
+                NotImplemented,
+                "The canned ACL aws-exec-read is not implemented: there is no EC2 here."
+            ));
+        }
+        _ => return Err(s3_error!(InvalidArgument, "The canned ACL is not valid.")),
+    };
+    Ok(acl::stored(&[&[own], more].concat(), owners.owner))
+}
+
+/// Whom a header names: `id="…"`, `uri="…"`, `emailAddress="…"`, with commas between.
+fn read_header(text: &str, permission: Permission, accounts: &Accounts) -> S3Result<Vec<Read>> {
+    let wrong = || s3_error!(InvalidArgument, "Argument format not recognized");
+    let grants = text.split(',').map(|part| {
+        let (kind, value) = part.trim().split_once('=').ok_or_else(wrong)?;
+        let value = value.trim();
+        let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let value = bare.unwrap_or(value);
+        let grantee = match kind.trim() {
+            "id" => by_id(value, accounts)?,
+            "uri" => by_uri(value)?,
+            "emailAddress" => by_email(value, accounts)?,
+            _ => return Err(wrong()),
+        };
+        Ok((grantee, permission))
+    });
+    grants.collect()
+}
+
+fn by_id(id: &str, accounts: &Accounts) -> S3Result<String> {
+    let found = accounts.by_id(id).map(str::to_owned);
+    found.ok_or_else(|| s3_error!(InvalidArgument, "Invalid id"))
+}
+
+fn by_uri(uri: &str) -> S3Result<String> {
+    let group = Grantee::of_uri(uri).map(|group| group.to_string());
+    group.ok_or_else(|| s3_error!(InvalidArgument, "Invalid group uri"))
+}
+
+fn by_email(email: &str, accounts: &Accounts) -> S3Result<String> {
+    accounts.by_email(email).map(str::to_owned).ok_or_else(|| {
+        s3_error!(
+            UnresolvableGrantByEmailAddress,
+            "The e-mail address you provided does not match any account on record."
+        )
+    })
+}
+
+/// What a list in XML says, of what belongs to `owner`.
+fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<String> {
+    let named = list.owner.as_ref().and_then(|owner| owner.id.as_deref());
+    if named.is_some_and(|id| id != account::canonical_id(owner)) {
+        return Err(s3_error!(AccessDenied, "Access Denied"));
+    }
+    let grants = keys.accounts(|accounts| {
+        let grants = list.grants.iter().flatten().map(|grant| read_grant(grant, accounts));
+        grants.collect::<S3Result<Vec<_>>>()
+    })?;
+    stored(&grants, owner)
+}
+
+fn read_grant(grant: &Grant, accounts: &Accounts) -> S3Result<Read> {
+    let permission = grant.permission.as_ref().map(PermissionXml::as_str);
+    let permission = permission.and_then(Permission::parse).ok_or_else(malformed)?;
+    let grantee = grant.grantee.as_ref().ok_or_else(malformed)?;
+    let grantee = match (&grantee.id, &grantee.uri, &grantee.email_address) {
+        (Some(id), None, None) => by_id(id, accounts)?,
+        (None, Some(uri), None) => by_uri(uri)?,
+        (None, None, Some(email)) => by_email(email, accounts)?,
+        _ => return Err(malformed()),
+    };
+    Ok((grantee, permission))
+}
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedACLError,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+/// What a request that changes a list says, once: in its headers or in XML.
+pub struct Put {
+    /// In its headers.
+    pub asked: Asked,
+    /// In its body.
+    pub xml: Option<AccessControlPolicy>,
+}
+
+impl Put {
+    /// The list, as it is stored.
+    ///
+    /// # Errors
+    /// `UnexpectedContent`, `MissingSecurityHeader`, what is wrong with the list.
+    pub fn list(&self, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
+        match &self.xml {
+            Some(_) if !self.asked.is_nothing() => Err(s3_error!(
+                UnexpectedContent,
+                "A list in headers and one in the body cannot be combined."
+            )),
+            None if self.asked.is_nothing() => Err(s3_error!(
+                MissingSecurityHeader,
+                "Your request was missing a required header: x-amz-acl"
+            )),
+            Some(xml) => read_xml(xml, owners.owner, owners.keys),
+            None => self.asked.list(kind, owners),
+        }
+    }
+}
+
+/// A list as answers show it.
+pub fn shown(list: List<'_>) -> Vec<Grant> {
+    let grants = list.grants().map(|(grantee, permission)| {
+        let whose = match grantee {
+            Grantee::Account(name) => Some(account::shown(name)),
+            _ => None,
+        };
+        let kind = if whose.is_some() {
+            Type::CANONICAL_USER
+        } else {
+            Type::GROUP
+        };
+        let (id, display_name) = whose.map_or((None, None), |whose| (whose.id, whose.display_name));
+        Grant {
+            grantee: Some(GranteeXml {
+                display_name,
+                email_address: None,
+                id,
+                type_: Type::from_static(kind),
+                uri: grantee.uri().map(str::to_owned),
+            }),
+            permission: Some(PermissionXml::from_static(permission.name())),
+        }
+    });
+    grants.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::{access_key::NewKey, secrets::Secrets};
+    use terrace::{Options, Store};
+
+    fn code<T>(result: S3Result<T>) -> String {
+        result
+            .err()
+            .map(|error| error.code().as_str().to_owned())
+            .unwrap_or_default()
+    }
+
+    /// With the accounts `terrace` and `press`, which has an address.
+    fn keys() -> (tempfile::TempDir, Keys) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let keys = Keys::load(&store, Secrets::default()).unwrap();
+        let new = NewKey {
+            account: "press".to_owned(),
+            email: Some("press@example.org".to_owned()),
+            ..NewKey::of_default(&["*=admin".parse().unwrap()])
+        };
+        keys.create(&store, &new).unwrap();
+        (dir, keys)
+    }
+
+    fn owners<'a>(keys: &'a Keys, owner: &'a str) -> Owners<'a> {
+        Owners {
+            owner,
+            of_bucket: "terrace",
+            keys,
+        }
+    }
+
+    #[test]
+    fn canned_lists() {
+        let (_dir, keys) = keys();
+        let list = |name, kind, owner| canned(name, kind, owners(&keys, owner));
+        for (name, own, others, of_bucket) in [
+            ("private", "", "", ""),
+            ("public-read", "public-read", "public-read", "public-read"),
+            ("bucket-owner-read", "", "press=FULL_CONTROL terrace=READ", ""),
+            (
+                "bucket-owner-full-control",
+                "",
+                "press=FULL_CONTROL terrace=FULL_CONTROL",
+                "",
+            ),
+        ] {
+            assert_eq!(list(name, Kind::Object, "terrace").unwrap(), own);
+            assert_eq!(list(name, Kind::Object, "press").unwrap(), others);
+            assert_eq!(list(name, Kind::Bucket, "terrace").unwrap(), of_bucket);
+        }
+        let own = "terrace=FULL_CONTROL";
+        for (name, text) in [
+            ("public-read-write", format!("{own} @all=READ @all=WRITE")),
+            ("authenticated-read", format!("{own} @authenticated=READ")),
+            ("log-delivery-write", format!("{own} @logs=WRITE @logs=READ_ACP")),
+        ] {
+            assert_eq!(list(name, Kind::Bucket, "terrace").unwrap(), text);
+        }
+        assert_eq!(
+            code(list("log-delivery-write", Kind::Object, "terrace")),
+            "InvalidArgument"
+        );
+        assert_eq!(code(list("Public-Read", Kind::Object, "terrace")), "InvalidArgument");
+        assert_eq!(code(list("aws-exec-read", Kind::Object, "terrace")), "NotImplemented");
+    }
+
+    #[test]
+    fn headers_that_grant() {
+        let (_dir, keys) = keys();
+        let read = |whom: &str| {
+            let asked = Asked {
+                canned: None,
+                granted: vec![(Permission::Read, whom.to_owned())],
+            };
+            asked.list(Kind::Object, owners(&keys, "terrace"))
+        };
+        let id = account::canonical_id("press");
+        let all = "http://acs.amazonaws.com/groups/global/AllUsers";
+        let both = format!("id=\"{id}\", uri={all},emailAddress=\"Press@example.org\"");
+        assert_eq!(read(&both).unwrap(), "press=READ @all=READ press=READ");
+        for (whom, expected) in [
+            ("id=x", "InvalidArgument"),
+            ("id=press", "InvalidArgument"),
+            ("press", "InvalidArgument"),
+            ("", "InvalidArgument"),
+            ("name=press", "InvalidArgument"),
+            ("uri=\"http://acs.amazonaws.com/groups/x\"", "InvalidArgument"),
+            ("emailAddress=a@b", "UnresolvableGrantByEmailAddress"),
+        ] {
+            assert_eq!(code(read(whom)), expected, "{whom}");
+        }
+        let many = vec!["id=\"terrace\""; GRANTS_MAX + 1].join(",");
+        assert_eq!(code(read(&many)), "MalformedACLError");
+        let twice = Asked {
+            canned: Some("private".to_owned()),
+            granted: vec![(Permission::Read, "id=terrace".to_owned())],
+        };
+        assert_eq!(
+            code(twice.list(Kind::Object, owners(&keys, "terrace"))),
+            "InvalidRequest"
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_read() {
+        let (_dir, keys) = keys();
+        for text in [
+            "",
+            "public-read",
+            "-",
+            "press=READ @logs=WRITE",
+            "@authenticated=WRITE_ACP terrace=FULL_CONTROL",
+        ] {
+            let list = List { text, owner: "terrace" };
+            let xml = AccessControlPolicy {
+                grants: Some(shown(list)),
+                owner: Some(account::shown("terrace")),
+            };
+            assert_eq!(read_xml(&xml, "terrace", &keys).unwrap(), text);
+            assert_eq!(code(read_xml(&xml, "press", &keys)), "AccessDenied", "owners stay");
+            let asked = Asked {
+                canned: Some("private".to_owned()),
+                ..Asked::default()
+            };
+            let put = Put { asked, xml: Some(xml) };
+            assert_eq!(
+                code(put.list(Kind::Object, owners(&keys, "terrace"))),
+                "UnexpectedContent"
+            );
+        }
+        let put = Put {
+            asked: Asked::default(),
+            xml: None,
+        };
+        assert_eq!(
+            code(put.list(Kind::Object, owners(&keys, "terrace"))),
+            "MissingSecurityHeader"
+        );
+    }
+
+    #[test]
+    fn grants_that_are_wrong_are_refused_whole() {
+        let (_dir, keys) = keys();
+        let refused = |change: &dyn Fn(&mut Grant)| {
+            let mut grants = shown(List {
+                text: "public-read",
+                owner: "terrace",
+            });
+            grants.iter_mut().rev().take(1).for_each(change);
+            let list = AccessControlPolicy {
+                grants: Some(grants),
+                owner: None,
+            };
+            code(read_xml(&list, "terrace", &keys))
+        };
+        let of = |change: &dyn Fn(&mut GranteeXml)| refused(&|grant| change(grant.grantee.as_mut().unwrap()));
+        assert_eq!(refused(&|grant| grant.permission = None), "MalformedACLError");
+        assert_eq!(
+            refused(&|grant| grant.permission = Some(PermissionXml::from_static("EVERYTHING"))),
+            "MalformedACLError"
+        );
+        assert_eq!(refused(&|grant| grant.grantee = None), "MalformedACLError");
+        assert_eq!(of(&|grantee| grantee.uri = None), "MalformedACLError");
+        assert_eq!(
+            of(&|grantee| grantee.id = Some("terrace".to_owned())),
+            "MalformedACLError"
+        );
+        let unknown = "http://acs.amazonaws.com/groups/global/x";
+        assert_eq!(of(&|grantee| grantee.uri = Some(unknown.to_owned())), "InvalidArgument");
+    }
+}

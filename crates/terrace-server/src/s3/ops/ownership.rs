@@ -1,0 +1,172 @@
+//! What keeps buckets from being public, and objects from being others': the public access block,
+//! and object ownership.
+
+use crate::s3::{
+    Gateway,
+    bucket::{PublicAccessBlock, Record},
+    errors,
+};
+use hyper::StatusCode;
+use s3s::{
+    S3Error, S3Request, S3Response, S3Result,
+    dto::{
+        DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput, DeletePublicAccessBlockInput,
+        DeletePublicAccessBlockOutput, GetBucketOwnershipControlsInput, GetBucketOwnershipControlsOutput,
+        GetPublicAccessBlockInput, GetPublicAccessBlockOutput, ObjectOwnership, OwnershipControls,
+        OwnershipControlsRule, PublicAccessBlockConfiguration, PutBucketOwnershipControlsInput,
+        PutBucketOwnershipControlsOutput, PutPublicAccessBlockInput, PutPublicAccessBlockOutput,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+
+fn malformed_xml() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+/// A bucket whose list says something cannot be one without lists.
+pub fn has_list() -> S3Error {
+    errors::custom(
+        "InvalidBucketAclWithObjectOwnership",
+        StatusCode::BAD_REQUEST,
+        "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
+    )
+}
+
+async fn change(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
+) -> S3Result {
+    gateway
+        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
+        .await
+}
+
+/// GetPublicAccessBlock
+pub fn public_access_block(
+    gateway: &Gateway,
+    request: &S3Request<GetPublicAccessBlockInput>,
+) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let block = record.public_access_block.ok_or_else(|| {
+        errors::custom(
+            "NoSuchPublicAccessBlockConfiguration",
+            StatusCode::NOT_FOUND,
+            "The public access block configuration was not found",
+        )
+    })?;
+    Ok(S3Response::new(GetPublicAccessBlockOutput {
+        public_access_block_configuration: Some(PublicAccessBlockConfiguration {
+            block_public_acls: Some(block.refuse_lists),
+            block_public_policy: Some(block.refuse_policies),
+            ignore_public_acls: Some(block.ignore_lists),
+            restrict_public_buckets: Some(block.ignore_policies),
+        }),
+    }))
+}
+
+/// PutPublicAccessBlock
+pub async fn put_public_access_block(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutPublicAccessBlockInput>,
+) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
+    let given = request.input.public_access_block_configuration;
+    let block = PublicAccessBlock {
+        refuse_lists: given.block_public_acls.unwrap_or(false),
+        ignore_lists: given.ignore_public_acls.unwrap_or(false),
+        refuse_policies: given.block_public_policy.unwrap_or(false),
+        ignore_policies: given.restrict_public_buckets.unwrap_or(false),
+    };
+    change(gateway, request.input.bucket, move |record| {
+        record.public_access_block = Some(block);
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(PutPublicAccessBlockOutput {}))
+}
+
+/// DeletePublicAccessBlock
+pub async fn delete_public_access_block(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeletePublicAccessBlockInput>,
+) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
+    change(gateway, request.input.bucket, |record| {
+        record.public_access_block = None;
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(DeletePublicAccessBlockOutput {}))
+}
+
+/// Checks an object ownership.
+///
+/// # Errors
+/// `InvalidArgument`
+pub fn ownership(given: &ObjectOwnership) -> S3Result<String> {
+    match given.as_str() {
+        known @ (ObjectOwnership::BUCKET_OWNER_ENFORCED
+        | ObjectOwnership::BUCKET_OWNER_PREFERRED
+        | ObjectOwnership::OBJECT_WRITER) => Ok(known.to_owned()),
+        _ => Err(s3_error!(InvalidArgument, "Invalid x-amz-object-ownership.")),
+    }
+}
+
+/// GetBucketOwnershipControls
+pub fn ownership_controls(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketOwnershipControlsInput>,
+) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let ownership = record.ownership.clone().ok_or_else(|| {
+        errors::custom(
+            "OwnershipControlsNotFoundError",
+            StatusCode::NOT_FOUND,
+            "The bucket ownership controls were not found",
+        )
+    })?;
+    Ok(S3Response::new(GetBucketOwnershipControlsOutput {
+        ownership_controls: Some(OwnershipControls {
+            rules: vec![OwnershipControlsRule {
+                object_ownership: ObjectOwnership::from(ownership),
+            }],
+        }),
+    }))
+}
+
+/// PutBucketOwnershipControls
+pub async fn put_ownership_controls(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketOwnershipControlsInput>,
+) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
+    let [rule] = request.input.ownership_controls.rules.as_slice() else {
+        return Err(malformed_xml());
+    };
+    let ownership = ownership(&rule.object_ownership).map_err(|_| malformed_xml())?;
+    change(gateway, request.input.bucket, |record| {
+        let has_none = ownership == ObjectOwnership::BUCKET_OWNER_ENFORCED;
+        if has_none && record.list().opens_beyond(&[record.owner()]) {
+            return Err(has_list());
+        }
+        record.ownership = Some(ownership);
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(PutBucketOwnershipControlsOutput {}))
+}
+
+/// DeleteBucketOwnershipControls
+pub async fn delete_ownership_controls(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketOwnershipControlsInput>,
+) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
+    change(gateway, request.input.bucket, |record| {
+        record.ownership = None;
+        Ok(())
+    })
+    .await?;
+    Ok(S3Response::new(DeleteBucketOwnershipControlsOutput {}))
+}

@@ -127,6 +127,9 @@ pub struct CommitLog {
     pub activity: Arc<Event>,
 }
 
+/// Never: [`CommitLog::make_room`] has opened one.
+const NO_FRAME: Error = Error::Unavailable("the log has no open frame");
+
 #[derive(Debug)]
 struct Tail {
     /// Number and generation of the segment that is written.
@@ -311,15 +314,12 @@ impl CommitLog {
         };
         let tail = &mut *tail;
         let seq = tail.next_seq;
-        let open = tail
-            .open
-            .as_mut()
-            .ok_or(Error::Unavailable("the log has no open frame"))?;
+        let open = tail.open.as_mut().ok_or(NO_FRAME)?;
         if large_turn > 0 {
             open.frame.needs_large_sync(large_turn);
         }
         let asked_for = durability;
-        let durability = self.durability_of(durability, records, judged.rests_on);
+        let durability = self.durability_of(asked_for, records, judged.rests_on);
         self.committed_seq.store(seq, Ordering::Release);
         match durability {
             Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),

@@ -136,10 +136,14 @@ impl FrameWriter {
         let mut state = self.state.lock();
         if state.failed.is_none() {
             tracing::error!(reason, "the store refuses writes from now on");
-            state.failed = Some(reason.to_owned());
-            self.has_failed.store(true, Ordering::Release);
+            self.failed(&mut state, reason.to_owned());
         }
         self.wake_all();
+    }
+
+    fn failed(&self, state: &mut State, reason: String) {
+        state.failed.get_or_insert(reason);
+        self.has_failed.store(true, Ordering::Release);
     }
 
     fn wake_all(&self) {
@@ -313,8 +317,7 @@ impl FrameWriter {
         }
         if let Err(error) = outcome {
             tracing::error!(%error, "writing the log failed; the store refuses writes from now on");
-            state.failed.get_or_insert_with(|| error.to_string());
-            self.has_failed.store(true, Ordering::Release);
+            self.failed(&mut state, error.to_string());
         }
         if let Err(error) = Self::check(&state) {
             self.wake_all();

@@ -1,5 +1,8 @@
 //! The applier: folds frames into the indexes, in seq order. One thread, the only one that changes them.
 //!
+//! Frames that wait together are applied at once, and of the records of one key that replace each other only the last
+//! one is: nobody can ask for a state in between, since what is applied is shown by frames.
+//!
 //! For each record: the ordered index's entry, the flash index's slot, the accounting. A move counts only if the entry
 //! still has the version that moved, so it never loses to or beats a concurrent overwrite.
 //!
@@ -9,6 +12,9 @@
 mod cache_transfer;
 mod fill;
 mod load;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use crate::{
     HomeKind, Result, Version,
@@ -19,7 +25,7 @@ use crate::{
     log::{
         address::Address,
         format::{Body, Extent, Record},
-        frame::Frame,
+        frame::{Frame, FrameView},
         free_list::encode_free_list,
     },
     mutation::{Mutation, active, unless},
@@ -66,6 +72,31 @@ struct Arrived<'a> {
     hash: u64,
     address: Address,
     record: Record<'a>,
+}
+
+impl<'a> From<(Address, Record<'a>)> for Arrived<'a> {
+    fn from((address, record): (Address, Record<'a>)) -> Self {
+        Self {
+            key_prefix: key_prefix(record.key),
+            hash: key_hash(record.key),
+            address,
+            record,
+        }
+    }
+}
+
+impl Arrived<'_> {
+    /// Whether nothing of `earlier`, the one before it among the records of its key, is left when
+    /// both are applied. An extent is: its block counts what it had.
+    fn replaces(&self, earlier: &Self) -> bool {
+        self.record.body.answers_for_key()
+            && matches!(
+                earlier.record.body,
+                Body::Put { .. } | Body::PutInline { .. } | Body::Delete
+            )
+            && self.key_prefix == earlier.key_prefix
+            && self.record.key == earlier.record.key
+    }
 }
 
 /// What a put or delete replaced.
@@ -122,10 +153,11 @@ impl Applier {
             if !filling.is_some_and(Filling::holds_up_frames) {
                 let engine = &self.engine;
                 let called = || engine.mark_wanted.load(Ordering::Acquire) || engine.log.is_closed();
-                match engine.log.next_to_apply(wait, called) {
-                    Some(frame) => self.apply_frame(&frame),
-                    None if self.engine.log.is_closed() => break,
-                    None => {}
+                let frames = engine.log.next_to_apply(wait, called);
+                if !frames.is_empty() {
+                    self.apply_frames(&frames);
+                } else if self.engine.log.is_closed() {
+                    break;
                 }
             }
             if let Err(error) = self.between_frames() {
@@ -190,8 +222,9 @@ impl Applier {
         Ok(())
     }
 
-    fn apply_frame(&mut self, frame: &Frame) {
-        let view = frame.view();
+    /// Applies frames that follow each other as one: snapshots are taken before them or after them.
+    fn apply_frames(&mut self, frames: &[Arc<Frame>]) {
+        let views: Vec<_> = frames.iter().map(|frame| frame.view()).collect();
         let after = self.index.applied_seq();
         // Once nothing is written any more, some of what was not durable is in it. It is left out:
         // nobody saw it, and nothing that this applier does now is persisted, so the next open
@@ -199,20 +232,18 @@ impl Applier {
         let durable_seq = self.engine.log.writer.durable_seq();
         // In key order, since the memtable takes it up to twice as fast; the sort is stable, so records of one key stay
         // in the order of their seqs. A frame that recovery found may begin with commits the index has persisted.
-        let mut records: Vec<_> = view
-            .records()
-            .filter(|(_, record)| record.seq > after && view.is_visible(record.seq, durable_seq))
-            .map(|(address, record)| Arrived {
-                key_prefix: key_prefix(record.key),
-                hash: key_hash(record.key),
-                address,
-                record,
-            })
-            .collect();
+        let count = views.iter().map(|view| view.record_count() as usize).sum();
+        let mut records: Vec<Arrived<'_>> = Vec::with_capacity(count);
+        for view in &views {
+            let is_visible = |seq| seq > after && view.is_visible(seq, durable_seq);
+            let visible = view.records().filter(|(_, record)| is_visible(record.seq));
+            records.extend(visible.map(Arrived::from));
+        }
         records.sort_by(|one, other| {
             let by_prefix = one.key_prefix.cmp(&other.key_prefix);
             by_prefix.then_with(|| one.record.key.cmp(other.record.key))
         });
+        fold(&mut records);
         for together in records.chunks(TOUCHED_TOGETHER) {
             self.engine
                 .hash_index
@@ -222,12 +253,13 @@ impl Applier {
             }
         }
         drop(records);
-        let last_seq = view.last_seq().max(after);
-        self.log_bytes_since_mark += view.bytes().len() as u64;
-        self.engine.checkpoints.applied(view.bytes().len() as u64);
-        drop(view);
+        let last_seq = views.iter().map(FrameView::last_seq).fold(after, u64::max);
+        let log_bytes = views.iter().map(|view| view.bytes().len() as u64).sum();
+        self.log_bytes_since_mark += log_bytes;
+        self.engine.checkpoints.applied(log_bytes);
+        drop(views);
         self.index.applied(last_seq);
-        self.engine.log.applied(frame, last_seq);
+        self.engine.log.applied(frames, last_seq);
     }
 
     fn apply_record(&mut self, arrived: &Arrived<'_>) {
@@ -416,6 +448,17 @@ impl Drop for Applier {
     fn drop(&mut self) {
         self.engine.log.applier_ends();
     }
+}
+
+/// Of records in the order of keys and seqs, leaves the last of those that replace each other.
+fn fold(records: &mut Vec<Arrived<'_>>) {
+    records.dedup_by(|next, kept| {
+        let replaces = next.replaces(kept);
+        if replaces {
+            std::mem::swap(next, kept);
+        }
+        replaces
+    });
 }
 
 fn block_home(extent: Extent) -> Home {

@@ -1,4 +1,4 @@
-//! The log's meeting points with the applier: its next frame, and waiting until something is
+//! The log's meeting points with the applier: its next frames, and waiting until something is
 //! applied.
 //!
 //! Invariant: a frame with a `Sync` commit is handed out only when that is durable. What the
@@ -16,6 +16,9 @@ use std::{
     time::Duration,
 };
 
+/// So many records are applied at once at most, but a frame at least: the memtable may become
+/// longer than it should by what they take in it, which is 2 MiB with short keys.
+const RECORDS_AT_ONCE: usize = 16 << 10;
 /// How often those who wait look whether the store stops.
 pub(super) const WAIT_STEP: Duration = Duration::from_millis(20);
 
@@ -34,12 +37,14 @@ impl CommitLog {
         }
     }
 
-    /// The applier's next frame; waits for it at most `wait`, and no longer than `called` says that
-    /// there is something else to do. Who changes what `called` says wakes the applier then.
-    pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Option<Arc<Frame>> {
+    /// The applier's next frames, which it applies at once. If there are none it waits at most
+    /// `wait`, and not if `called` says that there is something else to do. Who changes what
+    /// `called` says wakes the applier then.
+    pub fn next_to_apply(&self, wait: Duration, called: impl Fn() -> bool) -> Vec<Arc<Frame>> {
         let mut queue = self.to_apply.lock();
-        if let Some(frame) = self.pop_ready(&mut queue) {
-            return Some(frame);
+        let ready = self.pop_ready(&mut queue);
+        if !ready.is_empty() {
+            return ready;
         }
         if !called() {
             // A failure wakes nobody.
@@ -49,9 +54,15 @@ impl CommitLog {
         self.pop_ready(&mut queue)
     }
 
-    fn pop_ready(&self, queue: &mut VecDeque<Arc<Frame>>) -> Option<Arc<Frame>> {
-        let is_ready = queue.front().is_some_and(|frame| self.may_be_applied(frame));
-        is_ready.then(|| queue.pop_front()).flatten()
+    fn pop_ready(&self, queue: &mut VecDeque<Arc<Frame>>) -> Vec<Arc<Frame>> {
+        let mut records = 0;
+        let mut goes_on = |frame: &Arc<Frame>| {
+            let is_first = records == 0;
+            records += frame.view().record_count() as usize;
+            (is_first || records <= RECORDS_AT_ONCE) && self.may_be_applied(frame)
+        };
+        let count = queue.iter().take_while(|frame| goes_on(frame)).count();
+        queue.drain(..count).collect()
     }
 
     /// Wakes the applier if there is a frame that it may have: something has become durable.
@@ -68,10 +79,10 @@ impl CommitLog {
         self.apply_signal.notify_one();
     }
 
-    /// The applier has put everything up to `seq` into the index.
-    pub fn applied(&self, frame: &Frame, seq: u64) {
+    /// The applier has put everything up to `seq` into the index, the last of it these frames.
+    pub fn applied(&self, frames: &[Arc<Frame>], seq: u64) {
         self.applied_seq.store(seq, Ordering::Release);
-        frame.set_applied();
+        frames.iter().for_each(|frame| frame.set_applied());
         self.overlay.release_finished(&self.recent);
         self.notify_progress();
         if self.to_apply.lock().is_empty() {

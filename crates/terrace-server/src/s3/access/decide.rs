@@ -14,6 +14,7 @@ use crate::s3::{
     bucket::{Bucket, Record, stored},
     commit::no_such_key,
     judged::Asker,
+    notify::Cause,
     policy::Verdict,
     record::Facts,
 };
@@ -165,12 +166,18 @@ impl From<Denied> for S3Error {
 pub struct Permit {
     action: Action,
     bucket: Arc<Bucket>,
+    cause: Option<Arc<Cause>>,
 }
 
 impl Permit {
     /// The bucket that it is for.
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
+    }
+
+    /// Why, if somebody is to be told of what is done with it.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.cause.as_deref()
     }
 
     /// The bucket, to write to.
@@ -213,6 +220,7 @@ pub struct Claim {
     bucket: Arc<Bucket>,
     /// What the bucket's policy is asked.
     asker: Option<Asker>,
+    cause: Option<Arc<Cause>>,
 }
 
 impl fmt::Debug for Claim {
@@ -232,7 +240,13 @@ impl Claim {
             action,
             bucket: Arc::clone(bucket),
             asker: None,
+            cause: None,
         }
+    }
+
+    /// The same, with what events tell of why.
+    pub fn caused_by(self, cause: Option<Arc<Cause>>) -> Self {
+        Self { cause, ..self }
     }
 
     /// The same, with what the bucket's policy is to be asked of it.
@@ -314,6 +328,7 @@ impl Claim {
             Subject::Bucket | Subject::Version(_) if is_allowed => Ok(Permit {
                 action: self.action,
                 bucket: Arc::clone(&self.bucket),
+                cause: self.cause.clone(),
             }),
             Subject::Nothing | Subject::Bucket | Subject::Version(_) => Err(Denied::Forbidden),
         }

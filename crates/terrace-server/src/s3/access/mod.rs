@@ -8,9 +8,10 @@ use super::{
     access_key::Level,
     bucket::Bucket,
     exchange::note,
-    form,
+    form, front,
     judged::{Asker, Peer},
     limit::Sender,
+    notify::Cause,
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
@@ -62,7 +63,20 @@ impl Gateway {
     /// That whoever makes this request wants to do something in a bucket.
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
         let principal = Principal::of(credentials, &self.access_keys);
-        Claim::new(principal, action, bucket).asking(noted.get::<Asker>().cloned())
+        Claim::new(principal, action, bucket)
+            .asking(noted.get::<Asker>().cloned())
+            .caused_by(noted.get::<Arc<Cause>>().cloned())
+    }
+
+    /// Why something is done, as events tell it: an operation that somebody asked for, or none.
+    pub(super) fn cause(&self, operation: &str, key: Option<String>, peer: Option<Peer>) -> Arc<Cause> {
+        Arc::new(Cause {
+            targets: Arc::clone(&self.targets),
+            operation: operation.to_owned(),
+            key,
+            address: peer.and_then(|peer| peer.address),
+            number: peer.map(|peer| front::number_text(peer.number)).unwrap_or_default(),
+        })
     }
 
     /// The permit to do something in a bucket.
@@ -109,6 +123,11 @@ impl S3Access for Access {
             let owns = self.0.level(context.credentials(), &bucket.name) == Some(Level::Admin);
             let asker = Asker::of(context, owns);
             context.extensions_mut().insert(asker);
+        }
+        if !record.notifications.is_empty() {
+            let key = context.credentials().map(|credentials| credentials.access_key.clone());
+            let cause = self.0.cause(operation, key, payer);
+            context.extensions_mut().insert(cause);
         }
         // Of these a policy may say something else for each key; they ask for each.
         if record.has_more_rules() && matches!(operation, "DeleteObjects" | "PostObject") {

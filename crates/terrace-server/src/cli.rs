@@ -118,6 +118,9 @@ pub struct ServeArgs {
     /// Domain below which hosts are the web sites of buckets; may be repeated, or a list with commas
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub s3_website_domain: Vec<String>,
+    /// Webhook that events of buckets may go to; may be repeated, or a list with commas
+    #[arg(long, value_name = "NAME=URL", value_delimiter = ',')]
+    pub s3_notify: Vec<String>,
     /// Log S3 requests to this file, a line of JSON each; - is standard output
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,

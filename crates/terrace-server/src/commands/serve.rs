@@ -14,6 +14,7 @@ use crate::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
         access_log::AccessLog,
+        notify::Targets,
         secrets::Secrets,
     },
     settings::{self, S3Listen, Settings},
@@ -220,11 +221,19 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::C
         AccessLog::open(path, shared.figures.clone())
             .map_err(|error| Failure::io(format!("opening the access log {}", path.display()), &error))
     });
+    let named = if args.s3_notify.is_empty() {
+        &settings.notify
+    } else {
+        &args.s3_notify
+    };
+    let targets = Targets::parse(named, shared.figures.clone());
+    let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),
+        targets: Arc::new(targets),
         websites: if args.s3_website_domain.is_empty() {
             settings.website_domains.clone()
         } else {

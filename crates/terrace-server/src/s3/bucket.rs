@@ -9,7 +9,7 @@
 use super::{
     collector, errors, keyspace,
     lifecycle::{self, Rule, Subject},
-    lock, logging,
+    lock, logging, notify,
     policy::Policy,
     website,
 };
@@ -79,6 +79,9 @@ pub struct Record {
     /// Its web site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website: Option<website::Settings>,
+    /// Who is told of what happens in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notifications: Vec<notify::Rule>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,

@@ -18,6 +18,7 @@ use super::{
     keyspace::{self, Id},
     lock,
     manifest::MANIFEST_BYTES_MAX,
+    notify::{self, Happened, Target, What},
     record::{self, Facts},
     versions::{self, Found, Name},
 };
@@ -28,6 +29,7 @@ use s3s::{
     dto::{ETagCondition, Timestamp},
     s3_error,
 };
+use std::sync::Arc;
 use terrace::{Attributes, Batch, Condition, Durability, Error, Store, Version};
 
 /// How often a change starts again before the client is asked to.
@@ -144,6 +146,14 @@ pub struct NewObject {
     pub attributes: Attributes,
 }
 
+impl NewObject {
+    /// What it is to whoever is told of it.
+    fn written(&self, how: fn(u64, String) -> What) -> What {
+        let (length, etag) = record::length_and_tag(&self.attributes, self.value.len());
+        how(length, etag)
+    }
+}
+
 /// Where a change takes place.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
@@ -160,6 +170,19 @@ pub struct Place<'a> {
 impl<'a> Place<'a> {
     fn bucket(&self) -> &'a Bucket {
         self.permit.bucket()
+    }
+
+    /// Adds the events of what happens here to the batch that it happens in. Whom they are for.
+    fn add_events(&self, batch: &mut Batch, what: What, version: Option<Name>) -> Vec<Arc<Target>> {
+        let Some(cause) = self.permit.cause() else {
+            return Vec::new();
+        };
+        let happened = Happened {
+            key: self.key,
+            version,
+            what,
+        };
+        cause.add_events(batch, self.bucket(), &happened)
     }
 
     /// Keeps the bucket from being deleted, if it may be written to.
@@ -208,6 +231,11 @@ pub fn change(
             }
         }
         also(&mut step.batch);
+        step.what = Some(match new {
+            Some(new) => new.written(What::Written),
+            None if versioning == Versioning::Never => What::Deleted,
+            None => What::Marked,
+        });
         Ok(Next::Write)
     })
 }
@@ -253,26 +281,34 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
         step.discard(&found.facts);
         step.done.version = is_versioned.then_some(name);
         step.done.is_delete_marker = found.facts.is_delete_marker;
+        step.what = Some(What::Deleted);
         Ok(Next::Write)
     })
 }
 
-/// Replaces the record at `at`, of which `version` was looked at, by another with the same bytes: a version gets another
+/// Replaces the record at `at`, of which the version `looked_at` was looked at, by another with the same bytes: a version gets another
 /// description, but remains what it is. Whether it was still that. Blocks.
 ///
 /// # Errors
 /// `NoSuchBucket`, the store's.
-pub fn redescribe(place: Place<'_>, at: &[u8], version: Version, new: &NewObject) -> S3Result<bool> {
+pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObject) -> S3Result<bool> {
     let _entered = place.enter()?;
     let mut batch = Batch::new();
     batch.put_with(
         at,
         new.value.clone(),
         new.attributes.clone(),
-        Condition::VersionIs(version),
+        Condition::VersionIs(looked_at),
     );
+    let version = record::version_id(&new.attributes).map_or(Name::Null, Name::Id);
+    let is_versioned = place.bucket().versioning() != Versioning::Never;
+    let happened = new.written(What::Described);
+    let events = place.add_events(&mut batch, happened, is_versioned.then_some(version));
     match place.store.write(batch, place.durability) {
-        Ok(_) => Ok(true),
+        Ok(_) => {
+            notify::added(&events);
+            Ok(true)
+        }
         Err(Error::ConditionFailed { .. }) => Ok(false),
         Err(error) => Err(errors::of_engine(&error, at)),
     }
@@ -296,14 +332,20 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) ->
             object: keyspace::object(&place.bucket().name, place.key),
             batch: Batch::new(),
             done: Done::default(),
+            what: None,
         };
         match build(&mut step)? {
             Next::Write => {}
             Next::Again => continue,
             Next::Nothing => return Ok(Outcome::Nothing),
         }
+        let events = match step.what.take() {
+            Some(what) => place.add_events(&mut step.batch, what, step.done.version),
+            None => Vec::new(),
+        };
         match place.store.write(step.batch, place.durability) {
             Ok(version) => {
+                notify::added(&events);
                 let commit = Some(version);
                 return Ok(Outcome::Done(Done { commit, ..step.done }));
             }
@@ -340,6 +382,8 @@ struct Step<'a> {
     object: Vec<u8>,
     batch: Batch,
     done: Done,
+    /// What it is to whoever is told of it.
+    what: Option<What>,
 }
 
 impl Step<'_> {

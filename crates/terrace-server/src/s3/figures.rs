@@ -28,6 +28,14 @@ pub struct Figures {
     pub lines_lost: Counter,
     /// Lines of buckets' logs that could not be gathered or written.
     pub log_lines_lost: Counter,
+    /// Events of buckets that targets took.
+    pub events_delivered: Counter,
+    /// Events that targets did not take, each time.
+    pub events_refused: Counter,
+    /// Events that were given up, or that there was no room for.
+    pub events_lost: Counter,
+    /// Events that wait for their targets.
+    pub events_waiting: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +66,10 @@ impl Default for Figures {
             limited: Counter::default(),
             lines_lost: Counter::default(),
             log_lines_lost: Counter::default(),
+            events_delivered: Counter::default(),
+            events_refused: Counter::default(),
+            events_lost: Counter::default(),
+            events_waiting: Gauge::default(),
         }
     }
 }
@@ -78,6 +90,34 @@ impl Figures {
             .observe(seconds);
         self.received.inc_by(received);
         self.sent.inc_by(sent);
+    }
+
+    fn register_events(&self, registry: &mut Registry) {
+        let counters = [
+            (
+                "terrace_s3_events_delivered",
+                "Events of buckets that targets took",
+                &self.events_delivered,
+            ),
+            (
+                "terrace_s3_events_refused",
+                "Events that targets did not take, each time",
+                &self.events_refused,
+            ),
+            (
+                "terrace_s3_events_lost",
+                "Events that were given up, or had no room",
+                &self.events_lost,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register(
+            "terrace_s3_events_waiting",
+            "Events that wait for their targets",
+            self.events_waiting.clone(),
+        );
     }
 
     /// Adds the figures to what is shown.
@@ -123,6 +163,7 @@ impl Figures {
             "Lines of the logs of buckets that could not be gathered or written",
             self.log_lines_lost.clone(),
         );
+        self.register_events(registry);
     }
 }
 

@@ -103,6 +103,11 @@ impl Front {
     }
 }
 
+/// The number of a request as answers have it.
+pub fn number_text(number: u64) -> String {
+    format!("{number:016X}")
+}
+
 /// `s3s`, with all that it asks.
 fn service(gateway: &Arc<Gateway>, domains: &[String], config: S3Config) -> S3Service {
     let mut builder = S3ServiceBuilder::new(Service(Arc::clone(gateway)));
@@ -123,16 +128,18 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let inner = Arc::clone(&self.inner);
         let (mut parts, body) = request.into_parts();
+        let number = inner.next.fetch_add(1, Ordering::Relaxed);
         parts.extensions.insert(Peer {
             address: self.peer,
             is_secure: inner.is_secure,
+            number,
         });
         // Before anything is read or taken out.
         let is_clear = refuse_repeated(&parts);
         let site = inner.site(&parts);
         take_odd_range(&mut parts);
         take_empty_authorization(&mut parts);
-        let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
+        let number = number_text(number);
         let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
         exchange.log(inner.logged(&parts));
         let mut asked = Asked::of(&parts, exchange);

@@ -37,6 +37,8 @@ pub struct Peer {
     pub address: Option<IpAddr>,
     /// What goes over it is encrypted.
     pub is_secure: bool,
+    /// The number of the request that came over it.
+    pub number: u64,
 }
 
 /// A question to the policies of buckets: whoever makes a request, what for, and what policies may

@@ -27,6 +27,9 @@ pub const GARBAGE: &str = "\0s3/garbage/";
 /// Values that are being written and that no object refers to yet: an [`Id`] follows.
 pub const PENDING: &str = "\0s3/pending/";
 
+/// Events that wait to be delivered: the target's name and an [`Id`] follow.
+pub const EVENTS: &str = "\0s3/event/";
+
 /// Versions of objects that are not the current one, and delete markers.
 pub const VERSIONS: &str = "\0s3/version/";
 /// Which of those has no ID of its own.
@@ -205,6 +208,16 @@ pub fn value(id: Id, number: u16, nonce: u32) -> Vec<u8> {
     format!("{VALUES}{id}/{number:05}-{nonce:08x}").into_bytes()
 }
 
+/// What the keys of the events for a target begin with.
+pub fn events(target: &str) -> Vec<u8> {
+    format!("{EVENTS}{target}/").into_bytes()
+}
+
+/// The key of an event for a target.
+pub fn event(target: &str, id: Id) -> Vec<u8> {
+    format!("{EVENTS}{target}/{id}").into_bytes()
+}
+
 /// The key that says that the values of `id` are garbage.
 pub fn garbage(id: Id) -> Vec<u8> {
     format!("{GARBAGE}{id}").into_bytes()
@@ -232,7 +245,7 @@ pub fn sync_marker() -> Vec<u8> {
     format!("{SYSTEM_PREFIX}sync").into_bytes()
 }
 
-/// The ID at the end of a key of [`GARBAGE`] or [`PENDING`].
+/// The ID at the end of a key of [`GARBAGE`], [`PENDING`] or [`EVENTS`].
 pub fn parse_id(key: &[u8]) -> Option<Id> {
     let start = key.len().checked_sub(ID_TEXT_BYTES)?;
     Id::parse(std::str::from_utf8(&key[start..]).ok()?)

@@ -8,7 +8,7 @@
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
 //! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
 //! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
-//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to browsers. docs/s3.md has the layout and the operations.
+//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to browsers, [`notify`] tells webhooks what happens. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
@@ -38,6 +38,7 @@ mod list;
 mod lock;
 mod logging;
 mod manifest;
+pub mod notify;
 pub mod offline;
 mod ops;
 mod policy;
@@ -60,6 +61,7 @@ use collector::Collector;
 use figures::Figures;
 use limit::{Limiter, Sender};
 use logging::delivery::{self, Delivery};
+use notify::Targets;
 use s3s::S3Result;
 use std::{
     net::SocketAddr,
@@ -91,6 +93,8 @@ pub struct Gateway {
     delivery: Delivery,
     /// Hosts below these are web sites.
     websites: Domains,
+    /// Where events go.
+    targets: Arc<Targets>,
     limiter: Option<Limiter>,
     /// What requests may make the server collect.
     memory: Arc<Pool>,
@@ -139,6 +143,8 @@ pub struct Choices {
     pub rate: Option<u32>,
     /// Domains below which hosts are web sites.
     pub websites: Vec<String>,
+    /// Where events of buckets may go.
+    pub targets: Arc<Targets>,
 }
 
 impl Gateway {
@@ -149,6 +155,7 @@ impl Gateway {
     pub fn open(store: &Store, durability: Durability, choices: Choices) -> terrace::Result<Arc<Self>> {
         let shared = choices.shared;
         shared.collector.recover(store)?;
+        choices.targets.count(store)?;
         Ok(Arc::new(Self {
             engine: Engine::new(store.clone()),
             buckets: Buckets::load(store)?,
@@ -160,6 +167,7 @@ impl Gateway {
             access_log: choices.access_log,
             delivery: Delivery::default(),
             websites: Domains(choices.websites),
+            targets: choices.targets,
             limiter: choices.rate.map(Limiter::new),
             memory: Pool::memory(),
             making_room: tokio::sync::Mutex::default(),
@@ -236,7 +244,7 @@ impl Gateway {
 /// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and what rules want gone. A
 /// server that has the store open does it, whether it listens for S3 or not.
 #[derive(Debug)]
-pub struct Upkeep([JoinHandle<()>; 3]);
+pub struct Upkeep(Vec<JoinHandle<()>>);
 
 impl Upkeep {
     /// Begins.
@@ -244,7 +252,12 @@ impl Upkeep {
         let collector = Arc::clone(&gateway.collector).run(gateway.engine.clone());
         let lifecycle = lifecycle::run(Arc::clone(gateway));
         let logs = delivery::run(Arc::clone(gateway));
-        Self([tokio::spawn(collector), tokio::spawn(lifecycle), tokio::spawn(logs)])
+        let mut all = vec![tokio::spawn(collector), tokio::spawn(lifecycle), tokio::spawn(logs)];
+        for target in gateway.targets.all() {
+            let events = notify::delivery::run(Arc::clone(gateway), Arc::clone(target));
+            all.push(tokio::spawn(events));
+        }
+        Self(all)
     }
 }
 

@@ -280,6 +280,19 @@ pub fn account(attributes: &Attributes) -> Option<&str> {
     attributes.get_str(ACCOUNT)
 }
 
+/// Length and entity tag, without quotes, of an object with these attributes, whose record has a value of so many bytes.
+pub fn length_and_tag(attributes: &Attributes, value_bytes: usize) -> (u64, String) {
+    let elsewhere = values(attributes).and_then(|_| attributes.get_str(LENGTH)?.parse().ok());
+    let etag = attributes.get_str(ETAG).unwrap_or("").trim_matches('"');
+    (elsewhere.unwrap_or(value_bytes as u64), etag.to_owned())
+}
+
+/// The [`Id`] that a version goes by, if it is not the `null` version.
+pub fn version_id(attributes: &Attributes) -> Option<Id> {
+    let id = attributes.get_str(VERSION).and_then(Id::parse);
+    id.filter(|_| attributes.get(NULL).is_none())
+}
+
 /// The tags among attributes, encoded as a query.
 pub fn tagging(attributes: &Attributes) -> Option<&str> {
     attributes.get_str(TAGGING)

@@ -3,8 +3,8 @@
 use super::{
     Gateway,
     ops::{
-        acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, logging, multipart, objects,
-        ownership, tagging, website,
+        acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, logging, multipart,
+        notifications, objects, ownership, tagging, website,
     },
 };
 use s3s::{S3, S3Request, S3Response, S3Result, dto};
@@ -67,6 +67,8 @@ operations! { gateway:
     get_bucket_lifecycle_configuration GetBucketLifecycleConfigurationInput -> GetBucketLifecycleConfigurationOutput = |request| lifecycle::get(gateway, &request);
     put_bucket_lifecycle_configuration PutBucketLifecycleConfigurationInput -> PutBucketLifecycleConfigurationOutput = |request| lifecycle::put(gateway, request).await;
     delete_bucket_lifecycle DeleteBucketLifecycleInput -> DeleteBucketLifecycleOutput = |request| lifecycle::delete(gateway, request).await;
+    get_bucket_notification_configuration GetBucketNotificationConfigurationInput -> GetBucketNotificationConfigurationOutput = |request| notifications::get(gateway, &request);
+    put_bucket_notification_configuration PutBucketNotificationConfigurationInput -> PutBucketNotificationConfigurationOutput = |request| notifications::put(gateway, request).await;
     get_bucket_website GetBucketWebsiteInput -> GetBucketWebsiteOutput = |request| website::get(gateway, &request);
     put_bucket_website PutBucketWebsiteInput -> PutBucketWebsiteOutput = |request| website::put(gateway, request).await;
     delete_bucket_website DeleteBucketWebsiteInput -> DeleteBucketWebsiteOutput = |request| website::delete(gateway, request).await;

@@ -109,6 +109,9 @@ pub struct Layer {
     /// Domains of web sites, separated by commas; its own flag is `serve --s3-website-domain`.
     #[arg(skip)]
     pub s3_website_domain: Option<String>,
+    /// Targets of events, `NAME=URL` separated by commas; its own flag is `serve --s3-notify`.
+    #[arg(skip)]
+    pub s3_notify: Option<String>,
     /// Names of the page's host, separated by commas; its own flag is `serve --host-name`.
     #[arg(skip)]
     pub host_name: Option<String>,
@@ -185,6 +188,8 @@ pub struct Settings {
     pub s3_listen: Option<S3Listen>,
     /// Domains of the S3 service.
     pub domains: Vec<String>,
+    /// Targets of events, `NAME=URL` each.
+    pub notify: Vec<String>,
     /// Domains of web sites.
     pub website_domains: Vec<String>,
     /// Names of the page's host.
@@ -312,6 +317,7 @@ impl Layer {
             listen: self.listen.or(below.listen),
             s3_listen: self.s3_listen.or(below.s3_listen),
             domain: self.domain.or(below.domain),
+            s3_notify: self.s3_notify.or(below.s3_notify),
             s3_website_domain: self.s3_website_domain.or(below.s3_website_domain),
             host_name: self.host_name.or(below.host_name),
             page_password_file,
@@ -398,6 +404,7 @@ impl Layer {
             listen: self.listen,
             s3_listen: self.s3_listen,
             domains: domains(&self.domain.unwrap_or_default()),
+            notify: domains(&self.s3_notify.unwrap_or_default()),
             website_domains: domains(&self.s3_website_domain.unwrap_or_default()),
             host_names: domains(&self.host_name.unwrap_or_default()),
             page_password: Given::of(self.page_password_file, self.page_password),

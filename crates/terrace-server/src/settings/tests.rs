@@ -45,7 +45,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 29] = [
+const SETTINGS: [(&str, &str); 30] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -65,6 +65,7 @@ const SETTINGS: [(&str, &str); 29] = [
     ("s3-listen", "127.0.0.1:81"),
     ("domain", "s3.example.org, localhost"),
     ("s3-website-domain", "web.example.org"),
+    ("s3-notify", "hook=http://localhost:8080/"),
     ("host-name", "pictures.example.org"),
     ("page-password-file", "/password"),
     ("secrets-key", "0f"),
@@ -99,6 +100,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         listen: Some(Listen(([127, 0, 0, 1], 80).into())),
         s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
         domain: Some("s3.example.org, localhost".to_owned()),
+        s3_notify: Some("hook=http://localhost:8080/".to_owned()),
         s3_website_domain: Some("web.example.org".to_owned()),
         host_name: Some("pictures.example.org".to_owned()),
         page_password_file: Some("/password".into()),
@@ -127,6 +129,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
     assert_eq!(from(Layer::default(), &variables, None).unwrap(), tiers);
     let settings = tiers.resolve().unwrap();
     assert_eq!(settings.domains, ["s3.example.org", "localhost"]);
+    assert_eq!(settings.notify, ["hook=http://localhost:8080/"]);
     assert_eq!(settings.website_domains, ["web.example.org"]);
     let options = settings.options;
     assert_eq!(options.pins.len(), 2);

@@ -9,6 +9,7 @@ mod budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod events;
 mod hostile;
 mod locks;
 mod logs;

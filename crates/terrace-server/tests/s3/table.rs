@@ -51,6 +51,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("DeleteBucketLifecycle", "DELETE", "/{b}?lifecycle", "a"),
     ("GetBucketLogging", "GET", "/{b}?logging", "a"),
     ("PutBucketLogging", "PUT", "/{b}?logging", "a"),
+    ("GetBucketNotificationConfiguration", "GET", "/{b}?notification", "a"),
+    ("PutBucketNotificationConfiguration", "PUT", "/{b}?notification", "a"),
     ("GetBucketWebsite", "GET", "/{b}?website", "a"),
     ("PutBucketWebsite", "PUT", "/{b}?website", "a"),
     ("DeleteBucketWebsite", "DELETE", "/{b}?website", "a"),

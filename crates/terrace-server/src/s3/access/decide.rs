@@ -19,6 +19,7 @@ use crate::s3::{
     bucket::{Bucket, Record, stored},
     commit::no_such_key,
     judged::Asker,
+    notify::Cause,
     policy::Verdict,
     record::Facts,
 };
@@ -213,12 +214,18 @@ impl From<Denied> for S3Error {
 pub struct Permit {
     action: Action,
     bucket: Arc<Bucket>,
+    cause: Option<Arc<Cause>>,
 }
 
 impl Permit {
     /// The bucket that it is for.
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
+    }
+
+    /// Why, if somebody is to be told of what is done with it.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.cause.as_deref()
     }
 
     /// The bucket, to write to.
@@ -286,6 +293,7 @@ pub struct Claim {
     /// The key of the object that it is about, or how those begin that it is about, where somebody
     /// may depend on it.
     key: Option<Arc<str>>,
+    cause: Option<Arc<Cause>>,
 }
 
 impl fmt::Debug for Claim {
@@ -306,12 +314,18 @@ impl Claim {
             bucket: Arc::clone(bucket),
             asker: None,
             key: None,
+            cause: None,
         }
     }
 
     /// The same, about objects with this key, or that begin with it.
     pub fn within(self, key: Option<Arc<str>>) -> Self {
         Self { key, ..self }
+    }
+
+    /// The same, with what events tell of why.
+    pub fn caused_by(self, cause: Option<Arc<Cause>>) -> Self {
+        Self { cause, ..self }
     }
 
     /// The same, with what the bucket's policy is to be asked of it.
@@ -395,6 +409,7 @@ impl Claim {
             Subject::Bucket | Subject::Version(_) if is_allowed => Ok(Permit {
                 action: self.action,
                 bucket: Arc::clone(&self.bucket),
+                cause: self.cause.clone(),
             }),
             Subject::Nothing | Subject::Bucket | Subject::Version(_) => Err(Denied::Forbidden),
         }

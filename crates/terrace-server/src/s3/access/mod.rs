@@ -10,9 +10,10 @@ use super::{
     account,
     bucket::{Bucket, Record},
     exchange::note,
-    form,
+    form, front,
     judged::{Asker, Peer},
     limit::Sender,
+    notify::Cause,
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
@@ -95,6 +96,18 @@ impl Gateway {
         Claim::new(principal, action, bucket)
             .asking(noted.get::<Asker>().cloned())
             .within(within)
+            .caused_by(noted.get::<Arc<Cause>>().cloned())
+    }
+
+    /// Why something is done, as events tell it: an operation that somebody asked for, or none.
+    pub(super) fn cause(&self, operation: &str, key: Option<String>, peer: Option<Peer>) -> Arc<Cause> {
+        Arc::new(Cause {
+            targets: Arc::clone(&self.targets),
+            operation: operation.to_owned(),
+            key,
+            address: peer.and_then(|peer| peer.address),
+            number: peer.map(|peer| front::number_text(peer.number)).unwrap_or_default(),
+        })
     }
 
     /// The permit to do something in a bucket.
@@ -182,6 +195,11 @@ impl S3Access for Access {
             context.extensions_mut().insert(asker);
         }
         let is_limited = self.note_within(context, &bucket.name);
+        if !record.notifications.is_empty() {
+            let key = context.credentials().map(|credentials| credentials.access_key.clone());
+            let cause = self.0.cause(operation, key, payer);
+            context.extensions_mut().insert(cause);
+        }
         // Of these a policy may say something else for each key; they ask for each.
         if (record.has_more_rules() || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
             return Ok(());

@@ -14,6 +14,7 @@ use crate::s3::{
     errors,
     keyspace::{self, Id},
     list::Entry,
+    notify::Cause,
     record::Facts,
     versions::{self, After, Name, Query, Version},
 };
@@ -45,7 +46,11 @@ pub async fn run(gateway: Arc<Gateway>) {
 /// All of a bucket.
 async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
     let now_ms = keyspace::now_ms();
-    let mut walk = Some(Walk::new(now_ms));
+    let is_told = !bucket.record().notifications.is_empty();
+    let mut walk = Some(Walk {
+        cause: is_told.then(|| gateway.cause("", None, None)),
+        ..Walk::new(now_ms)
+    });
     while let Some(mut current) = walk.take() {
         let bucket = Arc::clone(bucket);
         walk = gateway
@@ -107,6 +112,8 @@ pub struct Walk {
     marker: Option<(String, Facts)>,
     /// Something was deleted that had values of its own.
     pub garbage: bool,
+    /// What is told of why, if somebody is to be told.
+    cause: Option<Arc<Cause>>,
 }
 
 impl Walk {
@@ -119,6 +126,7 @@ impl Walk {
             newer: 0,
             marker: None,
             garbage: false,
+            cause: None,
         }
     }
 
@@ -214,7 +222,7 @@ impl Walk {
         facts: &Facts,
         name: Option<Name>,
     ) -> S3Result {
-        let permit = Claim::of_system(bucket).on_bucket()?;
+        let permit = Claim::of_system(bucket).caused_by(self.cause.clone()).on_bucket()?;
         let place = Place {
             store,
             durability: Durability::Buffered,

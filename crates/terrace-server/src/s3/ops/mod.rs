@@ -11,6 +11,7 @@ pub mod listings;
 pub mod lock;
 pub mod logging;
 pub mod multipart;
+pub mod notifications;
 pub mod objects;
 pub mod ownership;
 mod said;

@@ -185,6 +185,8 @@ pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> 
         "PutBucketVersioning" => "s3:PutBucketVersioning",
         "GetBucketLifecycleConfiguration" => "s3:GetLifecycleConfiguration",
         "PutBucketLifecycleConfiguration" | "DeleteBucketLifecycle" => "s3:PutLifecycleConfiguration",
+        "GetBucketNotificationConfiguration" => "s3:GetBucketNotification",
+        "PutBucketNotificationConfiguration" => "s3:PutBucketNotification",
         "GetBucketWebsite" => "s3:GetBucketWebsite",
         "PutBucketWebsite" => "s3:PutBucketWebsite",
         "DeleteBucketWebsite" => "s3:DeleteBucketWebsite",

@@ -1,0 +1,181 @@
+//! Events on their way to a target: in order, one at a time, again and again until each is taken or too old.
+
+use super::{Target, event::with_sequencer};
+use crate::s3::{
+    Gateway, errors,
+    keyspace::{self, now_ms},
+};
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use hyper::{Method, Request, header};
+use hyper_util::rt::TokioIo;
+use s3s::{Body, S3Result};
+use std::{pin::pin, sync::Arc, time::Duration};
+use terrace::{Batch, Durability, ScanRange, Store};
+use tokio::net::TcpStream;
+
+/// Events that are read at a time.
+const PAGE: usize = 16;
+/// Time that a target has for an event, from connecting to the head of its answer.
+const TARGET_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause after an event that was not taken, the first time.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+/// The longest: it is doubled each time.
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// How long an event is tried.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How often the store is looked into although nobody said that there is something.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// An event that waits.
+struct Waiting {
+    place: Vec<u8>,
+    written_ms: u64,
+    body: Bytes,
+}
+
+/// Sends what is for a target, for ever.
+pub async fn run(gateway: Arc<Gateway>, target: Arc<Target>) {
+    let mut pause = PAUSE_MIN;
+    // Behind it nothing was seen yet; before it there may be what was committed later than what is behind.
+    let mut after = None;
+    loop {
+        let was_behind = after.is_some();
+        let events = match look(&gateway, &target, after.take()).await {
+            Ok(events) => events,
+            Err(error) => {
+                tracing::warn!(%error, target = target.name, "events could not be read");
+                tokio::time::sleep(PAUSE_MAX).await;
+                continue;
+            }
+        };
+        if events.is_empty() {
+            if !was_behind {
+                let _ = tokio::time::timeout(LOOK_INTERVAL, target.wake.notified()).await;
+            }
+            continue;
+        }
+        let (taken, is_stuck) = send(&gateway, &target, &events).await;
+        after = taken.last().cloned().filter(|_| !is_stuck);
+        forget(&gateway, &target, taken).await;
+        if is_stuck {
+            tokio::time::sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        } else {
+            pause = PAUSE_MIN;
+        }
+    }
+}
+
+/// The next events for a target.
+async fn look(gateway: &Arc<Gateway>, target: &Target, after: Option<Vec<u8>>) -> S3Result<Vec<Waiting>> {
+    let prefix = keyspace::events(&target.name);
+    gateway
+        .run(move |_, store| {
+            let mut range = ScanRange::prefix(&prefix);
+            if let Some(after) = after {
+                range = range.after(after);
+            }
+            page(store, range).map_err(|error| errors::of_engine(&error, &prefix))
+        })
+        .await
+}
+
+fn page(store: &Store, range: ScanRange) -> terrace::Result<Vec<Waiting>> {
+    let items = store.scan(range)?.take(PAGE).map(|item| {
+        let item = item?;
+        let written_ms = keyspace::parse_id(&item.key).map_or(0, keyspace::Id::ms);
+        let body = with_sequencer(&item.value()?, item.info.version.0).into();
+        let place = item.key.to_vec();
+        Ok(Waiting {
+            place,
+            written_ms,
+            body,
+        })
+    });
+    items.collect()
+}
+
+/// Sends events until one is not taken. Where those are that are done with, and whether there was one.
+async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Vec<u8>>, bool) {
+    let mut done = Vec::with_capacity(events.len());
+    for event in events {
+        let posted = tokio::time::timeout(TARGET_TIME_MAX, post(target, event.body.clone())).await;
+        let failed = match posted {
+            Ok(Ok(())) => None,
+            Ok(Err(reason)) => Some(reason),
+            Err(_) => Some("no answer in time".to_owned()),
+        };
+        let Some(reason) = failed else {
+            gateway.figures.events_delivered.inc();
+            done.push(event.place.clone());
+            continue;
+        };
+        gateway.figures.events_refused.inc();
+        tracing::debug!(target = target.name, reason, "an event was not taken");
+        let age = Duration::from_millis(now_ms().saturating_sub(event.written_ms));
+        if age < AGE_MAX {
+            return (done, true);
+        }
+        tracing::warn!(target = target.name, reason, "an event is given up");
+        gateway.figures.events_lost.inc();
+        done.push(event.place.clone());
+    }
+    (done, false)
+}
+
+/// Posts an event. What is wrong, if it is not taken; redirects are not followed.
+async fn post(target: &Target, body: Bytes) -> Result<(), String> {
+    let address = &target.address;
+    let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
+    let stream = stream.map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(&address.path)
+        .header(header::HOST, &address.authority)
+        .header(header::USER_AGENT, "Terrace")
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Body::from(body))
+        .map_err(|error| error.to_string())?;
+    // The connection lives as long as the request. It may end with the answer, which then is there.
+    let answer = match select(pin!(sender.send_request(request)), pin!(connection)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((_, answer)) => answer.await,
+    };
+    let status = answer.map_err(|error| error.to_string())?.status();
+    if status.is_success() {
+        Ok(())
+    } else {
+        Err(status.to_string())
+    }
+}
+
+/// Deletes events that are done with. What a crash brings back is sent again.
+async fn forget(gateway: &Arc<Gateway>, target: &Target, places: Vec<Vec<u8>>) {
+    let count = places.len();
+    if count == 0 {
+        return;
+    }
+    let deleted = gateway
+        .run(move |_, store| {
+            let mut batch = Batch::new();
+            for place in &places {
+                batch.delete(place);
+            }
+            store
+                .write(batch, Durability::Buffered)
+                .map_err(|error| errors::of_engine(&error, b""))
+        })
+        .await;
+    match deleted {
+        Ok(_) => target.done(count),
+        Err(error) => {
+            tracing::warn!(%error, target = target.name, "events that were delivered could not be deleted");
+            tokio::time::sleep(PAUSE_MIN).await;
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Events as S3 writes them ("Event message structure" in its guide).
+
+use super::{Cause, Rule};
+use crate::s3::{REGION, account, bucket::Bucket, keyspace, ops::listings::Encoding, versions::Name};
+use serde_json::{Value, json};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Something that happened to an object.
+#[derive(Debug, Clone)]
+pub struct Happened<'a> {
+    /// The object's key.
+    pub key: &'a str,
+    /// The version it happened to, where there are or were versions.
+    pub version: Option<Name>,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// It was written: its length and its entity tag, without quotes.
+    Written(u64, String),
+    /// It got another description: the same.
+    Described(u64, String),
+    /// It, or a version of it, was deleted for good.
+    Deleted,
+    /// A delete marker took its place.
+    Marked,
+}
+
+impl Happened<'_> {
+    /// What rules call it. `None` for what they cannot be about.
+    pub(super) fn event(&self, cause: &Cause) -> Option<&'static str> {
+        let operation = cause.operation.as_str();
+        let is_expired = operation.is_empty();
+        Some(match (&self.what, operation) {
+            (What::Written(..), "PostObject") => "s3:ObjectCreated:Post",
+            (What::Written(..) | What::Described(..), "CopyObject") => "s3:ObjectCreated:Copy",
+            (What::Written(..), "CompleteMultipartUpload") => "s3:ObjectCreated:CompleteMultipartUpload",
+            (What::Written(..), _) => "s3:ObjectCreated:Put",
+            (What::Described(..), "PutObjectTagging") => "s3:ObjectTagging:Put",
+            (What::Described(..), "DeleteObjectTagging") => "s3:ObjectTagging:Delete",
+            (What::Described(..), "PutObjectAcl") => "s3:ObjectAcl:Put",
+            (What::Described(..), _) => return None,
+            (What::Deleted, _) if is_expired => "s3:LifecycleExpiration:Delete",
+            (What::Deleted, _) => "s3:ObjectRemoved:Delete",
+            (What::Marked, _) if is_expired => "s3:LifecycleExpiration:DeleteMarkerCreated",
+            (What::Marked, _) => "s3:ObjectRemoved:DeleteMarkerCreated",
+        })
+    }
+}
+
+/// A key as events have it: like a field of a form.
+fn form_encoded(key: &str) -> String {
+    Encoding::URL.apply(key).replace("%20", "+")
+}
+
+/// `2026-01-31T12:30:00.000Z`
+fn time(ms: u64) -> String {
+    let mut text = Vec::new();
+    // Writing to a Vec cannot fail; a year the form does not have gives nothing.
+    let time = s3s::dto::Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms));
+    let _ = time.format(s3s::dto::TimestampFormat::DateTime, &mut text);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// An event as it is stored: all of it but `sequencer`, which is the number of the commit that it is in.
+pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>) -> String {
+    written(cause, event, bucket, rule, happened, keyspace::now_ms())
+}
+
+fn written(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>, now_ms: u64) -> String {
+    let name = event.strip_prefix("s3:").unwrap_or(event);
+    let is_newer = !name.starts_with("ObjectCreated") && !name.starts_with("ObjectRemoved");
+    let principal = cause.key.clone().unwrap_or_else(|| {
+        let nobody = if cause.operation.is_empty() {
+            "s3.amazonaws.com"
+        } else {
+            "Anonymous"
+        };
+        nobody.to_owned()
+    });
+    let mut object = json!({ "key": form_encoded(happened.key) });
+    if let What::Written(length, etag) | What::Described(length, etag) = &happened.what {
+        object["size"] = Value::from(*length);
+        object["eTag"] = Value::from(etag.as_str());
+    }
+    if let Some(version) = happened.version {
+        object["versionId"] = Value::from(version.to_string());
+    }
+    let record = json!({
+        "eventVersion": if is_newer { "2.3" } else { "2.1" },
+        "eventSource": "aws:s3",
+        "awsRegion": REGION,
+        "eventTime": time(now_ms),
+        "eventName": name,
+        "userIdentity": { "principalId": principal },
+        "requestParameters": {
+            "sourceIPAddress": cause.address.map(|address| address.to_string()).unwrap_or_default(),
+        },
+        "responseElements": { "x-amz-request-id": cause.number, "x-amz-id-2": "" },
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": rule.id,
+            "bucket": {
+                "name": bucket.name,
+                "ownerIdentity": { "principalId": account::canonical_id(bucket.record().owner()) },
+                "arn": format!("arn:aws:s3:::{}", bucket.name),
+            },
+            "object": object,
+        },
+    });
+    json!({ "Records": [record] }).to_string()
+}
+
+/// What a target gets when a rule names it.
+pub fn test_event(bucket: &str, number: &str) -> String {
+    let event = json!({
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": time(keyspace::now_ms()),
+        "Bucket": bucket,
+        "RequestId": number,
+        "HostId": "",
+    });
+    event.to_string()
+}
+
+/// An event as it is sent: with the number of its commit, by which events of a key are in order.
+pub fn with_sequencer(stored: &[u8], commit: u64) -> Vec<u8> {
+    let Ok(mut event) = serde_json::from_slice::<Value>(stored) else {
+        return stored.to_vec();
+    };
+    if let Some(object) = event.pointer_mut("/Records/0/s3/object").and_then(Value::as_object_mut) {
+        object.insert("sequencer".to_owned(), Value::from(format!("{commit:016X}")));
+    }
+    event.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::notify::{Kind, Targets};
+    use std::sync::Arc;
+
+    fn cause(operation: &str) -> Cause {
+        Cause {
+            targets: Arc::new(Targets::default()),
+            operation: operation.to_owned(),
+            key: Some("TRCE1".to_owned()),
+            address: Some([192, 0, 2, 3].into()),
+            number: "1F".to_owned(),
+        }
+    }
+
+    #[test]
+    fn events_are_stored_like_this() {
+        let rule = Rule {
+            id: "r".to_owned(),
+            kind: Kind::Queue,
+            arn: String::new(),
+            events: Vec::new(),
+            prefix: String::new(),
+            suffix: String::new(),
+        };
+        let happened = Happened {
+            key: "a b/ü+",
+            version: Some(Name::Null),
+            what: What::Written(3, "900150983cd24fb0d6963f7d28e17f72".to_owned()),
+        };
+        let stored = written(
+            &cause("PutObject"),
+            "s3:ObjectCreated:Put",
+            &Bucket::apart("photos".to_owned(), crate::s3::bucket::Record::default()),
+            &rule,
+            &happened,
+            1_700_000_000_120,
+        );
+        let expected = concat!(
+            r#"{"Records":[{"awsRegion":"us-east-1","eventName":"ObjectCreated:Put","eventSource":"aws:s3","#,
+            r#""eventTime":"2023-11-14T22:13:20.120Z","eventVersion":"2.1","requestParameters":{"sourceIPAddress":"192.0.2.3"},"#,
+            r#""responseElements":{"x-amz-id-2":"","x-amz-request-id":"1F"},"s3":{"bucket":{"arn":"arn:aws:s3:::photos","#,
+            r#""name":"photos","ownerIdentity":{"principalId":"terrace"}},"configurationId":"r","object":"#,
+            r#"{"eTag":"900150983cd24fb0d6963f7d28e17f72","key":"a+b/%C3%BC%2B","size":3,"versionId":"null"},"#,
+            r#""s3SchemaVersion":"1.0"},"userIdentity":{"principalId":"TRCE1"}}]}"#
+        );
+        assert_eq!(stored, expected);
+        let sent: Value = serde_json::from_slice(&with_sequencer(stored.as_bytes(), 0x1f)).unwrap();
+        assert_eq!(sent["Records"][0]["s3"]["object"]["sequencer"], "000000000000001F");
+        assert_eq!(with_sequencer(b"no JSON", 1), b"no JSON");
+    }
+
+    #[test]
+    fn what_happens_has_a_name() {
+        let written = || What::Written(0, String::new());
+        let described = || What::Described(0, String::new());
+        for (what, operation, expected) in [
+            (written(), "PutObject", Some("s3:ObjectCreated:Put")),
+            (written(), "CopyObject", Some("s3:ObjectCreated:Copy")),
+            (described(), "CopyObject", Some("s3:ObjectCreated:Copy")),
+            (described(), "PutObjectAcl", Some("s3:ObjectAcl:Put")),
+            (described(), "PutObjectRetention", None),
+            (What::Deleted, "DeleteObjects", Some("s3:ObjectRemoved:Delete")),
+            (
+                What::Marked,
+                "DeleteObject",
+                Some("s3:ObjectRemoved:DeleteMarkerCreated"),
+            ),
+            (What::Marked, "", Some("s3:LifecycleExpiration:DeleteMarkerCreated")),
+        ] {
+            let happened = Happened {
+                key: "k",
+                version: None,
+                what,
+            };
+            let event = happened.event(&cause(operation));
+            assert_eq!(event, expected, "{operation}");
+            assert!(event.is_none_or(|event| crate::s3::notify::EVENTS.contains(&event)));
+        }
+    }
+}

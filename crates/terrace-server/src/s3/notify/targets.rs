@@ -1,0 +1,227 @@
+//! Where events go: webhooks that the settings name.
+
+use crate::s3::{
+    figures::Figures,
+    keyspace::{self, Id},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+use terrace::{ScanRange, Store};
+use tokio::sync::Notify;
+
+/// Most events that wait for one target: about a hundred megabytes of the store.
+const WAITING_MAX: i64 = 100_000;
+/// Longest name of a target.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Where a target is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Host and port to connect to.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Host, and port if it is said, as requests name it.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl Address {
+    /// Reads `http://HOST[:PORT][/PATH]`.
+    fn parse(url: &str) -> Result<Self, String> {
+        let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(format!(
+                "{url}: only http:// can be called; put what encrypts in between"
+            ));
+        }
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
+        let authority = authority.ok_or_else(|| format!("{url}: there is no host in it, or more than a host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        Ok(Self {
+            host: host.to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            authority: authority.to_string(),
+            path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        })
+    }
+}
+
+/// A target.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub address: Address,
+    /// Events in the store. Below nothing for a moment, if one is delivered before it is counted.
+    waiting: AtomicI64,
+    /// The same of all targets, for everybody to see.
+    figures: Figures,
+    /// Something was added.
+    pub wake: Notify,
+}
+
+impl Target {
+    /// How many events wait.
+    pub fn waiting(&self) -> i64 {
+        self.waiting.load(Ordering::Relaxed).max(0)
+    }
+
+    /// One more waits.
+    pub fn add(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.figures.events_waiting.inc();
+        self.wake.notify_one();
+    }
+
+    /// So many were delivered, or given up.
+    pub fn done(&self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(0);
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+        self.figures.events_waiting.dec_by(count);
+    }
+}
+
+/// All targets.
+#[derive(Debug, Default)]
+pub struct Targets {
+    by_name: BTreeMap<String, Arc<Target>>,
+    /// The ID of the event that was written last.
+    last: Mutex<Option<Id>>,
+    figures: Figures,
+}
+
+impl Targets {
+    /// Reads a list of `NAME=URL`.
+    ///
+    /// # Errors
+    /// Which of them is wrong, and why.
+    pub fn parse(list: &[String], figures: Figures) -> Result<Self, String> {
+        let mut by_name = BTreeMap::new();
+        for text in list {
+            let (name, url) = text.split_once('=').ok_or_else(|| format!("{text}: write NAME=URL"))?;
+            let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+                return Err(format!(
+                    "{text}: a name has 1 to {NAME_BYTES_MAX} letters, digits, hyphens and underscores"
+                ));
+            }
+            let target = Target {
+                name: name.to_owned(),
+                address: Address::parse(url)?,
+                waiting: AtomicI64::new(0),
+                figures: figures.clone(),
+                wake: Notify::new(),
+            };
+            if by_name.insert(name.to_owned(), Arc::new(target)).is_some() {
+                return Err(format!("{name} is there twice"));
+            }
+        }
+        Ok(Self {
+            by_name,
+            last: Mutex::default(),
+            figures,
+        })
+    }
+
+    /// Counts what waits in the store since the server stopped.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn count(&self, store: &Store) -> terrace::Result<()> {
+        let mut of_nobody = 0;
+        for item in store.scan(ScanRange::prefix(keyspace::EVENTS))? {
+            let item = item?;
+            let rest = std::str::from_utf8(&item.key[keyspace::EVENTS.len()..]).unwrap_or("");
+            let name = rest.split('/').next().unwrap_or("");
+            match self.by_name.get(name) {
+                Some(target) => target.add(),
+                None => of_nobody += 1,
+            }
+        }
+        if of_nobody > 0 {
+            tracing::warn!(
+                events = of_nobody,
+                "events wait for targets that the settings do not name any more"
+            );
+        }
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.by_name.values()
+    }
+
+    /// The target of this name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Target>> {
+        self.by_name.get(name)
+    }
+
+    /// The target of this name, unless there is none, or too much waits for it; then what was for it is lost.
+    pub fn with_room(&self, name: &str) -> Option<Arc<Target>> {
+        let found = self.by_name.get(name).filter(|target| target.waiting() < WAITING_MAX);
+        if found.is_none() {
+            self.figures.events_lost.inc();
+        }
+        found.cloned()
+    }
+
+    /// The ID of an event: later than all before it.
+    pub fn next_id(&self) -> Id {
+        let mut last = self.last.lock();
+        let next = last.map_or_else(Id::new, |last| Id::new().max(last.next()));
+        *last = Some(next);
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn targets_are_named() {
+        let parse = |list: &[&str]| {
+            let list: Vec<_> = list.iter().map(|text| (*text).to_owned()).collect();
+            Targets::parse(&list, Figures::default())
+        };
+        let targets = parse(&["hook=http://localhost:8080/a?b", "six=http://[::1]"]).unwrap();
+        let hook = &targets.get("hook").unwrap().address;
+        assert_eq!(
+            (hook.host.as_str(), hook.port, hook.path.as_str()),
+            ("localhost", 8080, "/a?b")
+        );
+        let six = &targets.get("six").unwrap().address;
+        assert_eq!((six.host.as_str(), six.port, six.path.as_str()), ("::1", 80, "/"));
+        assert_eq!(six.authority, "[::1]");
+        for wrong in [
+            "hook",
+            "=http://x",
+            "a b=http://x",
+            "a=https://x",
+            "a=x",
+            "a=http://u@x/",
+            "a=http://",
+        ] {
+            assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+        assert!(parse(&["a=http://x", "a=http://y"]).is_err());
+        assert!(targets.next_id() < targets.next_id());
+        assert!(targets.with_room("none").is_none() && targets.figures.events_lost.get() == 1);
+        let hook = targets.with_room("hook").unwrap();
+        (0..WAITING_MAX).for_each(|_| hook.add());
+        assert!(targets.with_room("hook").is_none());
+        hook.done(1);
+        assert!(targets.with_room("hook").is_some());
+    }
+}

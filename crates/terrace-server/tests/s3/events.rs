@@ -1,0 +1,245 @@
+//! Notifications: what happens in a bucket, told to a webhook.
+
+use crate::{
+    Service, code,
+    common::{Answer, PATIENCE, Place},
+    elements,
+    sign::{Client, Mode},
+};
+use serde_json::Value;
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
+    sync::mpsc::{Receiver, channel},
+    thread,
+};
+
+/// A webhook that answers with these statuses, one after the other, and then takes everything. What it got, with the answers.
+fn webhook(mut statuses: Vec<u16>) -> (String, Receiver<(u16, Value)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/events?x=y", listener.local_addr().unwrap());
+    let (sender, got) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = BufReader::new(stream.unwrap());
+            let (mut length, mut line) = (0, String::new());
+            stream.read_line(&mut line).unwrap();
+            assert_eq!(line, "POST /events?x=y HTTP/1.1\r\n");
+            while line != "\r\n" {
+                line.clear();
+                stream.read_line(&mut line).unwrap();
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            let status = if statuses.is_empty() { 200 } else { statuses.remove(0) };
+            write!(stream.get_mut(), "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").unwrap();
+            if sender.send((status, serde_json::from_slice(&body).unwrap())).is_err() {
+                return;
+            }
+        }
+    });
+    (url, got)
+}
+
+fn configuration(kind: &str, arn: &str, event: &str, filter: &str) -> String {
+    format!(
+        "<NotificationConfiguration><{kind}Configuration><Id>rule</Id><{kind}>{arn}</{kind}><Event>{event}</Event>{filter}\
+         </{kind}Configuration></NotificationConfiguration>"
+    )
+}
+
+const HOOK: &str = "arn:aws:sqs:us-east-1:terrace:hook";
+const JPEGS: &str = "<Filter><S3Key><FilterRule><Name>prefix</Name><Value>in/</Value></FilterRule>\
+    <FilterRule><Name>suffix</Name><Value>.jpg</Value></FilterRule></S3Key></Filter>";
+
+fn notify(client: &Client, configuration: &str) -> Answer {
+    client.send("PUT", "/bucket?notification", &[], configuration.as_bytes())
+}
+
+/// The event's name, key and version, and the order of its commit.
+fn told(event: &Value) -> (String, String, String) {
+    let record = &event["Records"][0];
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let object = &record["s3"]["object"];
+    (
+        text(&record["eventName"]),
+        text(&object["key"]),
+        text(&object["sequencer"]),
+    )
+}
+
+/// A server with a bucket, whose settings name a webhook.
+fn with_hook(place: &Place) -> (Service, Receiver<(u16, Value)>) {
+    let (url, got) = webhook(Vec::new());
+    let service = Service::start(place, &["--s3-notify", &format!("hook={url}")]);
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+    (service, got)
+}
+
+/// Who may configure a bucket could have the server call any address, if rules named addresses; and rules that cannot be kept
+/// are refused.
+#[test]
+fn rules_name_targets_of_the_settings() {
+    let place = Place::new();
+    let (service, got) = with_hook(&place);
+    let client = &service.client;
+    let created = configuration("Queue", HOOK, "s3:ObjectCreated:*", JPEGS);
+    let again = created
+        .replace("<Id>rule</Id>", "<Id>2</Id>")
+        .replace("in/", "in/deep/");
+    let again = again.replace("<NotificationConfiguration>", "");
+    for (wrong, message) in [
+        (
+            configuration("Queue", "arn:aws:sqs:us-east-1:terrace:other", "s3:ObjectCreated:*", ""),
+            "destination",
+        ),
+        (configuration("Topic", "hook", "s3:ObjectCreated:*", ""), "ARN"),
+        (configuration("Queue", HOOK, "s3:ObjectRestore:*", ""), "not supported"),
+        (configuration("Queue", HOOK, "s3:*", ""), "not supported"),
+        (
+            configuration("Queue", HOOK, "s3:ObjectAcl:Put", &JPEGS.replace("prefix", "infix")),
+            "filter rule name",
+        ),
+        (created.replace("</NotificationConfiguration>", &again), "overlap"),
+    ] {
+        let refused = notify(client, &wrong);
+        assert_eq!(code(&refused), (400, "InvalidArgument".to_owned()));
+        assert!(refused.text().contains(message), "{}", refused.text());
+    }
+    notify(client, &created).status(200);
+    let shown = client.get("/bucket?notification").status(200);
+    assert_eq!(elements(&shown, "Queue"), [HOOK]);
+    assert_eq!(elements(&shown, "Value"), ["in/", ".jpg"]);
+    let (_, event) = got.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(
+        (&event["Event"], &event["Bucket"]),
+        (&"s3:TestEvent".into(), &"bucket".into())
+    );
+}
+
+#[test]
+fn a_webhook_is_told_what_is_written() {
+    let place = Place::new();
+    let (service, got) = with_hook(&place);
+    let client = &service.client;
+    let next = || got.recv_timeout(PATIENCE).unwrap().1;
+    notify(client, &configuration("Queue", HOOK, "s3:ObjectCreated:*", JPEGS)).status(200);
+    next();
+    client.put("/bucket/out/a.jpg", b"v", Mode::Whole).status(200);
+    client.put("/bucket/in/a.png", b"v", Mode::Whole).status(200);
+    let put = client.put("/bucket/in/a%20b.jpg", b"value", Mode::Whole).status(200);
+    let event = next();
+    let record = &event["Records"][0];
+    let text = |pointer: &str| record.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+    let (number, tag) = (put.header("x-amz-request-id").unwrap(), put.header("etag").unwrap());
+    for (pointer, expected) in [
+        ("/eventName", "ObjectCreated:Put"),
+        ("/eventSource", "aws:s3"),
+        ("/userIdentity/principalId", client.id.as_str()),
+        ("/requestParameters/sourceIPAddress", "127.0.0.1"),
+        ("/responseElements/x-amz-request-id", number),
+        ("/s3/configurationId", "rule"),
+        ("/s3/bucket/name", "bucket"),
+        ("/s3/object/key", "in/a+b.jpg"),
+        ("/s3/object/eTag", tag.trim_matches('"')),
+    ] {
+        assert_eq!(text(pointer), expected, "{pointer}");
+    }
+    assert_eq!(record["s3"]["object"]["size"], 5);
+    let copy = [("x-amz-copy-source", "/bucket/in/a%20b.jpg")];
+    client.send("PUT", "/bucket/in/c.jpg", &copy, b"").status(200);
+    let copied = told(&next());
+    assert_eq!(
+        (copied.0.as_str(), copied.1.as_str()),
+        ("ObjectCreated:Copy", "in/c.jpg")
+    );
+    assert!(copied.2 > told(&event).2, "in the order of the commits");
+    client.form("bucket", &[("key", "in/form.jpg")], 0, 60).status(204);
+    assert_eq!(told(&next()).0, "ObjectCreated:Post");
+}
+
+#[test]
+fn a_webhook_is_told_what_is_deleted() {
+    let place = Place::new();
+    let (service, got) = with_hook(&place);
+    let client = &service.client;
+    let next = || got.recv_timeout(PATIENCE).unwrap().1;
+    for key in ["a", "b", "c"] {
+        client.put(&format!("/bucket/{key}"), b"v", Mode::Whole).status(200);
+    }
+    let tagging = configuration("Queue", HOOK, "s3:ObjectTagging:Put", "").replace("<Id>rule</Id>", "");
+    let both = configuration("Topic", "arn:aws:sns:us-east-1:terrace:hook", "s3:ObjectRemoved:*", "").replace(
+        "</NotificationConfiguration>",
+        &tagging.replace("<NotificationConfiguration>", ""),
+    );
+    notify(client, &both).status(200);
+    next();
+    client.put("/bucket/silent", b"v", Mode::Whole).status(200);
+    let tags = b"<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    client.send("PUT", "/bucket/a?tagging", &[], tags).status(200);
+    assert_eq!(told(&next()).0, "ObjectTagging:Put");
+    client.send("DELETE", "/bucket/a", &[], b"").status(204);
+    assert_eq!(told(&next()).0, "ObjectRemoved:Delete");
+    let enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    client.send("PUT", "/bucket?versioning", &[], enabled).status(200);
+    let list = b"<Delete><Object><Key>b</Key></Object></Delete>";
+    client.send("POST", "/bucket?delete", &[], list).status(200);
+    let marked = next();
+    assert_eq!(told(&marked).0, "ObjectRemoved:DeleteMarkerCreated");
+    let version = marked["Records"][0]["s3"]["object"]["versionId"].as_str().unwrap();
+    client
+        .send("DELETE", &format!("/bucket/b?versionId={version}"), &[], b"")
+        .status(204);
+    let deleted = next();
+    assert_eq!(told(&deleted).0, "ObjectRemoved:Delete");
+    assert_eq!(deleted["Records"][0]["s3"]["object"]["versionId"], version);
+    notify(client, "<NotificationConfiguration/>").status(200);
+    client.send("DELETE", "/bucket/c", &[], b"").status(204);
+    // The bucket goes with nothing left over, and nothing is told any more.
+    assert!(got.try_recv().is_err());
+}
+
+/// An event that its target does not take stays in the store, also when the server is killed, and comes before those behind it.
+#[test]
+fn events_survive_a_kill_and_are_sent_again() {
+    let place = Place::new();
+    let (url, got) = webhook(vec![503, 302]);
+    let hook = format!("hook={url}");
+    // Nobody listens where events go at first.
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let service = Service::start(&place, &["--s3-notify", &format!("hook=http://{nowhere}/")]);
+    let client = service.client.clone();
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    let skip = [("x-amz-skip-destination-validation", "true")];
+    let rule = configuration("Queue", HOOK, "s3:ObjectCreated:*", "");
+    client
+        .send("PUT", "/bucket?notification", &skip, rule.as_bytes())
+        .status(200);
+    for key in ["a", "b", "c"] {
+        client.put(&format!("/bucket/{key}"), b"v", Mode::Whole).status(200);
+    }
+    crate::common::signal(&service.child, "KILL");
+    drop(service);
+    let service = Service::with_key(&place, &["--s3-notify", &hook], &client.id, &client.secret);
+    let mut all = Vec::new();
+    while all.len() < 5 {
+        let (status, event) = got.recv_timeout(PATIENCE).unwrap();
+        all.push((status, told(&event).1));
+    }
+    let expected = [(503, "a"), (302, "a"), (200, "a"), (200, "b"), (200, "c")];
+    assert_eq!(all, expected.map(|(status, key)| (status, key.to_owned())));
+    // What was taken is gone from the store before what comes next is told.
+    let metrics = |client: &Client| {
+        let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+        let text = crate::operating::plain(page, "/metrics").status(200).text();
+        assert_eq!(client.id, service.client.id);
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("terrace_s3_events_refused_total "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(metrics(&service.client), 2);
+}

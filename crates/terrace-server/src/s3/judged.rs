@@ -262,7 +262,8 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
         match name.as_str() {
             "user-agent" => context.add("aws:UserAgent", value),
             "referer" => context.add("aws:Referer", value),
-            "x-amz-tagging" => {
+            // A copy takes its source's tags along unless it says otherwise, whatever this says.
+            "x-amz-tagging" if !has_tags_of_source(headers) => {
                 for (name, value) in tagging::decode(value).unwrap_or_default() {
                     context.add(&format!("s3:RequestObjectTag/{name}"), value);
                     context.add("s3:RequestObjectTagKeys", name);
@@ -288,6 +289,12 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
             _ => {}
         }
     }
+}
+
+/// Whether a request is a copy that gets the tags of its source.
+fn has_tags_of_source(headers: &HeaderMap) -> bool {
+    let directive = headers.get("x-amz-tagging-directive");
+    headers.contains_key("x-amz-copy-source") && directive.is_none_or(|directive| directive != "REPLACE")
 }
 
 /// Adds what the query says. Whether it names a version.

@@ -11,6 +11,7 @@ mod common;
 mod conformance;
 mod events;
 mod hostile;
+mod lifecycle;
 mod locks;
 mod logs;
 mod offline;

@@ -168,6 +168,10 @@ fn policies_see_tags_and_locks() {
     denied(&guest.put("/bucket/new", b"v", Mode::Whole));
     denied(&guest.send("PUT", "/bucket/new", &[("x-amz-tagging", "class=open&more=1")], b"v"));
     guest.send("PUT", "/bucket/new", &decoy, b"v").status(200);
+    let copy = ("x-amz-copy-source", "/bucket/open");
+    denied(&guest.send("PUT", "/bucket/copy", &[copy, decoy[0]], b""));
+    let replaced = [copy, decoy[0], ("x-amz-tagging-directive", "REPLACE")];
+    guest.send("PUT", "/bucket/copy", &replaced, b"").status(200);
     let field = ("tagging", &*set("shut"));
     denied(&guest.form("bucket", &[("key", "form"), field], 0, 60));
     guest

@@ -175,7 +175,8 @@ async fn forget(gateway: &Arc<Gateway>, target: &Target, places: Vec<Vec<u8>>) {
         Ok(_) => target.done(count),
         Err(error) => {
             tracing::warn!(%error, target = target.name, "events that were delivered could not be deleted");
-            tokio::time::sleep(PAUSE_MIN).await;
+            // They will be sent again, and not over and over while the store refuses writes.
+            tokio::time::sleep(PAUSE_MAX).await;
         }
     }
 }

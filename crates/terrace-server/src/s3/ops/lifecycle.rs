@@ -99,7 +99,10 @@ fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
     let rules = given.into_iter().map(read_rule).collect::<S3Result<Vec<_>>>()?;
     let mut ids = BTreeSet::new();
     if rules.iter().any(|rule| !ids.insert(rule.id.as_str())) {
-        return Err(s3_error!(InvalidArgument, "Rule ID must be unique."));
+        return Err(s3_error!(
+            InvalidArgument,
+            "Rule ID must be unique. Found same ID for more than one rule"
+        ));
     }
     Ok(rules)
 }
@@ -138,7 +141,12 @@ fn read_rule(given: LifecycleRule) -> S3Result<Rule> {
             .transpose()?,
         abort_days: given
             .abort_incomplete_multipart_upload
-            .map(|given| days(given.days_after_initiation, "DaysAfterInitiation"))
+            .map(|given| {
+                days(
+                    given.days_after_initiation,
+                    "'DaysAfterInitiation' for AbortIncompleteMultipartUpload action",
+                )
+            })
             .transpose()?,
     };
     check_rule(&rule)?;
@@ -191,12 +199,12 @@ fn check_rule(rule: &Rule) -> S3Result {
 fn days(given: Option<i32>, name: &str) -> S3Result<u32> {
     let given = given.ok_or_else(malformed)?;
     let days = u32::try_from(given).ok().filter(|days| *days > 0);
-    days.ok_or_else(|| s3_error!(InvalidArgument, "'{name}' in a rule must be a positive integer"))
+    days.ok_or_else(|| s3_error!(InvalidArgument, "{name} must be a positive integer"))
 }
 
 fn read_expiration(given: &LifecycleExpiration) -> S3Result<Expire> {
     match (given.days, &given.date, given.expired_object_delete_marker) {
-        (Some(_), None, None) => days(given.days, "Days for Expiration").map(Expire::Days),
+        (Some(_), None, None) => days(given.days, "'Days' for Expiration action").map(Expire::Days),
         (None, Some(date), None) => {
             let ms = milliseconds(date).filter(|ms| ms % DAY_MS == 0);
             let ms = ms.ok_or_else(|| s3_error!(InvalidArgument, "'Date' must be at midnight GMT"))?;
@@ -232,7 +240,10 @@ fn read_noncurrent(given: &NoncurrentVersionExpiration) -> S3Result<Noncurrent> 
         }
     };
     Ok(Noncurrent {
-        days: days(given.noncurrent_days, "NoncurrentDays")?,
+        days: days(
+            given.noncurrent_days,
+            "'NoncurrentDays' for NoncurrentVersionExpiration action",
+        )?,
         keep,
     })
 }
@@ -283,7 +294,9 @@ fn read_tags(given: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
         if tags.iter().any(|(other, _)| *other == name) {
             return Err(s3_error!(InvalidRequest, "Duplicate Tag Keys are not allowed."));
         }
-        tags.push((name, tag.value.unwrap_or_default()));
+        let value = tag.value.unwrap_or_default();
+        super::tagging::check_one(&name, &value)?;
+        tags.push((name, value));
     }
     Ok(tags)
 }

@@ -39,6 +39,20 @@ fn is_plain(text: &str) -> bool {
         .all(|letter| letter.is_alphanumeric() || letter.is_whitespace() || "+-=._:/@".contains(letter))
 }
 
+/// Checks name and value of a tag.
+///
+/// # Errors
+/// `InvalidTag`
+pub fn check_one(name: &str, value: &str) -> S3Result {
+    if name.is_empty() || name.chars().count() > NAME_MAX || !is_plain(name) {
+        return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+    }
+    if value.chars().count() > VALUE_MAX || !is_plain(value) {
+        return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+    }
+    Ok(())
+}
+
 fn check(tags: &[(String, String)], most: usize) -> S3Result {
     if tags.len() > most {
         let message = format!("Object tags cannot be greater than {most}");
@@ -46,12 +60,7 @@ fn check(tags: &[(String, String)], most: usize) -> S3Result {
     }
     let mut names = BTreeSet::new();
     for (name, value) in tags {
-        if name.is_empty() || name.chars().count() > NAME_MAX || !is_plain(name) {
-            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
-        }
-        if value.chars().count() > VALUE_MAX || !is_plain(value) {
-            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
-        }
+        check_one(name, value)?;
         if name.to_ascii_lowercase().starts_with(RESERVED) {
             return Err(s3_error!(
                 InvalidTag,

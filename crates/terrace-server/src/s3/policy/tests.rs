@@ -56,6 +56,51 @@ fn a_denial_decides() {
     assert_eq!(judge(&policy, Some(OWN), "s3:ListBucket", "", &plain), Verdict::Allowed);
 }
 
+/// Before the object is open its tags are not known: what may be allowed then, and what may be denied then, goes on.
+#[test]
+fn what_is_not_known_yet_refuses_nobody() {
+    let on_tag = |effect: &str, operator: &str| {
+        policy(
+            json!([{ "Effect": effect, "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::abc/*",
+            "Condition": { operator: { "s3:ExistingObjectTag/a": "b" }, "StringEquals": { "aws:username": "anna" } } }]),
+        )
+    };
+    let at_best = |policy: &Policy, name: &str| {
+        let mut context = Context::default();
+        context.add("aws:username", name);
+        let question = Question {
+            caller: None,
+            action: "s3:GetObject",
+            resource: "arn:aws:s3:::abc/k",
+            context: &context,
+        };
+        policy.judge_at_best(&question, &|key| actions::is_known_later("s3:GetObject", key))
+    };
+    for operator in ["StringLike", "StringNotEquals", "StringLikeIfExists"] {
+        assert_eq!(
+            at_best(&on_tag("Allow", operator), "anna"),
+            Verdict::Allowed,
+            "{operator}"
+        );
+        assert_eq!(
+            at_best(&on_tag("Allow", operator), "bert"),
+            Verdict::Silent,
+            "{operator}"
+        );
+        assert_eq!(
+            at_best(&on_tag("Deny", operator), "anna"),
+            Verdict::Silent,
+            "{operator}"
+        );
+    }
+    assert!(!on_tag("Deny", "StringLike").has_idle_conditions());
+    assert!(!actions::is_known_later("s3:PutObject", "s3:existingobjecttag/a"));
+    assert!(actions::is_known_later(
+        "s3:PutObjectTagging",
+        "s3:requestobjecttagkeys"
+    ));
+}
+
 #[test]
 fn everybody_has_a_place_of_his_own() {
     let policy = policy(json!({

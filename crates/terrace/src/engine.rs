@@ -10,7 +10,7 @@ use crate::{
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_pool::ReadPool, throttle::Paces},
     log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
-    maintenance::{block_gc::Cleaning, migrate::Migration},
+    maintenance::{block_gc::Cleaning, fill::FillWatch, migrate::Migration},
     manifest::Manifest,
     metrics::counters::{AnsweredBy, Metrics},
     ordered_index::OrderedIndex,
@@ -71,6 +71,8 @@ pub struct Engine {
     pub cleaning: Cleaning,
     /// When the first object expires.
     pub expiring: Expiring,
+    /// How full the tiers are.
+    pub fill: FillWatch,
     /// Counters.
     pub metrics: Metrics,
     /// Everything up to this seq is persisted in the ordered index.
@@ -146,6 +148,7 @@ impl Engine {
             snapshots: Arc::new(
                 Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
             ),
+            fill: FillWatch::default(),
             metrics: Metrics::default(),
             cleaning: Cleaning::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod block_gc;
 pub(crate) mod expire;
+pub(crate) mod fill;
 pub(crate) mod log_gc;
 pub(crate) mod migrate;
 pub(crate) mod moves;

@@ -226,7 +226,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Does what the index needs to be merged, then what readers have paid for.
+/// Does what the index needs to be merged, then what readers gain by.
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
@@ -237,7 +237,7 @@ fn compact_index(engine: &Arc<Engine>) {
             tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
         }
         let compacted = engine.index.compact(watermark);
-        match compacted.map(|changed| changed || merge_for_readers(engine, watermark)) {
+        match compacted.map(|changed| changed || merge_for_scans(engine, watermark)) {
             Ok(true) => {
                 tracing::debug!("compacted the index");
                 engine.log.index_full.compaction_ended(None);
@@ -246,7 +246,8 @@ fn compact_index(engine: &Arc<Engine>) {
             Ok(false) => {
                 engine.log.index_full.compaction_ended(None);
                 let before = std::mem::replace(&mut committed_seq, engine.log.committed_seq());
-                if before == committed_seq && engine.index.take_fare_of_flush() {
+                let is_paid = before == committed_seq && engine.index.take_fare_of_flush();
+                if is_paid || engine.index.wants_tombstones_flushed() {
                     engine.want_mark();
                 }
                 Next::Look {
@@ -268,14 +269,18 @@ fn compact_index(engine: &Arc<Engine>) {
     });
 }
 
-/// Nothing but readers' time depends on it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
-fn merge_for_readers(engine: &Engine, watermark: u64) -> bool {
-    let has_room = engine.log.index_full.reason().is_none();
-    has_room
-        && engine.index.merge_for_readers(watermark).unwrap_or_else(|error| {
-            tracing::warn!(%error, "merging the index for readers failed");
-            false
-        })
+/// What deletions have left, and what readers have paid for. Nothing but readers' time depends on it: a device that is full is not made
+/// fuller for that, and a failure is none of anybody else's.
+fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
+    let index = &engine.index;
+    if engine.log.index_full.reason().is_some() || !engine.log.reserve.is_whole() {
+        return false;
+    }
+    let merge = || Ok(index.merge_for_tombstones(watermark)? || index.merge_for_readers(watermark)?);
+    merge().unwrap_or_else(|error: Error| {
+        tracing::warn!(%error, "merging the index for readers failed");
+        false
+    })
 }
 
 /// Ends when it is done.
@@ -293,6 +298,7 @@ fn recycle(engine: &Arc<Engine>) {
     let mut recycler = LogGc::new(Arc::clone(engine));
     let rest = |wait| engine.wait_for_recycle_work(wait);
     work(engine, rest, || {
+        engine.fill.look(engine);
         after(recycler.turn(), engine, "recycling", Next::look(RECYCLE_IDLE), RETRY)
     });
 }
@@ -301,7 +307,10 @@ fn clean(engine: &Arc<Engine>) {
     let mut cleaner = BlockGc::new(Arc::clone(engine));
     let rest = |wait| engine.cleaning.wait_for_work(wait);
     work(engine, rest, || {
-        let outcome = cleaner.turn().inspect_err(|_| cleaner.failed());
+        let outcome = match cleaner.turn() {
+            Err(Error::OutOfSpace { .. }) if engine.log.reserve.is_shared() && engine.log.reserve.give_up() => Ok(true),
+            outcome => outcome.inspect_err(|_| cleaner.failed()),
+        };
         after(outcome, engine, "cleaning", Next::look(CLEAN_IDLE), RETRY)
     });
 }

@@ -5,15 +5,15 @@
 //! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
 //! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
 //!
-//! What gives room back goes through six places, each entered before the one before it is left: a range deletion that is
+//! What gives room back goes through these places, each entered before the one before it is left: a range deletion that is
 //! not swept; a commit that is not applied; a block that is being cleaned; a block in which nothing lives; a block that is
-//! being deleted, which leaves that place only after its room was given back; a device with room for the reserve, which is
-//! about to be restored. So whoever looks at them in this order and
+//! being deleted, which leaves that place only after its room was given back; where the log is on the same device, a segment in which next
+//! to nothing lives, and one that is free; a device with room for the reserve, which is about to be restored. So whoever looks at them in this order and
 //! then asks for room misses nothing: what had left a place before the look is met in a later one, or is room.
 //!
 //! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not worth a deadlock.
 
-use crate::maintenance::block_gc::policy::Bounds;
+use crate::maintenance::{block_gc::policy::Bounds, log_gc::log_gives_room};
 use crate::{Result, Tier, engine::Engine, metrics::event::Event};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
@@ -163,6 +163,7 @@ impl Cleaning {
     pub fn is_tight(&self, engine: &Engine) -> bool {
         self.waiting_for_room.load(Ordering::Acquire) > 0
             || engine.large.lacks_room(engine.options.split_threshold_bytes)
+            || log_lacks_room(engine)
     }
 
     fn finding(&self) -> Finding {
@@ -250,7 +251,10 @@ impl Cleaning {
         let is_applied = || engine.log.applied_seq() >= deleted_seq;
         // An error: the store stops, which the next attempt will say.
         engine.log.wait_for(is_applied).is_ok()
-            && (self.cleans(engine) || engine.large.is_giving_room() || engine.log.reserve.is_coming())
+            && (self.cleans(engine)
+                || engine.large.is_giving_room()
+                || (engine.log.reserve.is_shared() && log_gives_room(engine))
+                || engine.log.reserve.is_coming())
     }
 
     /// Whether a look at the blocks that begins now finds one to clean.
@@ -318,6 +322,12 @@ impl Cleaning {
             );
         }
     }
+}
+
+/// Whether the log, on the same device, has no room, or the way out has taken its reserve: blocks may be what gives it back.
+fn log_lacks_room(engine: &Engine) -> bool {
+    let (reserve, segments) = (&engine.log.reserve, &engine.log.segments);
+    reserve.is_shared() && (!reserve.is_whole() || segments.is_device_short())
 }
 
 fn is_stopping(engine: &Engine) -> bool {

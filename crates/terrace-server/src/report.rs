@@ -4,8 +4,8 @@ use crate::{size::Size, time_span::Moment};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, RamStats, SnapshotStats,
-    Stats, SweepStats, Tier, WrittenStats,
+    FillStats, FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, RamStats,
+    SnapshotStats, Stats, SweepStats, Tier, TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -33,6 +33,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "tables": index.tables,
             "bytes": index.bytes,
             "memtable_bytes": index.memtable_bytes,
+            "tombstones": index.tombstones,
             "persisted_seq": index.persisted_seq,
             "flushes": index.flushes,
             "compactions": index.compactions,
@@ -77,7 +78,20 @@ pub fn stats_json(stats: &Stats) -> Value {
         "failed": stats.failed,
         "full": stats.full,
         "reserve_bytes": stats.reserve_bytes,
+        "fill": fill_json(&stats.fill),
     })
+}
+
+fn fill_json(fill: &FillStats) -> Value {
+    let tier = |fill: &TierFill| {
+        json!({
+            "used_bytes": fill.used_bytes,
+            "capacity_bytes": fill.capacity_bytes,
+            "percent": fill.percent(),
+            "hours_to_full": fill.hours_to_full,
+        })
+    };
+    json!({ "flash": tier(&fill.flash), "large": tier(&fill.large), "shared": fill.is_shared })
 }
 
 fn large_json(large: &LargeStats) -> Value {
@@ -285,6 +299,30 @@ fn holding_text(stats: &Stats) -> String {
     text
 }
 
+/// How full the tiers are.
+fn fill_text(stats: &Stats) -> String {
+    let fill = &stats.fill;
+    let tiers = [("flash", fill.flash), ("large", fill.large)];
+    let shown = tiers.into_iter().take(if fill.is_shared { 1 } else { 2 });
+    let mut text = String::new();
+    for (name, tier) in shown {
+        let name = if fill.is_shared { "both tiers" } else { name };
+        let left = tier.hours_to_full.map(|hours| format!(", full in {hours:.1} hours"));
+        let _ = writeln!(
+            text,
+            "in use       {} of {} of {name} ({} %){}",
+            Size(tier.used_bytes),
+            Size(tier.capacity_bytes),
+            tier.percent(),
+            left.unwrap_or_default(),
+        );
+    }
+    if let Some(reason) = &stats.full {
+        let _ = writeln!(text, "full         {reason}");
+    }
+    text
+}
+
 /// The figures for a person.
 pub fn stats_text(stats: &Stats) -> String {
     let mut text = String::from("home        objects         bytes\n");
@@ -326,6 +364,7 @@ pub fn stats_text(stats: &Stats) -> String {
             Size(large.set_aside_bytes)
         );
     }
+    text += &fill_text(stats);
     text += &placement_text(&stats.placement);
     text += &holding_text(stats);
     if !stats.damage.is_empty() {

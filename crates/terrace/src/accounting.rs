@@ -11,6 +11,7 @@
 //! many. The bytes of overwritten flash values are taken as average. The mark keeps the difference;
 //! `repair` counts anew. Nothing but figures is made of that count.
 
+pub mod fill;
 pub mod migration;
 
 use crate::{HomeKind, HomeStats, codec::Reader};

@@ -1,8 +1,11 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
+mod fill;
+mod room;
+
 use crate::{
     Error, Options, Result, Tier,
-    accounting::{Accounting, migration::Migration},
+    accounting::{Accounting, fill::FillWatch, migration::Migration},
     api::{expiry::Expiring, placement::Placement},
     blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
@@ -83,6 +86,8 @@ pub struct Engine {
     pub block_gc: BlockGcState,
     /// When the first object expires.
     pub expiring: Expiring,
+    /// How full the tiers are.
+    pub fill: FillWatch,
     /// Counters.
     pub metrics: Metrics,
     /// Everything up to this seq is persisted in the ordered index.
@@ -164,6 +169,7 @@ impl Engine {
             snapshots: Arc::new(
                 Snapshots::new(parts.options.snapshot_max_age).raising(Arc::clone(&parts.log.activity)),
             ),
+            fill: FillWatch::default(),
             metrics: Metrics::default(),
             block_gc: BlockGcState::raising(Arc::clone(&parts.log.activity)),
             recovered_seq: parts.log.committed_seq(),
@@ -296,7 +302,9 @@ impl Engine {
 
     /// Whether blocks have no room for what comes next.
     pub fn lacks_block_room(&self) -> bool {
-        self.block_gc.has_waiting_for_room() || self.large.lacks_room(self.options.split_threshold_bytes)
+        self.block_gc.has_waiting_for_room()
+            || self.large.lacks_room(self.options.split_threshold_bytes)
+            || self.log_lacks_room()
     }
 
     /// Reads of small values so far, by those who count for heat: its clock.

@@ -7,7 +7,7 @@ use crate::{
     SnapshotStats, Stats, SweepStats, Tier, Version, WrittenStats,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
-    log::segments::{RESERVED_SEGMENTS, SegmentState},
+    log::segments::SegmentState,
     metrics::counters::AnsweredBy,
     visibility::snapshots::SnapshotFigures,
 };
@@ -48,10 +48,7 @@ pub fn stats(engine: &Engine) -> Stats {
             refilling,
             checkpoint,
         },
-        cache: CacheStats {
-            bytes: engine.cache.bytes() + engine.log.recent.bytes(),
-            capacity_bytes: engine.cache.capacity_bytes() + engine.log.recent.share_bytes(),
-        },
+        cache: cache_stats(engine),
         ram: ram_stats(engine, &heat),
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
@@ -85,6 +82,15 @@ pub fn stats(engine: &Engine) -> Stats {
         mended: engine.mended.clone(),
         full: full(engine),
         reserve_bytes: engine.log.reserve.bytes(),
+        fill: engine.look_at_fill(),
+    }
+}
+
+fn cache_stats(engine: &Engine) -> CacheStats {
+    let (values, recent) = (&engine.cache, &engine.log.recent);
+    CacheStats {
+        bytes: values.bytes() + recent.bytes(),
+        capacity_bytes: values.capacity_bytes() + recent.share_bytes(),
     }
 }
 
@@ -99,7 +105,7 @@ fn full(engine: &Engine) -> Option<String> {
         Some(format!("the index has no room: {reason}"))
     };
     let recycling = || {
-        let stuck = log.recycling_is_stuck() && log.segments.available() <= RESERVED_SEGMENTS;
+        let stuck = log.recycling_is_stuck() && !log.segments.has_for_callers();
         stuck.then(|| "the flash log has no free segment, and recycling cannot free one".to_owned())
     };
     let large = || {

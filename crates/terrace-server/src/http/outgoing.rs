@@ -2,6 +2,10 @@
 //!
 //! What waits for a client is his until the connection ends, and hyper does not look at the body of an answer while the
 //! operating system takes nothing. So the connection itself ends when nothing was taken for a while.
+//!
+//! Who is answered before the whole of a request was read, as on a full store, still sends the rest of it. Were the connection closed
+//! then, the operating system would reset it, and the client may lose the answer: it would not learn why. So what
+//! comes after the last answer is read and thrown away for a moment.
 
 use std::{
     io::{self, IoSlice},
@@ -14,6 +18,13 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
+/// How long what comes after the last answer is thrown away: time to take the answer.
+const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Bytes that are thrown away at a time, on the stack.
+const LINGER_STEP_BYTES: usize = 8 << 10;
+/// So many times at most before others have their turn.
+const LINGER_STEPS: usize = 32;
+
 /// A stream that fails when nothing of what is written to it is taken for too long.
 #[derive(Debug)]
 pub struct Outgoing<S> {
@@ -22,6 +33,8 @@ pub struct Outgoing<S> {
     /// Runs only while something waits to be taken; made when that happens first.
     deadline: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
+    /// Runs once everything was written.
+    lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Outgoing<S> {
@@ -32,6 +45,7 @@ impl<S> Outgoing<S> {
             patience,
             deadline: None,
             is_waiting: false,
+            lingers: None,
         }
     }
 
@@ -57,7 +71,7 @@ impl<S> Outgoing<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let attempt = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.attempted(attempt, context)
@@ -81,7 +95,35 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.lingers.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        }
+        self.poll_linger(context).map(Ok)
+    }
+}
+
+impl<S: AsyncRead + Unpin> Outgoing<S> {
+    /// Throws away what still comes, until the client has closed its end or has had time enough. Who sends nothing at the moment
+    /// of the end has had its answer.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut bytes = [std::mem::MaybeUninit::uninit(); LINGER_STEP_BYTES];
+        for _ in 0..LINGER_STEPS {
+            let mut buffer = ReadBuf::uninit(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => match &mut self.lingers {
+                    None => return Poll::Ready(()),
+                    Some(end) => return end.as_mut().poll(context),
+                },
+            }
+            let end = || Box::pin(tokio::time::sleep(LINGER_TIME_MAX));
+            if self.lingers.get_or_insert_with(end).as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -136,5 +178,47 @@ mod tests {
         sleep(2 * PATIENCE).await;
         stream.write_all(b"x").await.unwrap();
         assert_eq!(client.read(&mut [0; 2]).await.unwrap(), 1);
+    }
+
+    /// A client that still sent its value when the store was full got a reset connection and not the answer that said so.
+    #[tokio::test]
+    async fn what_comes_after_the_answer_is_thrown_away() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let answering = tokio::spawn(async move {
+            let mut stream = Outgoing::new(stream, PATIENCE);
+            // Its head was read; the rest waits, and more comes.
+            stream.read_exact(&mut [0; 4]).await.unwrap();
+            stream.write_all(b"full").await.unwrap();
+            stream.shutdown().await.unwrap();
+        });
+        // More than the operating system holds for a connection.
+        client.write_all(&vec![b'x'; 32 << 20]).await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"full");
+        drop(client);
+        answering.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_goes_on_sending_is_left_after_a_while_and_who_sends_nothing_at_once() {
+        let (stream, client) = duplex(16);
+        let mut quiet = Outgoing::new(stream, PATIENCE);
+        let started = Instant::now();
+        quiet.shutdown().await.unwrap();
+        assert!(started.elapsed() < LINGER_TIME_MAX / 2);
+        drop(client);
+        let (stream, mut client) = duplex(16);
+        let sending = tokio::spawn(async move { while client.write_all(b"more").await.is_ok() {} });
+        let mut stream = Outgoing::new(stream, PATIENCE);
+        stream.read_exact(&mut [0; 4]).await.unwrap();
+        stream.shutdown().await.unwrap();
+        drop(stream);
+        sending.await.unwrap();
+        assert!(started.elapsed() >= LINGER_TIME_MAX);
     }
 }

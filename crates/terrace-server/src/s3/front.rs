@@ -173,6 +173,8 @@ struct Asked {
     /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
     headers: Option<HeaderMap>,
     waits_for_continue: bool,
+    /// How long it says that its body is.
+    announced: u64,
     /// Something of its body was read.
     was_read: Arc<AtomicBool>,
 }
@@ -183,9 +185,17 @@ impl Asked {
             exchange,
             headers: parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone()),
             waits_for_continue: parts.headers.contains_key(header::EXPECT),
+            announced: announced(&parts.headers),
             was_read: Arc::default(),
         }
     }
+}
+
+fn announced(headers: &HeaderMap) -> u64 {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
 /// How a request is answered.
@@ -323,7 +333,10 @@ impl Inner {
         }
         // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
         // botocore then takes the second answer's status line for a header.
-        if asked.waits_for_continue && !asked.was_read.load(Ordering::Relaxed) {
+        // And who still sends is not to send another request: hyper ends the connection, since it does not read the rest.
+        let is_refused = response.status().is_client_error() || response.status().is_server_error();
+        let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < asked.announced;
+        if is_cut_short || (asked.waits_for_continue && !asked.was_read.load(Ordering::Relaxed)) {
             response
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -331,7 +344,7 @@ impl Inner {
         if let Some(headers) = &asked.headers {
             self.add_cors(&exchange.method, exchange.uri.path(), headers, response.headers_mut());
         }
-        if response.status().is_client_error() || response.status().is_server_error() {
+        if is_refused {
             complete_error(response.body_mut(), exchange.uri.path(), &exchange.number);
         }
         if let Ok(value) = HeaderValue::from_str(&exchange.number) {

@@ -306,6 +306,12 @@ impl Writing {
             ..PutOptions::default()
         };
         let fail = |error| errors::of_engine(&error, &key);
+        // Room first: who is refused on a full device leaves nothing in the log. Until it is finished it is no value.
+        let options = WriterOptions {
+            length,
+            put: buffered.clone(),
+        };
+        let writer = store.writer(&key, options).map_err(fail)?;
         // The marker comes first in the log, so after a crash there is no value without one.
         let marker = match target {
             Target::Object => keyspace::pending(id),
@@ -313,7 +319,7 @@ impl Writing {
         };
         let absent = PutOptions {
             condition: Condition::Absent,
-            ..buffered.clone()
+            ..buffered
         };
         match store.put_with(marker, "", &absent) {
             Err(Error::ConditionFailed { .. }) => return Ok(None),
@@ -323,8 +329,6 @@ impl Writing {
             Target::Object => collector.unfinished_values(id),
             Target::Part(..) => collector.unfinished_part(key.clone()),
         };
-        let options = WriterOptions { length, put: buffered };
-        let writer = store.writer(&key, options).map_err(fail)?;
         Ok(Some(Self {
             id,
             number,

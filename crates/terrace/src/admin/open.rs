@@ -15,7 +15,7 @@ use crate::{
     blocks::{LargeOptions, LargeSpace, OpenReport, unsynced::UnsyncedLarge},
     engine::{Engine, Parts},
     io::{Disk, FileDisk},
-    log::reserve::Reserve,
+    log::reserve::{CLEANING_BLOCKS, Reserve},
     log::{
         self,
         commit::CommitLog,
@@ -226,6 +226,10 @@ pub fn open(mut options: Options) -> Result<Engine> {
     );
     log.ranges = Ranges::starting_with(stored.ranges);
     log.reserve = Arc::new(Reserve::open(&options, &*large_disk)?);
+    if log.reserve.is_shared() {
+        log.segments
+            .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
+    }
     Engine::new(Parts {
         options,
         manifest,

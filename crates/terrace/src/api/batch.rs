@@ -3,7 +3,13 @@
 use crate::{Attributes, Condition, Expiry};
 use bytes::Bytes;
 
+/// A batch that deletes something may put so many bytes, keys included, and still counts as one that frees space: marks of
+/// what was deleted.
+const FREEING_PUT_BYTES_MAX: usize = 4 << 10;
+
 /// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
+///
+/// A batch that deletes something and puts no more than 4 KiB beside is taken on a full device, like a delete.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
@@ -107,6 +113,22 @@ impl Batch {
         })
     }
 
+    /// Whether it may use what is kept for deletes.
+    pub(crate) fn frees_space(&self) -> bool {
+        let mut deletes = false;
+        let mut put_bytes = 0;
+        for operation in &self.operations {
+            match &operation.change {
+                Change::Put { value, attributes, .. } => {
+                    let attributes: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+                    put_bytes += operation.key.len() + value.len() + attributes;
+                }
+                Change::Delete => deletes = true,
+            }
+        }
+        deletes && put_bytes <= FREEING_PUT_BYTES_MAX
+    }
+
     /// Number of operations added.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -117,5 +139,23 @@ impl Batch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletes_with_little_beside_free_space() {
+        assert!(!Batch::new().frees_space());
+        let mut batch = Batch::new();
+        batch.delete("a");
+        assert!(batch.frees_space());
+        batch.put("mark", "");
+        assert!(batch.frees_space());
+        batch.put("long", vec![0; FREEING_PUT_BYTES_MAX]);
+        assert!(!batch.frees_space());
+        assert!(!Batch::new().put("mark", "").frees_space());
     }
 }

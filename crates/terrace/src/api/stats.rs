@@ -56,6 +56,44 @@ pub struct Stats {
     pub full: Option<String>,
     /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
     pub reserve_bytes: u64,
+    /// How full the tiers are, as of a second ago at most.
+    pub fill: FillStats,
+}
+
+/// How full the tiers are.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FillStats {
+    /// The flash tier: what only it can hold, so not the values in its log, of which the cold ones move to the large tier. Both
+    /// tiers, with all that lives, if they are on one device.
+    pub flash: TierFill,
+    /// The large tier, or the same as `flash`.
+    pub large: TierFill,
+    /// Both are on one device.
+    pub is_shared: bool,
+}
+
+/// How full a tier is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TierFill {
+    /// Bytes that nothing but deletions can give back.
+    pub used_bytes: u64,
+    /// What it may have of its device, less what others have taken of that.
+    pub capacity_bytes: u64,
+    /// How long what is left lasts at the rate of the last day, or of the time since the opening. `None` while it does not grow,
+    /// and for the first minute.
+    pub hours_to_full: Option<f64>,
+}
+
+impl TierFill {
+    /// What is used, in per cent.
+    #[must_use]
+    pub const fn percent(&self) -> u64 {
+        if self.capacity_bytes == 0 {
+            return 0;
+        }
+        let percent = self.used_bytes as u128 * 100 / self.capacity_bytes as u128;
+        if percent > 100 { 100 } else { percent as u64 }
+    }
 }
 
 /// Objects and bytes that live in one home.
@@ -177,6 +215,8 @@ pub struct IndexStats {
     pub bytes: u64,
     /// Bytes in memtables.
     pub memtable_bytes: u64,
+    /// Entries that only say that a key was deleted, and that no merge has taken out yet.
+    pub tombstones: u64,
     /// Highest seq persisted.
     pub persisted_seq: u64,
     /// Flushes since open.

@@ -267,6 +267,20 @@ impl LargeSpace {
         self.space.room.lacks(bytes)
     }
 
+    /// What the device has left.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn available_bytes(&self) -> std::io::Result<u64> {
+        self.space.room.available_bytes()
+    }
+
+    /// Most that the blocks may take; `None`: what the device has.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> Option<u64> {
+        self.space.room.limit_bytes()
+    }
+
     /// Live bytes of all blocks, to be persisted with the index's mark.
     #[must_use]
     pub fn accounting(&self) -> Vec<u8> {

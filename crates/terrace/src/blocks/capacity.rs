@@ -124,6 +124,16 @@ impl Room {
         super::block::subtract(&self.used_bytes, bytes);
     }
 
+    /// What the device has left.
+    pub fn available_bytes(&self) -> io::Result<u64> {
+        self.disk.available_bytes()
+    }
+
+    /// Most that they may take.
+    pub const fn limit_bytes(&self) -> Option<u64> {
+        self.limit_bytes
+    }
+
     /// Bytes of all block files.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Acquire)

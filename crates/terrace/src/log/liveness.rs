@@ -29,6 +29,11 @@ impl Segment {
         self.live_bytes() <= held_bytes / NEXT_TO_NOTHING_DIVISOR
     }
 
+    /// Whether next to nothing lives in it, and nothing was in the way of draining it yet.
+    pub fn is_hopeful(&self) -> bool {
+        self.is_mostly_dead() && self.refused.lock().is_none()
+    }
+
     /// It could not be drained in this round for want of room.
     pub fn refuse(&self, round: u64) {
         *self.refused.lock() = Some((round, self.live_bytes()));

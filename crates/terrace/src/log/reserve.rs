@@ -6,8 +6,12 @@
 //! is there again. A preallocated file and not an account, since other programs fill devices as well, and since the index
 //! writes its own files.
 //!
+//! Where the large tier is on the same device a block is kept as well: what was deleted here and there comes back when what lives
+//! between is moved out, and that is written first.
+//!
 //! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments for commits that free
-//! space. Who restores it: recycling, as soon as the device has more room than that.
+//! space; cleaning, where blocks are on the same device. Who restores it: recycling, as soon as the device has more room than
+//! that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open makes it anew.
 
@@ -32,6 +36,8 @@ const MEMTABLES: u64 = 4;
 /// How much more than its length must be available before it is made again, as a divisor of its length: else what is on its
 /// way out would give it up again at once.
 const MARGIN_DIVISOR: u64 = 4;
+/// Blocks of room that are left to cleaning where it shares the device: as many as the large tier keeps from callers.
+pub const CLEANING_BLOCKS: u64 = 2;
 /// At most this often it is tried to make it again.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -41,8 +47,10 @@ pub struct Reserve {
     /// Where it is; `None` for a store that is only read.
     disk: Option<FileDisk>,
     bytes: u64,
-    /// Of these, what the index may need.
-    index_bytes: u64,
+    /// Of these, what the index and cleaning may need.
+    others_bytes: u64,
+    /// What must be left beside it when it is made again.
+    margin_bytes: u64,
     is_shared: bool,
     is_whole: AtomicBool,
     tried_at: Mutex<Option<Instant>>,
@@ -54,18 +62,21 @@ impl Reserve {
     /// # Errors
     /// The operating system's, if the directory cannot be used.
     pub fn open(options: &Options, large: &dyn Disk) -> Result<Self> {
-        let index_bytes = MEMTABLES * options.memtable_bytes;
-        let bytes = index_bytes + options.segment_bytes;
         if options.read_only {
             return Ok(Self::none());
         }
         let dir = &options.flash_dir;
         let disk = FileDisk::new(dir).map_err(|error| Error::io_on(Tier::Flash, dir.display().to_string(), &error))?;
+        let is_shared = on_one_device(&disk, large);
+        let block_bytes = if is_shared { options.split_threshold_bytes } else { 0 };
+        let others_bytes = MEMTABLES * options.memtable_bytes + block_bytes;
+        let bytes = others_bytes + options.segment_bytes;
         let reserve = Self {
-            is_shared: on_one_device(&disk, large),
+            is_shared,
             disk: Some(disk),
             bytes,
-            index_bytes,
+            others_bytes,
+            margin_bytes: bytes / MARGIN_DIVISOR + CLEANING_BLOCKS * block_bytes,
             is_whole: AtomicBool::new(false),
             tried_at: Mutex::default(),
         };
@@ -84,7 +95,8 @@ impl Reserve {
         Self {
             disk: None,
             bytes: 0,
-            index_bytes: 0,
+            others_bytes: 0,
+            margin_bytes: 0,
             is_shared: false,
             is_whole: AtomicBool::new(true),
             tried_at: Mutex::new(None),
@@ -139,13 +151,13 @@ impl Reserve {
     }
 
     fn has_room(&self, disk: &FileDisk) -> bool {
-        let wanted = self.bytes + self.bytes / MARGIN_DIVISOR;
+        let wanted = self.bytes + self.margin_bytes;
         disk.available_bytes().is_ok_and(|bytes| bytes >= wanted)
     }
 
-    /// Whether the device has so many bytes more than the index may need.
-    pub fn has_beside_index(&self, bytes: u64) -> bool {
-        let enough = |available: u64| available >= self.index_bytes + bytes;
+    /// Whether the device has so many bytes more than the index and cleaning may need.
+    pub fn has_beside_others(&self, bytes: u64) -> bool {
+        let enough = |available: u64| available >= self.others_bytes + bytes;
         self.disk
             .as_ref()
             .is_some_and(|disk| disk.available_bytes().is_ok_and(enough))

@@ -179,6 +179,8 @@ pub struct Segments {
     pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
+    /// What of the device is left to others when a segment is made that nobody needs for the way out.
+    left_to_others_bytes: AtomicU64,
     /// What opening found damaged, in words.
     damage: Mutex<Vec<String>>,
 }
@@ -217,6 +219,7 @@ impl Segments {
             creating: Mutex::new(()),
             next_generation: AtomicU64::new(1),
             device_full: AtomicBool::new(false),
+            left_to_others_bytes: AtomicU64::new(0),
             damage: Mutex::default(),
         };
         if !read_only {
@@ -384,6 +387,7 @@ impl Segments {
                     break free.swap_remove(at);
                 }
             }
+            self.check_device(keep_free)?;
             let made = self.create()?;
             self.push_free(made);
         };
@@ -436,6 +440,55 @@ impl Segments {
     pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
         file.allocate(self.segment_bytes)?;
         unless(Mutation::SegmentLength, || file.sync_data())
+    }
+
+    /// Whether callers can have a segment, as the device says now.
+    pub fn has_for_callers(&self) -> bool {
+        self.free() > RESERVED_SEGMENTS || (self.may_grow() && !self.is_device_short())
+    }
+
+    fn may_grow(&self) -> bool {
+        self.slots.len() > self.created.load(Ordering::Acquire) as usize
+    }
+
+    /// Whether it is the device that has no segment for callers.
+    pub fn is_device_short(&self) -> bool {
+        self.may_grow() && !self.has_room_beside(self.left_to_others_bytes()).unwrap_or(true)
+    }
+
+    fn left_to_others_bytes(&self) -> u64 {
+        self.left_to_others_bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether the device has room for a segment and so much more.
+    fn has_room_beside(&self, bytes: u64) -> std::io::Result<bool> {
+        let available = self.disk.available_bytes()?;
+        Ok(available >= bytes.saturating_add(self.segment_bytes))
+    }
+
+    /// From now on so much of the device is left to others.
+    pub fn leave_to_others(&self, bytes: u64) {
+        self.left_to_others_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// Who leaves the reserved segments alone leaves the device what others need to make room on it.
+    fn check_device(&self, keep_free: u32) -> Result<()> {
+        let left_bytes = self.left_to_others_bytes();
+        if left_bytes == 0 || keep_free < RESERVED_SEGMENTS {
+            return Ok(());
+        }
+        let has_room = self.has_room_beside(left_bytes);
+        if has_room.map_err(|error| Error::io_on(Tier::Flash, "ask for the free space", &error))? {
+            return Ok(());
+        }
+        self.device_full.store(true, Ordering::Release);
+        Err(Error::OutOfSpace {
+            tier: Tier::Flash,
+            reason: format!(
+                "the device has no room for a segment of {} bytes beside {left_bytes} that are kept for cleaning",
+                self.segment_bytes
+            ),
+        })
     }
 
     fn create(&self) -> Result<u32> {

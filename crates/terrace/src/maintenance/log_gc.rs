@@ -47,8 +47,6 @@ use std::{
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
-/// So many of the segment files that are there may be free; the room of others is given back. More than recycling makes free.
-const FILES_KEPT_PERCENT: u32 = 40;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
@@ -147,8 +145,7 @@ impl LogGc {
             self.unless_full(deleted)?;
         }
         let engine = Arc::clone(&self.engine);
-        let kept = (engine.log.segments.created() * FILES_KEPT_PERCENT / 100).max(RESERVED_SEGMENTS + 2);
-        if engine.log.segments.release_free(kept)? | engine.log.reserve.restore() {
+        if engine.log.segments.release_free(engine.log_files_kept())? | engine.log.reserve.restore() {
             engine.log.segments.retry_device();
             engine.log.notify_progress();
             engine.block_gc.progress();

@@ -226,7 +226,7 @@ pub fn flush_index_once(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
-/// Does what the index needs to be merged, then what readers have paid for.
+/// Does what the index needs to be merged, then what readers gain by.
 fn compact_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     let mut committed_seq = 0;
@@ -237,7 +237,7 @@ fn compact_index(engine: &Arc<Engine>) {
             tracing::warn!(%error, "files of the index that nobody needs are still there; trying again");
         }
         let compacted = engine.index.compact(watermark);
-        match compacted.map(|changed| changed || merge_for_readers(engine, watermark)) {
+        match compacted.map(|changed| changed || merge_for_scans(engine, watermark)) {
             Ok(true) => {
                 tracing::debug!("compacted the index");
                 engine.log.index_full.compaction_ended(None);
@@ -246,7 +246,8 @@ fn compact_index(engine: &Arc<Engine>) {
             Ok(false) => {
                 engine.log.index_full.compaction_ended(None);
                 let before = std::mem::replace(&mut committed_seq, engine.log.committed_seq());
-                if before == committed_seq && engine.index.take_fare_of_flush() {
+                let is_paid = before == committed_seq && engine.index.take_fare_of_flush();
+                if is_paid || engine.index.wants_tombstones_flushed() {
                     engine.want_mark();
                 }
                 Next::Look {
@@ -268,14 +269,18 @@ fn compact_index(engine: &Arc<Engine>) {
     });
 }
 
-/// Nothing but readers' time depends on it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
-fn merge_for_readers(engine: &Engine, watermark: u64) -> bool {
-    let has_room = engine.log.index_full.reason().is_none();
-    has_room
-        && engine.index.merge_for_readers(watermark).unwrap_or_else(|error| {
-            tracing::warn!(%error, "merging the index for readers failed");
-            false
-        })
+/// What deletions have left, and what readers have paid for. Nothing but readers' time depends on it: a device that is full is not made
+/// fuller for that, and a failure is none of anybody else's.
+fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
+    let index = &engine.index;
+    if engine.log.index_full.reason().is_some() || !engine.log.reserve.is_whole() {
+        return false;
+    }
+    let merge = || Ok(index.merge_for_tombstones(watermark)? || index.merge_for_readers(watermark)?);
+    merge().unwrap_or_else(|error: Error| {
+        tracing::warn!(%error, "merging the index for readers failed");
+        false
+    })
 }
 
 /// Ends when it is done.
@@ -294,6 +299,7 @@ fn log_gc(engine: &Arc<Engine>) {
     let mut seen = 0;
     let rest = |wait| engine.recycle_work.wait(&mut seen, wait);
     work(engine, rest, || {
+        engine.look_at_fill();
         after(gc.turn(), engine, "recycling", Next::look(LOG_GC_IDLE), RETRY)
     });
 }
@@ -302,7 +308,10 @@ fn block_gc(engine: &Arc<Engine>) {
     let mut gc = BlockGc::new(Arc::clone(engine));
     let rest = |wait| engine.block_gc.wait_for_work(wait);
     work(engine, rest, || {
-        let outcome = gc.turn().inspect_err(|_| gc.failed());
+        let outcome = match gc.turn() {
+            Err(Error::OutOfSpace { .. }) if engine.log.reserve.is_shared() && engine.log.reserve.give_up() => Ok(true),
+            outcome => outcome.inspect_err(|_| gc.failed()),
+        };
         after(outcome, engine, "cleaning", Next::look(BLOCK_GC_IDLE), RETRY)
     });
 }

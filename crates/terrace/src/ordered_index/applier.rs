@@ -77,6 +77,7 @@ impl Applier {
     /// As for [`Applier::insert`].
     pub fn remove_with_hash(&mut self, key: &[u8], hash: u64, seq: u64) {
         self.enter(key, hash, seq);
+        self.index.tombstones.added();
         self.memtable.insert(InternalValue::new_tombstone(key, item_seqno(seq)));
     }
 
@@ -158,6 +159,7 @@ impl Applier {
         if let Some(memtable) = sealed {
             marks.sealed.push_back((mark, memtable));
             self.filter = self.index.unflushed.begin();
+            self.index.tombstones.sealed();
         }
         self.memtable = self.index.tree.active_memtable();
         Ok(true)

@@ -62,6 +62,7 @@ mod read_triggered;
 mod scan;
 mod state_copy;
 mod table_bytes;
+mod tombstones;
 
 #[cfg(test)]
 mod both_ends_tests;
@@ -77,6 +78,8 @@ mod model_tests;
 mod read_triggered_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tombstones_tests;
 
 pub use applier::Applier;
 pub use damaged::noted_damage;
@@ -101,6 +104,7 @@ use std::{
     },
 };
 use table_bytes::WrittenTables;
+use tombstones::Tombstones;
 
 /// States the library may install between two commits, as bits of the seqno below the commit's seq. With 48
 /// bits of seq this leaves the top bit clear, as the library asks.
@@ -179,6 +183,8 @@ pub struct OrderedIndex {
     unflushed: Unflushed,
     /// What readers have paid for what is not merged.
     looks: Arc<Looks>,
+    /// What deletions have left.
+    tombstones: Tombstones,
 }
 
 /// Marks in the order of their memtables.
@@ -365,6 +371,7 @@ impl OrderedIndex {
             bytes: self.tree.disk_space(),
             memtable_bytes: self.memtables(&marks).map(|memtable| memtable.size()).sum(),
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
+            tombstones: self.tombstones(),
             flushes: self.flushes.load(Ordering::Relaxed),
             flushed_bytes: self.written.flushed_bytes(),
             compactions: self.written.compactions(),

@@ -5,7 +5,7 @@
 
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex, damaged::DamageNote, errors, item_seqno, mark::MARK_KEY,
-    memtable_filter::Unflushed, table_bytes::WrittenTables,
+    memtable_filter::Unflushed, table_bytes::WrittenTables, tombstones::Tombstones,
 };
 use crate::{
     Error, Result, Tier,
@@ -91,6 +91,7 @@ impl OrderedIndex {
             copying: Mutex::new(()),
             unflushed: Unflushed::default(),
             looks: Arc::default(),
+            tombstones: Tombstones::default(),
         };
         index.copy_state();
         Ok((index, mark))

@@ -319,8 +319,7 @@ fn commit_placed(engine: &Engine, batch: &Batch, placed: &[Placed<'_>], durabili
         enter_if_taken(&judged, pending());
         Ok(judged)
     };
-    let is_delete = |placed: &Placed<'_>| matches!(placed.operation.change, Change::Delete);
-    let who = if placed.iter().all(is_delete) {
+    let who = if batch.frees_space() {
         Committer::Freeing
     } else {
         Committer::User

@@ -5,10 +5,10 @@
 //! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
 //! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
 //!
-//! What gives room back goes through six places, each entered before the one before it is left: a range deletion that is
+//! What gives room back goes through these places, each entered before the one before it is left: a range deletion that is
 //! not swept; a commit that is not applied; a block that is being cleaned; a block in which nothing lives; a block that is
-//! being deleted, which leaves that place only after its room was given back; a device with room for the reserve, which is
-//! about to be restored. So whoever looks at them in this order and
+//! being deleted, which leaves that place only after its room was given back; where the log is on the same device, a segment in which next
+//! to nothing lives, and one that is free; a device with room for the reserve, which is about to be restored. So whoever looks at them in this order and
 //! then asks for room misses nothing: what had left a place before the look is met in a later one, or is room.
 //!
 //! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not worth a deadlock.
@@ -91,7 +91,10 @@ impl BlockGcState {
         let is_applied = || engine.log.applied_seq() >= deleted_seq;
         // An error: the store stops, which the next attempt will say.
         engine.log.wait_for(is_applied).is_ok()
-            && (self.cleans(|| is_stopping(engine)) || engine.large.is_giving_room() || engine.log.reserve.is_coming())
+            && (self.cleans(|| is_stopping(engine))
+                || engine.large.is_giving_room()
+                || (engine.log.reserve.is_shared() && engine.log_gives_room())
+                || engine.log.reserve.is_coming())
     }
 
     fn wait(&self, engine: &Engine) {

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use terrace::{Error, Options, ScanRange, Store, Tier};
+use terrace::{Batch, Durability, Error, Options, ScanRange, Store, Tier};
 
 /// Set in the process that has the small device: where that is mounted.
 const DEVICE: &str = "TERRACE_TEST_DEVICE";
@@ -94,6 +94,22 @@ impl Device {
             overlay_bytes: 1 << 20,
             cache_bytes: 0,
             index_cache_bytes: 1 << 20,
+            ..Options::new(&self.dir)
+        }
+    }
+
+    /// Both tiers on it, with room for some dozens of segments and blocks.
+    fn for_everything(&self) -> Options {
+        assert!(self.mount(&["-o", "remount,size=48m"]));
+        Options {
+            flash_dir: self.dir.join("flash"),
+            large_dir: self.dir.join("large"),
+            segment_bytes: 1 << 20,
+            split_threshold_bytes: 1 << 20,
+            memtable_bytes: 256 << 10,
+            size_threshold_bytes: 64 << 10,
+            cache_bytes: 0,
+            space_slack_bytes: 1 << 20,
             ..Options::new(&self.dir)
         }
     }
@@ -346,18 +362,7 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     on_a_small_device(
         "full::a_full_file_system_takes_deletes_and_then_as_much_as_before",
         |device| {
-            assert!(device.mount(&["-o", "remount,size=48m"]));
-            let options = Options {
-                flash_dir: device.dir.join("flash"),
-                large_dir: device.dir.join("large"),
-                segment_bytes: 1 << 20,
-                split_threshold_bytes: 1 << 20,
-                memtable_bytes: 256 << 10,
-                size_threshold_bytes: 64 << 10,
-                cache_bytes: 0,
-                space_slack_bytes: 1 << 20,
-                ..Options::new(&device.dir)
-            };
+            let options = device.for_everything();
             let store = Store::open(options.clone()).unwrap();
             let mut first = 0;
             for round in 0..4 {
@@ -392,6 +397,48 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
             drop(store);
             let store = Store::open(options).unwrap();
             assert_eq!(store.scan(ScanRange::all()).unwrap().count(), 0);
+            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+        },
+    );
+}
+
+/// One file system for everything was filled with small values to its last byte, so cleaning had no room to move what lived between what was
+/// deleted: it stayed full until all of it was deleted. And deletes that leave a mark beside, as those over S3, were
+/// refused.
+#[test]
+fn what_is_deleted_here_and_there_of_a_full_file_system_is_room_again() {
+    on_a_small_device(
+        "full::what_is_deleted_here_and_there_of_a_full_file_system_is_room_again",
+        |device| {
+            let store = Store::open(device.for_everything()).unwrap();
+            let (large, _) = fill_with(&store, "large", 200_000);
+            let (small, _) = fill_with(&store, "small", 20_000);
+            let mut deleted = 0;
+            for (prefix, count, length) in [("large", large, 200_000), ("small", small, 20_000)] {
+                for n in (0..count).step_by(2) {
+                    let mut batch = Batch::new();
+                    batch
+                        .delete(format!("{prefix}/{n:06}"))
+                        .put(format!("mark/{prefix}/{n:06}"), "");
+                    store.write(batch, Durability::Buffered).unwrap();
+                    deleted += length;
+                }
+            }
+            let value = bytes(2, 20_000);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let mut again = 0;
+            while again < deleted * 8 / 10 {
+                match store.put_with(format!("again/{again}"), &value, &BUFFERED) {
+                    Ok(_) => again += 20_000,
+                    Err(error) => {
+                        assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+                        assert!(Instant::now() < deadline, "{again} of {deleted}; {:#?}", store.stats());
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                }
+            }
+            let kept = store.get("large/000001").unwrap().unwrap();
+            assert!(kept.value == bytes(1, 200_000));
             assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
         },
     );

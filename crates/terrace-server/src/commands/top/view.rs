@@ -123,6 +123,9 @@ fn alarms(after: &Value) -> Vec<Line> {
     if let Some(reason) = after["failed"].as_str() {
         lines.push(Line::of(format!("writes are refused: {reason}"), Look::Alarm));
     }
+    if let Some(reason) = after["full"].as_str() {
+        lines.push(Line::of(format!("nothing new is taken: {reason}"), Look::Alarm));
+    }
     let damage = after["damage"].as_array().map_or(0, Vec::len);
     if damage > 0 {
         let text = format!("{damage} findings of damage when the store was opened; see `terrace stat`");
@@ -317,10 +320,37 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
     lines
 }
 
+/// What of a tier only deletions can give back, and how long the rest lasts.
+fn fill(fill: &Value) -> String {
+    let bytes = |name: &str| Size(fill[name].as_u64().unwrap_or(0));
+    let left = fill["hours_to_full"].as_f64();
+    let left = left.map_or_else(String::new, |hours| format!(", {hours:.1} hours to full"));
+    let percent = fill["percent"].as_u64().unwrap_or(0);
+    format!(
+        "{} of {} ({percent} %){left}",
+        bytes("used_bytes"),
+        bytes("capacity_bytes")
+    )
+}
+
+/// How full the devices are.
+fn filling(between: &Between<'_>) -> Line {
+    let fills = &between.after["fill"];
+    let large = if fills["shared"] == true {
+        String::new()
+    } else {
+        format!("; disk {}", fill(&fills["large"]))
+    };
+    let flash = fill(&fills["flash"]);
+    let text = format!("flash {flash}{large}; reserve {}", between.size("/reserve_bytes"));
+    Line::named("in use", text)
+}
+
 /// What keeps the store going.
 fn keeping(between: &Between<'_>) -> Vec<Line> {
     let share = |tier: &str| between.now(&format!("/pace/{tier}/share_per_mille")) / 10;
     vec![
+        filling(between),
         Line::named(
             "recycling",
             format!(
@@ -428,6 +458,23 @@ mod tests {
         let json = stats_json(&stats);
         let shown = lines(&json, &json, 1.0, 200);
         assert!(shown[1].text().contains("disk on fire") && shown[2].text().contains("1 findings"));
+    }
+
+    #[test]
+    fn what_is_full_and_how_long_the_rest_lasts() {
+        let mut stats = Stats {
+            full: Some("no room".to_owned()),
+            reserve_bytes: 5 << 20,
+            ..Stats::default()
+        };
+        stats.fill.flash.used_bytes = 3 << 30;
+        stats.fill.flash.capacity_bytes = 4 << 30;
+        stats.fill.flash.hours_to_full = Some(7.25);
+        let json = stats_json(&stats);
+        let text = text(&lines(&json, &json, 1.0, 200));
+        assert!(text.contains("nothing new is taken: no room"), "{text}");
+        let shown = "flash 3 GiB of 4 GiB (75 %), 7.2 hours to full; disk 0 B of 0 B (0 %); reserve 5 MiB";
+        assert!(line(&text, "in use").contains(shown), "{text}");
     }
 
     #[test]

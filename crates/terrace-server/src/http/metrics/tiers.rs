@@ -1,6 +1,10 @@
 //! Figures of the tiers: checkpoints, space and cleaning, placement.
 
 use super::{Figures, Out};
+use prometheus_client::{
+    encoding::EncodeMetric as _,
+    metrics::{MetricType, gauge::ConstGauge},
+};
 use std::fmt;
 use terrace::{FilledFrom, Tier};
 
@@ -84,6 +88,30 @@ impl Figures {
             "terrace_reserve_bytes",
             "Space of the flash device that is kept for deletes; 0 while it is used",
             self.0.reserve_bytes,
+        )?;
+        self.fill(out)
+    }
+
+    fn fill(&self, out: &mut Out<'_>) -> fmt::Result {
+        let fill = &self.0.fill;
+        let tiers = [("flash", fill.flash), ("large", fill.large)];
+        out.gauges(
+            "terrace_fill_used_bytes",
+            "Bytes that only deletions can give back; of both tiers where they are on one device",
+            "tier",
+            tiers.map(|(name, tier)| (name, tier.used_bytes)),
+        )?;
+        out.gauges(
+            "terrace_fill_capacity_bytes",
+            "What the tier may have of its device, less what others have taken of that",
+            "tier",
+            tiers.map(|(name, tier)| (name, tier.capacity_bytes)),
+        )?;
+        out.gauges_f64(
+            "terrace_hours_to_full",
+            "How long what is left lasts at the rate of the last day; +Inf while it does not grow",
+            "tier",
+            tiers.map(|(name, tier)| (name, tier.hours_to_full.unwrap_or(f64::INFINITY))),
         )
     }
 
@@ -110,5 +138,20 @@ impl Figures {
             "1 if more is pinned to flash than it can hold, so that these pins count for nothing",
             placement.pins_exceed_flash.into(),
         )
+    }
+}
+
+impl Out<'_> {
+    fn gauges_f64<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &str,
+        values: [(&str, f64); N],
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        values
+            .iter()
+            .try_for_each(|(text, value)| ConstGauge::new(*value).encode(family.encode_family(&[(label, *text)])?))
     }
 }

@@ -386,6 +386,7 @@ const tiers = {
       this.draw(stats);
       await this.follow(stats.import);
       if (stats.damage.length) notice(`Damage was found when the store was opened: ${stats.damage[0]}${stats.damage.length > 1 ? `, and ${number.format(stats.damage.length - 1)} more` : ""}`, true);
+      if (stats.full) notice(`Nothing new is taken: ${stats.full}`, true);
       if (stats.failed) notice(`The store refuses writes: ${stats.failed}`, true);
     } catch (error) {
       notice(`The server does not answer (${error.message}). Trying again…`, true);
@@ -418,8 +419,16 @@ const tiers = {
       ["Written to disk", size(written.large_user_bytes + written.large_destaged_bytes)],
       ["Flash log", `${size(stats.log.allocated_bytes)} of ${size(stats.log.capacity_bytes)}`],
       ["Waiting in RAM", size(stats.queue.overlay_bytes)],
+      [stats.fill.shared ? "In use" : "In use on flash", this.fill(stats.fill.flash)],
+      ...(stats.fill.shared ? [] : [["In use on disk", this.fill(stats.fill.large)]]),
+      ["Kept for deletes", size(stats.reserve_bytes)],
     ];
     $("writing").replaceChildren(...facts.flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]));
+  },
+
+  fill(fill) {
+    const left = fill.hours_to_full === null ? "" : `; full in ${number.format(Math.round(fill.hours_to_full))} h at this rate`;
+    return `${size(fill.used_bytes)} of ${size(fill.capacity_bytes)}, ${fill.percent} %${left}`;
   },
 
   reads(reads) {

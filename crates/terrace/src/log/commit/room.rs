@@ -39,13 +39,14 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether a segment can be made of the reserve. Not of all of it: without an index that can be flushed no segment becomes free.
+    /// Whether a segment can be made of the reserve. Not of all of it: without an index that can be flushed no segment becomes free, and
+    /// without cleaning few blocks do.
     fn has_room_in_reserve(&self) -> bool {
         if !self.segments.is_device_full() {
             return false;
         }
         self.reserve.give_up();
-        self.reserve.has_beside_index(self.segments.segment_bytes())
+        self.reserve.has_beside_others(self.segments.segment_bytes())
     }
 
     fn no_segment(&self) -> Error {

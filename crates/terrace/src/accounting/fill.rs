@@ -1,0 +1,159 @@
+//! How full the tiers are, how long what is left of them lasts, and the warnings of that.
+//!
+//! What counts as used is what nothing here can have back: what lives, what the index and its checkpoint have, the reserve. Dead
+//! bytes, free segments and preallocated space are room. Values in a log on a device of its own do not count: what is cold
+//! of them moves to the large tier.
+//!
+//! Only figures are kept, in RAM: after an open "today" begins anew.
+
+use crate::{
+    Tier,
+    api::stats::{FillStats, TierFill},
+};
+use parking_lot::Mutex;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// At most this often the devices are asked.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How far back the rate of growth goes,
+const RATE_SPAN: Duration = Duration::from_secs(24 * 3600);
+/// by a sample of each such time,
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(600);
+/// and what it must have seen at least to be one.
+const RATE_SPAN_MIN: Duration = Duration::from_secs(60);
+/// Shares in per cent of which a tier is warned of once when they are passed,
+const WARN_PERCENT: [u64; 2] = [85, 95];
+/// and again after it was so much below.
+const WARN_AGAIN_BELOW: u64 = 2;
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub struct FillWatch(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    looked_at: Option<Instant>,
+    fill: FillStats,
+    samples: VecDeque<(Instant, [u64; 2])>,
+    /// How many of the shares were warned of.
+    warned: [usize; 2],
+}
+
+impl FillWatch {
+    /// Looks by `measure`, warns, and says what it has seen. What is younger than a second is not looked at again.
+    pub fn look(&self, measure: impl FnOnce() -> FillStats) -> FillStats {
+        let mut state = self.0.lock();
+        let now = Instant::now();
+        let is_young = |at: Instant| now.duration_since(at) < LOOK_INTERVAL;
+        if !state.looked_at.is_some_and(is_young) {
+            state.looked_at = Some(now);
+            state.see(measure(), now);
+        }
+        state.fill
+    }
+}
+
+impl State {
+    fn see(&mut self, mut fill: FillStats, now: Instant) {
+        let is_old = |at: Instant, span| now.duration_since(at) >= span;
+        while self.samples.len() > 1 && is_old(self.samples[1].0, RATE_SPAN) {
+            self.samples.pop_front();
+        }
+        if self.samples.back().is_none_or(|(at, _)| is_old(*at, SAMPLE_INTERVAL)) {
+            self.samples
+                .push_back((now, [fill.flash.used_bytes, fill.large.used_bytes]));
+        }
+        let first = self.samples.front().filter(|(at, _)| is_old(*at, RATE_SPAN_MIN));
+        for (number, tier) in [&mut fill.flash, &mut fill.large].into_iter().enumerate() {
+            tier.hours_to_full = first.and_then(|(at, used)| hours(tier, used[number], now.duration_since(*at)));
+        }
+        let tiers = [(Tier::Flash, fill.flash), (Tier::Large, fill.large)];
+        for (number, (tier, seen)) in tiers.into_iter().enumerate() {
+            if number == 0 || !fill.is_shared {
+                self.warn(number, tier, &seen);
+            }
+        }
+        self.fill = fill;
+    }
+
+    fn warn(&mut self, number: usize, tier: Tier, seen: &TierFill) {
+        let percent = seen.percent();
+        let warned = &mut self.warned[number];
+        while *warned > 0 && percent + WARN_AGAIN_BELOW < WARN_PERCENT[*warned - 1] {
+            *warned -= 1;
+        }
+        let passed = WARN_PERCENT.iter().filter(|share| percent >= **share).count();
+        if passed > *warned {
+            *warned = passed;
+            tracing::warn!(
+                %tier,
+                percent,
+                used_bytes = seen.used_bytes,
+                capacity_bytes = seen.capacity_bytes,
+                hours_to_full = seen.hours_to_full,
+                "a tier fills up: delete objects, raise its capacity, or enlarge its device"
+            );
+        }
+    }
+}
+
+/// How long what is left lasts if it goes on as since then.
+#[allow(clippy::cast_precision_loss)]
+fn hours(tier: &TierFill, used_then: u64, since: Duration) -> Option<f64> {
+    let grown = tier.used_bytes.saturating_sub(used_then);
+    let left = tier.capacity_bytes.saturating_sub(tier.used_bytes);
+    (grown > 0).then(|| left as f64 / grown as f64 * since.as_secs_f64() / 3600.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(used_bytes: u64) -> FillStats {
+        let flash = TierFill {
+            used_bytes,
+            capacity_bytes: 1_000,
+            hours_to_full: None,
+        };
+        FillStats {
+            flash,
+            large: flash,
+            is_shared: true,
+        }
+    }
+
+    #[test]
+    fn a_share_is_warned_of_once_and_again_after_it_was_below() {
+        let mut state = State::default();
+        let mut warned = Vec::new();
+        for used in [840, 850, 849, 900, 839, 851, 820, 850, 960, 940, 955, 900, 955, 999] {
+            state.see(fill(used), Instant::now());
+            warned.push(state.warned[0]);
+        }
+        assert_eq!(warned, [0, 1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 1, 2, 2]);
+        assert_eq!(state.warned[1], 0, "both tiers are one device");
+    }
+
+    #[test]
+    fn what_is_left_lasts_as_long_as_it_goes_on_as_today() {
+        let mut state = State::default();
+        let began = Instant::now();
+        let at = |minutes: u64| began + Duration::from_secs(60 * minutes);
+        state.see(fill(100), began);
+        assert_eq!(state.fill.flash.hours_to_full, None, "there is no rate yet");
+        state.see(fill(200), at(60));
+        assert_eq!(state.fill.flash.hours_to_full, Some(8.0));
+        state.see(fill(90), at(120));
+        assert_eq!(state.fill.flash.hours_to_full, None, "it falls");
+        for hour in 3..60 {
+            state.see(fill(90 + 10 * hour), at(60 * hour));
+        }
+        // 10 an hour today, whatever was before.
+        let hours = state.fill.flash.hours_to_full;
+        assert!(hours.is_some_and(|hours| (30.0..34.0).contains(&hours)), "{hours:?}");
+        assert!(state.samples.len() < 200);
+    }
+}

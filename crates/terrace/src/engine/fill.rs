@@ -1,0 +1,60 @@
+//! How full the tiers are: what is asked of each part of the store.
+
+use super::Engine;
+use crate::{
+    HomeKind,
+    api::stats::{FillStats, TierFill},
+};
+
+impl Engine {
+    /// How full the tiers are, as of a second ago at most.
+    pub fn look_at_fill(&self) -> FillStats {
+        self.fill.look(|| measure(self))
+    }
+}
+
+fn measure(engine: &Engine) -> FillStats {
+    let segments = &engine.log.segments;
+    let log_bytes = u64::from(segments.created()) * segments.segment_bytes();
+    let log_live = engine.accounting.stats(HomeKind::Flash).bytes.min(log_bytes);
+    let reserve = &engine.log.reserve;
+    let fixed = engine.index.stats().bytes + engine.checkpoints.stats().file_bytes + reserve.bytes();
+    // What cannot be asked has nothing left.
+    let flash_left = engine.flash_disk.available_bytes().unwrap_or(0);
+    let large_left = engine.large.available_bytes().unwrap_or(0);
+    let totals = engine.large.totals();
+    let large_live = totals.packed_bytes.min(totals.allocated_bytes);
+    let limit = engine.large.capacity_bytes().unwrap_or(u64::MAX);
+    let large = TierFill {
+        used_bytes: large_live,
+        capacity_bytes: totals.allocated_bytes.saturating_add(large_left).min(limit),
+        hours_to_full: None,
+    };
+    let is_shared = reserve.is_shared();
+    if !is_shared {
+        let flash = TierFill {
+            used_bytes: fixed,
+            capacity_bytes: (fixed + log_bytes).saturating_add(flash_left),
+            hours_to_full: None,
+        };
+        return FillStats {
+            flash,
+            large,
+            is_shared,
+        };
+    }
+    let all = fixed + log_bytes + totals.allocated_bytes;
+    let log_limit = u64::from(segments.capacity()) * segments.segment_bytes();
+    let both = TierFill {
+        used_bytes: fixed + log_live + large_live,
+        capacity_bytes: all
+            .saturating_add(flash_left)
+            .min((fixed + log_limit).saturating_add(limit)),
+        hours_to_full: None,
+    };
+    FillStats {
+        flash: both,
+        large: both,
+        is_shared,
+    }
+}

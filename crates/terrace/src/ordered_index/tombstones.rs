@@ -1,0 +1,149 @@
+//! When what deletions leave in the index is merged away.
+//!
+//! A deletion adds an entry that says so, a *tombstone*; it and what it hides go when a merge takes both into the last level. The library
+//! merges by size alone: after many deletions, and nothing else, both stay for as long as nobody writes, and each scan over
+//! those keys steps over all of them.
+//!
+//! So tombstones pay for the merge of their level with the next one: as soon as there are enough for what that reads and writes
+//! it is done, from the runs downwards, until they are gone. What lies in the memtable is flushed for that, if it is enough.
+//!
+//! Invariants:
+//! - Merges for tombstones write at most [`BYTES_PER_TOMBSTONE`] for each, in each level.
+//! - None is made in vain: tombstones leave their level by it. In the last one they do if no snapshot is older, and only then
+//!   it is merged with itself.
+//!
+//! Levels are merged whole, since the library takes no other choice from outside: so in an index much larger than what was deleted
+//! of it, tombstones wait for merges by size.
+
+use super::{OrderedIndex, background::Choice, read_seqno, read_triggered::LAST_LEVEL};
+use crate::Result;
+use lsm_tree::{AbstractTree as _, Table, compaction::PullDown};
+use parking_lot::Mutex;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Bytes of tables that are merged for a tombstone, in each level: some ten entries. On its way down a tree whose levels are ten times
+/// each other an entry is written as often anyway.
+const BYTES_PER_TOMBSTONE: u64 = 512;
+/// Fewer are left alone: a scan steps over them, and what they hide, in some milliseconds.
+const TOMBSTONES_MIN: u64 = 8_192;
+/// At most this often the runs are merged for tombstones: who deletes on and on would else have each flush merged with the next level.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Tombstones that no table has yet, and when merges were made for those that tables have.
+#[derive(Debug, Default)]
+pub(super) struct Tombstones {
+    in_memtable: AtomicU64,
+    merged_at: Mutex<Option<Instant>>,
+}
+
+impl Tombstones {
+    /// The memtable has one more. Only the applier says so.
+    pub fn added(&self) {
+        self.in_memtable.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The memtable was sealed.
+    pub fn sealed(&self) {
+        self.in_memtable.store(0, Ordering::Relaxed);
+    }
+
+    fn are_due(&self) -> bool {
+        self.merged_at.lock().is_none_or(|at| at.elapsed() >= INTERVAL)
+    }
+}
+
+/// What a level has.
+#[derive(Debug, Clone, Copy, Default)]
+struct LevelShare {
+    bytes: u64,
+    tombstones: u64,
+    highest_seqno: u64,
+}
+
+impl OrderedIndex {
+    /// Tombstones in tables and in the memtable.
+    #[must_use]
+    pub fn tombstones(&self) -> u64 {
+        let in_tables: u64 = self
+            .tree
+            .current_version()
+            .iter_tables()
+            .map(Table::tombstone_count)
+            .sum();
+        in_tables + self.tombstones.in_memtable.load(Ordering::Relaxed)
+    }
+
+    /// Merges a level for its tombstones, if they pay for it. `false` if none do. For after [`OrderedIndex::compact`] had nothing to do.
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::compact`].
+    pub fn merge_for_tombstones(&self, watermark_seq: u64) -> Result<bool> {
+        self.compact_by(watermark_seq, || {
+            let (from, into) = self.level_to_merge(watermark_seq)?;
+            if from == 0 {
+                // Now: were it to fail, it is not tried again at once.
+                *self.tombstones.merged_at.lock() = Some(Instant::now());
+            }
+            Some(Arc::new(PullDown(from, into)) as Choice)
+        })
+    }
+
+    /// Whether the memtable has so many tombstones that those, once they are in a table, pay for a merge.
+    #[must_use]
+    pub fn wants_tombstones_flushed(&self) -> bool {
+        let in_memtable = self.tombstones.in_memtable.load(Ordering::Relaxed);
+        if in_memtable < TOMBSTONES_MIN || !self.tombstones.are_due() {
+            return false;
+        }
+        let levels = self.level_shares();
+        let memtable_bytes = self.tree.active_memtable().size();
+        let bytes = levels[0].bytes + levels[below(&levels, 0)].bytes + memtable_bytes;
+        pay(in_memtable + levels[0].tombstones, bytes)
+    }
+
+    fn level_shares(&self) -> [LevelShare; LAST_LEVEL + 1] {
+        let mut shares = [LevelShare::default(); LAST_LEVEL + 1];
+        let state = self.tree.current_version();
+        for (share, level) in shares.iter_mut().zip(state.iter_levels()) {
+            share.bytes = level.size();
+            for table in level.iter().flat_map(|run| run.iter()) {
+                share.tombstones += table.tombstone_count();
+                share.highest_seqno = share.highest_seqno.max(table.get_highest_seqno());
+            }
+        }
+        shares
+    }
+
+    /// The first level whose tombstones pay for a merge, and the one that it is merged into.
+    fn level_to_merge(&self, watermark_seq: u64) -> Option<(u8, u8)> {
+        let levels = self.level_shares();
+        let seqno = read_seqno(watermark_seq.min(self.applied_seq()));
+        let (from, into) = (0..=LAST_LEVEL).find_map(|from| {
+            let into = below(&levels, from);
+            let others = if into == from { 0 } else { levels[into].bytes };
+            let goes = match from {
+                0 => self.tombstones.are_due(),
+                LAST_LEVEL => levels[from].highest_seqno < seqno,
+                _ => true,
+            };
+            (goes && pay(levels[from].tombstones, levels[from].bytes + others)).then_some((from, into))
+        })?;
+        Some((u8::try_from(from).ok()?, u8::try_from(into).ok()?))
+    }
+}
+
+/// The level into which one is merged: the next that has anything, or the last.
+fn below(levels: &[LevelShare], from: usize) -> usize {
+    let next = (from + 1..levels.len()).find(|level| levels[*level].bytes > 0);
+    next.unwrap_or(LAST_LEVEL)
+}
+
+const fn pay(tombstones: u64, bytes: u64) -> bool {
+    tombstones >= TOMBSTONES_MIN && tombstones.saturating_mul(BYTES_PER_TOMBSTONE) >= bytes
+}

@@ -322,11 +322,13 @@ impl Buckets {
         self.by_name.read().get(name).map(Arc::clone).ok_or_else(no_such_bucket)
     }
 
+    /// Whether requests of some bucket may be logged.
+    pub fn is_any_logged(&self) -> bool {
+        self.is_any_logged.load(Ordering::Relaxed)
+    }
+
     /// The bucket of this name, if its requests are logged.
     pub fn logged(&self, name: &str) -> Option<Arc<Bucket>> {
-        if !self.is_any_logged.load(Ordering::Relaxed) {
-            return None;
-        }
         self.get(name)
             .ok()
             .filter(|bucket| bucket.record.read().logging.is_some())

@@ -416,6 +416,10 @@ impl Inner {
 
     /// What the log of a bucket needs of a request that is about it, if there is one.
     fn logged(&self, parts: &Parts) -> Option<Box<Logged>> {
+        // Most servers have no such bucket, and then this costs nothing.
+        if !self.gateway.buckets.is_any_logged() {
+            return None;
+        }
         let (path, headers) = (parts.uri.path(), &parts.headers);
         let bucket = self.bucket_name(path, headers)?;
         let bucket = self.gateway.buckets.logged(&bucket)?;

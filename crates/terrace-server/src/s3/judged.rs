@@ -5,7 +5,8 @@
 use super::{
     bucket::Record,
     ops::tagging,
-    policy::{Caller, Context, Question, Verdict, actions},
+    policy::{Caller, Context, Policy, Question, Verdict, actions},
+    session,
 };
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Result, access::S3AccessContext, s3_error};
@@ -43,8 +44,30 @@ pub struct Asker {
     /// `None` of what no policy says anything of.
     action: Option<&'static str>,
     key: Option<String>,
+    /// A policy is nothing to whoever may do everything in the bucket, and asks about that policy.
+    is_theirs: bool,
+    /// What has to allow whatever is done in a session.
+    bound: Option<Arc<Policy>>,
     context: Arc<Context>,
 }
+
+/// What headers ask for besides what the operation is, of objects and of buckets.
+const ALSO: [(&str, [&str; 2]); 11] = [
+    ("x-amz-acl", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-full-control", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-read", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-read-acp", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-write", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-write-acp", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-tagging", ["s3:PutObjectTagging", "s3:PutBucketTagging"]),
+    ("x-amz-object-lock-mode", ["s3:PutObjectRetention"; 2]),
+    ("x-amz-object-lock-legal-hold", ["s3:PutObjectLegalHold"; 2]),
+    ("x-amz-object-ownership", ["s3:PutBucketOwnershipControls"; 2]),
+    (
+        "x-amz-bucket-object-lock-enabled",
+        ["s3:PutBucketObjectLockConfiguration"; 2],
+    ),
+];
 
 impl Asker {
     /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
@@ -52,6 +75,8 @@ impl Asker {
     pub fn of(request: &mut S3AccessContext<'_>, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
         let peer = request.extensions_mut().get::<Peer>().copied();
         let name = request.credentials().map(|credentials| credentials.access_key.clone());
+        // To policies a session is the key that it was made with.
+        let name = name.map(|name| session::parent(&name).unwrap_or(name));
         let caller = account.zip(name);
         let mut context = Context::default();
         add_surroundings(&mut context, peer);
@@ -65,7 +90,9 @@ impl Asker {
         let action = actions::of_operation(operation, has_version);
         Self {
             caller,
-            action: action.filter(|_| !is_theirs),
+            action,
+            is_theirs,
+            bound: None,
             key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
             context: Arc::new(context),
         }
@@ -76,20 +103,63 @@ impl Asker {
         Self {
             action: Some(action),
             key: key.map(str::to_owned),
+            is_theirs: false,
             ..self.clone()
         }
     }
 
-    /// What the policy of a bucket says of it.
-    pub fn judge(&self, record: &Record, bucket: &str) -> Verdict {
-        let (Some(policy), Some(action)) = (&record.rules, self.action) else {
-            return Verdict::Silent;
-        };
-        let resource = match &self.key {
+    /// The same in a session with this policy.
+    pub fn bound(self, bound: Option<Arc<Policy>>) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Whether a session may say in its headers what it says.
+    pub fn may_say(&self, headers: &HeaderMap, bucket: &str) -> bool {
+        let place = usize::from(self.key.is_none());
+        let asked = ALSO.iter().filter(|(name, _)| headers.contains_key(*name));
+        let mut asked = asked.map(|(_, actions)| self.about(actions[place], self.key.as_deref()));
+        self.bound.is_none() || asked.all(|asker| asker.is_within(&asker.resource(bucket)))
+    }
+
+    /// Whether a session may list buckets.
+    pub fn may_list_buckets(&self) -> bool {
+        self.about("s3:ListAllMyBuckets", None).is_within(&self.resource("*"))
+    }
+
+    fn resource(&self, bucket: &str) -> String {
+        match &self.key {
             Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
             None => format!("arn:aws:s3:::{bucket}"),
+        }
+    }
+
+    fn caller(&self) -> Option<Caller<'_>> {
+        let caller = self.caller.as_ref();
+        caller.map(|(account, name)| Caller { account, name })
+    }
+
+    /// Whether the policy of the session allows it, if there is one.
+    fn is_within(&self, resource: &str) -> bool {
+        let Some(bound) = &self.bound else { return true };
+        let question = self.action.map(|action| Question {
+            caller: self.caller(),
+            action,
+            resource,
+            context: &self.context,
+        });
+        question.is_some_and(|question| bound.judge(&question) == Verdict::Allowed)
+    }
+
+    /// What the policy of a bucket says of it.
+    pub fn judge(&self, record: &Record, bucket: &str) -> Verdict {
+        if self.bound.is_some() && !self.is_within(&self.resource(bucket)) {
+            return Verdict::Denied;
+        }
+        let (Some(policy), Some(action)) = (&record.rules, self.action.filter(|_| !self.is_theirs)) else {
+            return Verdict::Silent;
         };
-        let caller = self.caller.as_ref().map(|(account, name)| Caller { account, name });
+        let resource = self.resource(bucket);
+        let caller = self.caller();
         // The source of a copy may be in a bucket of another account than the copy.
         let context = self.context.with(RESOURCE_ACCOUNT, record.owner());
         let verdict = policy.judge(&Question {

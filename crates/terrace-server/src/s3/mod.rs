@@ -46,7 +46,9 @@ mod record;
 mod refuse;
 pub mod secrets;
 mod service;
+mod session;
 mod signature;
+mod sts;
 mod versions;
 
 use crate::http::{Listener, budget::Pool, engine::Engine};

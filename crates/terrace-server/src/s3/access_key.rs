@@ -11,6 +11,7 @@ use super::{
     account::{self, Accounts},
     keyspace,
     secrets::Secrets,
+    session::{self, Bounds, Made, NoSession, Session, Sessions},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use parking_lot::{Mutex, RwLock};
@@ -201,10 +202,7 @@ impl AccessKey {
     pub fn generate(new: &NewKey) -> (String, Self) {
         let mut random = [0; 46];
         keyspace::fill_random(&mut random);
-        let letters = random[..16]
-            .iter()
-            .map(|byte| char::from(ID_LETTERS[usize::from(byte % 32)]));
-        let id = "TRCE".chars().chain(letters).collect();
+        let id = format!("TRCE{}", letters(&random[..16]));
         let key = Self {
             secret: STANDARD_NO_PAD.encode(&random[16..]),
             created_ms: keyspace::now_ms(),
@@ -241,6 +239,11 @@ impl AccessKey {
     fn is_good(&self) -> bool {
         self.expires_ms.is_none_or(|at| keyspace::now_ms() < at)
     }
+}
+
+fn letters(random: &[u8]) -> String {
+    let letters = random.iter().map(|byte| ID_LETTERS[usize::from(byte % 32)]);
+    letters.map(char::from).collect()
 }
 
 /// What a key may do with what a request is about.
@@ -305,6 +308,8 @@ pub fn stored(store: &Store) -> terrace::Result<BTreeMap<String, Stored>> {
 pub struct Keys {
     by_id: RwLock<HashMap<String, AccessKey>>,
     accounts: RwLock<Accounts>,
+    /// What temporary credentials are made with, once there were any.
+    sessions: RwLock<Option<Arc<Sessions>>>,
     /// Held while a key is made.
     making: Mutex<()>,
     secrets: Secrets,
@@ -329,19 +334,57 @@ impl Keys {
         Ok(Self {
             by_id: RwLock::new(by_id),
             accounts: RwLock::new(Accounts::load(opened)?),
+            sessions: RwLock::new(Sessions::stored(opened, &secrets)?.map(Arc::new)),
             making: Mutex::default(),
             secrets,
         })
     }
 
-    /// Of a key that is there and good, whatever is asked.
+    /// Of a key that is there and good, or that of a session, whatever is asked.
     fn of<T>(&self, id: &str, ask: impl FnOnce(&AccessKey) -> T) -> Option<T> {
+        let parent = session::parent(id);
+        let id = parent.as_deref().unwrap_or(id);
         self.by_id.read().get(id).filter(|key| key.is_good()).map(ask)
     }
 
-    /// The secret of a key, if there is such a key.
+    /// The secret of a key, or of a session of one, if there is such a key.
     pub fn secret(&self, id: &str) -> Option<String> {
+        if session::parent(id).is_some() {
+            // A session has what its key has, but not its secret.
+            self.of(id, |_| ())?;
+            return Some(self.sessions.read().as_ref()?.secret(id));
+        }
         self.of(id, |key| key.secret.clone())
+    }
+
+    /// The session with this ID and token.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn session(&self, id: &str, token: &str) -> Result<Session, NoSession> {
+        let sessions = self.sessions.read().clone();
+        sessions.ok_or(NoSession::Invalid)?.open(id, token)
+    }
+
+    /// Temporary credentials of a key. `None` if its ID is of another form. Blocks.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn assume(&self, opened: &Store, id: &str, bounds: &Bounds) -> terrace::Result<Option<Made>> {
+        let mut random = [0; 16];
+        keyspace::fill_random(&mut random);
+        self.to_make_sessions(opened)?.make(id, &letters(&random), bounds)
+    }
+
+    fn to_make_sessions(&self, opened: &Store) -> terrace::Result<Arc<Sessions>> {
+        let _making = self.making.lock();
+        let known = self.sessions.read().clone();
+        if let Some(sessions) = known {
+            return Ok(sessions);
+        }
+        let sessions = Arc::new(Sessions::begin(opened, &self.secrets)?);
+        *self.sessions.write() = Some(Arc::clone(&sessions));
+        Ok(sessions)
     }
 
     /// The account of a key, if there is such a key.
@@ -406,146 +449,4 @@ impl Keys {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use terrace::Options;
-
-    fn new(grants: &[&str]) -> NewKey {
-        let grants: Vec<_> = grants.iter().map(|grant| grant.parse().unwrap()).collect();
-        NewKey::of_default(&grants)
-    }
-
-    fn generate(grants: &[&str]) -> (String, AccessKey) {
-        AccessKey::generate(&new(grants))
-    }
-
-    /// What is stored, byte for byte; and what was stored before there were accounts.
-    #[test]
-    fn golden() {
-        let (_, key) = AccessKey::generate(&NewKey {
-            account: "press".to_owned(),
-            expires_ms: Some(9),
-            ..new(&["mine/a/=read"])
-        });
-        let key = AccessKey {
-            secret: "s".to_owned(),
-            created_ms: 7,
-            ..key
-        };
-        let json = |key: &AccessKey| {
-            let stored = Stored::of("TRCEA", key, &Secrets::default()).unwrap();
-            serde_json::to_string(&stored).unwrap()
-        };
-        let golden = r#"{"secret":"s","created_ms":7,"grants":{"mine/a/":"read"},"account":"press","expires_ms":9}"#;
-        assert_eq!(json(&key), golden);
-        let old = r#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
-        let found: Stored = serde_json::from_str(old).unwrap();
-        let opened = found.open("TRCEOLD", &Secrets::default()).unwrap();
-        assert_eq!((&*opened.account, opened.is_good()), (account::DEFAULT, true));
-        assert_eq!(json(&opened), old);
-    }
-
-    #[test]
-    fn prefixes_and_expiry_limit_keys() {
-        let (_, key) = generate(&["mine=read", "mine/in/=write", "mine2/=admin"]);
-        let level = |key: &AccessKey, place| key.level("mine", place);
-        assert_eq!(level(&key, None), Some(Level::Read));
-        assert_eq!(level(&key, Some("in/a")), Some(Level::Write));
-        assert_eq!(level(&key, Some("in")), Some(Level::Read));
-        assert_eq!(level(&key, Some("")), Some(Level::Read));
-        let (_, limited) = generate(&["mine/in/=write"]);
-        assert_eq!((level(&limited, None), level(&limited, Some("x"))), (None, None));
-        let dir = tempfile::tempdir().unwrap();
-        let opened = Store::open(Options::new(dir.path())).unwrap();
-        let keys = Keys::load(&opened, Secrets::default()).unwrap();
-        let (id, _) = keys.create(&opened, &new(&["mine/in/=write"])).unwrap();
-        assert!(keys.is_limited(&id, "mine") && keys.sees(&id, "mine"));
-        assert!(!keys.is_limited(&id, "other") && !keys.sees(&id, "other"));
-        let ended = NewKey {
-            expires_ms: Some(keyspace::now_ms()),
-            ..new(&["*=admin"])
-        };
-        let (id, _) = keys.create(&opened, &ended).unwrap();
-        assert!(keys.secret(&id).is_none() && keys.standing(&id, "mine", None).is_none());
-    }
-
-    #[test]
-    fn grants_are_read() {
-        let grant: Grant = "photos=write".parse().unwrap();
-        assert_eq!((grant.bucket.as_str(), grant.level), ("photos", Level::Write));
-        assert_eq!("*=admin".parse::<Grant>().unwrap().bucket, ALL_BUCKETS);
-        let grant: Grant = "photos/a=b/=read".parse().unwrap();
-        assert_eq!((grant.bucket.as_str(), grant.level), ("photos/a=b/", Level::Read));
-        for text in [
-            "",
-            "photos",
-            "photos=",
-            "photos=all",
-            "=read",
-            "A_b=read",
-            "**=read",
-            "*/a=read",
-            "/a=read",
-        ] {
-            assert!(text.parse::<Grant>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_higher_level_counts() {
-        let (_, key) = generate(&["*=read", "mine=admin"]);
-        assert_eq!(key.level("mine", None), Some(Level::Admin));
-        assert_eq!(key.level("other", None), Some(Level::Read));
-        let (_, key) = generate(&["mine=write"]);
-        assert_eq!(
-            (key.level("mine", None), key.level("other", None)),
-            (Some(Level::Write), None)
-        );
-    }
-
-    #[test]
-    fn keys_are_kept_and_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let opened = Store::open(Options::new(dir.path())).unwrap();
-        let (id, key) = generate(&["*=admin"]);
-        assert_eq!(id.len(), 20);
-        assert!(!format!("{key:?}").contains(&key.secret));
-        let none = Secrets::default();
-        store(&opened, &id, &key, &none).unwrap();
-        let loaded = |secrets| Keys::load(&opened, secrets).map(|keys| keys.all());
-        assert_eq!(loaded(Secrets::default()).unwrap(), BTreeMap::from([(id.clone(), key)]));
-        assert!(remove(&opened, &id).unwrap());
-        assert!(!remove(&opened, &id).unwrap());
-        assert!(stored(&opened).unwrap().is_empty());
-        let keys = Keys::load(&opened, none).unwrap();
-        let (id, key) = keys.create(&opened, &new(&["mine=read"])).unwrap();
-        assert_eq!(keys.secret(&id), Some(key.secret.clone()));
-        let level = |bucket| keys.standing(&id, bucket, None).unwrap().level;
-        assert_eq!((level("mine"), level("other")), (Some(Level::Read), None));
-        assert_eq!(loaded(Secrets::default()).unwrap(), BTreeMap::from([(id.clone(), key)]));
-        assert!(keys.remove(&opened, &id).unwrap() && !keys.remove(&opened, &id).unwrap());
-        assert!(keys.secret(&id).is_none() && stored(&opened).unwrap().is_empty());
-    }
-
-    /// Secrets were in the store's files as they are.
-    #[test]
-    fn secrets_are_encrypted_where_there_is_a_key() {
-        let dir = tempfile::tempdir().unwrap();
-        let opened = Store::open(Options::new(dir.path())).unwrap();
-        let secrets = |digits: &str| Secrets::with_key(&digits.repeat(32)).unwrap();
-        let record = br#"{"secret":"plain","created_ms":7,"grants":{"*":"admin"}}"#;
-        opened.put(keyspace::access_key("TRCEOLD"), &record[..]).unwrap();
-        let keys = Keys::load(&opened, secrets("0f")).unwrap();
-        let (new, made) = keys.create(&opened, &new(&["mine=read"])).unwrap();
-        for (id, found) in stored(&opened).unwrap() {
-            assert!(found.secret.is_none() && found.secret_aes_256_gcm.is_some(), "{id}");
-        }
-        let keys = Keys::load(&opened, secrets("0f")).unwrap();
-        assert_eq!(keys.secret("TRCEOLD").as_deref(), Some("plain"));
-        assert_eq!(keys.secret(&new), Some(made.secret));
-        let refused = |secrets| Keys::load(&opened, secrets).unwrap_err().to_string();
-        assert!(refused(secrets("0e")).contains("another key"));
-        assert!(refused(Secrets::default()).contains("TERRACE_SECRETS_KEY"));
-    }
-}
+mod tests;

@@ -288,6 +288,15 @@ pub struct Buckets {
     is_any_logged: AtomicBool,
 }
 
+/// The name is that of another account's bucket.
+pub fn taken() -> s3s::S3Error {
+    s3_error!(
+        BucketAlreadyExists,
+        "The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please \
+         select a different name and try again."
+    )
+}
+
 fn no_such_bucket() -> s3s::S3Error {
     s3_error!(NoSuchBucket, "The specified bucket does not exist")
 }
@@ -349,11 +358,7 @@ impl Buckets {
             let by_name = self.by_name.read();
             if let Some(there) = by_name.get(name) {
                 if there.record().owner() != record.owner() {
-                    return Err(s3_error!(
-                        BucketAlreadyExists,
-                        "The requested bucket name is not available. The bucket namespace is shared by all users of the \
-                         system. Please select a different name and try again."
-                    ));
+                    return Err(taken());
                 }
                 return Err(s3_error!(
                     BucketAlreadyOwnedByYou,

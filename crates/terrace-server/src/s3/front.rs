@@ -3,7 +3,10 @@
 
 use super::{
     Gateway,
-    access::{Access, Auth, Domains},
+    access::{
+        Access, Auth, Domains,
+        decide::{Action, Claim, Principal},
+    },
     at_once::Plain,
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
@@ -18,6 +21,7 @@ use super::{
     refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
     service::Service,
     signature::{has_signature, refuse_repeated},
+    sts::{self, Call},
     website::Visit,
 };
 use crate::http::ranges::Ranges;
@@ -113,6 +117,7 @@ fn service(gateway: &Arc<Gateway>, domains: &[String], config: S3Config) -> S3Se
     let mut builder = S3ServiceBuilder::new(Service(Arc::clone(gateway)));
     builder.set_auth(Auth(Arc::clone(gateway)));
     builder.set_access(Access(Arc::clone(gateway)));
+    builder.set_route(sts::Route(Arc::clone(gateway)));
     builder.set_host(Domains(domains.to_vec()));
     builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
     builder.build()
@@ -134,6 +139,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
             is_secure: inner.is_secure,
             number,
         });
+        Call::mark(&inner.domains, &mut parts);
         // Before anything is read or taken out.
         let is_clear = refuse_repeated(&parts);
         let site = inner.site(&parts);
@@ -375,11 +381,13 @@ impl Inner {
     async fn call(&self, mut parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
         let (service, body) = if is_form(&parts.method, &parts.headers) {
             let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
-            let bucket = self.bucket_name(parts.uri.path(), &parts.headers);
-            form::check(&form, &bucket.unwrap_or_default())?;
+            let bucket = self.bucket_name(parts.uri.path(), &parts.headers).unwrap_or_default();
+            form::check(&form, &bucket)?;
             parts.extensions.insert(form::Extras::of(&form)?);
-            form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
-            form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
+            if form.is_signed() || !self.is_written_by_all(&bucket) {
+                form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
+                form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
+            }
             let (kind, body) = form.written();
             parts.headers.insert(header::CONTENT_TYPE, kind);
             (&self.form_service, Body::http_body_unsync(body))
@@ -391,6 +399,16 @@ impl Inner {
         answer.map_err(|error| {
             tracing::error!(?error, "a request could not be answered");
             s3s::S3ErrorCode::InternalError.into()
+        })
+    }
+
+    /// Whether a bucket takes what nobody signed.
+    fn is_written_by_all(&self, bucket: &str) -> bool {
+        let bucket = self.gateway.buckets.get(bucket);
+        bucket.is_ok_and(|bucket| {
+            Claim::new(Principal::Everybody, Action::Write, &bucket)
+                .on_bucket()
+                .is_ok()
         })
     }
 

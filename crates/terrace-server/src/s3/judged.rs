@@ -7,6 +7,7 @@ use super::{
     ops::tagging,
     policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
     record::Facts,
+    session,
 };
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Result, access::S3AccessContext, s3_error};
@@ -50,10 +51,32 @@ pub struct Asker {
     /// `None` of what no policy says anything of.
     action: Option<&'static str>,
     key: Option<String>,
+    /// A policy is nothing to whoever may do everything in the bucket, and asks about that policy.
+    is_theirs: bool,
+    /// What has to allow whatever is done in a session.
+    bound: Option<Arc<Policy>>,
     /// What it says of the object is in its body.
     is_form: bool,
     context: Arc<Context>,
 }
+
+/// What headers ask for besides what the operation is, of objects and of buckets.
+const ALSO: [(&str, [&str; 2]); 11] = [
+    ("x-amz-acl", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-full-control", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-read", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-read-acp", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-write", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-grant-write-acp", ["s3:PutObjectAcl", "s3:PutBucketAcl"]),
+    ("x-amz-tagging", ["s3:PutObjectTagging", "s3:PutBucketTagging"]),
+    ("x-amz-object-lock-mode", ["s3:PutObjectRetention"; 2]),
+    ("x-amz-object-lock-legal-hold", ["s3:PutObjectLegalHold"; 2]),
+    ("x-amz-object-ownership", ["s3:PutBucketOwnershipControls"; 2]),
+    (
+        "x-amz-bucket-object-lock-enabled",
+        ["s3:PutBucketObjectLockConfiguration"; 2],
+    ),
+];
 
 impl Asker {
     /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
@@ -61,6 +84,8 @@ impl Asker {
     pub fn of(request: &mut S3AccessContext<'_>, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
         let peer = request.extensions_mut().get::<Peer>().copied();
         let name = request.credentials().map(|credentials| credentials.access_key.clone());
+        // To policies a session is the key that it was made with.
+        let name = name.map(|name| session::parent(&name).unwrap_or(name));
         let caller = account.zip(name);
         let mut context = Context::default();
         add_surroundings(&mut context, peer);
@@ -74,7 +99,9 @@ impl Asker {
         let action = actions::of_operation(operation, has_version);
         Self {
             caller,
-            action: action.filter(|_| !is_theirs),
+            action,
+            is_theirs,
+            bound: None,
             key: request.s3_path().as_object().map(|(_, key)| key.to_owned()),
             is_form: operation == "PostObject",
             context: Arc::new(context),
@@ -86,6 +113,7 @@ impl Asker {
         Self {
             action: Some(action),
             key: key.map(str::to_owned),
+            is_theirs: false,
             ..self.clone()
         }
     }
@@ -106,10 +134,55 @@ impl Asker {
         }
     }
 
+    /// The same in a session with this policy.
+    pub fn bound(self, bound: Option<Arc<Policy>>) -> Self {
+        Self { bound, ..self }
+    }
+
+    /// Whether a session may say in its headers what it says.
+    pub fn may_say(&self, headers: &HeaderMap, bucket: &str) -> bool {
+        let place = usize::from(self.key.is_none());
+        let asked = ALSO.iter().filter(|(name, _)| headers.contains_key(*name));
+        let mut asked = asked.map(|(_, actions)| self.about(actions[place], self.key.as_deref()));
+        self.bound.is_none() || asked.all(|asker| asker.is_within(&asker.resource(bucket), &self.context, None))
+    }
+
+    /// Whether a session may list buckets.
+    pub fn may_list_buckets(&self) -> bool {
+        let asker = self.about("s3:ListAllMyBuckets", None);
+        asker.is_within(&asker.resource("*"), &self.context, None)
+    }
+
+    fn resource(&self, bucket: &str) -> String {
+        match &self.key {
+            Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
+            None => format!("arn:aws:s3:::{bucket}"),
+        }
+    }
+
+    fn caller(&self) -> Option<Caller<'_>> {
+        let caller = self.caller.as_ref();
+        caller.map(|(account, name)| Caller { account, name })
+    }
+
+    /// Whether the policy of the session allows it, if there is one: at best, if some keys of
+    /// conditions are still `open`.
+    fn is_within(&self, resource: &str, context: &Context, open: Option<&dyn Fn(&str) -> bool>) -> bool {
+        let Some(bound) = &self.bound else { return true };
+        let question = self.action.map(|action| Question {
+            caller: self.caller(),
+            action,
+            resource,
+            context,
+        });
+        question.is_some_and(|question| judge_by(bound, &question, open) == Verdict::Allowed)
+    }
+
     /// What the policy of a bucket says of it, if it is about a version with these facts.
     pub fn judge(&self, record: &Record, bucket: &str, facts: Option<&Facts>) -> Verdict {
         let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
-        let tags = facts.filter(|_| record.rules.as_deref().is_some_and(is_asked));
+        let mut policies = record.rules.as_deref().into_iter().chain(self.bound.as_deref());
+        let tags = facts.filter(|_| policies.any(is_asked));
         let Some(tags) = tags.and_then(|facts| tagging::decode(facts.tagging()?).ok()) else {
             return self.judge_in(record, bucket, &self.context, None);
         };
@@ -133,14 +206,14 @@ impl Asker {
         context: &Context,
         open: Option<&dyn Fn(&str) -> bool>,
     ) -> Verdict {
-        let (Some(policy), Some(action)) = (&record.rules, self.action) else {
+        let resource = self.resource(bucket);
+        if !self.is_within(&resource, context, open) {
+            return Verdict::Denied;
+        }
+        let (Some(policy), Some(action)) = (&record.rules, self.action.filter(|_| !self.is_theirs)) else {
             return Verdict::Silent;
         };
-        let resource = match &self.key {
-            Some(key) => format!("arn:aws:s3:::{bucket}/{key}"),
-            None => format!("arn:aws:s3:::{bucket}"),
-        };
-        let caller = self.caller.as_ref().map(|(account, name)| Caller { account, name });
+        let caller = self.caller();
         // The source of a copy may be in a bucket of another account than the copy.
         let context = context.with(RESOURCE_ACCOUNT, record.owner());
         let question = Question {
@@ -149,7 +222,7 @@ impl Asker {
             resource: &resource,
             context: &context,
         };
-        let verdict = open.map_or_else(|| policy.judge(&question), |open| policy.judge_at_best(&question, open));
+        let verdict = judge_by(policy, &question, open);
         // A public policy counts only for those of the owner's account, if the bucket is kept from being public.
         let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
         let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
@@ -159,6 +232,11 @@ impl Asker {
             verdict
         }
     }
+}
+
+/// What a policy says, or the best that it can say while some keys of conditions are `open`.
+fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str) -> bool>) -> Verdict {
+    open.map_or_else(|| policy.judge(question), |open| policy.judge_at_best(question, open))
 }
 
 /// What the policy of the bucket `target` says of a service that puts an object there for another bucket of the same account.

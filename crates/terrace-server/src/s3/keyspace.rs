@@ -18,6 +18,8 @@ pub const SYSTEM_PREFIX: &str = "\0s3/";
 pub const ACCESS_KEYS: &str = "\0s3/key/";
 /// Accounts: the account's name follows.
 pub const ACCOUNTS: &str = "\0s3/account/";
+/// What temporary credentials are made with.
+pub const SESSION_KEY: &str = "\0s3/session-key";
 /// Buckets: the bucket's name follows.
 pub const BUCKETS: &str = "\0s3/bucket/";
 /// Multipart uploads that are not complete.

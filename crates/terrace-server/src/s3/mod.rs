@@ -48,7 +48,9 @@ mod record;
 mod refuse;
 pub mod secrets;
 mod service;
+mod session;
 mod signature;
+mod sts;
 mod versions;
 mod website;
 

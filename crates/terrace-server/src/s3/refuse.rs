@@ -292,12 +292,6 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
     if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
         return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
     }
-    if text("x-amz-security-token").is_some() {
-        return Err(s3_error!(
-            InvalidToken,
-            "The provided token is malformed or otherwise invalid."
-        ));
-    }
     if text("x-amz-storage-class").is_some_and(|value| value != "STANDARD") {
         return Err(s3_error!(
             InvalidStorageClass,

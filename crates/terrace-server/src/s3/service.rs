@@ -13,13 +13,15 @@ use std::sync::Arc;
 /// The service.
 pub struct Service(pub Arc<Gateway>);
 
-/// One method per operation: its name in the trait, its name in the protocol, and what does it.
+/// One method per operation: its name in the trait, its name in the protocol, and what does it, if
+/// the bucket still is the one that it was allowed in.
 macro_rules! operations {
     ($service:ident: $($method:ident $input:ident -> $output:ident = |$request:ident| $call:expr;)*) => {
         #[async_trait::async_trait]
         impl S3 for Service {
             $(async fn $method(&self, $request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                 let $service = &self.0;
+                $service.is_as_judged(&$request.extensions)?;
                 $call
             })*
         }

@@ -3,6 +3,7 @@
 //! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned URL. S3 tells the cases apart
 //! (the "Error responses" of its API reference), and clients act on the codes.
 
+use super::sts::Call;
 use hyper::{Method, Uri, header, http::request::Parts};
 use s3s::{S3Result, s3_error};
 use std::collections::BTreeSet;
@@ -184,10 +185,16 @@ fn check_header(parts: &Parts, text: &str) -> S3Result {
         ));
     };
     let is_whole = field(rest, "SignedHeaders").is_some() && field(rest, "Signature").is_some();
-    if !is_whole || !field(rest, "Credential").is_some_and(is_scope) {
+    // A signature for one service is none for another.
+    let service = if parts.extensions.get::<Call>().is_some() {
+        "sts"
+    } else {
+        "s3"
+    };
+    if !is_whole || !field(rest, "Credential").is_some_and(|scope| is_scope_of(scope, service)) {
         return Err(s3_error!(
             AuthorizationHeaderMalformed,
-            "The authorization header needs Credential=ID/YYYYMMDD/REGION/s3/aws4_request, SignedHeaders and Signature."
+            "The authorization header needs Credential=ID/YYYYMMDD/REGION/{service}/aws4_request, SignedHeaders and Signature."
         ));
     }
     let date = parts.headers.get("x-amz-date").and_then(|value| value.to_str().ok());
@@ -265,11 +272,20 @@ fn check_content_hash(parts: &Parts) -> S3Result {
 
 /// `ID/YYYYMMDD/REGION/s3/aws4_request`; an ID may have slashes.
 pub fn is_scope(text: &str) -> bool {
+    is_scope_of(text, "s3")
+}
+
+fn is_scope_of(text: &str, service: &str) -> bool {
     let parts: Vec<_> = text.rsplitn(5, '/').collect();
-    let [end, "s3", region, date, id] = parts.as_slice() else {
+    let [end, named, region, date, id] = parts.as_slice() else {
         return false;
     };
-    *end == "aws4_request" && !region.is_empty() && !id.is_empty() && date.len() == 8 && is_number(date)
+    *named == service
+        && *end == "aws4_request"
+        && !region.is_empty()
+        && !id.is_empty()
+        && date.len() == 8
+        && is_number(date)
 }
 
 /// `YYYYMMDDTHHMMSSZ`

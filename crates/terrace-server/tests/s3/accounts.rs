@@ -2,10 +2,14 @@
 
 use crate::{
     Service, code,
-    common::{Answer, Place},
+    common::{Answer, PATIENCE, Place},
     elements,
     operating::plain,
-    sign::{Client, Mode},
+    sign::{Client, Mode, post_form},
+};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
 };
 
 /// A key of an account that may do this, and the account's canonical ID.
@@ -309,7 +313,11 @@ fn lists_grant_by_id_group_and_address() {
         .status(200);
     let both = [("x-amz-acl", "private"), ("x-amz-grant-read", "id=terrace")];
     is(&own.send("PUT", "/mine/k", &both, b"v"), 400, "InvalidRequest");
-    // Everybody may write where the list says it, and what nobody signed is the bucket owner's.
+    everybody_may_write(own);
+}
+
+/// Everybody may write where the list says it, and what nobody signed is the bucket owner's.
+fn everybody_may_write(own: &Client) {
     own.send("PUT", "/mine?acl", &[("x-amz-acl", "public-read-write")], b"")
         .status(200);
     let request = format!(
@@ -318,6 +326,10 @@ fn lists_grant_by_id_group_and_address() {
     );
     crate::sign::raw(&own.address, request.as_bytes()).status(200);
     assert_eq!(own.get("/mine/theirs").status(200).text(), "x");
+    post_form(&own.address, "mine", &[("key", "form")]).status(204);
+    own.send("PUT", "/mine?acl", &[("x-amz-acl", "public-read")], b"")
+        .status(200);
+    denied(&post_form(&own.address, "mine", &[("key", "form")]));
 }
 
 fn group(name: &str) -> String {
@@ -438,4 +450,38 @@ fn keys_are_limited_to_prefixes_and_times() {
     place.run(&["key", "remove", &limited.id]).code(0);
     next.get("/mine/in/k").status(200);
     is(&limited.get("/mine/in/k"), 403, "InvalidAccessKeyId");
+}
+
+/// A request was allowed in a bucket, and done in whichever had its name once its body had come: a
+/// policy that was begun in one's own bucket could be put on another account's.
+#[test]
+fn a_bucket_that_changed_hands() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let own = &service.client;
+    let (press, _) = key_of(&place, &service, "press", &["*=admin"]);
+    own.send("PUT", "/mine", &[], b"").status(200);
+    let policy =
+        br#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"arn:aws:s3:::mine/*"}}"#;
+    let put = own.sign(
+        "PUT",
+        "/mine?policy=",
+        &[("expect", "100-continue")],
+        policy,
+        Mode::Whole,
+    );
+    let mut socket = TcpStream::connect(&own.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(put.head.as_bytes()).unwrap();
+    // The body is asked for once the request was allowed.
+    let mut asked = [0; 25];
+    socket.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    own.send("DELETE", "/mine", &[], b"").status(204);
+    press.send("PUT", "/mine", &[], b"").status(200);
+    socket.write_all(&put.body).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("<Code>NoSuchBucket</Code>"), "{answer}");
+    is(&press.get("/mine?policy"), 404, "NoSuchBucketPolicy");
 }

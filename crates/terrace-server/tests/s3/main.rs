@@ -18,6 +18,7 @@ mod offline;
 mod operating;
 mod policies;
 mod protocol;
+mod sessions;
 mod sign;
 mod sites;
 mod table;

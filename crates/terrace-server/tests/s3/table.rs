@@ -11,6 +11,7 @@ use crate::{
     accounts::key_of,
     code,
     common::{Answer, Place},
+    sessions::session,
     sign::{Client, Mode, post_form, raw},
 };
 
@@ -156,6 +157,13 @@ fn every_operation_by_every_way_of_access() {
                 method,
                 allowed.contains(letter),
                 &what,
+            );
+            let session = session(key, None);
+            judge(
+                &session.send(method, &closed, &[], b""),
+                method,
+                allowed.contains(letter),
+                &format!("{what}, in a session"),
             );
             let presigned = without_key(address, method, &key.presigned(method, &closed));
             judge(

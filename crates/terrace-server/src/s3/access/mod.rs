@@ -14,10 +14,12 @@ use super::{
     judged::{Asker, Peer},
     limit::Sender,
     notify::Cause,
+    policy::Policy,
+    session::{self, NoSession, Session},
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
-use hyper::{Uri, http::Extensions};
+use hyper::{HeaderMap, Uri, http::Extensions};
 use s3s::{
     S3Error, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -57,6 +59,10 @@ pub fn denied() -> S3Error {
 /// object, or how the keys begin that are listed.
 #[derive(Debug, Clone)]
 struct Within(Arc<str>);
+
+/// The bucket that [`Access`] let a request do something in.
+#[derive(Debug, Clone)]
+struct Judged(Arc<Bucket>);
 
 /// What a client expects of who owns a bucket.
 const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
@@ -110,6 +116,22 @@ impl Gateway {
         })
     }
 
+    /// Checks that the bucket of a request is the one that it was allowed in: while its body came
+    /// that may have been deleted, and another account have made one of the same name.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`
+    pub(super) fn is_as_judged(&self, noted: &Extensions) -> S3Result {
+        let Some(Judged(judged)) = noted.get::<Judged>() else {
+            return Ok(());
+        };
+        let found = self.buckets.get(&judged.name)?;
+        if Arc::ptr_eq(&found, judged) {
+            return Ok(());
+        }
+        Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"))
+    }
+
     /// The permit to do something in a bucket.
     ///
     /// # Errors
@@ -120,7 +142,71 @@ impl Gateway {
     }
 }
 
+/// What sessions say beside their signature.
+const TOKEN: [&str; 2] = ["x-amz-security-token", "X-Amz-Security-Token"];
+
+impl Gateway {
+    /// Counts a request whose signature is right for the key, or for that of the session.
+    ///
+    /// # Errors
+    /// `SlowDown`
+    pub(super) fn charge(&self, payer: Option<Peer>, signer: &str) -> S3Result {
+        // Until here the address has paid.
+        if let Some(address) = payer.and_then(|peer| peer.address) {
+            self.give_back(&Sender::at(address));
+        }
+        let key = session::parent(signer).unwrap_or_else(|| signer.to_owned());
+        self.admit(Sender::Key(key), Instant::now())
+    }
+
+    /// The session of a request, if it is one's: its token is good, and there is none but of
+    /// sessions.
+    ///
+    /// # Errors
+    /// `InvalidToken`, `ExpiredToken`.
+    pub(super) fn session(
+        &self,
+        credentials: Option<&Credentials>,
+        headers: &HeaderMap,
+        uri: &Uri,
+    ) -> S3Result<Option<Session>> {
+        let invalid = || s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.");
+        let in_head = headers
+            .get(TOKEN[0])
+            .map(|value| value.to_str().unwrap_or("").to_owned());
+        let mut in_query = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == TOKEN[1]);
+        let in_query = in_query.next().map(|(_, token)| token.into_owned());
+        let id = credentials.map(|credentials| credentials.access_key.as_str());
+        let id = id.filter(|id| session::parent(id).is_some());
+        match (id, in_head, in_query) {
+            (None, None, None) => Ok(None),
+            (Some(id), Some(token), None) | (Some(id), None, Some(token)) => {
+                let session = self.access_keys.session(id, &token).map_err(|why| match why {
+                    NoSession::Invalid => invalid(),
+                    NoSession::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
+                })?;
+                Ok(Some(session))
+            }
+            _ => Err(invalid()),
+        }
+    }
+}
+
 impl Access {
+    /// Decides on what is about no bucket.
+    fn check_root(&self, context: &mut S3AccessContext<'_>, bound: Option<Arc<Policy>>) -> S3Result {
+        if context.credentials().is_none() {
+            return Err(denied());
+        }
+        let account = self.0.account(context.credentials());
+        let asker = Asker::of(context, account, account::DEFAULT, false).bound(bound);
+        if asker.may_list_buckets() {
+            Ok(())
+        } else {
+            Err(denied())
+        }
+    }
+
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
     fn note_within(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
@@ -150,24 +236,24 @@ fn listed_prefix(operation: &str, uri: &Uri) -> Option<Arc<str>> {
 #[async_trait::async_trait]
 impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let payer = context.extensions_mut().get::<Peer>().copied();
         let operation = context.s3_op().name().to_owned();
         let operation = operation.as_str();
         let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
         note(operation, signer);
-        if let Some(signer) = signer {
-            // Until here the address has paid.
-            if let Some(address) = payer.and_then(|peer| peer.address) {
-                self.0.give_back(&Sender::at(address));
-            }
-            self.0.admit(Sender::Key(signer.to_owned()), Instant::now())?;
+        if let Some(signer) = signer.map(str::to_owned) {
+            let payer = context.extensions_mut().get::<Peer>().copied();
+            self.0.charge(payer, &signer)?;
         } else {
             signature::refuse_choices(context.method(), context.uri())?;
         }
+        let session = self
+            .0
+            .session(context.credentials(), context.headers(), context.uri())?;
+        let bound = session.and_then(|session| session.policy);
         let bucket = match context.s3_path() {
             S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket.to_string(),
             // Only buckets the key may use are listed.
-            S3Path::Root => return context.credentials().map(|_| ()).ok_or_else(denied),
+            S3Path::Root => return self.check_root(context, bound),
         };
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
@@ -185,23 +271,30 @@ impl S3Access for Access {
             let bucket = self.0.buckets.get(&bucket)?;
             let expected = context.headers().get(EXPECTED_OWNER);
             check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
+            context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
             bucket
         };
         let record = bucket.record();
         // A copy is also about another bucket, which may have a policy.
-        if record.rules.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
+        if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = Asker::of(context, account, record.owner(), owns);
+            let asker = Asker::of(context, account, record.owner(), owns).bound(bound.clone());
+            if !asker.may_say(context.headers(), &bucket.name) {
+                return Err(denied());
+            }
             context.extensions_mut().insert(asker);
         }
         let is_limited = self.note_within(context, &bucket.name);
         if !record.notifications.is_empty() {
             let key = context.credentials().map(|credentials| credentials.access_key.clone());
-            let cause = self.0.cause(operation, key, payer);
+            let peer = context.extensions_mut().get::<Peer>().copied();
+            let cause = self.0.cause(operation, key, peer);
             context.extensions_mut().insert(cause);
         }
         // Of these a policy may say something else for each key; they ask for each.
-        if (record.has_more_rules() || is_limited) && matches!(operation, "DeleteObjects" | "PostObject") {
+        if (record.has_more_rules() || is_limited || bound.is_some())
+            && matches!(operation, "DeleteObjects" | "PostObject")
+        {
             return Ok(());
         }
         let credentials = context.credentials().cloned();

@@ -87,6 +87,11 @@ impl Form {
         self.fields.iter().map(|(name, _)| name.as_str())
     }
 
+    /// Whether it has a signature, right or wrong.
+    pub fn is_signed(&self) -> bool {
+        self.field("x-amz-signature").is_some() || self.field("signature").is_some()
+    }
+
     /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret` knows the secrets of access keys.
     /// Other forms, and keys that do not exist, are left to `s3s`.
     ///

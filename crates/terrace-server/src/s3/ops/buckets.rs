@@ -4,7 +4,7 @@ use super::{acl, ownership};
 use crate::asked_acl;
 use crate::s3::{
     Gateway, REGION, account,
-    bucket::{Record, Versioning},
+    bucket::{self, Record, Versioning},
     errors, keyspace,
     lock::Settings,
 };
@@ -100,11 +100,16 @@ pub async fn create(
     gateway
         .run(move |gateway, store| {
             let (list, is_public) = (record.list().text.to_owned(), record.list().is_public());
+            let owner = record.owner().to_owned();
             match gateway.buckets.create(store, &name, record) {
                 // In the region that S3 had first, and that this server says it is in, making one's own bucket again is no
                 // error; it sets the list ("CreateBucket" in the API reference).
                 Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou => {
                     gateway.buckets.change(store, &name, |record| {
+                        // It may be another by now.
+                        if record.owner() != owner {
+                            return Err(bucket::taken());
+                        }
                         if is_public && record.public_access_block.is_some_and(|block| block.refuse_lists) {
                             return Err(s3_error!(AccessDenied, "Access Denied"));
                         }

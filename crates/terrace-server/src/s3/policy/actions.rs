@@ -169,6 +169,7 @@ pub fn of_operation(operation: &str, has_version: bool) -> Option<&'static str> 
         "ListObjects" | "ListObjectsV2" | "HeadBucket" => "s3:ListBucket",
         "ListObjectVersions" => "s3:ListBucketVersions",
         "ListMultipartUploads" => "s3:ListBucketMultipartUploads",
+        "CreateBucket" => "s3:CreateBucket",
         "DeleteBucket" => "s3:DeleteBucket",
         "GetBucketLocation" => "s3:GetBucketLocation",
         "GetBucketAcl" => "s3:GetBucketAcl",

@@ -117,6 +117,18 @@ impl Policy {
     /// # Errors
     /// What is wrong with it, for whoever wrote it.
     pub fn of_bucket(text: &str, bucket: &str) -> Result<Self, String> {
+        Self::read(text, Some(bucket))
+    }
+
+    /// Reads the policy of a session: it names nobody, and any bucket.
+    ///
+    /// # Errors
+    /// What is wrong with it, for whoever wrote it.
+    pub fn of_session(text: &str) -> Result<Self, String> {
+        Self::read(text, None)
+    }
+
+    fn read(text: &str, bucket: Option<&str>) -> Result<Self, String> {
         if text.len() > BYTES_MAX {
             return Err(format!(
                 "Policy exceeds the maximum allowed document size of {BYTES_MAX} bytes"
@@ -183,15 +195,21 @@ impl<T> Selection<T> {
 }
 
 impl Written {
-    fn read(self, bucket: &str) -> Result<Statement, String> {
+    fn read(self, bucket: Option<&str>) -> Result<Statement, String> {
         let allows = match self.effect.as_deref() {
             Some("Allow") => true,
             Some("Deny") => false,
             Some(other) => return Err(format!("Invalid effect: {other}")),
             None => return Err(missing("Effect")),
         };
-        let callers = either("Principal", self.principal, self.not_principal)?;
-        let callers = callers.map("Invalid principal in policy", who)?;
+        let callers = match (bucket, &self.principal, &self.not_principal) {
+            (None, None, None) => Selection::Of(vec![Who::Everybody]),
+            (None, ..) => return Err("Policy document should not specify a principal.".to_owned()),
+            (Some(_), ..) => {
+                let callers = either("Principal", self.principal, self.not_principal)?;
+                callers.map("Invalid principal in policy", who)?
+            }
+        };
         let invalid = "Policy has invalid action";
         let actions = either("Action", self.action, self.not_action)?.map(invalid, |actions| Ok(actions.into()))?;
         let invalid = "Policy has invalid resource";
@@ -216,13 +234,17 @@ impl Written {
 }
 
 /// Checks that every action exists, that every resource is of the bucket, and that every action is one on some resource.
-fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucket: &str) -> Result<(), String> {
+fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucket: Option<&str>) -> Result<(), String> {
     let (Selection::Of(actions_named) | Selection::AllBut(actions_named)) = actions;
     let (Selection::Of(resources_named) | Selection::AllBut(resources_named)) = resources;
-    let own = format!("{ARN}{bucket}");
+    let own = bucket.map(|bucket| format!("{ARN}{bucket}"));
     for resource in resources_named {
         let name = resource.split_once('/').map_or(resource.as_str(), |(name, _)| name);
-        if !resource.starts_with(ARN) || !pattern::matches(name, &own, None) {
+        let is_of = match &own {
+            Some(own) => resource.starts_with(ARN) && pattern::matches(name, own, None),
+            None => resource.starts_with(ARN) || resource == "*",
+        };
+        if !is_of {
             return Err("Policy has invalid resource".to_owned());
         }
     }

@@ -90,7 +90,7 @@ impl Asked {
                 "Specifying both Canned ACLs and Header Grants is not allowed"
             )),
             (Some(name), []) => canned(name, kind, owners),
-            (None, granted) if granted.is_empty() => Ok(String::new()),
+            (None, []) => Ok(String::new()),
             (None, granted) => {
                 let read = owners.keys.accounts(|accounts| {
                     let lists = granted

@@ -1,0 +1,268 @@
+//! The security token service, as far as it gives out temporary credentials of the key that asks:
+//! AssumeRole and GetCallerIdentity ("AWS STS API Reference"), on the same port.
+//!
+//! A call is a POST of a form to `/`, and marked as one ([`Call`]) before anything else is looked
+//! at. Of a call the signature has to be for the service `sts`, of anything else it must not be.
+
+use super::{
+    Gateway,
+    access::Domains,
+    account,
+    exchange::note,
+    judged::{self, Peer},
+    keyspace,
+    policy::{Caller, Policy},
+    session::{self, Bounds, Made},
+};
+use hyper::{
+    HeaderMap, Method, StatusCode, Uri,
+    header::{self, HeaderValue},
+    http::{Extensions, request::Parts},
+};
+use s3s::{
+    Body, S3Request, S3Response, S3Result,
+    auth::Credentials,
+    dto::{Timestamp, TimestampFormat},
+    route::S3Route,
+    s3_error,
+};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+/// Longest body of a call.
+const CALL_BYTES_MAX: usize = 8 << 10;
+/// The version of the language of calls.
+const VERSION: &str = "2011-06-15";
+/// How long a session is good: the least, what it is if nothing is said, and the most, in seconds.
+const LIFE_S: (u64, u64, u64) = (15 * 60, 60 * 60, 12 * 60 * 60);
+/// Longest policy of a session, so that tokens fit into heads.
+const POLICY_BYTES_MAX: usize = 2048;
+/// The media type of a call's body.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// That a request is a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call;
+
+impl Call {
+    /// Marks a request that is one.
+    pub fn mark(domains: &Domains, parts: &mut Parts) {
+        let text = |name| {
+            parts
+                .headers
+                .get(name)
+                .and_then(|value: &HeaderValue| value.to_str().ok())
+        };
+        let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
+        let is_form = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(FORM));
+        let has_bucket = text(header::HOST).is_some_and(|host| domains.bucket(host).is_some());
+        let is_root = parts.uri.path() == "/" && parts.uri.query().is_none();
+        if parts.method == Method::POST && is_form && is_root && !has_bucket {
+            parts.extensions.insert(Self);
+        }
+    }
+}
+
+/// What answers calls.
+pub struct Route(pub Arc<Gateway>);
+
+/// What is wrong with a call: status, code and message.
+type Wrong = (StatusCode, &'static str, String);
+
+fn invalid(message: String) -> Wrong {
+    (StatusCode::BAD_REQUEST, "ValidationError", message)
+}
+
+#[async_trait::async_trait]
+impl S3Route for Route {
+    fn is_match(&self, _: &Method, _: &Uri, _: &HeaderMap, extensions: &mut Extensions) -> bool {
+        extensions.get::<Call>().is_some()
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        let credentials = request.credentials.as_ref();
+        let key = credentials.map(|credentials| credentials.access_key.as_str());
+        note("AssumeRole", key);
+        match (key, request.service.as_deref()) {
+            (Some(key), Some("sts")) => {
+                self.0.charge(request.extensions.get::<Peer>().copied(), key)?;
+                self.0.session(credentials, &request.headers, &request.uri).map(|_| ())
+            }
+            _ => Err(s3_error!(AccessDenied, "Access Denied")),
+        }
+    }
+
+    async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let body = request.input.store_all_limited(CALL_BYTES_MAX).await;
+        let body = body.map_err(|_| s3_error!(InvalidRequest, "The body of the call cannot be read."))?;
+        let Some(credentials) = request.credentials else {
+            return Err(s3_error!(AccessDenied, "Access Denied"));
+        };
+        let fields: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+        let outcome = match fields.get("Action").map(String::as_str) {
+            Some("AssumeRole") => self.assume(&credentials, &fields).await?,
+            Some("GetCallerIdentity") => self.identity(&credentials),
+            other => Err((
+                StatusCode::BAD_REQUEST,
+                "InvalidAction",
+                format!(
+                    "Could not find operation {} for version {VERSION}",
+                    plain(other.unwrap_or(""))
+                ),
+            )),
+        };
+        Ok(answer(outcome))
+    }
+}
+
+/// Without what XML would take for its own.
+fn plain(text: &str) -> String {
+    text.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect()
+}
+
+fn answer(outcome: Result<String, Wrong>) -> S3Response<Body> {
+    let (status, root, inside) = match outcome {
+        Ok(xml) => (StatusCode::OK, None, xml),
+        Err((status, code, message)) => {
+            let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            let inside = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>");
+            (status, Some("ErrorResponse"), inside)
+        }
+    };
+    let namespace = format!("https://sts.amazonaws.com/doc/{VERSION}/");
+    let xml = match root {
+        Some(root) => format!("<{root} xmlns=\"{namespace}\">{inside}</{root}>"),
+        None => inside.replacen('>', &format!(" xmlns=\"{namespace}\">"), 1),
+    };
+    let mut response = S3Response::new(Body::from(xml));
+    response.status = Some(status);
+    response
+        .headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("text/xml"));
+    response
+}
+
+/// How long a session is to be good, in seconds.
+fn life_s(text: Option<&String>) -> Result<u64, Wrong> {
+    let (least, usual, most) = LIFE_S;
+    let Some(text) = text else { return Ok(usual) };
+    match text.parse::<u64>() {
+        Ok(seconds) if (least..=most).contains(&seconds) => Ok(seconds),
+        _ => Err(invalid(format!(
+            "1 validation error detected: Value at 'durationSeconds' failed to satisfy constraint: Member must be \
+             between {least} and {most}"
+        ))),
+    }
+}
+
+fn session_name(text: Option<&String>) -> Result<&str, Wrong> {
+    let name = text.map_or("session", String::as_str);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
+    if (2..=64).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(name);
+    }
+    Err(invalid(
+        "1 validation error detected: Value at 'roleSessionName' failed to satisfy constraint: Member must satisfy \
+         regular expression pattern: [\\w+=,.@-]{2,64}"
+            .to_owned(),
+    ))
+}
+
+/// A policy of a session that can be judged by.
+fn policy(text: Option<&String>) -> Result<Option<String>, Wrong> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    if text.len() > POLICY_BYTES_MAX {
+        let message = format!("The policy of a session has {POLICY_BYTES_MAX} bytes at most");
+        return Err((StatusCode::BAD_REQUEST, "PackedPolicyTooLarge", message));
+    }
+    let malformed = |wrong| (StatusCode::BAD_REQUEST, "MalformedPolicyDocument", wrong);
+    let read = Policy::of_session(text).map_err(malformed)?;
+    judged::check_keys(&read).map_err(|error| malformed(error.message().unwrap_or("").to_owned()))?;
+    Ok(Some(text.clone()))
+}
+
+impl Route {
+    /// Credentials that may do no more than the key that asks, and no longer.
+    async fn assume(
+        &self,
+        credentials: &Credentials,
+        fields: &BTreeMap<String, String>,
+    ) -> S3Result<Result<String, Wrong>> {
+        let key = credentials.access_key.clone();
+        let read = || {
+            Ok((
+                life_s(fields.get("DurationSeconds"))?,
+                session_name(fields.get("RoleSessionName"))?,
+            ))
+        };
+        let (life_s, name) = match read() {
+            Ok(read) => read,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let policy = match policy(fields.get("Policy")) {
+            Ok(policy) => policy,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        if session::parent(&key).is_some() {
+            let message = "A session cannot assume a role.".to_owned();
+            return Ok(Err((StatusCode::FORBIDDEN, "AccessDenied", message)));
+        }
+        let expires_ms = keyspace::now_ms().saturating_add(life_s * 1000);
+        let bounds = Bounds { expires_ms, policy };
+        let made = self
+            .0
+            .run(move |gateway, store| {
+                let made = gateway.access_keys.assume(store, &key, &bounds);
+                made.map_err(|error| super::errors::of_engine(&error, b"sessions"))
+            })
+            .await?;
+        let Some(made) = made else {
+            return Err(s3_error!(
+                InvalidAccessKeyId,
+                "A key with such an ID cannot have sessions."
+            ));
+        };
+        let account = self.0.account(Some(credentials));
+        let account = account.as_deref().unwrap_or(account::DEFAULT);
+        Ok(Ok(assumed(&made, account, &credentials.access_key, name, expires_ms)))
+    }
+
+    /// Who asks.
+    fn identity(&self, credentials: &Credentials) -> Result<String, Wrong> {
+        let account = self.0.account(Some(credentials));
+        let account = account.as_deref().unwrap_or(account::DEFAULT);
+        let parent = session::parent(&credentials.access_key);
+        let name = parent.as_deref().unwrap_or(&credentials.access_key);
+        let arn = Caller { account, name }.arn();
+        Ok(format!(
+            "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>{arn}</Arn><UserId>{name}</UserId>\
+             <Account>{account}</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
+        ))
+    }
+}
+
+fn assumed(made: &Made, account: &str, key: &str, name: &str, expires_ms: u64) -> String {
+    let mut end = Vec::new();
+    // Writing to a Vec cannot fail.
+    let _ = Timestamp::from(UNIX_EPOCH + Duration::from_secs(expires_ms / 1000))
+        .format(TimestampFormat::DateTime, &mut end);
+    let end = String::from_utf8(end).unwrap_or_default();
+    let Made { id, secret, token } = made;
+    let mut xml = String::new();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        xml,
+        "<AssumeRoleResponse><AssumeRoleResult><AssumedRoleUser>\
+         <Arn>arn:aws:sts::{account}:assumed-role/{key}/{name}</Arn><AssumedRoleId>{id}:{name}</AssumedRoleId>\
+         </AssumedRoleUser><Credentials><AccessKeyId>{id}</AccessKeyId><SecretAccessKey>{secret}</SecretAccessKey>\
+         <SessionToken>{token}</SessionToken><Expiration>{end}</Expiration></Credentials></AssumeRoleResult>\
+         </AssumeRoleResponse>"
+    );
+    xml
+}

@@ -1,0 +1,243 @@
+//! Temporary credentials: what AssumeRole gives out, and what can be done with it.
+
+use crate::{
+    Service, code,
+    common::{Answer, Place},
+    elements,
+    sign::{Client, Mode, raw},
+};
+
+/// Credentials that end.
+pub struct Session {
+    pub client: Client,
+    token: String,
+}
+
+impl Session {
+    pub fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let token = ("x-amz-security-token", self.token.as_str());
+        self.client.send(method, target, &[headers, &[token]].concat(), body)
+    }
+
+    fn get(&self, target: &str) -> Answer {
+        self.send("GET", target, &[], b"")
+    }
+}
+
+fn call(client: &Client, service: &'static str, fields: &[(&str, &str)]) -> Answer {
+    let encoded = fields.iter().map(|(name, value)| {
+        let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        format!("{name}={value}")
+    });
+    let body = encoded.collect::<Vec<_>>().join("&");
+    let kind = [("content-type", "application/x-www-form-urlencoded; charset=utf-8")];
+    client.exchange(&client.sign_for(service, "POST", "/", &kind, body.as_bytes(), Mode::Whole))
+}
+
+/// What a key may do, or what the policy allows of it.
+pub fn session(client: &Client, policy: Option<&str>) -> Session {
+    let mut fields = vec![
+        ("Action", "AssumeRole"),
+        ("Version", "2011-06-15"),
+        ("RoleArn", "arn:aws:iam::terrace:role/any"),
+        ("RoleSessionName", "a.session"),
+        ("DurationSeconds", "900"),
+    ];
+    fields.extend(policy.map(|policy| ("Policy", policy)));
+    let answer = call(client, "sts", &fields).status(200);
+    let text = |name| elements(&answer, name).remove(0);
+    assert!(text("Arn").ends_with("/a.session") && text("Expiration").ends_with('Z'));
+    Session {
+        client: Client {
+            address: client.address.clone(),
+            id: text("AccessKeyId"),
+            secret: text("SecretAccessKey"),
+        },
+        token: text("SessionToken"),
+    }
+}
+
+#[track_caller]
+fn is(answer: &Answer, status: u16, expected: &str) {
+    assert_eq!(code(answer), (status, expected.to_owned()), "{}", answer.text());
+}
+
+#[track_caller]
+fn denied(answer: &Answer) {
+    is(answer, 403, "AccessDenied");
+}
+
+fn filled(place: &Place) -> Service {
+    let service = Service::start(place, &[]);
+    let own = &service.client;
+    own.send("PUT", "/mine", &[], b"").status(200);
+    for key in ["in/k", "out/k"] {
+        own.send("PUT", &format!("/mine/{key}"), &[("x-amz-acl", "public-read")], b"v")
+            .status(200);
+    }
+    service
+}
+
+/// A session has what its key has while that is there, and is nothing without its own token.
+#[test]
+fn sessions_stand_for_their_key() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = service.client.clone();
+    let (one, other) = (session(&own, None), session(&own, None));
+    assert!(one.client.secret != own.secret && one.client.secret != other.client.secret);
+    one.send("PUT", "/mine/in/new", &[], b"new").status(200);
+    one.send("PUT", "/second", &[], b"").status(200);
+    assert_eq!(elements(&one.get("/").status(200), "Name"), ["mine", "second"]);
+    let presigned = |token: &str| {
+        let target = format!("/mine/in/new?X-Amz-Security-Token={token}");
+        let target = one.client.presigned("GET", &target);
+        let address = &own.address;
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        raw(address, request.as_bytes())
+    };
+    assert_eq!(presigned(&one.token).status(200).text(), "new");
+    is(&presigned(&other.token), 400, "InvalidToken");
+    is(&one.client.get("/mine/in/k"), 400, "InvalidToken");
+    let mixed = Session {
+        client: one.client.clone(),
+        token: other.token.clone(),
+    };
+    is(&mixed.get("/mine/in/k"), 400, "InvalidToken");
+    let with_key = Session {
+        client: own.clone(),
+        token: one.token.clone(),
+    };
+    is(&with_key.get("/mine/in/k"), 400, "InvalidToken");
+    is(&one.client.form("mine", &[("key", "form")], 0, 60), 400, "InvalidToken");
+    let made_up = Session {
+        client: Client {
+            secret: own.secret.clone(),
+            ..one.client.clone()
+        },
+        token: one.token.clone(),
+    };
+    is(&made_up.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
+
+    let service = service.restart(&place, "TERM");
+    let again = Session {
+        client: Client {
+            address: service.client.address.clone(),
+            ..one.client.clone()
+        },
+        token: one.token.clone(),
+    };
+    again.get("/mine/in/k").status(200);
+    place.run(&["key", "remove", &own.id]).code(0);
+    is(&again.get("/mine/in/k"), 403, "InvalidAccessKeyId");
+}
+
+/// A policy bounds a session, whatever its key may do, and whatever is open to everybody.
+#[test]
+fn policies_bound_sessions() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let policy = r#"{"Version":"2012-10-17","Statement":[
+        {"Effect":"Allow","Action":["s3:GetObject","s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::mine/in/*"},
+        {"Effect":"Deny","Action":"s3:PutObject","Resource":"arn:aws:s3:::mine/in/kept/*"}]}"#;
+    let bound = session(own, Some(policy));
+    bound.get("/mine/in/k").status(200);
+    bound.send("PUT", "/mine/in/new", &[], b"v").status(200);
+    bound
+        .send("PUT", "/mine/in/copy", &[("x-amz-copy-source", "/mine/in/k")], b"")
+        .status(200);
+    for target in [
+        "/mine/out/k",
+        "/mine",
+        "/",
+        "/mine?acl",
+        "/mine?policy",
+        "/mine/in/k?acl",
+        "/mine/in/k?versionId=null",
+    ] {
+        denied(&bound.get(target));
+    }
+    denied(&bound.send("PUT", "/mine/out/new", &[], b"v"));
+    denied(&bound.send("PUT", "/mine/in/kept/k", &[], b"v"));
+    denied(&bound.send("PUT", "/mine/in/copy", &[("x-amz-copy-source", "/mine/out/k")], b""));
+    denied(&bound.send("PUT", "/other", &[], b""));
+    denied(&bound.send("DELETE", "/mine", &[], b""));
+    for header in [
+        ("x-amz-acl", "public-read"),
+        ("x-amz-acl", "private"),
+        ("x-amz-grant-read", "id=terrace"),
+        ("x-amz-tagging", "a=b"),
+        ("x-amz-object-lock-legal-hold", "ON"),
+    ] {
+        denied(&bound.send("PUT", "/mine/in/new", &[header], b"v"));
+    }
+    let list = b"<Delete><Object><Key>in/new</Key></Object><Object><Key>out/k</Key></Object></Delete>";
+    let deleted = bound.send("POST", "/mine?delete", &[], list).status(200);
+    assert_eq!(elements(&deleted, "Code"), ["AccessDenied"]);
+    own.get("/mine/in/new").status(404);
+    let all = r#"{"Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}"#;
+    let free = session(own, Some(all));
+    assert_eq!(elements(&free.get("/").status(200), "Name"), ["mine"]);
+    free.send("PUT", "/mine/out/k", &[("x-amz-acl", "private")], b"v")
+        .status(200);
+    free.send("PUT", "/other", &[], b"").status(200);
+    free.get("/mine?prefix=in%2F").status(200);
+}
+
+#[test]
+fn calls_that_are_refused() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let action = ("Action", "AssumeRole");
+    is(&call(own, "s3", &[action]), 400, "AuthorizationHeaderMalformed");
+    let list = own.sign_for("sts", "GET", "/", &[], b"", Mode::Whole);
+    is(&own.exchange(&list), 400, "AuthorizationHeaderMalformed");
+    let object = own.sign_for("sts", "POST", "/mine/in/k?uploads=", &[], b"", Mode::Whole);
+    is(&own.exchange(&object), 400, "AuthorizationHeaderMalformed");
+    let unsigned = format!(
+        "POST / HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 17\r\n\
+         Connection: close\r\n\r\nAction=AssumeRole",
+        own.address
+    );
+    denied(&raw(&own.address, unsigned.as_bytes()));
+    let principal = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"}}"#;
+    let unknown = r#"{"Statement":{"Effect":"Allow","Action":"s3:Everything","Resource":"*"}}"#;
+    let long = format!("{principal}{}", " ".repeat(2048));
+    for (name, value, expected) in [
+        ("DurationSeconds", "899", "ValidationError"),
+        ("DurationSeconds", "43201", "ValidationError"),
+        ("DurationSeconds", "soon", "ValidationError"),
+        ("RoleSessionName", "a<b", "ValidationError"),
+        ("Policy", principal, "MalformedPolicyDocument"),
+        ("Policy", unknown, "MalformedPolicyDocument"),
+        ("Policy", "none", "MalformedPolicyDocument"),
+        ("Policy", &long, "PackedPolicyTooLarge"),
+        ("Action", "<Nothing>", "InvalidAction"),
+    ] {
+        let fields: Vec<_> = [action]
+            .into_iter()
+            .filter(|_| name != "Action")
+            .chain([(name, value)])
+            .collect();
+        is(&call(own, "sts", &fields), 400, expected);
+    }
+    let who = call(own, "sts", &[("Action", "GetCallerIdentity")]).status(200);
+    assert_eq!(elements(&who, "Arn"), [format!("arn:aws:iam::terrace:user/{}", own.id)]);
+    // What nobody stored is no session's.
+    let id = format!("TRCS{}{}", &own.id[4..], "A".repeat(16));
+    let nobody = Session {
+        client: Client { id, ..own.clone() },
+        token: "x".to_owned(),
+    };
+    is(&nobody.get("/mine/in/k"), 403, "InvalidAccessKeyId");
+    let one = session(own, None);
+    let token = ("x-amz-security-token", one.token.as_str());
+    let kind = ("content-type", "application/x-www-form-urlencoded");
+    let call = one
+        .client
+        .sign_for("sts", "POST", "/", &[kind, token], b"Action=AssumeRole", Mode::Whole);
+    denied(&one.client.exchange(&call));
+    is(&nobody.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
+}

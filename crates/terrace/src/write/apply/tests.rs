@@ -1,3 +1,5 @@
+//! What is left out of frames that are applied at once, and that it shows nowhere.
+
 use super::*;
 use crate::{
     Batch, Durability, HomeKind, Options, PutOptions, Snapshot, Store,

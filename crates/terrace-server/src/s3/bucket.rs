@@ -69,9 +69,19 @@ pub struct Record {
     /// Its versions may be locked. Then it has versioning, and keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<lock::Settings>,
+    /// Objects are encrypted of which a request does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
+}
+
+/// How objects of a bucket are encrypted: with a key that the master key wraps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encryption {
+    /// `BucketKeyEnabled` as it was put; it says something only of keys that are elsewhere.
+    pub bucket_key: bool,
 }
 
 /// What keeps a bucket from being public, whatever its lists and its policy say.

@@ -7,7 +7,7 @@ use super::{
     at_once::Plain,
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
-    cors,
+    cors, crypt,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, is_form},
     judged::Peer,
@@ -128,6 +128,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         // Before anything is read or taken out.
         let is_clear = refuse_repeated(&parts);
         take_odd_range(&mut parts);
+        crypt::request::hide(&mut parts.headers);
         take_empty_authorization(&mut parts);
         let number = format!("{:016X}", inner.next.fetch_add(1, Ordering::Relaxed));
         let exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);

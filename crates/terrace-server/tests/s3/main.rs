@@ -8,8 +8,10 @@ mod budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod encryption;
 mod hostile;
 mod locks;
+mod master_keys;
 mod offline;
 mod operating;
 mod policies;

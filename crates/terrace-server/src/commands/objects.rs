@@ -42,7 +42,10 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         return Err(taken(&key));
     }
     let secrets = settings.secrets()?;
-    secrets.register(&store)?;
+    // What is not encrypted needs no key.
+    if secrets.has_key() {
+        secrets.register(&store)?;
+    }
     let objects = Objects::of(&store, settings.durability, secrets)?;
     let version = match objects.find(&key) {
         Some(_) if args.ttl.is_some() => {

@@ -33,6 +33,8 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes decrypted at a time of an object that is longer than one read.
+const DECRYPTED_BYTES_MAX: usize = READ_BYTES_MAX / 2;
 /// Pieces that wait between the engine and the client.
 const PIECES_AHEAD: usize = 1;
 /// Pieces at hand, at most.
@@ -340,7 +342,9 @@ impl Opened {
             self.opener = Some(opener);
         }
         let opener = self.opener.as_mut().ok_or_else(|| damaged("it was not begun"))?;
-        let piece = decrypt_run(opener, reader, self.read_bytes, &self.key)?;
+        let is_short = self.facts.length <= READ_BYTES_MAX as u64;
+        let bytes_max = if is_short { READ_BYTES_MAX } else { DECRYPTED_BYTES_MAX };
+        let piece = decrypt_run(opener, reader, self.read_bytes.min(bytes_max), &self.key)?;
         self.read_bytes = READ_BYTES_MAX;
         if piece.is_empty() {
             return Err(damaged("a value is shorter than the record says"));
@@ -379,9 +383,11 @@ impl Opened {
     }
 }
 
-/// Reads what one read of a device brings of what is still needed, and decrypts it.
-fn decrypt_run(opener: &mut Opener, reader: &mut Reader, read_bytes: usize, key: &[u8]) -> S3Result<Bytes> {
-    while opener.wanted() > 0 && opener.at_hand() < READ_BYTES_MAX {
+/// Reads what is still needed, up to so many bytes if RAM has them, else what one read of a device brings, and decrypts it.
+fn decrypt_run(opener: &mut Opener, reader: &mut Reader, bytes_max: usize, key: &[u8]) -> S3Result<Bytes> {
+    let room = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
+    opener.reserve(room.min(bytes_max + PIECE_BYTES));
+    while opener.wanted() > 0 && opener.at_hand() < bytes_max {
         let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
         let in_ram = if opener.at_hand() == 0 {
             None
@@ -393,7 +399,7 @@ fn decrypt_run(opener: &mut Opener, reader: &mut Reader, read_bytes: usize, key:
             // What was decrypted is not kept waiting for a device.
             None if opener.at_hand() > 0 => break,
             None => reader
-                .read_piece(wanted.min(read_bytes))
+                .read_piece(wanted.min(bytes_max))
                 .map_err(|error| errors::of_engine(&error, key))?,
         };
         if piece.is_empty() {

@@ -558,3 +558,33 @@ fn forms_are_encrypted() {
         .status(200);
     assert_eq!(got.body, b"file");
 }
+
+/// Nobody is shown what is stored for what it is of.
+#[test]
+fn the_page_shows_bytes_or_nothing() {
+    let place = Place::new();
+    let (service, _) = serve(&place);
+    let client = &service.client;
+    client.send("PUT", "/images", &[], b"").status(200);
+    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+    let ask = |target: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
+        raw(page, request.as_bytes())
+    };
+    let public = [("x-amz-acl", "public-read"), ("content-type", "image/png")];
+    for length in [5000, 300_000] {
+        let body = bytes(length);
+        let by_master = [&[(ALGORITHM, "AES256")][..], &public].concat();
+        client.send("PUT", "/images/1/small", &by_master, &body).status(200);
+        assert!(ask("/images/1/small").status(200).body == body);
+        with_key(client, 0)
+            .send("PUT", "/images/1/own", &public, &body)
+            .status(200);
+        let refused = ask("/images/1/own").status(400);
+        assert!(refused.text().contains("SSE-C"), "{}", refused.text());
+        client
+            .send("PUT", "/images/1/hidden", &[(ALGORITHM, "AES256")], &body)
+            .status(200);
+        ask("/images/1/hidden").status(404);
+    }
+}

@@ -184,6 +184,11 @@ impl Opener {
         self.open
     }
 
+    /// Makes room for so many bytes, so that it need not be made little by little.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Takes what is stored, in order.
     ///
     /// # Errors

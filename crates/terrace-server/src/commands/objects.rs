@@ -44,7 +44,7 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
     let secrets = settings.secrets()?;
     // What is not encrypted needs no key.
     if secrets.has_key() {
-        secrets.register(&store)?;
+        secrets.check(&store)?;
     }
     let objects = Objects::of(&store, settings.durability, secrets)?;
     let version = match objects.find(&key) {

@@ -83,11 +83,7 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
-    secrets.register(&store)?;
-    if let Some((_, address)) = &listeners.s3 {
-        first_key(&store, *address, &secrets)?;
-    }
-    let access_keys = Arc::new(Keys::load(&store, secrets)?);
+    let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
     let served = Served {
         store: store.clone(),
         keys: Arc::clone(&access_keys),
@@ -128,6 +124,18 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// The access keys of a store, and at least one if S3 is served.
+fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outcome<Arc<Keys>> {
+    secrets.check(store)?;
+    if let Some(address) = s3 {
+        first_key(store, address, &secrets)?;
+    }
+    let keys = Keys::load(store, secrets.clone())?;
+    // Not before it is known to open what is there: a key that is noted is needed from then on.
+    secrets.register(store)?;
+    Ok(Arc::new(keys))
 }
 
 /// Where a server listens.

@@ -276,6 +276,12 @@ impl Object<'_> {
             ..Requirement::default()
         };
         let sealing = request::of_bucket(&self.objects.secrets, self.permit.bucket())?;
+        if sealing.is_some() {
+            self.objects
+                .secrets
+                .register(self.objects.store)
+                .map_err(Failed::Store)?;
+        }
         let received = self.receive(input, length, sealing.as_ref().map(|sealing| &sealing.data_key))?;
         match objects::keep(
             &self.objects.collector,

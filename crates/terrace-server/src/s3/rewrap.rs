@@ -58,13 +58,15 @@ pub fn run(
             "there is no master key; give one by `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`",
         ));
     }
-    // Before anything is wrapped with it.
+    wanted.check(store)?;
+    access_keys(store, wanted, false)?;
+    // Before anything is wrapped with it, and not before it is known to open what is there.
     wanted.register(store)?;
     if let Some(new) = new {
         secrets.replace(new);
     }
     let mut report = Report {
-        access_keys: access_keys(store, secrets)?,
+        access_keys: access_keys(store, secrets, true)?,
         ..Report::default()
     };
     let mut start = Vec::new();
@@ -199,8 +201,8 @@ fn of_s3(error: &S3Error, key: &[u8]) -> Error {
     })
 }
 
-/// Encrypts secrets of access keys anew. How many were not encrypted with the current key.
-fn access_keys(store: &Store, secrets: &Secrets) -> terrace::Result<u64> {
+/// Encrypts secrets of access keys anew, or only tries whether they can be. How many were written.
+fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
     let mut written = 0;
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
         let item = item?;
@@ -210,7 +212,7 @@ fn access_keys(store: &Store, secrets: &Secrets) -> terrace::Result<u64> {
         let Some(sealed) = record.get(SECRET).and_then(serde_json::Value::as_str) else {
             continue;
         };
-        let Some(anew) = secrets.sealed_anew(&id, sealed)? else {
+        let Some(anew) = secrets.sealed_anew(&id, sealed)?.filter(|_| writes) else {
             continue;
         };
         record[SECRET] = anew.into();

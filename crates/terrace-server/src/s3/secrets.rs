@@ -156,12 +156,11 @@ impl Secrets {
         *self.0.write() = keys;
     }
 
-    /// Compares with the master keys that the store says have been used, and notes the current one.
-    /// Blocks.
+    /// Compares with the master keys that the store says have been used. Blocks.
     ///
     /// # Errors
     /// [`Error::Invalid`] if one is missing; the store's.
-    pub fn register(&self, store: &Store) -> terrace::Result<()> {
+    pub fn check(&self, store: &Store) -> terrace::Result<()> {
         let ids = self.ids();
         let used = used(store)?;
         if let Some(missing) = used.iter().find(|id| !ids.contains(id)) {
@@ -174,9 +173,21 @@ impl Secrets {
                  `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`, below a newer one if there is one"
             )));
         }
-        let Some(current) = ids.first().filter(|current| !used.contains(current)) else {
+        Ok(())
+    }
+
+    /// The same, and notes the current one, if nothing says that it is the wrong one. Blocks.
+    ///
+    /// # Errors
+    /// As [`Secrets::check`].
+    pub fn register(&self, store: &Store) -> terrace::Result<()> {
+        self.check(store)?;
+        let Some(current) = self.ids().first().copied() else {
             return Ok(());
         };
+        if used(store)?.contains(&current) {
+            return Ok(());
+        }
         let durable = PutOptions {
             durability: Durability::Sync,
             ..PutOptions::default()

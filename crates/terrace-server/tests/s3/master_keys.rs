@@ -47,6 +47,26 @@ fn a_master_key_that_is_missing() {
     }
 }
 
+/// A wrong key, given once to a store that had noted none yet, was noted as used: after that the right one was refused.
+#[test]
+fn a_wrong_master_key_is_not_noted() {
+    let place = Place::new();
+    let key = master_keys(&place, &["0f"]);
+    let made = place
+        .run(&["key", "create", "--allow", "*=admin", "--json", &key])
+        .code(0)
+        .json();
+    let text = |name: &str| made[name].as_str().unwrap();
+    master_keys(&place, &["0e"]);
+    let refused = place.run(&["serve", "--listen", "127.0.0.1:0", &key]).code(2);
+    assert!(refused.error().contains("another key"), "{}", refused.error());
+    let refused = place.run(&["rewrap", &key]).code(2);
+    assert!(refused.error().contains("another key"), "{}", refused.error());
+    master_keys(&place, &["0f"]);
+    let service = Service::with_key(&place, &[&key], text("access_key_id"), text("secret_access_key"));
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+}
+
 /// Objects to rotate: short and long ones, versions, and an upload that goes on.
 fn fill(client: &Client) -> String {
     let by_master = [(ALGORITHM, "AES256")];

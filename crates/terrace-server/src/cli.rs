@@ -46,6 +46,11 @@ pub enum Command {
     ///
     /// While no server has the store open. The first start of `serve` makes one that may do everything.
     Key(KeyCommandArgs),
+    /// Encrypt anew what former master keys encrypted
+    ///
+    /// Put the new master key above the former one, each on its line. A running `serve` is asked to do it; reads and writes
+    /// go on meanwhile. Afterwards the former key is needed no more. Bytes of long objects are not touched.
+    Rewrap(JsonArgs),
     /// Import the images of a directory in several resolutions
     ///
     /// Each image is committed whole: original, resolutions and attributes, or nothing. Images already there are

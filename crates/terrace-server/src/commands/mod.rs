@@ -4,6 +4,7 @@ mod backup;
 mod keys;
 mod listing;
 mod objects;
+mod rewrap;
 mod serve;
 mod store;
 mod top;
@@ -33,6 +34,7 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
     match command {
         Command::Serve(args) => serve::serve(*args, settings),
         Command::Key(args) => keys::run(args.command, settings),
+        Command::Rewrap(args) => rewrap::run(args.json, &settings),
         Command::Import(args) => serve::import(&args, settings),
         Command::Put(args) => objects::put(&args, settings),
         Command::Get(args) => objects::get(&args, settings),

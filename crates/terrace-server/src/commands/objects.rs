@@ -8,6 +8,7 @@ use crate::{
     s3::{
         Shared,
         offline::{self, Failed, Objects},
+        secrets::Secrets,
     },
     settings::Settings,
     signals,
@@ -40,7 +41,12 @@ pub fn put(args: &PutArgs, settings: Settings) -> Outcome {
         // Saves reading the input; the commit decides for good.
         return Err(taken(&key));
     }
-    let objects = Objects::of(&store, settings.durability)?;
+    let secrets = settings.secrets()?;
+    // What is not encrypted needs no key.
+    if secrets.has_key() {
+        secrets.check(&store)?;
+    }
+    let objects = Objects::of(&store, settings.durability, secrets)?;
     let version = match objects.find(&key) {
         Some(_) if args.ttl.is_some() => {
             return Err(Failure::usage(format!(
@@ -169,7 +175,7 @@ fn attributes(args: &PutArgs) -> Outcome<Attributes> {
 pub fn get(args: &GetArgs, settings: Settings) -> Outcome {
     let key = key_text::parse(&args.key)?;
     let store = open(&settings, Access::Look)?;
-    let mut reader: Box<dyn Read> = match offline::open(&store, &key, &Shared::default())? {
+    let mut reader: Box<dyn Read> = match offline::open(&store, &key, &Shared::new(None, settings.secrets()?))? {
         Some(values) => Box::new(values),
         None => Box::new(store.reader(&key)?.ok_or_else(|| not_found(&key))?),
     };
@@ -281,7 +287,7 @@ pub fn remove(args: &RmArgs, settings: Settings) -> Outcome {
 fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     let key = key_to_change(key)?;
     let store = open(&settings, Access::Change)?;
-    let objects = Objects::of(&store, settings.durability)?;
+    let objects = Objects::of(&store, settings.durability, Secrets::default())?;
     let removed = match objects.find(&key) {
         Some(object) => object.remove().map_err(|failed| of_bucket(failed, Path::new("-")))?,
         None => match store.delete_with(&key, Condition::Present, settings.durability) {
@@ -300,7 +306,7 @@ fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
 /// Objects of buckets go one by one where more goes with them than their record: values of their own, versions. What the S3
 /// service keeps for itself must stay. Nothing waits for the device: deleting the rest of the prefix does.
 fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
-    let objects = Objects::of(store, Durability::Buffered)?;
+    let objects = Objects::of(store, Durability::Buffered, Secrets::default())?;
     for item in store.scan(ScanRange::prefix(prefix))? {
         let item = item?;
         if offline::is_system(&item.key) {

@@ -6,7 +6,7 @@
 use super::{Access, close, keys, open, print, print_json};
 use crate::{
     cli::{ImportArgs, ImportTuning, ServeArgs},
-    control::Control,
+    control::{Control, Served},
     failure::{Code, Failure, Outcome},
     http::{self, App, Door, ImportWatch, tls::Tls},
     key_text,
@@ -81,14 +81,20 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery of it.
     let door = door(&args, &settings)?;
     let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
-    let choices = choices(&args, &settings, listeners.s3.is_some())?;
+    let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
-    if let Some((_, address)) = &listeners.s3 {
-        first_key(&store, *address, &secrets)?;
-    }
-    let access_keys = Arc::new(Keys::load(&store, secrets)?);
-    let control = Control::start(store.clone(), Arc::clone(&access_keys), &settings.options.flash_dir);
+    let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
+    let served = Served {
+        store: store.clone(),
+        keys: Arc::clone(&access_keys),
+        shared: shared.clone(),
+        read_secrets: Box::new({
+            let settings = settings.clone();
+            move || settings.secrets()
+        }),
+    };
+    let control = Control::start(served, &settings.options.flash_dir);
     if let Err(failure) = &control {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
@@ -119,6 +125,18 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// The access keys of a store, and at least one if S3 is served.
+fn access_keys(store: &Store, s3: Option<SocketAddr>, secrets: Secrets) -> Outcome<Arc<Keys>> {
+    secrets.check(store)?;
+    if let Some(address) = s3 {
+        first_key(store, address, &secrets)?;
+    }
+    let keys = Keys::load(store, secrets.clone())?;
+    // Not before it is known to open what is there: a key that is noted is needed from then on.
+    secrets.register(store)?;
+    Ok(Arc::new(keys))
 }
 
 /// Where a server listens.
@@ -213,9 +231,9 @@ fn door(args: &ServeArgs, settings: &Settings) -> Outcome<Door> {
 }
 
 /// What is chosen of the S3 service.
-fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool) -> Outcome<s3::Choices> {
+fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets) -> Outcome<s3::Choices> {
     let large_wait = args.large_wait.or(settings.large_wait);
-    let shared = Shared::new(large_wait.map(|TimeSpan(wait)| wait));
+    let shared = Shared::new(large_wait.map(|TimeSpan(wait)| wait), secrets);
     let path = args.access_log.as_deref().or(settings.access_log.as_deref());
     let access_log = path.filter(|_| has_s3).map(|path| {
         AccessLog::open(path, shared.figures.clone())

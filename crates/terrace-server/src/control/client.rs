@@ -1,7 +1,10 @@
 //! Asking a running `serve`.
 
 use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, short_path};
-use crate::failure::{Code, Failure, Outcome};
+use crate::{
+    failure::{Code, Failure, Outcome},
+    s3::rewrap::Report,
+};
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Write as _},
@@ -22,6 +25,8 @@ pub enum Asked {
     BackedUp(BackupSummary),
     /// The figures of the store.
     Stats(serde_json::Value),
+    /// Everything is encrypted with the current master key.
+    Rewrapped(Report),
     /// What was asked of access keys is done.
     Keys(Vec<KeySummary>),
 }
@@ -65,13 +70,14 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             } => show(done_bytes, total_bytes),
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
             Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
+            Answer::Rewrapped(report) => return Ok(Asked::Rewrapped(report)),
             Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::new(
                 Code::Interrupted,
-                "interrupted; the backup is not complete, and the next one into the same directory begins again",
+                "interrupted; what was asked for is not complete, and the next time begins again",
             ));
         }
     }

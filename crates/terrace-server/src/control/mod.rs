@@ -12,11 +12,14 @@ mod client;
 mod server;
 
 pub use client::{Asked, ask};
-pub use server::Control;
+pub use server::{Control, Served};
 
 use crate::{
     failure::Code,
-    s3::access_key::{Level, NewKey},
+    s3::{
+        access_key::{Level, NewKey},
+        rewrap::Report,
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -40,6 +43,8 @@ pub enum Request {
     Stats,
     /// Do something with access keys.
     Key(KeyRequest),
+    /// Read the master keys again, and encrypt with the first what the others encrypted.
+    Rewrap,
 }
 
 /// What to do with access keys.
@@ -110,6 +115,8 @@ pub enum Answer {
     BackedUp(BackupSummary),
     /// The figures, as `terrace stat --json` prints them.
     Stats(serde_json::Value),
+    /// Everything is encrypted with the current master key.
+    Rewrapped(Report),
     /// The access key that was made, or all there are, without secrets. Of one that was removed: nothing, if it was not there.
     Keys(Vec<KeySummary>),
     /// It failed.

@@ -4,7 +4,12 @@ use super::{Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Re
 use crate::{
     failure::{Code, Failure, Outcome},
     report::stats_json,
-    s3::access_key::{AccessKey, Keys},
+    s3::{
+        Shared,
+        access_key::{AccessKey, Keys},
+        rewrap,
+        secrets::Secrets,
+    },
 };
 use std::{
     fs::{self, File, Permissions},
@@ -19,7 +24,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use terrace::{BackupOptions, BackupProgress, Store};
 
@@ -46,7 +51,7 @@ impl Control {
     ///
     /// # Errors
     /// The operating system's.
-    pub fn start(store: Store, keys: Arc<Keys>, flash_dir: &Path) -> Outcome<Self> {
+    pub fn start(served: Served, flash_dir: &Path) -> Outcome<Self> {
         let fail = |error: io::Error| Failure::io(format!("listening on {}", flash_dir.join(SOCKET).display()), &error);
         let dir = File::open(flash_dir).map_err(fail)?;
         let listener = bind(&dir).map_err(fail)?;
@@ -55,7 +60,7 @@ impl Control {
             .name("control".to_owned())
             .spawn({
                 let stop = Arc::clone(&stop);
-                move || listen(&listener, &Served { store, keys }, &stop)
+                move || listen(&listener, &served, &stop)
             })
             .map_err(fail)?;
         Ok(Self {
@@ -88,9 +93,15 @@ fn bind(dir: &File) -> io::Result<UnixListener> {
 }
 
 /// What can be asked about.
-struct Served {
-    store: Store,
-    keys: Arc<Keys>,
+pub struct Served {
+    /// The store.
+    pub store: Store,
+    /// Its access keys.
+    pub keys: Arc<Keys>,
+    /// What the server shares; the master keys are among it.
+    pub shared: Shared,
+    /// Reads the master keys again.
+    pub read_secrets: Box<dyn Fn() -> Outcome<Secrets> + Send + Sync>,
 }
 
 fn listen(listener: &UnixListener, served: &Served, stop: &AtomicBool) {
@@ -141,6 +152,7 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
     match serde_json::from_str(&line) {
         Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&served.store.stats()))),
         Ok(Request::Backup(request)) => back_up(stream, &served.store, stop, &request),
+        Ok(Request::Rewrap) => encrypt_anew(stream, served, stop),
         Ok(Request::Key(request)) => {
             let answer = change_keys(served, request).unwrap_or_else(|error| {
                 let failure = Failure::from(error);
@@ -175,7 +187,7 @@ fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> 
         account: key.account.to_string(),
         expires_ms: key.expires_ms,
     };
-    let Served { store, keys } = served;
+    let Served { store, keys, .. } = served;
     Ok(Answer::Keys(match request {
         KeyRequest::Create(new) => {
             let (id, key) = keys.create(store, &new)?;
@@ -195,6 +207,37 @@ fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> 
             removed.map(|key| summary(id.clone(), key, None)).collect()
         }
     }))
+}
+
+fn encrypt_anew(stream: &UnixStream, served: &Served, stop: &AtomicBool) -> io::Result<()> {
+    let mut told = Instant::now();
+    let done = (served.read_secrets)().and_then(|new| {
+        let mut tell_progress = |done: u64| {
+            if told.elapsed() >= TELL_INTERVAL {
+                told = Instant::now();
+                // Whoever asked may have gone; what was begun is finished all the same.
+                let _ = tell(
+                    stream,
+                    &Answer::Progress {
+                        done_bytes: done,
+                        total_bytes: 0,
+                    },
+                );
+            }
+        };
+        Ok(rewrap::run(
+            &served.store,
+            &served.shared,
+            Some(&new),
+            stop,
+            &mut tell_progress,
+        )?)
+    });
+    let answer = match done {
+        Ok(report) => Answer::Rewrapped(report),
+        Err(Failure { code, message, .. }) => Answer::Failed { code, message },
+    };
+    tell(stream, &answer)
 }
 
 fn back_up(stream: &UnixStream, store: &Store, stop: &AtomicBool, request: &BackupRequest) -> io::Result<()> {

@@ -82,6 +82,9 @@ pub struct Record {
     /// Who is told of what happens in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<notify::Rule>,
+    /// Objects are encrypted of which a request does not say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
@@ -91,6 +94,13 @@ pub struct Record {
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acl: Option<String>,
+}
+
+/// How objects of a bucket are encrypted: with a key that the master key wraps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encryption {
+    /// `BucketKeyEnabled` as it was put; it says something only of keys that are elsewhere.
+    pub bucket_key: bool,
 }
 
 /// What keeps a bucket from being public, whatever its lists and its policy say.

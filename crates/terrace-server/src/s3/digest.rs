@@ -386,6 +386,13 @@ pub fn content_md5(text: Option<&str>) -> S3Result<Option<[u8; 16]>> {
     Ok(Some(bytes))
 }
 
+/// The MD5 of bytes that are in memory.
+pub fn md5(bytes: &[u8]) -> [u8; 16] {
+    let mut md5 = Md5::new();
+    md5.update(bytes);
+    md5.finalize()
+}
+
 /// Lowercase hex.
 pub fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;

@@ -44,10 +44,6 @@ pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
 /// # Errors
 /// `NotImplemented`, `InvalidStorageClass`.
 pub fn refuse(input: &PostObjectInput) -> S3Result {
-    let is_encrypted = input.server_side_encryption.is_some()
-        || input.sse_customer_algorithm.is_some()
-        || input.sse_customer_key.is_some()
-        || input.ssekms_key_id.is_some();
     let is_locked = input.object_lock_mode.is_some()
         || input.object_lock_legal_hold_status.is_some()
         || input.object_lock_retain_until_date.is_some();
@@ -55,7 +51,7 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
         || input.grant_read.is_some()
         || input.grant_read_acp.is_some()
         || input.grant_write_acp.is_some();
-    if is_encrypted || is_locked || has_grants {
+    if is_locked || has_grants {
         return Err(s3_error!(
             NotImplemented,
             "A field you provided implies functionality that is not implemented."

@@ -10,7 +10,7 @@ use super::{
     at_once::Plain,
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
-    cors,
+    cors, crypt,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form, is_form},
     judged::Peer,
@@ -144,6 +144,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         let is_clear = refuse_repeated(&parts);
         let site = inner.site(&parts);
         take_odd_range(&mut parts);
+        crypt::request::hide(&mut parts.headers);
         take_empty_authorization(&mut parts);
         let number = number_text(number);
         let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);

@@ -20,6 +20,8 @@ pub const ACCESS_KEYS: &str = "\0s3/key/";
 pub const ACCOUNTS: &str = "\0s3/account/";
 /// What temporary credentials are made with.
 pub const SESSION_KEY: &str = "\0s3/session-key";
+/// Which master keys have been used: the name of one follows.
+pub const MASTER_KEYS: &str = "\0s3/master-key/";
 /// Buckets: the bucket's name follows.
 pub const BUCKETS: &str = "\0s3/bucket/";
 /// Multipart uploads that are not complete.
@@ -137,6 +139,21 @@ pub fn access_key(id: &str) -> Vec<u8> {
 /// The key of an account.
 pub fn account(name: &str) -> Vec<u8> {
     format!("{ACCOUNTS}{name}").into_bytes()
+}
+
+/// The key that says that a master key has been used.
+pub fn master_key(name: &str) -> Vec<u8> {
+    format!("{MASTER_KEYS}{name}").into_bytes()
+}
+
+/// The key of the object that a record is of: its own, that of one of its versions, or of an upload
+/// that may become one.
+pub fn object_of(place: &[u8]) -> &[u8] {
+    let rest = [VERSIONS, UPLOADS]
+        .into_iter()
+        .find_map(|space| place.strip_prefix(space.as_bytes()));
+    // Keys of objects have no zero byte.
+    rest.map_or(place, |rest| rest.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
 /// What the keys of a bucket's uploads begin with.
@@ -291,6 +308,9 @@ mod tests {
         assert_eq!(parse_id(b"short"), None);
         assert_eq!(parse_part(b"x"), None);
         assert_eq!(parse_upload(b"no id"), None);
+        for place in [object("b", "k/l"), version("b", "k/l", id), upload("b", "k/l", id)] {
+            assert_eq!(object_of(&place), b"b/k/l");
+        }
     }
 
     #[test]

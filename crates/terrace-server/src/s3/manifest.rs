@@ -5,10 +5,13 @@
 //! itself then is small. Completing an upload writes this list and moves nothing.
 //!
 //! Bytes, little-endian: `TMF1`, algorithm of the parts' checksums `u8` (0 none, else 1 + its place in
-//! [`Algorithm::ALL`]), three zero bytes, number of parts `u32`; then for each part its number `u16`, nonce `u32`, length
-//! `u64`, and its checksum. The engine's checksum covers them; a list that does not decode is corruption all the same.
+//! [`Algorithm::ALL`]), whether the values are encrypted `u8`, two zero bytes, number of parts `u32`; then for each part its number
+//! `u16`, nonce `u32`, length `u64`, the salt of its key if it is encrypted (16 bytes), and its checksum. Lengths are of what is not encrypted. The engine's checksum covers them; a list that does not decode is corruption all the same.
 
-use super::digest::{Algorithm, Checksum};
+use super::{
+    crypt::SALT_BYTES,
+    digest::{Algorithm, Checksum},
+};
 
 const MAGIC: &[u8; 4] = b"TMF1";
 const HEAD_BYTES: usize = 12;
@@ -16,7 +19,7 @@ const PART_BYTES: usize = 14;
 /// Most parts of an object.
 pub const PARTS_MAX: usize = 10_000;
 /// Longest list.
-pub const MANIFEST_BYTES_MAX: u64 = (HEAD_BYTES + PARTS_MAX * (PART_BYTES + 32)) as u64;
+pub const MANIFEST_BYTES_MAX: u64 = (HEAD_BYTES + PARTS_MAX * (PART_BYTES + SALT_BYTES + 32)) as u64;
 
 /// One value of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,26 +28,33 @@ pub struct Part {
     pub number: u16,
     /// What its key ends with.
     pub nonce: u32,
-    /// Its length in bytes.
+    /// Its length in bytes, before it was encrypted.
     pub length: u64,
+    /// What its key is derived with, if it is encrypted.
+    pub salt: Option<[u8; SALT_BYTES]>,
     /// Its checksum, if the list has checksums.
     pub checksum: Option<Checksum>,
 }
 
-/// Writes a list. The parts' checksums are kept if all of them have one of `algorithm`.
+/// Writes a list. The parts' checksums are kept if all of them have one of `algorithm`, and their
+/// salts: all parts of an object have one, or none.
 pub fn encode(parts: &[Part], algorithm: Option<Algorithm>) -> Vec<u8> {
     let of = |part: &Part, algorithm| matches!(&part.checksum, Some(checksum) if checksum.algorithm == algorithm);
     let algorithm = algorithm.filter(|algorithm| parts.iter().all(|part| of(part, *algorithm)));
     let position = algorithm.and_then(|algorithm| Algorithm::ALL.iter().position(|other| *other == algorithm));
     let code = position.map_or(0, |position| position as u8 + 1);
-    let mut out = Vec::with_capacity(HEAD_BYTES + parts.len() * (PART_BYTES + algorithm.map_or(0, Algorithm::bytes)));
+    let is_sealed = !parts.is_empty() && parts.iter().all(|part| part.salt.is_some());
+    let mut out = Vec::with_capacity(HEAD_BYTES + parts.len() * part_bytes(algorithm, is_sealed));
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&[code, 0, 0, 0]);
+    out.extend_from_slice(&[code, u8::from(is_sealed), 0, 0]);
     out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
     for part in parts {
         out.extend_from_slice(&part.number.to_le_bytes());
         out.extend_from_slice(&part.nonce.to_le_bytes());
         out.extend_from_slice(&part.length.to_le_bytes());
+        if let Some(salt) = part.salt.as_ref().filter(|_| is_sealed) {
+            out.extend_from_slice(salt);
+        }
         if let Some(checksum) = part.checksum.as_ref().filter(|_| algorithm.is_some()) {
             out.extend_from_slice(&checksum.value);
         }
@@ -52,18 +62,24 @@ pub fn encode(parts: &[Part], algorithm: Option<Algorithm>) -> Vec<u8> {
     out
 }
 
+fn part_bytes(algorithm: Option<Algorithm>, is_sealed: bool) -> usize {
+    let salt_bytes = if is_sealed { SALT_BYTES } else { 0 };
+    PART_BYTES + salt_bytes + algorithm.map_or(0, Algorithm::bytes)
+}
+
 /// Reads a list. `None` if the bytes are not one.
 pub fn decode(bytes: &[u8]) -> Option<Vec<Part>> {
     let (head, mut rest) = bytes.split_at_checked(HEAD_BYTES)?;
-    if head[..4] != *MAGIC || head[5..8] != [0, 0, 0] {
+    if head[..4] != *MAGIC || head[5] > 1 || head[6..8] != [0, 0] {
         return None;
     }
+    let is_sealed = head[5] == 1;
     let algorithm = match usize::from(head[4]) {
         0 => None,
         code => Some(*Algorithm::ALL.get(code - 1)?),
     };
     let count = u32::from_le_bytes(head[8..12].try_into().ok()?) as usize;
-    let part_bytes = PART_BYTES + algorithm.map_or(0, Algorithm::bytes);
+    let part_bytes = part_bytes(algorithm, is_sealed);
     if count > PARTS_MAX || rest.len() != count * part_bytes {
         return None;
     }
@@ -73,13 +89,15 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<Part>> {
         let (part, after) = rest.split_at_checked(part_bytes)?;
         let length = u64::from_le_bytes(part[6..14].try_into().ok()?);
         whole = whole.checked_add(length)?;
+        let (salt, checksum) = part[PART_BYTES..].split_at(if is_sealed { SALT_BYTES } else { 0 });
         parts.push(Part {
             number: u16::from_le_bytes(part[..2].try_into().ok()?),
             nonce: u32::from_le_bytes(part[2..6].try_into().ok()?),
             length,
+            salt: salt.try_into().ok(),
             checksum: algorithm.map(|algorithm| Checksum {
                 algorithm,
-                value: part[PART_BYTES..].to_vec(),
+                value: checksum.to_vec(),
             }),
         });
         rest = after;
@@ -97,6 +115,7 @@ mod tests {
             number,
             nonce: 0x0102_0304,
             length: 5 << 20,
+            salt: None,
             checksum: checksum.map(|value| Checksum {
                 algorithm: Algorithm::Crc32c,
                 value,
@@ -115,6 +134,21 @@ mod tests {
         ]
         .concat();
         assert_eq!(bytes, expected);
+        let sealed = Part {
+            salt: Some([0xbb; SALT_BYTES]),
+            ..part(7, Some(vec![0xaa; 4]))
+        };
+        let bytes = encode(std::slice::from_ref(&sealed), Some(Algorithm::Crc32c));
+        let expected = [
+            &b"TMF1"[..],
+            &[2, 1, 0, 0, 1, 0, 0, 0],
+            &[7, 0, 4, 3, 2, 1, 0, 0, 0x50, 0, 0, 0, 0, 0],
+            &[0xbb; SALT_BYTES],
+            &[0xaa; 4],
+        ]
+        .concat();
+        assert_eq!(bytes, expected);
+        assert_eq!(decode(&bytes), Some(vec![sealed]));
     }
 
     #[test]
@@ -141,7 +175,7 @@ mod tests {
         let mut longer = good.clone();
         longer.push(0);
         assert_eq!(decode(&longer), None);
-        for (at, value) in [(0, b'X'), (4, 9), (5, 1), (8, 3), (11, 0xff)] {
+        for (at, value) in [(0, b'X'), (4, 9), (5, 1), (5, 2), (6, 1), (8, 3), (11, 0xff)] {
             let mut wrong = good.clone();
             wrong[at] = value;
             assert_eq!(decode(&wrong), None, "byte {at}");

@@ -23,6 +23,7 @@ mod chunks;
 mod collector;
 mod commit;
 mod cors;
+mod crypt;
 mod digest;
 mod errors;
 mod exchange;
@@ -46,6 +47,7 @@ mod read;
 mod receive;
 mod record;
 mod refuse;
+pub mod rewrap;
 pub mod secrets;
 mod service;
 mod session;
@@ -64,7 +66,9 @@ use figures::Figures;
 use limit::{Limiter, Sender};
 use logging::delivery::{self, Delivery};
 use notify::Targets;
+use parking_lot::RwLock;
 use s3s::S3Result;
+use secrets::Secrets;
 use std::{
     net::SocketAddr,
     sync::Arc,
@@ -114,13 +118,18 @@ pub struct Shared {
     collector: Arc<Collector>,
     /// How long reads of the large tier may take before no more are begun.
     large_wait: Option<Duration>,
+    /// The master keys.
+    pub secrets: Secrets,
+    /// Held by whoever writes the record of an upload again, and alone by who wraps its key anew.
+    wrapping: Arc<RwLock<()>>,
 }
 
 impl Shared {
     /// Nothing counted and nothing kept yet.
-    pub fn new(large_wait: Option<Duration>) -> Self {
+    pub fn new(large_wait: Option<Duration>, secrets: Secrets) -> Self {
         Self {
             large_wait,
+            secrets,
             ..Self::default()
         }
     }

@@ -6,12 +6,14 @@ use super::{
     bucket::{Buckets, Versioning},
     collector::Collector,
     commit::{self, Outcome, Place, Requirement},
+    crypt::{DataKey, Encryption, request},
     digest::{Algorithm, Digests},
     errors, keyspace,
     ops::{check_key, objects},
     read::{self, Opened},
-    receive::{PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
+    receive::{self, PIECE_BYTES, Received, Target, WHOLE_BYTES_MAX, Writing},
     record::{self, Facts},
+    secrets::Secrets,
 };
 use bytes::{Buf as _, Bytes};
 use s3s::{S3ErrorCode, S3Result, dto::ETagCondition};
@@ -27,9 +29,10 @@ pub fn is_system(key: &[u8]) -> bool {
     key.starts_with(keyspace::SYSTEM_PREFIX.as_bytes())
 }
 
-/// Whether the bytes of an object are in values of its own.
+/// Whether the bytes of an object are in values of its own, or encrypted: the value of its record is
+/// something else than its bytes.
 pub fn has_values(info: &ObjectInfo) -> bool {
-    record::values(&info.attributes).is_some()
+    record::values(&info.attributes).is_some() || Encryption::of(&info.attributes).is_some()
 }
 
 /// How long an object is, wherever its bytes are.
@@ -87,6 +90,10 @@ pub fn open(store: &Store, key: &[u8], shared: &Shared) -> terrace::Result<Optio
     open_values(&Claim::of_operator(), store, key, shared)
 }
 
+/// Why an object with a client's key cannot be read here.
+const ONLY_FOR_CLIENTS: &str =
+    "the object is encrypted with a key that only an S3 client has (SSE-C), so only S3 can read it";
+
 /// What the page may show of a bucket, or of what an import keeps where one would be.
 pub struct Shown(Claim);
 
@@ -125,13 +132,22 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
         Err(error) if *error.code() == S3ErrorCode::AccessDenied => None,
         opened => opened.map_err(|error| of_s3(&error, wait_max))?,
     };
-    Ok(opened.map(|opened| Values {
-        store: store.clone(),
-        guarded: Some(guarded),
-        wait_max,
-        opened,
-        piece: Bytes::new(),
-    }))
+    let unlocked = opened.map(|mut opened| {
+        opened.unlock(&shared.secrets, None).map_err(|error| {
+            if *error.code() == S3ErrorCode::InvalidRequest {
+                return Error::invalid(ONLY_FOR_CLIENTS);
+            }
+            of_s3(&error, wait_max)
+        })?;
+        Ok(Values {
+            store: store.clone(),
+            guarded: Some(guarded),
+            wait_max,
+            opened,
+            piece: Bytes::new(),
+        })
+    });
+    unlocked.transpose()
 }
 
 fn of_s3(error: &s3s::S3Error, wait_max: Duration) -> Error {
@@ -170,6 +186,7 @@ pub struct Objects<'s> {
     durability: Durability,
     buckets: Buckets,
     collector: Arc<Collector>,
+    secrets: Secrets,
 }
 
 /// An object of a bucket, or the place for one.
@@ -200,16 +217,17 @@ impl From<s3s::S3Error> for Failed {
 }
 
 impl<'s> Objects<'s> {
-    /// Reads the buckets.
+    /// Reads the buckets. What is put into those that want it encrypted is, if there is a master key.
     ///
     /// # Errors
     /// The store's.
-    pub fn of(store: &'s Store, durability: Durability) -> terrace::Result<Self> {
+    pub fn of(store: &'s Store, durability: Durability, secrets: Secrets) -> terrace::Result<Self> {
         Ok(Self {
             store,
             durability,
             buckets: Buckets::load(store)?,
             collector: Arc::default(),
+            secrets,
         })
     }
 
@@ -239,7 +257,7 @@ impl Object<'_> {
 
     /// Whether more goes with it than its record.
     pub fn is_more_than(&self, info: &ObjectInfo) -> bool {
-        has_values(info) || self.permit.bucket().versioning() != Versioning::Never
+        record::values(&info.attributes).is_some() || self.permit.bucket().versioning() != Versioning::Never
     }
 
     /// Puts what `input` gives, which is `length` bytes if that is known. `None` if there is an object and `if_absent`.
@@ -257,13 +275,20 @@ impl Object<'_> {
             if_none_match: if_absent.then_some(ETagCondition::Any),
             ..Requirement::default()
         };
-        let received = self.receive(input, length)?;
+        let sealing = request::of_bucket(&self.objects.secrets, self.permit.bucket())?;
+        if sealing.is_some() {
+            self.objects
+                .secrets
+                .register(self.objects.store)
+                .map_err(Failed::Store)?;
+        }
+        let received = self.receive(input, length, sealing.as_ref().map(|sealing| &sealing.data_key))?;
         match objects::keep(
             &self.objects.collector,
             self.place(),
             &requirement,
             attributes,
-            received,
+            (received, sealing),
         ) {
             Ok(kept) => Ok(kept.commit),
             Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(None),
@@ -271,7 +296,12 @@ impl Object<'_> {
         }
     }
 
-    fn receive(&self, input: &mut dyn Read, length: Option<u64>) -> Result<Received, Failed> {
+    fn receive(
+        &self,
+        input: &mut dyn Read,
+        length: Option<u64>,
+        data_key: Option<&DataKey>,
+    ) -> Result<Received, Failed> {
         let mut next = |bytes: usize| {
             let mut piece = Vec::new();
             let read = Read::take(&mut *input, bytes as u64).read_to_end(&mut piece);
@@ -281,10 +311,10 @@ impl Object<'_> {
         let mut piece = next(WHOLE_BYTES_MAX + 1)?;
         if piece.len() <= WHOLE_BYTES_MAX {
             digests.update(&piece);
-            return Ok(Received::Whole(piece, digests.finish()));
+            return Ok(receive::whole(piece, digests.finish(), data_key)?);
         }
         let (collector, store) = (&self.objects.collector, self.objects.store);
-        let begin = || Writing::begin(collector, store, Target::Object, length);
+        let begin = || Writing::begin(collector, store, Target::Object, length, data_key);
         let mut writing = begin().or_else(|error| {
             let seen = collector.collected_so_far();
             // What was deleted before is room, too, once it is collected.
@@ -340,7 +370,7 @@ mod tests {
             .unwrap()
             .create(&store, "abc", Default::default())
             .unwrap();
-        let objects = Objects::of(&store, Durability::Buffered).unwrap();
+        let objects = Objects::of(&store, Durability::Buffered, Secrets::default()).unwrap();
         let object = objects.find(b"abc/k").unwrap();
         let long = vec![7; WHOLE_BYTES_MAX + 1];
         for (at, body) in [&long[..], b"short", &long].into_iter().enumerate() {

@@ -3,7 +3,8 @@
 //! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
 //! and values of their own are held ([`Hold`]). What RAM has of a body is sent as it is. The rest is read in long reads, one engine
 //! call each, while what was read before is sent in pieces through a short channel that the connection drains; a client that goes
-//! away or takes nothing for a while closes it, and with it goes what was pinned. If the engine finds damage half-way the connection is cut, so that nobody takes half an
+//! away or takes nothing for a while closes it, and with it goes what was pinned. What is encrypted gives no byte before it is
+//! unlocked ([`Opened::unlock`]), and is decrypted where it is read. If the engine finds damage half-way the connection is cut, so that nobody takes half an
 //! object for a whole one.
 
 use super::{
@@ -11,11 +12,17 @@ use super::{
     access::decide::{Claim, Permit},
     byteranges::Byteranges,
     collector::{Collector, Hold},
+    crypt::{
+        self, DataKey, RECORD_NUMBER, SALT_BYTES,
+        pieces::{Opener, sealed_length},
+        request::CustomerKey,
+    },
     errors, keyspace,
     keyspace::Id,
     manifest::{self, MANIFEST_BYTES_MAX, Part},
     receive::PIECE_BYTES,
     record::Facts,
+    secrets::Secrets,
 };
 use crate::http::{CLIENT_TIME_MAX, body::PieceBody};
 use bytes::Bytes;
@@ -26,6 +33,8 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
+/// Bytes decrypted at a time of an object that is longer than one read.
+const DECRYPTED_BYTES_MAX: usize = READ_BYTES_MAX / 2;
 /// Pieces that wait between the engine and the client.
 const PIECES_AHEAD: usize = 1;
 /// Pieces at hand, at most.
@@ -52,6 +61,10 @@ pub struct Opened {
     range: Range<u64>,
     /// How much to read next.
     read_bytes: usize,
+    /// What decrypts it, once it is unlocked.
+    data_key: Option<DataKey>,
+    /// What decrypts the value that is being read.
+    opener: Option<Opener>,
 }
 
 enum Source {
@@ -98,6 +111,8 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),
             facts,
+            data_key: None,
+            opener: None,
         }));
     }
     Err(s3_error!(
@@ -178,7 +193,19 @@ impl Opened {
             range: 0..facts.length,
             read_bytes: first_read_bytes(facts.length),
             facts,
+            data_key: None,
+            opener: None,
         }
+    }
+
+    /// Lets it be read by whoever gives this key, or none. Nothing to do if it is not encrypted.
+    ///
+    /// # Errors
+    /// As [`crypt::unlock`].
+    pub fn unlock(&mut self, secrets: &Secrets, customer: Option<&CustomerKey>) -> S3Result {
+        let name = keyspace::object_of(&self.key);
+        self.data_key = crypt::unlock(&self.facts, name, secrets, customer)?;
+        Ok(())
     }
 
     /// What it was opened by.
@@ -198,14 +225,15 @@ impl Opened {
     pub fn record_value(&self) -> S3Result<Bytes> {
         match (&self.source, &self.parts) {
             (Source::Record(reader), _) => {
-                if self.facts.length > MANIFEST_BYTES_MAX {
+                let bytes = reader.info().length;
+                if bytes > MANIFEST_BYTES_MAX {
                     return Err(s3_error!(
                         NotImplemented,
                         "This object was not put through S3; put it again to change what is known of it."
                     ));
                 }
                 reader
-                    .read_range(0..self.facts.length)
+                    .read_range(0..bytes)
                     .map_err(|error| errors::of_engine(&error, &self.key))
             }
             (Source::Values { .. }, parts) => {
@@ -231,7 +259,10 @@ impl Opened {
     /// # Errors
     /// The store's.
     pub fn seek(&mut self, range: Range<u64>) -> S3Result {
+        self.opener = None;
         match &mut self.source {
+            // Where it is in what is encrypted is known when it is read.
+            Source::Record(_) if self.facts.encryption.is_some() => {}
             Source::Record(reader) => reader
                 .seek_to(range.start)
                 .map_err(|error| errors::of_engine(&error, &self.key))?,
@@ -254,11 +285,19 @@ impl Opened {
         if left == 0 {
             return Ok(Bytes::new());
         }
+        if self.facts.encryption.is_some() {
+            return self.next_decrypted(store);
+        }
         let (reader, in_part) = match &mut self.source {
             Source::Record(reader) => (reader, left),
             Source::Values { id, current, .. } => {
                 let parts = self.parts.as_deref().unwrap_or_default();
-                open_part(store, &self.key, *id, parts, current, self.range.start)?
+                let (reader, part, inside) = open_part(store, &self.key, *id, parts, current, self.range.start)?;
+                if part.salt.is_some() {
+                    let error = Error::corruption("a part", "it is encrypted, and its object is not");
+                    return Err(errors::of_engine(&error, &self.key));
+                }
+                (reader, part.length - inside)
             }
         };
         let wanted = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
@@ -274,9 +313,48 @@ impl Opened {
         Ok(self.of_range(piece))
     }
 
-    /// The next piece if it is in RAM and nothing must be opened for it.
+    /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here, where one may take one's time.
+    fn next_decrypted(&mut self, store: &Store) -> S3Result<Bytes> {
+        let damaged = |reason| errors::of_engine(&Error::corruption("an encrypted object", reason), &self.key);
+        let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
+        let is_begun = self.opener.as_ref().is_some_and(|opener| !opener.is_over());
+        let (reader, number, salt, length, inside) = match &mut self.source {
+            Source::Record(reader) => {
+                let (length, start) = (self.facts.length, self.range.start);
+                (reader, RECORD_NUMBER, [0; SALT_BYTES], length, start)
+            }
+            Source::Values { id, current, .. } => {
+                let parts = self.parts.as_deref().unwrap_or_default();
+                let (reader, part, inside) = open_part(store, &self.key, *id, parts, current, self.range.start)?;
+                let salt = part.salt.ok_or_else(|| damaged("a part has no salt"))?;
+                (reader, part.number, salt, part.length, inside)
+            }
+        };
+        if reader.info().length != sealed_length(length) {
+            return Err(damaged("a value has another length than the record says"));
+        }
+        if !is_begun {
+            let end = inside + (self.range.end - self.range.start);
+            let opener = Opener::new(data_key.of_value(number, &salt)?, length, &(inside..end));
+            reader
+                .seek_to(opener.start())
+                .map_err(|error| errors::of_engine(&error, &self.key))?;
+            self.opener = Some(opener);
+        }
+        let opener = self.opener.as_mut().ok_or_else(|| damaged("it was not begun"))?;
+        let is_short = self.facts.length <= READ_BYTES_MAX as u64;
+        let bytes_max = if is_short { READ_BYTES_MAX } else { DECRYPTED_BYTES_MAX };
+        let piece = decrypt_run(opener, reader, self.read_bytes.min(bytes_max), &self.key)?;
+        self.read_bytes = READ_BYTES_MAX;
+        if piece.is_empty() {
+            return Err(damaged("a value is shorter than the record says"));
+        }
+        Ok(self.of_range(piece))
+    }
+
+    /// The next piece if it is in RAM, nothing must be opened for it, and it is not encrypted.
     fn piece_in_ram(&mut self) -> Option<Bytes> {
-        if self.range.is_empty() {
+        if self.range.is_empty() || self.facts.encryption.is_some() {
             return None;
         }
         let reader = match &mut self.source {
@@ -305,16 +383,43 @@ impl Opened {
     }
 }
 
-/// Opens the part that has the byte at `position`, if it is not open, and goes there. Its reader, and how many bytes it has from there
-/// on.
+/// Reads what is still needed, up to so many bytes if RAM has them, else what one read of a device brings, and decrypts it.
+fn decrypt_run(opener: &mut Opener, reader: &mut Reader, bytes_max: usize, key: &[u8]) -> S3Result<Bytes> {
+    let room = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
+    opener.reserve(room.min(bytes_max + PIECE_BYTES));
+    while opener.wanted() > 0 && opener.at_hand() < bytes_max {
+        let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
+        let in_ram = if opener.at_hand() == 0 {
+            None
+        } else {
+            reader.piece_in_ram()
+        };
+        let piece = match in_ram {
+            Some(piece) => piece,
+            // What was decrypted is not kept waiting for a device.
+            None if opener.at_hand() > 0 => break,
+            None => reader
+                .read_piece(wanted.min(bytes_max))
+                .map_err(|error| errors::of_engine(&error, key))?,
+        };
+        if piece.is_empty() {
+            break;
+        }
+        opener.push(&piece)?;
+    }
+    Ok(opener.take())
+}
+
+/// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is encrypted. Its reader, the part, and
+/// where in it the byte is.
 fn open_part<'a>(
     store: &Store,
     key: &[u8],
     id: Id,
-    parts: &[Part],
+    parts: &'a [Part],
     current: &'a mut Option<(usize, Reader)>,
     position: u64,
-) -> S3Result<(&'a mut Reader, u64)> {
+) -> S3Result<(&'a mut Reader, &'a Part, u64)> {
     let damaged = |reason| errors::of_engine(&Error::corruption("a part", reason), key);
     let mut start = 0;
     let found = parts.iter().enumerate().find(|(_, part)| {
@@ -333,14 +438,17 @@ fn open_part<'a>(
             .reader(&value)
             .map_err(fail)?
             .ok_or_else(|| damaged("it is missing"))?;
-        if reader.info().length != part.length {
-            return Err(damaged("it has another length than the list says"));
+        // How long it is otherwise is known where it is decrypted.
+        if part.salt.is_none() {
+            if reader.info().length != part.length {
+                return Err(damaged("it has another length than the list says"));
+            }
+            reader.seek_to(inside).map_err(fail)?;
         }
-        reader.seek_to(inside).map_err(fail)?;
         *current = Some((at, reader));
     }
     let (_, reader) = current.as_mut().ok_or_else(|| damaged("none is left"))?;
-    Ok((reader, part.length - inside))
+    Ok((reader, part, inside))
 }
 
 /// A body for what is left of `opened`, of which `first` has been read already.

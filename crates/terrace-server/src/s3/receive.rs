@@ -6,12 +6,18 @@
 //!
 //! A small body stays in memory and becomes the value of its object. A larger one goes into a value of its own, which is
 //! committed without waiting for the device; the commit of the object that follows waits, and the log's order covers both.
+//! Bytes that are to be encrypted are hashed as they came and encrypted where they are written.
+//!
 //! Whatever goes wrong before that commit, even if it is the client that goes away, what was written is discarded
 //! ([`Unfinished`]).
 
 use super::{
     Gateway,
     collector::{Collector, Unfinished},
+    crypt::{
+        DataKey, RECORD_NUMBER, SALT_BYTES,
+        pieces::{self, Sealer, sealed_length},
+    },
     digest::{Algorithm, Checksum, Computed, Digests},
     errors,
     keyspace::{self, Id},
@@ -49,6 +55,8 @@ pub struct Incoming {
     pub trailing: Option<(Algorithm, TrailingHeaders)>,
     /// Further checksums to compute.
     pub algorithms: Vec<Algorithm>,
+    /// What the bytes are to be encrypted with.
+    pub data_key: Option<DataKey>,
 }
 
 /// Where a body goes.
@@ -62,7 +70,7 @@ pub enum Target {
 
 /// A body that has arrived whole and is what it was said to be.
 pub enum Received {
-    /// It is in memory.
+    /// It is in memory, encrypted if it is to be.
     Whole(Bytes, Computed),
     /// It is a value, to which nothing refers yet.
     Stored(Stored),
@@ -159,6 +167,20 @@ fn incomplete() -> s3s::S3Error {
     )
 }
 
+/// What is in memory, as it is to be received: encrypted, if there is a key for that.
+///
+/// # Errors
+/// None that can happen.
+pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -> S3Result<Received> {
+    let Some(data_key) = data_key else {
+        return Ok(Received::Whole(bytes, computed));
+    };
+    // The object has no other value.
+    let sealed = pieces::seal(data_key.of_value(RECORD_NUMBER, &[0; SALT_BYTES])?, &bytes)?;
+    computed.md5 = data_key.etag(computed.md5);
+    Ok(Received::Whole(sealed.into(), computed))
+}
+
 /// Takes a body in.
 ///
 /// # Errors
@@ -179,11 +201,11 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
         let first = first.joined();
         let computed = compute(gateway, &first, &algorithms).await?;
         incoming.expected()?.verify(&computed)?;
-        return Ok(Received::Whole(first, computed));
+        return whole(first, computed, incoming.data_key.as_ref());
     }
     let mut digests = Digests::new(&algorithms);
     let length = incoming.length;
-    let mut writing = begin(gateway, target, length).await?;
+    let mut writing = begin(gateway, target, length, incoming.data_key.take()).await?;
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
         let write = gateway.run(move |_, _| writing.take(&frames));
@@ -205,10 +227,17 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
 ///
 /// # Errors
 /// The store's.
-pub async fn begin(gateway: &Arc<Gateway>, target: Target, length: Option<u64>) -> S3Result<Writing> {
+pub async fn begin(
+    gateway: &Arc<Gateway>,
+    target: Target,
+    length: Option<u64>,
+    data_key: Option<DataKey>,
+) -> S3Result<Writing> {
     let collected = gateway.collector.collected_so_far();
-    let begin = move |gateway: &Arc<Gateway>, store: &Store| Writing::begin(&gateway.collector, store, target, length);
-    match gateway.run(begin).await {
+    let begin = move |gateway: &Arc<Gateway>, store: &Store| {
+        Writing::begin(&gateway.collector, store, target, length, data_key.as_ref())
+    };
+    match gateway.run(begin.clone()).await {
         Err(error) if errors::is_full(&error) => {
             gateway.make_room(collected).await;
             gateway.run(begin).await
@@ -245,29 +274,59 @@ pub struct Writing {
     length: Option<u64>,
     writer: ValueWriter,
     written: u64,
+    encrypting: Option<Encrypting>,
     // Last, so that the writer is gone before its value is discarded.
     unfinished: Unfinished,
 }
 
+/// How a value is encrypted on its way.
+struct Encrypting {
+    data_key: DataKey,
+    salt: [u8; SALT_BYTES],
+    sealer: Sealer,
+}
+
+impl Encrypting {
+    fn begin(data_key: &DataKey, number: u16) -> S3Result<Self> {
+        let mut salt = [0; SALT_BYTES];
+        keyspace::fill_random(&mut salt);
+        Ok(Self {
+            data_key: data_key.clone(),
+            salt,
+            sealer: Sealer::new(data_key.of_value(number, &salt)?),
+        })
+    }
+}
+
 impl Writing {
-    /// Begins one.
+    /// Begins one, to be encrypted if there is a key for that.
     ///
     /// # Errors
     /// The store's.
-    pub fn begin(collector: &Arc<Collector>, store: &Store, target: Target, length: Option<u64>) -> S3Result<Self> {
+    pub fn begin(
+        collector: &Arc<Collector>,
+        store: &Store,
+        target: Target,
+        length: Option<u64>,
+        data_key: Option<&DataKey>,
+    ) -> S3Result<Self> {
         let draw = || {
             let mut nonce = [0; 4];
             keyspace::fill_random(&mut nonce);
             u32::from_le_bytes(nonce)
         };
-        Self::begin_with(collector, store, target, length, draw)
+        let mut begun = Self::begin_with(collector, store, target, (length, data_key.is_some()), draw)?;
+        begun.encrypting = data_key
+            .map(|data_key| Encrypting::begin(data_key, begun.number))
+            .transpose()?;
+        Ok(begun)
     }
 
     fn begin_with(
         collector: &Arc<Collector>,
         store: &Store,
         target: Target,
-        length: Option<u64>,
+        length: (Option<u64>, bool),
         mut draw: impl FnMut() -> u32,
     ) -> S3Result<Self> {
         let (id, number) = match target {
@@ -291,12 +350,13 @@ impl Writing {
         Err(s3s::S3ErrorCode::InternalError.into())
     }
 
-    /// Begins at a place. `None` if another is being written there.
+    /// Begins at a place a value of this length, which is to be encrypted or not. `None` if another is
+    /// being written there.
     fn begin_at(
         collector: &Arc<Collector>,
         store: &Store,
         target: Target,
-        length: Option<u64>,
+        (length, is_sealed): (Option<u64>, bool),
         (id, number, nonce): (Id, u16, u32),
     ) -> S3Result<Option<Self>> {
         let key = keyspace::value(id, number, nonce);
@@ -308,7 +368,7 @@ impl Writing {
         let fail = |error| errors::of_engine(&error, &key);
         // Room first: who is refused on a full device leaves nothing in the log. Until it is finished it is no value.
         let options = WriterOptions {
-            length,
+            length: length.map(|length| if is_sealed { sealed_length(length) } else { length }),
             put: buffered.clone(),
         };
         let writer = store.writer(&key, options).map_err(fail)?;
@@ -337,6 +397,7 @@ impl Writing {
             length,
             writer,
             written: 0,
+            encrypting: None,
             unfinished,
         }))
     }
@@ -360,22 +421,36 @@ impl Writing {
         if self.written > VALUE_BYTES_MAX {
             return Err(too_large());
         }
-        self.writer
-            .append(frame)
-            .map_err(|error| errors::of_engine(&error, &self.key))
+        let mut write = |bytes: &[u8]| {
+            self.writer
+                .append(bytes)
+                .map_err(|error| errors::of_engine(&error, &self.key))
+        };
+        match &mut self.encrypting {
+            None => write(frame),
+            Some(encrypting) => encrypting.sealer.push(frame, write),
+        }
     }
 
     /// Ends it, of whose bytes `computed` was computed.
     ///
     /// # Errors
     /// The store's.
-    pub fn finish(self, computed: Computed) -> S3Result<Stored> {
-        let ended = self.writer.finish();
-        ended.map_err(|error| errors::of_engine(&error, &self.key))?;
+    pub fn finish(mut self, mut computed: Computed) -> S3Result<Stored> {
+        let fail = |error| errors::of_engine(&error, &self.key);
+        let mut salt = None;
+        if let Some(encrypting) = self.encrypting {
+            salt = Some(encrypting.salt);
+            computed.md5 = encrypting.data_key.etag(computed.md5);
+            let writer = &mut self.writer;
+            encrypting.sealer.finish(|bytes| writer.append(bytes).map_err(fail))?;
+        }
+        self.writer.finish().map_err(fail)?;
         let part = Part {
             number: self.number,
             nonce: self.nonce,
             length: computed.length,
+            salt,
             checksum: None,
         };
         Ok(Stored {
@@ -490,7 +565,7 @@ mod tests {
         let begin = |drawn: &[u32]| {
             let mut drawn = drawn.iter().copied();
             let draw = || drawn.next().unwrap();
-            Writing::begin_with(&gateway.collector, &store, Target::Part(id, 1), None, draw)
+            Writing::begin_with(&gateway.collector, &store, Target::Part(id, 1), (None, false), draw)
         };
         let write = |writing: Writing, bytes: &'static [u8]| {
             let writing = writing.take(&[Bytes::from_static(bytes)]).unwrap();

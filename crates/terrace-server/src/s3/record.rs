@@ -8,6 +8,7 @@
 //! as the page does it.
 
 use super::{
+    crypt::Encryption,
     digest::{self, Algorithm, Computed},
     errors,
     keyspace::{self, Id},
@@ -26,7 +27,9 @@ use terrace::{Attributes, ObjectInfo, Version};
 const ETAG: &str = "etag";
 /// Milliseconds since 1970.
 const MODIFIED_MS: &str = "s3-modified-ms";
-/// Length of an object whose bytes are elsewhere.
+/// The key of an object's bytes, wrapped, if they are encrypted; see [`super::crypt`].
+pub const ENCRYPTION: &str = "s3-encryption";
+/// Length of an object whose bytes are elsewhere, or encrypted.
 const LENGTH: &str = "s3-length";
 /// The ID of the values that hold the bytes.
 const VALUES: &str = "s3-values";
@@ -208,6 +211,12 @@ pub fn stamp(attributes: &mut Attributes, etag: &str, modified_ms: u64) {
     attributes.set(MODIFIED_MS, modified_ms.to_string());
 }
 
+/// Says that the bytes are encrypted, with what, and how many they are otherwise.
+pub fn encrypt(attributes: &mut Attributes, sealed_key: &[u8], length: u64) {
+    attributes.set(LENGTH, length.to_string());
+    attributes.set(ENCRYPTION, sealed_key);
+}
+
 /// Says that the bytes are in the values under `id`.
 pub fn place(attributes: &mut Attributes, id: Id, length: u64) {
     attributes.set(LENGTH, length.to_string());
@@ -260,8 +269,13 @@ pub fn with_redirect(attributes: &Attributes, other: &Attributes) -> Attributes 
     with(attributes, REDIRECT, other.get_str(REDIRECT))
 }
 
+/// The same attributes with another wrapped key.
+pub fn with_encryption(attributes: &Attributes, sealed_key: &[u8]) -> Attributes {
+    with(attributes, ENCRYPTION, Some(sealed_key))
+}
+
 /// The same attributes with another value of one of them, or without it.
-fn with(attributes: &Attributes, name: &str, value: Option<&str>) -> Attributes {
+fn with(attributes: &Attributes, name: &str, value: Option<impl AsRef<[u8]>>) -> Attributes {
     let others = attributes.iter().filter(|(known, _)| *known != name);
     let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
     if let Some(value) = value {
@@ -337,6 +351,8 @@ pub struct Facts {
     pub is_null: bool,
     /// It says that the object is deleted.
     pub is_delete_marker: bool,
+    /// How its bytes are encrypted, if they are.
+    pub encryption: Option<Encryption>,
     /// All of it.
     pub attributes: Attributes,
 }
@@ -362,12 +378,14 @@ impl Facts {
         let text = |name| info.attributes.get_str(name);
         let number = |name| text(name).and_then(|text| text.parse::<u64>().ok());
         let values = values(&info.attributes);
+        let encryption = Encryption::of(&info.attributes);
+        let is_elsewhere = values.is_some() || encryption.is_some();
         let modified_ms = number(MODIFIED_MS).unwrap_or(0);
         let order = text(VERSION).and_then(Id::parse);
         let etag = text(ETAG).and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
         Self {
             version: info.version,
-            length: number(LENGTH).filter(|_| values.is_some()).unwrap_or(info.length),
+            length: number(LENGTH).filter(|_| is_elsewhere).unwrap_or(info.length),
             etag: etag.map_or_else(|| format!("{:x}-{:08x}", info.version.0, info.checksum), str::to_owned),
             // Whole seconds: headers have no fractions, and listings must not differ from them.
             modified: UNIX_EPOCH + Duration::from_secs(modified_ms / 1000),
@@ -376,6 +394,7 @@ impl Facts {
             order,
             is_null: order.is_none() || text(NULL).is_some(),
             is_delete_marker: text(DELETED).is_some(),
+            encryption,
             attributes,
         }
     }

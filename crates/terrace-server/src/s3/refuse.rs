@@ -21,12 +21,7 @@ pub const XML_BYTES_MAX: usize = 8 << 20;
 /// headers.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 /// What headers begin with that ask for something the service does not have.
-const NOT_SUPPORTED: [&str; 4] = [
-    "x-amz-server-side-encryption",
-    "x-amz-copy-source-server-side-encryption",
-    "x-amz-mfa",
-    "x-amz-write-offset-bytes",
-];
+const NOT_SUPPORTED: [&str; 2] = ["x-amz-mfa", "x-amz-write-offset-bytes"];
 
 /// Query names without a value that `s3s` knows: each names an operation of its own.
 const SUBRESOURCES: [&str; 31] = [
@@ -104,6 +99,7 @@ pub fn refuse(parts: &Parts) -> S3Result {
             "A header you provided implies functionality that is not implemented: {name}"
         ));
     }
+    refuse_encryption(&parts.method, query, &parts.headers)?;
     refuse_fields(query)?;
     refuse_subresources(&parts.method, parts.uri.path(), query)?;
     refuse_odd_puts(parts, query)?;
@@ -115,6 +111,18 @@ pub fn refuse(parts: &Parts) -> S3Result {
     refuse_trailer(&parts.headers)?;
     refuse_values(text)?;
     signature::check(parts)
+}
+
+/// Refuses to say how an object is to be encrypted where none is made.
+fn refuse_encryption(method: &Method, query: &str, headers: &HeaderMap) -> S3Result {
+    let makes_one = matches!(*method, Method::PUT | Method::POST) && !names(query).any(|name| name == "partNumber");
+    if headers.contains_key("x-amz-server-side-encryption") && !makes_one {
+        return Err(s3_error!(
+            InvalidArgument,
+            "x-amz-server-side-encryption header is not supported for this operation."
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses heads that are longer than any that stores something.
@@ -321,12 +329,25 @@ mod tests {
     #[test]
     fn what_the_service_does_not_have() {
         for (headers, code) in [
-            (("x-amz-server-side-encryption", "AES256"), "NotImplemented"),
             (("x-amz-mfa", "x 123456"), "NotImplemented"),
             (("x-amz-storage-class", "GLACIER"), "InvalidStorageClass"),
             (("content-md5", ""), "InvalidDigest"),
         ] {
             assert_eq!(refused("POST", "/b", &[headers]).as_deref(), Some(code), "{headers:?}");
+        }
+        for (method, uri, code) in [
+            ("GET", "/b/k", Some("InvalidArgument")),
+            ("HEAD", "/b/k", Some("InvalidArgument")),
+            ("PUT", "/b/k?partNumber=1&uploadId=2", Some("InvalidArgument")),
+            ("PUT", "/b/k", None),
+            ("POST", "/b/k?uploads", None),
+        ] {
+            let asked = ("x-amz-server-side-encryption", "AES256");
+            assert_eq!(
+                refused(method, uri, &[asked, LENGTH]).as_deref(),
+                code,
+                "{method} {uri}"
+            );
         }
         let long = "x".repeat(HEAD_BYTES_MAX);
         let code = refused("PUT", "/b/k", &[("cache-control", &long), LENGTH]);

@@ -1,55 +1,212 @@
-//! Secrets of access keys as the store keeps them: encrypted, where the server is given a key for
-//! that.
+//! The master keys, and what is encrypted with them directly: secrets of access keys as the store
+//! keeps them. What else they wrap is keys of objects ([`super::crypt`]).
 //!
-//! AES-256-GCM by `ring`, a nonce drawn for each, and the access key's ID as additional data, so
-//! that no secret can be moved to another ID. What is stored is base64 of nonce, ciphertext and tag
-//! (docs/s3.md). 2^32 secrets may be drawn nonces for; nobody has so many.
+//! Several keys may be given. The first is the current one, with which everything new is encrypted;
+//! the others only open what is there, until [`super::rewrap`] has encrypted that anew.
+//!
+//! AES-256-GCM by `ring`, a nonce drawn for each secret, and the access key's ID as additional data,
+//! so that no secret can be moved to another ID. What is stored is base64 of nonce, ciphertext and
+//! tag (docs/s3.md). Data keys are wrapped with a key derived from the master key, so the two uses
+//! share no nonces. 2^32 nonces may be drawn for each.
+//!
+//! The store notes which master keys have been used ([`Secrets::register`]), so that a server that
+//! lacks one says so when it starts, and not when somebody reads.
 
 use super::keyspace;
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use std::fmt;
-use terrace::Error;
+use parking_lot::{RwLock, RwLockReadGuard};
+use ring::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    hmac,
+};
+use std::{fmt, sync::Arc};
+use terrace::{Durability, Error, PutOptions, ScanRange, Store};
 
 /// Bytes of a key.
-const KEY_BYTES: usize = 32;
+pub const KEY_BYTES: usize = 32;
+/// Most master keys at a time: the current one, and those of rotations that are not done.
+const KEYS_MAX: usize = 16;
 /// What the additional data begins with.
 const CONTEXT: &str = "terrace access key ";
+/// What the key is derived for that wraps data keys.
+const WRAPPING: &[u8] = b"terrace wrapping key";
+/// What the name of a master key is derived for.
+const NAMING: &[u8] = b"terrace master key id";
 
-/// What secrets are encrypted with, if anything.
-#[derive(Default)]
-pub struct Secrets(Option<LessSafeKey>);
+/// Names a master key without telling anything of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub [u8; 8]);
 
-impl fmt::Debug for Secrets {
+impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the key: this ends in logs.
-        f.debug_struct("Secrets").field("has_key", &self.0.is_some()).finish()
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
-impl Secrets {
-    /// Encrypts with this key: 64 hex digits.
-    ///
-    /// # Errors
-    /// Saying what a key looks like.
-    pub fn with_key(text: &str) -> Result<Self, String> {
-        let digits = text.trim().as_bytes();
-        let pairs = digits.chunks(2).map(|pair| {
+impl fmt::Debug for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl KeyId {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() == 16)?;
+        u64::from_str_radix(text, 16)
+            .ok()
+            .map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+/// One master key, as what it is used for.
+#[derive(Clone)]
+struct MasterKey {
+    id: KeyId,
+    secrets: LessSafeKey,
+    wrapping: LessSafeKey,
+}
+
+impl MasterKey {
+    /// Reads 64 hex digits.
+    fn parse(text: &str) -> Option<Self> {
+        let pairs = text.as_bytes().chunks(2).map(|pair| {
             let is_hex = pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
             let pair = std::str::from_utf8(pair).ok().filter(|_| is_hex)?;
             u8::from_str_radix(pair, 16).ok()
         });
-        let bytes: Option<Vec<u8>> = pairs.collect();
-        let key = bytes.filter(|bytes| bytes.len() == KEY_BYTES);
-        let key = key.and_then(|bytes| UnboundKey::new(&AES_256_GCM, &bytes).ok());
-        key.map(|key| Self(Some(LessSafeKey::new(key)))).ok_or_else(|| {
-            "the key for secrets must be 64 hex digits, like `openssl rand -hex 32` prints them".to_owned()
+        let bytes: Vec<u8> = pairs.collect::<Option<_>>()?;
+        let master = hmac::Key::new(hmac::HMAC_SHA256, &bytes);
+        let mut id = [0; 8];
+        id.copy_from_slice(&hmac::sign(&master, NAMING).as_ref()[..8]);
+        Some(Self {
+            id: KeyId(id),
+            secrets: cipher(&bytes)?,
+            wrapping: cipher(hmac::sign(&master, WRAPPING).as_ref())?,
+        })
+    }
+}
+
+/// The cipher of a key; `None` if it has another length.
+pub fn cipher(key: &[u8]) -> Option<LessSafeKey> {
+    UnboundKey::new(&AES_256_GCM, key).ok().map(LessSafeKey::new)
+}
+
+/// The master keys, if there are any. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Secrets(Arc<RwLock<Vec<MasterKey>>>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the keys: this ends in logs.
+        f.debug_struct("Secrets").field("ids", &self.ids()).finish()
+    }
+}
+
+/// The current master key, which stays that for as long as this lives.
+pub struct Current<'s>(RwLockReadGuard<'s, Vec<MasterKey>>);
+
+impl Current<'_> {
+    /// Its name, and what wraps with it. `None` without a key.
+    pub fn wrapping(&self) -> Option<(KeyId, &LessSafeKey)> {
+        self.0.first().map(|key| (key.id, &key.wrapping))
+    }
+}
+
+impl Secrets {
+    /// Encrypts with the first of these keys, and opens with all of them: 64 hex digits each, with
+    /// white space between them.
+    ///
+    /// # Errors
+    /// Saying what a key looks like.
+    pub fn with_key(text: &str) -> Result<Self, String> {
+        let keys: Option<Vec<_>> = text.split_ascii_whitespace().map(MasterKey::parse).collect();
+        let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(&keys.len()));
+        keys.map(|keys| Self(Arc::new(RwLock::new(keys)))).ok_or_else(|| {
+            "the key for secrets must be 64 hex digits, like `openssl rand -hex 32` prints them; below it may be \
+             former ones, a line each"
+                .to_owned()
         })
     }
 
     /// Whether there is a key.
-    pub const fn has_key(&self) -> bool {
-        self.0.is_some()
+    pub fn has_key(&self) -> bool {
+        !self.0.read().is_empty()
+    }
+
+    /// The names of all keys, the current one first.
+    pub fn ids(&self) -> Vec<KeyId> {
+        self.0.read().iter().map(|key| key.id).collect()
+    }
+
+    /// The current key. Whoever commits what was wrapped with it holds this until that is done.
+    pub fn current(&self) -> Current<'_> {
+        Current(self.0.read())
+    }
+
+    /// What unwraps what the key of this name wrapped.
+    pub fn unwrapping(&self, id: KeyId) -> Option<LessSafeKey> {
+        let keys = self.0.read();
+        keys.iter().find(|key| key.id == id).map(|key| key.wrapping.clone())
+    }
+
+    /// Takes the keys of `other`, once everything is committed that was wrapped with the current one.
+    /// Blocks.
+    pub fn replace(&self, other: &Self) {
+        let keys = other.0.read().clone();
+        *self.0.write() = keys;
+    }
+
+    /// Compares with the master keys that the store says have been used. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if one is missing; the store's.
+    pub fn check(&self, store: &Store) -> terrace::Result<()> {
+        let ids = self.ids();
+        let used = used(store)?;
+        if let Some(missing) = used.iter().find(|id| !ids.contains(id)) {
+            let given = match ids.first() {
+                None => "no master key is given".to_owned(),
+                Some(current) => format!("another key is given, {current}"),
+            };
+            return Err(Error::invalid(format!(
+                "this store has keys that are encrypted with the master key {missing}, and {given}; give it by \
+                 `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`, below a newer one if there is one"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The same, and notes the current one, if nothing says that it is the wrong one. Blocks.
+    ///
+    /// # Errors
+    /// As [`Secrets::check`].
+    pub fn register(&self, store: &Store) -> terrace::Result<()> {
+        self.check(store)?;
+        let Some(current) = self.ids().first().copied() else {
+            return Ok(());
+        };
+        if used(store)?.contains(&current) {
+            return Ok(());
+        }
+        let durable = PutOptions {
+            durability: Durability::Sync,
+            ..PutOptions::default()
+        };
+        store
+            .put_with(keyspace::master_key(&current.to_string()), "", &durable)
+            .map(drop)
+    }
+
+    /// Notes that nothing is encrypted with any but the current master key. Blocks.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn forget_former(&self, store: &Store) -> terrace::Result<()> {
+        let current = self.ids().first().copied();
+        for id in used(store)?.into_iter().filter(|id| Some(*id) != current) {
+            store.delete(keyspace::master_key(&id.to_string()))?;
+        }
+        Ok(())
     }
 
     /// The secret of the access key `id`, encrypted. `None` without a key.
@@ -63,7 +220,10 @@ impl Secrets {
     }
 
     fn seal_with(&self, nonce: [u8; NONCE_LEN], id: &str, secret: &str) -> terrace::Result<Option<String>> {
-        let Some(key) = &self.0 else { return Ok(None) };
+        let keys = self.0.read();
+        let Some(MasterKey { secrets: key, .. }) = keys.first() else {
+            return Ok(None);
+        };
         let mut text = secret.as_bytes().to_vec();
         let sealed = key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad(id), &mut text);
         sealed.map_err(|_| Error::invalid(format!("the secret of access key {id} cannot be encrypted")))?;
@@ -75,25 +235,54 @@ impl Secrets {
     /// # Errors
     /// [`Error::Invalid`] if there is no key, or another one, or what is stored is damaged.
     pub fn open(&self, id: &str, sealed: &str) -> terrace::Result<String> {
-        let Some(key) = &self.0 else {
+        self.open_by(id, sealed).map(|(secret, _)| secret)
+    }
+
+    /// The same secret encrypted with the current key. `None` if it is.
+    ///
+    /// # Errors
+    /// As [`Secrets::open`].
+    pub fn sealed_anew(&self, id: &str, sealed: &str) -> terrace::Result<Option<String>> {
+        let (secret, is_current) = self.open_by(id, sealed)?;
+        if is_current { Ok(None) } else { self.seal(id, &secret) }
+    }
+
+    /// The secret, and whether it was encrypted with the current key.
+    fn open_by(&self, id: &str, sealed: &str) -> terrace::Result<(String, bool)> {
+        let keys = self.0.read();
+        if keys.is_empty() {
             return Err(Error::invalid(format!(
                 "the secret of access key {id} is encrypted; give the key it was encrypted with in a file by \
                  `--secrets-key-file`, or in TERRACE_SECRETS_KEY"
             )));
-        };
-        let wrong = || {
+        }
+        let opened = STANDARD_NO_PAD.decode(sealed).ok().and_then(|bytes| {
+            let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>()?;
+            keys.iter().enumerate().find_map(|(at, key)| {
+                let mut text = text.to_vec();
+                let nonce = Nonce::assume_unique_for_key(*nonce);
+                let opened = key.secrets.open_in_place(nonce, aad(id), &mut text).ok()?;
+                Some((String::from_utf8(opened.to_vec()).ok()?, at == 0))
+            })
+        });
+        opened.ok_or_else(|| {
             Error::invalid(format!(
                 "the secret of access key {id} was encrypted with another key than the one of `--secrets-key-file` or \
                  TERRACE_SECRETS_KEY; give that one"
             ))
-        };
-        let bytes = STANDARD_NO_PAD.decode(sealed).map_err(|_| wrong())?;
-        let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>().ok_or_else(wrong)?;
-        let mut text = text.to_vec();
-        let opened = key.open_in_place(Nonce::assume_unique_for_key(*nonce), aad(id), &mut text);
-        let opened = opened.map_err(|_| wrong())?;
-        String::from_utf8(opened.to_vec()).map_err(|_| wrong())
+        })
     }
+}
+
+/// The names of the master keys that the store says have been used.
+fn used(store: &Store) -> terrace::Result<Vec<KeyId>> {
+    let mut ids = Vec::new();
+    for item in store.scan(ScanRange::prefix(keyspace::MASTER_KEYS))? {
+        let key = item?.key;
+        let id = KeyId::parse(&key[keyspace::MASTER_KEYS.len()..]);
+        ids.push(id.ok_or_else(|| Error::corruption("name of a master key", "it is none"))?);
+    }
+    Ok(ids)
 }
 
 fn aad(id: &str) -> Aad<Vec<u8>> {
@@ -112,6 +301,41 @@ mod tests {
         for text in ["", "password", &"0f".repeat(31), &"0g".repeat(32), &"+1".repeat(32)] {
             assert!(Secrets::with_key(text).is_err(), "{text}");
         }
+        let many = vec!["0f".repeat(32); KEYS_MAX + 1];
+        assert!(Secrets::with_key(&many.join("\n")).is_err());
+        assert!(Secrets::with_key(&many[1..].join("\n")).is_ok());
+    }
+
+    /// A server without the master key of a store started, and failed each reader.
+    #[test]
+    fn a_store_knows_its_master_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
+        let keys = |digits: &[&str]| {
+            let lines: Vec<_> = digits.iter().map(|digits| digits.repeat(32)).collect();
+            Secrets::with_key(&lines.join("\n")).unwrap()
+        };
+        Secrets::default().register(&store).unwrap();
+        let old = keys(&["0f"]);
+        old.register(&store).unwrap();
+        old.register(&store).unwrap();
+        let refused = Secrets::default().register(&store).unwrap_err().to_string();
+        assert!(refused.contains("no master key is given"), "{refused}");
+        assert!(refused.contains(&old.ids()[0].to_string()), "{refused}");
+        let refused = keys(&["0e"]).register(&store).unwrap_err().to_string();
+        assert!(refused.contains("another key is given"), "{refused}");
+        let both = keys(&["0e", "0f"]);
+        both.register(&store).unwrap();
+        assert!(old.register(&store).is_err(), "the new one may have been used");
+        both.forget_former(&store).unwrap();
+        keys(&["0e"]).register(&store).unwrap();
+        let sealed = old.seal("TRCEA", "secret").unwrap().unwrap();
+        assert_eq!(both.open("TRCEA", &sealed).unwrap(), "secret");
+        let anew = both.sealed_anew("TRCEA", &sealed).unwrap().unwrap();
+        assert_eq!(keys(&["0e"]).open("TRCEA", &anew).unwrap(), "secret");
+        assert_eq!(both.sealed_anew("TRCEA", &anew).unwrap(), None);
+        old.replace(&both);
+        assert_eq!(old.ids(), both.ids());
     }
 
     /// What is stored, byte for byte: a server of tomorrow must open it.

@@ -3,7 +3,7 @@
 use super::{
     Gateway,
     ops::{
-        acl, attributes, buckets, configure, copy, delete, lifecycle, listings, lock, logging, multipart,
+        acl, attributes, buckets, configure, copy, delete, encryption, lifecycle, listings, lock, logging, multipart,
         notifications, objects, ownership, tagging, website,
     },
 };
@@ -62,6 +62,9 @@ operations! { gateway:
     get_bucket_cors GetBucketCorsInput -> GetBucketCorsOutput = |request| configure::get_cors(gateway, &request);
     put_bucket_cors PutBucketCorsInput -> PutBucketCorsOutput = |request| configure::put_cors(gateway, request).await;
     delete_bucket_cors DeleteBucketCorsInput -> DeleteBucketCorsOutput = |request| configure::delete_cors(gateway, request).await;
+    get_bucket_encryption GetBucketEncryptionInput -> GetBucketEncryptionOutput = |request| encryption::get(gateway, &request);
+    put_bucket_encryption PutBucketEncryptionInput -> PutBucketEncryptionOutput = |request| encryption::put(gateway, request).await;
+    delete_bucket_encryption DeleteBucketEncryptionInput -> DeleteBucketEncryptionOutput = |request| encryption::delete(gateway, request).await;
     get_bucket_policy GetBucketPolicyInput -> GetBucketPolicyOutput = |request| configure::get_policy(gateway, &request);
     get_bucket_policy_status GetBucketPolicyStatusInput -> GetBucketPolicyStatusOutput = |request| configure::policy_status(gateway, &request);
     put_bucket_policy PutBucketPolicyInput -> PutBucketPolicyOutput = |request| configure::put_policy(gateway, request).await;

@@ -40,8 +40,10 @@ struct StoredKey {
     key_aes_256_gcm: Option<String>,
 }
 
+/// How its record calls it, if it is encrypted.
+pub const SEALED: &str = "key_aes_256_gcm";
 /// What it is encrypted as the secret of; no access key has this ID.
-const KEY_ID: &str = "session-key";
+pub const KEY_ID: &str = "session-key";
 
 fn store_key(store: &Store, key: &str, secrets: &Secrets) -> terrace::Result<()> {
     let sealed = secrets.seal(KEY_ID, key)?;

@@ -24,6 +24,7 @@ use serde::Deserialize;
 use std::{
     fmt,
     path::{Path, PathBuf},
+    process::{Command, Stdio},
 };
 use terrace::{Durability, Options};
 
@@ -90,13 +91,16 @@ pub struct Layer {
     /// When a write counts as done [default: sync]
     #[arg(long, global = true, value_name = "WHEN", hide_short_help = true)]
     pub durability: Option<DurabilityChoice>,
-    /// File with the key that secrets of access keys are encrypted with: 64 hex digits [default:
-    /// they are not]
+    /// File with the master key that secrets of access keys and keys of objects are encrypted with:
+    /// 64 hex digits, and former ones on lines below [default: none]
     #[arg(long, global = true, value_name = "FILE", hide_short_help = true)]
     pub secrets_key_file: Option<PathBuf>,
     /// The key itself; for a variable.
     #[arg(skip)]
     pub secrets_key: Option<String>,
+    /// Command that prints the same key, run by sh, instead of a file [default: none]
+    #[arg(long, global = true, value_name = "COMMAND", hide_short_help = true)]
+    pub key_command: Option<String>,
     /// Address `serve` listens on; its own flag is `serve --listen`.
     #[arg(skip)]
     pub listen: Option<Listen>,
@@ -196,7 +200,7 @@ pub struct Settings {
     pub host_names: Vec<String>,
     /// The page's password.
     page_password: Given,
-    /// The key for secrets of access keys.
+    /// The master key.
     secrets_key: Given,
     /// Where the S3 service logs requests.
     pub access_log: Option<PathBuf>,
@@ -217,6 +221,8 @@ pub struct Settings {
 struct Given {
     file: Option<PathBuf>,
     text: Option<String>,
+    /// A command that prints it.
+    command: Option<String>,
 }
 
 impl fmt::Debug for Given {
@@ -230,14 +236,37 @@ impl fmt::Debug for Given {
 
 impl Given {
     const fn of(file: Option<PathBuf>, text: Option<String>) -> Self {
-        Self { file, text }
+        Self {
+            file,
+            text,
+            command: None,
+        }
     }
 
     /// What was given, if anything was.
     fn read(&self) -> Outcome<Option<String>> {
+        if let Some(command) = &self.command {
+            return printed(command).map(Some);
+        }
         let from_file = self.file.as_deref().map(read_secret).transpose()?;
         Ok(from_file.or_else(|| self.text.clone()))
     }
+}
+
+/// What a command prints.
+fn printed(command: &str) -> Outcome<String> {
+    let fail = |reason: &str| Failure::usage(format!("the command for the key, `{command}`, {reason}"));
+    let run = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| fail(&format!("cannot be run: {error}")))?;
+    if !run.status.success() {
+        return Err(fail(&format!("failed ({})", run.status)));
+    }
+    // Never what it printed: this ends in logs.
+    String::from_utf8(run.stdout).map_err(|_| fail("does not print text"))
 }
 
 /// The text of a file, without the end of its line.
@@ -259,10 +288,11 @@ impl Settings {
         file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))
     }
 
-    /// What secrets of access keys are encrypted with.
+    /// The master keys: what secrets of access keys and keys of objects are encrypted with. Read anew
+    /// each time.
     ///
     /// # Errors
-    /// A usage failure if a file cannot be read, or what is given is no key.
+    /// A usage failure if a file cannot be read, a command fails, or what is given is no key.
     pub fn secrets(&self) -> Outcome<Secrets> {
         let given = self.secrets_key.read()?;
         given.map_or_else(
@@ -292,10 +322,11 @@ impl Layer {
         } else {
             (below.page_password_file, below.page_password)
         };
-        let (secrets_key_file, secrets_key) = if self.secrets_key_file.is_some() || self.secrets_key.is_some() {
-            (self.secrets_key_file, self.secrets_key)
+        let gives_key = self.secrets_key_file.is_some() || self.secrets_key.is_some() || self.key_command.is_some();
+        let (secrets_key_file, secrets_key, key_command) = if gives_key {
+            (self.secrets_key_file, self.secrets_key, self.key_command)
         } else {
-            (below.secrets_key_file, below.secrets_key)
+            (below.secrets_key_file, below.secrets_key, below.key_command)
         };
         Self {
             store,
@@ -324,6 +355,7 @@ impl Layer {
             page_password,
             secrets_key_file,
             secrets_key,
+            key_command,
             access_log: self.access_log.or(below.access_log),
             tls_cert: self.tls_cert.or(below.tls_cert),
             tls_key: self.tls_key.or(below.tls_key),
@@ -340,6 +372,11 @@ impl Layer {
             return Err(Failure::usage(format!(
                 "{place}: `store` puts both tiers in one directory, so `flash` and `large` cannot be given with it; \
                  drop `store`, or drop the other two"
+            )));
+        }
+        if self.key_command.is_some() && self.secrets_key_file.is_some() {
+            return Err(Failure::usage(format!(
+                "{place}: `key-command` and `secrets-key-file` both give the master key; drop one of them"
             )));
         }
         Ok(())
@@ -408,7 +445,10 @@ impl Layer {
             website_domains: domains(&self.s3_website_domain.unwrap_or_default()),
             host_names: domains(&self.host_name.unwrap_or_default()),
             page_password: Given::of(self.page_password_file, self.page_password),
-            secrets_key: Given::of(self.secrets_key_file, self.secrets_key),
+            secrets_key: Given {
+                command: self.key_command,
+                ..Given::of(self.secrets_key_file, self.secrets_key)
+            },
             access_log: self.access_log,
             tls: pair(self.tls_cert, self.tls_key)?,
             s3_rate: self.s3_rate,

@@ -172,10 +172,16 @@ impl Layer {
             self.flash.clone().or(other.flash.clone()),
             self.large.clone().or(other.large.clone()),
         );
+        let (secrets_key, key_command) = (
+            self.secrets_key.clone().or(other.secrets_key.clone()),
+            self.key_command.clone().or(other.key_command.clone()),
+        );
         Self {
             store,
             flash,
             large,
+            secrets_key,
+            key_command,
             ..self.or(other)
         }
     }

@@ -45,7 +45,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 30] = [
+const SETTINGS: [(&str, &str); 31] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -69,6 +69,7 @@ const SETTINGS: [(&str, &str); 30] = [
     ("host-name", "pictures.example.org"),
     ("page-password-file", "/password"),
     ("secrets-key", "0f"),
+    ("key-command", "echo 0f"),
     ("access-log", "/log"),
     ("tls-cert", "/crt"),
     ("tls-key", "/key"),
@@ -107,6 +108,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         page_password: None,
         secrets_key_file: None,
         secrets_key: Some("0f".to_owned()),
+        key_command: Some("echo 0f".to_owned()),
         access_log: Some("/log".into()),
         tls_cert: Some("/crt".into()),
         tls_key: Some("/key".into()),

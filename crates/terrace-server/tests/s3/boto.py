@@ -814,9 +814,61 @@ def test_forms_of_version_2(s3, bucket):
     assert body(s3.get_object(Bucket=bucket, Key="k")) == b"v2"
 
 
+def test_encryption_with_a_key_of_the_client(s3, bucket):
+    own = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+    other = dict(own, SSECustomerKey="o" * 32)
+    for length in [0, 1, 65536, 262145, 3 * MIB + 17]:
+        content = data(length)
+        put = s3.put_object(Bucket=bucket, Key="k", Body=content, **own)
+        assert put["SSECustomerAlgorithm"] == "AES256" and "ServerSideEncryption" not in put
+        got = s3.get_object(Bucket=bucket, Key="k", **own)
+        assert got["ContentLength"] == length and body(got) == content and got["ETag"] == put["ETag"]
+        assert put["ETag"] != f'"{hashlib.md5(content).hexdigest()}"'
+        assert s3.head_object(Bucket=bucket, Key="k", **own)["ContentLength"] == length
+        fails(400, "400", s3.head_object, Bucket=bucket, Key="k")
+        fails(403, "403", s3.head_object, Bucket=bucket, Key="k", **other)
+        fails(400, "InvalidRequest", s3.get_object, Bucket=bucket, Key="k")
+        fails(403, "AccessDenied", s3.get_object, Bucket=bucket, Key="k", **other)
+    assert body(s3.get_object(Bucket=bucket, Key="k", Range="bytes=65530-65540", **own)) == content[65530:65541]
+    source = {f"CopySource{name}": value for name, value in own.items()}
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource=f"{bucket}/k", **source, **other)
+    assert body(s3.get_object(Bucket=bucket, Key="copy", **other)) == content
+    # What the client cuts into parts.
+    content = data(12 * MIB + 5)
+    config = TransferConfig(multipart_threshold=5 * MIB, multipart_chunksize=5 * MIB)
+    s3.upload_fileobj(io.BytesIO(content), bucket, "parts", Config=config, ExtraArgs=own)
+    out = io.BytesIO()
+    s3.download_fileobj(bucket, "parts", out, Config=config, ExtraArgs=own)
+    assert out.getvalue() == content
+
+
+def test_encryption_with_the_master_key(s3, bucket):
+    fails(404, "ServerSideEncryptionConfigurationNotFoundError", s3.get_bucket_encryption, Bucket=bucket)
+    content = data(3 * MIB + 17)
+    put = s3.put_object(Bucket=bucket, Key="k", Body=content, ServerSideEncryption="AES256")
+    assert put["ServerSideEncryption"] == "AES256" and put["ETag"] == f'"{hashlib.md5(content).hexdigest()}"'
+    got = s3.get_object(Bucket=bucket, Key="k")
+    assert got["ServerSideEncryption"] == "AES256" and body(got) == content
+    assert "ServerSideEncryption" not in s3.put_object(Bucket=bucket, Key="plain", Body=b"")
+    rules = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": True}]}
+    s3.put_bucket_encryption(Bucket=bucket, ServerSideEncryptionConfiguration=rules)
+    assert s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"] == rules
+    assert s3.put_object(Bucket=bucket, Key="k", Body=content)["ServerSideEncryption"] == "AES256"
+    s3.copy_object(Bucket=bucket, Key="copy", CopySource=f"{bucket}/plain")
+    assert s3.head_object(Bucket=bucket, Key="copy")["ServerSideEncryption"] == "AES256"
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="parts")
+    assert upload["ServerSideEncryption"] == "AES256"
+    names = {"Bucket": bucket, "Key": "parts", "UploadId": upload["UploadId"]}
+    part = s3.upload_part(**names, PartNumber=1, Body=content)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    assert s3.complete_multipart_upload(**names, MultipartUpload=parts)["ServerSideEncryption"] == "AES256"
+    assert body(s3.get_object(Bucket=bucket, Key="parts")) == content
+    s3.delete_bucket_encryption(Bucket=bucket)
+    fails(404, "ServerSideEncryptionConfigurationNotFoundError", s3.get_bucket_encryption, Bucket=bucket)
+
+
 def test_what_is_not_there(s3, bucket):
-    fails(501, "NotImplemented", s3.get_bucket_encryption, Bucket=bucket)
-    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="AES256")
+    fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ServerSideEncryption="aws:kms")
     fails(501, "NotImplemented", s3.put_object, Bucket=bucket, Key="k", Body=b"", ACL="aws-exec-read")
     fails(400, "InvalidStorageClass", s3.put_object, Bucket=bucket, Key="k", Body=b"", StorageClass="GLACIER")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="private", StorageClass="STANDARD")

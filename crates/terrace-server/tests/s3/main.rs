@@ -9,11 +9,13 @@ mod budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;
+mod encryption;
 mod events;
 mod hostile;
 mod lifecycle;
 mod locks;
 mod logs;
+mod master_keys;
 mod offline;
 mod operating;
 mod policies;

@@ -54,7 +54,7 @@ fn sample(flash_dir: &Path) -> Outcome<Sample> {
             stats,
             at: Instant::now(),
         }),
-        Asked::Nobody | Asked::BackedUp(_) | Asked::Keys(_) => Err(Failure::new(
+        Asked::Nobody | Asked::BackedUp(_) | Asked::Keys(_) | Asked::Rewrapped(_) => Err(Failure::new(
             Code::Error,
             format!(
                 "no server has the store in {} open; start `terrace serve`, or see `terrace stat` for a store at rest",

@@ -6,10 +6,11 @@ use crate::s3::{
     access::{decide::Claim, denied},
     bucket::Bucket,
     commit::{Place, Requirement},
+    crypt::request,
     digest::{Algorithm, Digests},
     figures::Figures,
     ops::objects,
-    receive::{Received, WHOLE_BYTES_MAX},
+    receive::{self, WHOLE_BYTES_MAX},
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -131,8 +132,11 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
         key: &key,
     };
     let attributes = Attributes::new().with("content-type", "text/plain");
-    let received = Received::Whole(text, digests.finish());
-    objects::keep(&gateway.collector, place, &Requirement::default(), attributes, received)?;
+    let sealing = request::of_bucket(&gateway.shared.secrets, &target)?;
+    let data_key = sealing.as_ref().map(|sealing| &sealing.data_key);
+    let received = receive::whole(text, digests.finish(), data_key)?;
+    let requirement = Requirement::default();
+    objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing))?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::signed;
 use crate::{
+    customer,
     s3::{
         Gateway,
         access::decide::Action,
@@ -31,7 +32,8 @@ pub async fn get(
     request: S3Request<GetObjectAttributesInput>,
 ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
     let by = (&request.extensions, request.credentials.as_ref());
-    let input = request.input;
+    let mut input = request.input;
+    let customer = customer!(input).read()?;
     let name = Name::parse(input.version_id.as_deref())?;
     let known = [
         ObjectAttributes::CHECKSUM,
@@ -54,7 +56,11 @@ pub async fn get(
     let claim = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
     let opened = gateway
-        .run(move |gateway, store| versions::open(store, &gateway.collector, &claim, &key, name))
+        .run(move |gateway, store| {
+            let mut opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+            opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
+            Ok(opened)
+        })
         .await?;
     let facts = &opened.facts;
     let checksum = facts.checksums();

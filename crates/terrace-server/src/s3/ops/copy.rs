@@ -5,7 +5,7 @@
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::{
-    description, locking,
+    description, encryption, locking,
     s3::{
         Gateway,
         access::{
@@ -14,6 +14,7 @@ use crate::{
         },
         bucket::Versioning,
         commit::{self, NewObject, Place, Requirement},
+        crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
         keyspace,
         lifecycle::Subject,
@@ -23,7 +24,7 @@ use crate::{
         record,
         versions::{self, Name},
     },
-    set_checksums, source_conditions,
+    set_checksums, set_encryption, source_conditions, source_customer,
 };
 use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
@@ -45,13 +46,21 @@ pub struct Source {
     pub key: String,
     /// The version, if not the current one.
     pub name: Option<Name>,
+    /// The key that opens it, if it is encrypted with one of the client's.
+    pub customer: Option<CustomerKey>,
 }
 
 /// Finds the source, in a bucket that belongs to whom the client expects. Whether it may be read is decided on what is opened ([`open`]).
 ///
 /// # Errors
 /// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
-pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource, owner: Option<&str>) -> S3Result<Source> {
+pub fn source(
+    gateway: &Gateway,
+    by: By<'_>,
+    source: &CopySource,
+    owner: Option<&str>,
+    customer: Option<CustomerKey>,
+) -> S3Result<Source> {
     let CopySource::Bucket {
         bucket,
         key,
@@ -72,6 +81,7 @@ pub fn source(gateway: &Gateway, by: By<'_>, source: &CopySource, owner: Option<
         claim,
         key: key.to_string(),
         name,
+        customer,
     })
 }
 
@@ -87,16 +97,18 @@ pub fn source_version(source: &Source, opened: &Opened) -> Option<String> {
 /// `PreconditionFailed`, the store's.
 pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Conditions) -> S3Result<Opened> {
     let (claim, key, name) = (source.claim.clone(), source.key.clone(), source.name);
+    let customer = source.customer.clone();
     gateway
         .run(move |gateway, store| {
             let opened = versions::open(store, &gateway.collector, &claim, &key, name);
-            let opened = opened.map_err(|error| match error.code() {
+            let mut opened = opened.map_err(|error| match error.code() {
                 S3ErrorCode::MethodNotAllowed => s3_error!(
                     InvalidRequest,
                     "The source of a copy request may not specifically refer to a delete marker by version id."
                 ),
                 _ => error,
             })?;
+            opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
             match conditions.judge(&opened.facts) {
                 Verdict::Answer => Ok(opened),
                 // What is 304 for a GET is a failed condition for a copy.
@@ -114,11 +126,12 @@ pub async fn into_value(
     gateway: &Arc<Gateway>,
     opened: Opened,
     length: u64,
-    target: Target,
+    (target, data_key): (Target, Option<DataKey>),
     algorithms: &[Algorithm],
 ) -> S3Result<Stored> {
     let digests = Digests::new(algorithms);
-    let mut state = (receive::begin(gateway, target, Some(length)).await?, digests, opened);
+    let writing = receive::begin(gateway, target, Some(length), data_key).await?;
+    let mut state = (writing, digests, opened);
     loop {
         let (mut writing, mut digests, mut opened) = state;
         let step = gateway.run(move |_, store| {
@@ -152,6 +165,7 @@ pub async fn object(
         by,
         &input.copy_source,
         input.expected_source_bucket_owner.as_deref(),
+        source_customer!(input).read()?,
     )?;
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let target = permit.bucket();
@@ -159,7 +173,10 @@ pub async fn object(
     let retags = directive(input.tagging_directive.as_ref().map(|directive| directive.as_str()))?;
     let is_same = from.claim.bucket().name == input.bucket && from.key == input.key && from.name.is_none();
     let redirects = input.website_redirect_location.is_some();
-    if is_same && !replaces && !retags && !redirects && input.checksum_algorithm.is_none() {
+    let asked = encryption!(input);
+    let encrypts = asked.is_any();
+    let sealing = asked.sealing(&gateway.shared.secrets, target)?;
+    if is_same && !replaces && !retags && !redirects && !encrypts && input.checksum_algorithm.is_none() {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself without changing the object's metadata, storage class, website redirect location or encryption attributes."
@@ -180,10 +197,14 @@ pub async fn object(
     let key = input.key;
     let copied = source_version(&from, &opened);
     // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
-    let kept = if is_same && algorithms.is_empty() && target.versioning() == Versioning::Never {
+    // What is encrypted, or is to be, is written again.
+    let is_plain = sealing.is_none() && opened.facts.encryption.is_none();
+    let told = sealing.as_ref().map(Sealing::told);
+    let kept = if is_same && is_plain && algorithms.is_empty() && target.versioning() == Versioning::Never {
         rewrite(gateway, permit, key, opened, attributes, requirement).await?
     } else {
-        duplicate(gateway, (permit, key), opened, attributes, algorithms, requirement).await?
+        let as_asked = (attributes, sealing, requirement);
+        duplicate(gateway, (permit, key), opened, as_asked, algorithms).await?
     };
     let modified = UNIX_EPOCH + Duration::from_secs(kept.modified_ms / 1000);
     let mut result = CopyObjectResult {
@@ -193,13 +214,15 @@ pub async fn object(
     };
     set_checksums!(result, digest::stored(&kept.attributes));
     result.checksum_type = digest::stored(&kept.attributes).checksum_type;
-    Ok(S3Response::new(CopyObjectOutput {
+    let mut output = CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: copied,
         expiration: kept.expiration,
         version_id: kept.version.map(|name| name.to_string()),
         ..CopyObjectOutput::default()
-    }))
+    };
+    set_encryption!(output, told);
+    Ok(S3Response::new(output))
 }
 
 /// The conditions on the object that a copy replaces; `s3s` does not read them.
@@ -286,10 +309,10 @@ async fn duplicate(
     gateway: &Arc<Gateway>,
     (permit, key): (Permit, String),
     mut opened: Opened,
-    attributes: Attributes,
+    (attributes, sealing, requirement): (Attributes, Option<Sealing>, Requirement),
     mut algorithms: Vec<Algorithm>,
-    requirement: Requirement,
 ) -> S3Result<objects::Kept> {
+    let data_key = sealing.as_ref().map(|sealing| sealing.data_key.clone());
     if algorithms.is_empty() {
         let of_source = Algorithm::ALL
             .into_iter()
@@ -309,11 +332,11 @@ async fn duplicate(
             }
             let mut digests = Digests::new(&algorithms);
             digests.update(&bytes);
-            Ok(Received::Whole(bytes.into(), digests.finish()))
+            receive::whole(bytes.into(), digests.finish(), data_key.as_ref())
         };
         gateway.run(whole).await?
     } else {
-        Received::Stored(into_value(gateway, opened, length, Target::Object, &algorithms).await?)
+        Received::Stored(into_value(gateway, opened, length, (Target::Object, data_key), &algorithms).await?)
     };
     let held = Arc::clone(permit.bucket());
     gateway
@@ -324,7 +347,7 @@ async fn duplicate(
                 permit: &permit,
                 key: &key,
             };
-            objects::keep(&gateway.collector, place, &requirement, attributes, received)
+            objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing))
         })
         .await
 }

@@ -6,6 +6,7 @@ pub mod buckets;
 pub mod configure;
 pub mod copy;
 pub mod delete;
+pub mod encryption;
 pub mod lifecycle;
 pub mod listings;
 pub mod lock;

@@ -6,13 +6,14 @@ use super::{
     wanted::{Answer, Wanted},
 };
 use crate::{
-    conditions, declared_fields, description, locking,
+    conditions, customer, declared_fields, description, encryption, locking,
     s3::{
         Gateway,
         access::decide::{Action, Claim},
         bucket::Bucket,
         collector::Collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
+        crypt::{self, Sealing, request::CustomerKey},
         digest::{self, Algorithm},
         keyspace,
         lifecycle::Subject,
@@ -22,7 +23,7 @@ use crate::{
         record::{self, Description, Facts},
         versions::{self, Name},
     },
-    set_checksums,
+    set_checksums, set_encryption,
 };
 use bytes::Bytes;
 use hyper::{
@@ -56,6 +57,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         ..Requirement::default()
     };
     let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
+    let sealing = encryption!(input).sealing(&gateway.shared.secrets, bucket)?;
     let incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -63,7 +65,9 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         declared: digest::declared(declared_fields!(input))?,
         trailing: receive::trailing(&request.headers, request.trailing_headers),
         algorithms: asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?,
+        data_key: sealing.as_ref().map(|sealing| sealing.data_key.clone()),
     };
+    let told = sealing.as_ref().map(Sealing::told);
     // Before the body, so that a client need not send it for nothing; what counts is judged again in the commit.
     if requirement.if_match.is_some() || requirement.if_none_match.is_some() {
         let (requirement, object) = (requirement.clone(), keyspace::object(&bucket.name, &input.key));
@@ -88,7 +92,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
                 permit: &permit,
                 key: &key,
             };
-            keep(&gateway.collector, place, &requirement, attributes, received)
+            keep(&gateway.collector, place, &requirement, attributes, (received, sealing))
         })
         .await?;
     let mut output = PutObjectOutput {
@@ -97,6 +101,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         version_id: kept.version.map(|name| name.to_string()),
         ..PutObjectOutput::default()
     };
+    set_encryption!(output, told);
     set_checksums!(output, digest::stored(&kept.attributes));
     output.checksum_type = digest::stored(&kept.attributes).checksum_type;
     Ok(S3Response::new(output))
@@ -150,13 +155,13 @@ pub struct Kept {
     pub expiration: Option<String>,
 }
 
-/// Commits what was received as an object. Blocks.
+/// Commits what was received, and how it was encrypted, as an object. Blocks.
 pub fn keep(
     collector: &Collector,
     place: Place<'_>,
     requirement: &Requirement,
     mut attributes: Attributes,
-    received: Received,
+    (received, sealing): (Received, Option<Sealing>),
 ) -> S3Result<Kept> {
     let (value, computed, stored) = match received {
         Received::Whole(value, computed) => (value, computed, None),
@@ -174,6 +179,12 @@ pub fn keep(
         settings.apply(&mut attributes);
     }
     let modified_ms = record::complete(&mut attributes, &computed, id);
+    let held = sealing.as_ref().and_then(Sealing::hold);
+    if let Some(sealing) = &sealing {
+        let name = keyspace::object(&place.permit.bucket().name, place.key);
+        let sealed = sealing.wrapped(held.as_ref(), &name)?;
+        record::encrypt(&mut attributes, &sealed.encode(), computed.length);
+    }
     let new = NewObject {
         value,
         attributes: attributes.clone(),
@@ -187,6 +198,7 @@ pub fn keep(
         // A put has no condition of others, and is never nothing.
         return Err(S3ErrorCode::InternalError.into());
     };
+    drop(held);
     if let Some((_, unfinished)) = stored {
         unfinished.finished();
     }
@@ -216,6 +228,7 @@ struct Question {
     name: Option<Name>,
     conditions: Conditions,
     wanted: Wanted,
+    customer: Option<CustomerKey>,
 }
 
 /// An answer to it that has begun.
@@ -237,14 +250,14 @@ impl Question {
             )
         };
         if let Some(opened) = self.name.is_none().then(in_ram).flatten() {
-            let begun = self.begin(store, opened)?;
+            let begun = self.begin(gateway, store, opened)?;
             return Ok((self, begun));
         }
         gateway
             .run(move |gateway, store| {
                 let store = &gateway.shared.guarded(store);
                 let opened = versions::open(store, &gateway.collector, &self.claim, &self.key, self.name)?;
-                let begun = self.begin(store, opened)?;
+                let begun = self.begin(gateway, store, opened)?;
                 if begun.answer.range.start == 0 {
                     read::note(store, &begun.opened);
                 }
@@ -254,7 +267,8 @@ impl Question {
     }
 
     /// Goes to what is wanted of the object, and reads the first piece.
-    fn begin(&self, store: &Store, mut opened: Opened) -> S3Result<Begun> {
+    fn begin(&self, gateway: &Gateway, store: &Store, mut opened: Opened) -> S3Result<Begun> {
+        opened.unlock(&gateway.shared.secrets, self.customer.as_ref())?;
         self.conditions.check(&opened.facts)?;
         let answer = self.wanted.answer(&opened)?;
         opened.seek(answer.range.clone())?;
@@ -278,8 +292,9 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         name,
         conditions: conditions!(input),
         wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers),
+        customer: customer!(input).read()?,
     };
-    let (Question { key, .. }, begun) = question.ask(gateway).await?;
+    let (Question { key, customer, .. }, begun) = question.ask(gateway).await?;
     let Begun {
         opened,
         mut answer,
@@ -293,6 +308,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         facts: &opened.facts,
         answer: &answer,
         with_checksums: wants_checksums(input.checksum_mode.as_ref()),
+        customer: customer.as_ref(),
     };
     let mut head = said.head_with_body(opened.home());
     // What a signed request chooses itself `s3s` puts where these would replace it.
@@ -346,16 +362,20 @@ pub async fn head(
     );
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
+    let customer = customer!(input).read()?;
     let (key, checksum_mode) = (input.key, input.checksum_mode);
     let (head, metadata) = gateway
         .run(move |gateway, store| {
             let (facts, answer) = if wanted.is_part() {
-                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                let mut opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
                 conditions.check(&opened.facts)?;
                 let answer = wanted.answer(&opened)?;
                 (opened.facts, answer)
             } else {
                 let facts = versions::describe(store, &claim, &key, name)?;
+                let object = keyspace::object(&bucket.name, &key);
+                crypt::check_key(&facts, &object, &gateway.shared.secrets, customer.as_ref())?;
                 conditions.check(&facts)?;
                 let answer = wanted.answer_for(&facts)?;
                 (facts, answer)
@@ -366,6 +386,7 @@ pub async fn head(
                 facts: &facts,
                 answer: &answer,
                 with_checksums: wants_checksums(checksum_mode.as_ref()),
+                customer: customer.as_ref(),
             };
             Ok((said.head(), facts.encoded_metadata()))
         })
@@ -399,7 +420,9 @@ pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<Heade
 fn open_at_once(store: &Store, claim: &Claim, key: &str) -> Option<Opened> {
     check_key(key).ok()?;
     let opened = read::open_in_ram(store, &keyspace::object(&claim.bucket().name, key), claim)?;
-    opened.facts.encoded_metadata().is_none().then_some(opened)
+    // What is encrypted may need a key, and takes its time.
+    let is_plain = opened.facts.encoded_metadata().is_none() && opened.facts.encryption.is_none();
+    is_plain.then_some(opened)
 }
 
 fn said_at_once<'a>(bucket: &'a Bucket, key: &'a str, opened: &'a Opened, answer: &'a Answer) -> Said<'a> {
@@ -409,6 +432,7 @@ fn said_at_once<'a>(bucket: &'a Bucket, key: &'a str, opened: &'a Opened, answer
         facts: &opened.facts,
         answer,
         with_checksums: false,
+        customer: None,
     }
 }
 

@@ -6,6 +6,7 @@
 use super::wanted::Answer;
 use crate::s3::{
     bucket::Bucket,
+    crypt::request::{CustomerKey, Told},
     digest,
     lifecycle::Subject,
     lock,
@@ -33,6 +34,8 @@ pub struct Said<'a> {
     pub answer: &'a Answer,
     /// Whether its checksums are asked for. They are of the whole object, so they go only with all of it.
     pub with_checksums: bool,
+    /// The key by which it was opened, if whoever asks has one.
+    pub customer: Option<&'a CustomerKey>,
 }
 
 impl Said<'_> {
@@ -82,6 +85,10 @@ impl Said<'_> {
             if let Some(text) = text {
                 set(&mut head, name, &text);
             }
+        }
+        let told = Told::of(facts.encryption, self.customer);
+        for (name, text) in told.iter().flat_map(Told::headers) {
+            set(&mut head, name, text);
         }
         if let Some(tagging) = facts.tagging() {
             let tags = tagging.split('&').count();

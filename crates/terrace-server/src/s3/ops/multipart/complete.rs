@@ -9,6 +9,7 @@ use crate::{
         bucket::Bucket,
         collector,
         commit::{self, NewObject, Outcome, Place, Requirement},
+        crypt::{Encryption, request::AES256},
         digest::{self, Algorithm, Checksum, KIND_ATTRIBUTE, Kind},
         errors,
         keyspace::{self, Id, now_ms},
@@ -21,7 +22,7 @@ use crate::{
 };
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
-    dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, ETag},
+    dto::{CompleteMultipartUploadInput, CompleteMultipartUploadOutput, CompletedPart, ETag, ServerSideEncryption},
     s3_error,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -87,6 +88,9 @@ pub async fn complete(
         version_id: completed.version,
         ..CompleteMultipartUploadOutput::default()
     };
+    if Encryption::of(&completed.attributes) == Some(Encryption::Master) {
+        output.server_side_encryption = Some(ServerSideEncryption::from_static(AES256));
+    }
     set_checksums!(output, digest::stored(&completed.attributes));
     output.checksum_type = digest::stored(&completed.attributes).checksum_type;
     Ok(S3Response::new(output))
@@ -297,6 +301,7 @@ fn assemble(upload: &Upload, chosen: &[PartRecord], asked: &Asked) -> S3Result<(
             number: part.number,
             nonce: part.nonce,
             length: part.length,
+            salt: part.salt,
             checksum: part.checksum(upload.algorithm),
         })
         .collect();
@@ -375,6 +380,7 @@ mod tests {
             number,
             nonce: u32::from(number) * 7,
             length,
+            salt: None,
             md5: [number.to_le_bytes()[0]; 16],
             modified_ms: 0,
             attributes: Attributes::new(),

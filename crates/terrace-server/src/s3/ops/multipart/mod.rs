@@ -12,17 +12,21 @@ pub mod parts;
 
 use super::{check_key, objects};
 use crate::{
-    description, locking,
+    description, encryption, locking,
     s3::{
         Gateway,
+        crypt::{self, DataKey, Sealing, request::CustomerKey},
         digest::{Algorithm, Checksum, Kind},
         errors,
         keyspace::{self, Id},
         manifest::PARTS_MAX,
+        record::{self, Facts},
+        secrets::Secrets,
     },
+    set_encryption,
 };
 use s3s::{
-    S3Request, S3Response, S3Result,
+    S3ErrorCode, S3Request, S3Response, S3Result,
     dto::{
         AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType,
         CreateMultipartUploadInput, CreateMultipartUploadOutput,
@@ -94,6 +98,35 @@ impl Upload {
         })
     }
 
+    /// What the parts are encrypted with, if they are, for whoever gives this key, or none.
+    ///
+    /// # Errors
+    /// `InvalidRequest` if it is not the key that the upload was begun with.
+    pub fn data_key(&self, secrets: &Secrets, customer: Option<&CustomerKey>) -> S3Result<Option<DataKey>> {
+        let facts = Facts::of(&self.info);
+        let needs_key = facts.encryption == Some(crypt::Encryption::Customer);
+        if needs_key && customer.is_none() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "The multipart upload initiate requested encryption. Subsequent part requests must include the appropriate encryption parameters."
+            ));
+        }
+        if !needs_key && customer.is_some() {
+            return Err(s3_error!(
+                InvalidRequest,
+                "The multipart upload initiate did not request encryption with a key of the client. Please resend the request without sending encryption parameters."
+            ));
+        }
+        let name = keyspace::object_of(&self.record);
+        crypt::unlock(&facts, name, secrets, customer).map_err(|error| match error.code() {
+            S3ErrorCode::AccessDenied => s3_error!(
+                InvalidRequest,
+                "The provided encryption parameters did not match the ones used originally."
+            ),
+            _ => error,
+        })
+    }
+
     /// What the client said of the object, without what only uploads have.
     pub fn description(&self) -> Attributes {
         let kept = self
@@ -130,7 +163,9 @@ pub struct PartRecord {
     pub nonce: u32,
     /// Length in bytes.
     pub length: u64,
-    /// MD5 of its bytes.
+    /// What its key is derived with, if it is encrypted.
+    pub salt: Option<[u8; crypt::SALT_BYTES]>,
+    /// MD5 of its bytes, or what stands for it.
     pub md5: [u8; 16],
     /// When it came, in milliseconds since 1970.
     pub modified_ms: u64,
@@ -140,18 +175,24 @@ pub struct PartRecord {
 
 const PART_NONCE: &str = "nonce";
 const PART_LENGTH: &str = "length";
+const PART_SALT: &str = "salt";
 const PART_MD5: &str = "md5";
 const PART_MODIFIED_MS: &str = "modified-ms";
 
 impl PartRecord {
     /// What to store.
     pub fn to_attributes(&self) -> Attributes {
-        self.attributes
+        let attributes = self
+            .attributes
             .clone()
             .with(PART_NONCE, self.nonce.to_le_bytes())
             .with(PART_LENGTH, self.length.to_le_bytes())
             .with(PART_MD5, self.md5)
-            .with(PART_MODIFIED_MS, self.modified_ms.to_le_bytes())
+            .with(PART_MODIFIED_MS, self.modified_ms.to_le_bytes());
+        match self.salt {
+            Some(salt) => attributes.with(PART_SALT, salt),
+            None => attributes,
+        }
     }
 
     /// Reads what is stored.
@@ -165,6 +206,10 @@ impl PartRecord {
                 number: keyspace::parse_part(key)?,
                 nonce: u32::from_le_bytes(get(PART_NONCE)?.try_into().ok()?),
                 length: u64::from_le_bytes(get(PART_LENGTH)?.try_into().ok()?),
+                salt: match get(PART_SALT) {
+                    Some(salt) => Some(salt.try_into().ok()?),
+                    None => None,
+                },
                 md5: get(PART_MD5)?.try_into().ok()?,
                 modified_ms: u64::from_le_bytes(get(PART_MODIFIED_MS)?.try_into().ok()?),
                 attributes: info.attributes.clone(),
@@ -216,9 +261,11 @@ pub async fn create(
     if chosen.is_some() {
         attributes.set(CHOSEN, "");
     }
+    let sealing = encryption!(input).sealing(&gateway.shared.secrets, &bucket)?;
+    let told = sealing.as_ref().map(Sealing::told);
     let id = Id::new();
     let record = keyspace::upload(&bucket.name, &input.key, id);
-    let options = PutOptions {
+    let mut options = PutOptions {
         attributes,
         durability: gateway.durability,
         condition: Condition::Absent,
@@ -227,18 +274,25 @@ pub async fn create(
     gateway
         .run(move |_, store| {
             let _entered = bucket.enter()?;
+            let held = sealing.as_ref().and_then(Sealing::hold);
+            if let Some(sealing) = &sealing {
+                let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record))?;
+                options.attributes.set(record::ENCRYPTION, sealed.encode());
+            }
             let put = store.put_with(&record, "", &options);
             put.map_err(|error| errors::of_engine(&error, &record)).map(|_| ())
         })
         .await?;
-    Ok(S3Response::new(CreateMultipartUploadOutput {
+    let mut output = CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(id.to_string()),
         checksum_algorithm: Some(ChecksumAlgorithm::from_static(algorithm.name())),
         checksum_type: Some(ChecksumType::from_static(kind.name())),
         ..CreateMultipartUploadOutput::default()
-    }))
+    };
+    set_encryption!(output, told);
+    Ok(S3Response::new(output))
 }
 
 /// AbortMultipartUpload

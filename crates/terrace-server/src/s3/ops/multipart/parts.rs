@@ -2,16 +2,17 @@
 
 use super::{PartRecord, Upload, no_such_upload, part_number};
 use crate::{
-    declared_fields,
+    customer, declared_fields,
     s3::{
         Gateway,
+        crypt::{Encryption, request::Told},
         digest::{self, Algorithm},
         errors,
         keyspace::{self, now_ms},
         ops::{copy, objects},
         receive::{self, Incoming, Received, Stored, Target},
     },
-    set_checksums, source_conditions,
+    set_checksums, set_encryption, source_conditions, source_customer,
 };
 use s3s::{
     S3Request, S3Response, S3Result,
@@ -37,7 +38,10 @@ pub async fn put(
 ) -> S3Result<S3Response<UploadPartOutput>> {
     let mut input = request.input;
     let number = part_number(input.part_number)?;
+    let customer = customer!(input).read()?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
+    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref())?;
+    let told = Told::of(Encryption::of(&upload.info.attributes), customer.as_ref());
     let mut incoming = Incoming {
         body: input.body.take(),
         length: receive::announced(&request.headers, input.content_length),
@@ -45,6 +49,7 @@ pub async fn put(
         declared: digest::declared(declared_fields!(input))?,
         trailing: receive::trailing(&request.headers, request.trailing_headers),
         algorithms: objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?,
+        data_key,
     };
     check_algorithm(&upload, &incoming)?;
     incoming.algorithms.push(upload.algorithm);
@@ -59,6 +64,7 @@ pub async fn put(
         e_tag: Some(ETag::Strong(part.etag())),
         ..UploadPartOutput::default()
     };
+    set_encryption!(output, told);
     set_checksums!(output, digest::stored(&part.attributes));
     Ok(S3Response::new(output))
 }
@@ -99,8 +105,12 @@ pub async fn copy(
         by,
         &input.copy_source,
         input.expected_source_bucket_owner.as_deref(),
+        source_customer!(input).read()?,
     )?;
+    let customer = customer!(input).read()?;
     let upload = find(gateway, &input.bucket, &input.key, &input.upload_id).await?;
+    let data_key = upload.data_key(&gateway.shared.secrets, customer.as_ref())?;
+    let told = Told::of(Encryption::of(&upload.info.attributes), customer.as_ref());
     let conditions = source_conditions!(input);
     let mut opened = copy::open(gateway, &from, conditions).await?;
     let range = match input.copy_source_range.as_deref() {
@@ -110,7 +120,7 @@ pub async fn copy(
     let length = range.end - range.start;
     let copied = copy::source_version(&from, &opened);
     opened.seek(range)?;
-    let target = Target::Part(upload.id, number);
+    let target = (Target::Part(upload.id, number), data_key);
     let algorithms: [Algorithm; 1] = [upload.algorithm];
     let stored = copy::into_value(gateway, opened, length, target, &algorithms).await?;
     let part = gateway
@@ -123,11 +133,13 @@ pub async fn copy(
         ..CopyPartResult::default()
     };
     set_checksums!(result, digest::stored(&part.attributes));
-    Ok(S3Response::new(UploadPartCopyOutput {
+    let mut output = UploadPartCopyOutput {
         copy_part_result: Some(result),
         copy_source_version_id: copied,
         ..UploadPartCopyOutput::default()
-    }))
+    };
+    set_encryption!(output, told);
+    Ok(S3Response::new(output))
 }
 
 /// `bytes=FIRST-LAST`, both within the source.
@@ -161,6 +173,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         number: stored.part.number,
         nonce: stored.part.nonce,
         length: stored.part.length,
+        salt: stored.part.salt,
         md5: stored.computed.md5,
         modified_ms: now_ms(),
         attributes,
@@ -168,6 +181,14 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
     let record = keyspace::part(upload.id, part.number);
     let fail = |error: Error| errors::of_engine(&error, &record);
     let upload_text = String::from_utf8_lossy(&upload.record).into_owned();
+    // What the upload's record says is written again below: its key must not be wrapped anew meanwhile.
+    let is_by_master = Encryption::of(&upload.info.attributes) == Some(Encryption::Master);
+    let _kept = is_by_master.then(|| gateway.shared.wrapping.read());
+    let mut upload_attributes = upload.info.attributes.clone();
+    if is_by_master {
+        let now = store.head(&upload.record).map_err(fail)?;
+        upload_attributes = now.ok_or_else(no_such_upload)?.attributes;
+    }
     for _ in 0..ATTEMPTS {
         let former = store.head(&record).map_err(fail)?;
         let condition = former
@@ -176,7 +197,7 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
         let mut batch = Batch::new();
         batch.put_with(&record, "", part.to_attributes(), condition);
         // Touched, so that nobody completes the upload with the former part.
-        batch.put_with(&upload.record, "", upload.info.attributes.clone(), Condition::Present);
+        batch.put_with(&upload.record, "", upload_attributes.clone(), Condition::Present);
         let value = keyspace::value(upload.id, part.number, part.nonce);
         batch.delete(keyspace::pending_part(&value));
         if let Some(info) = former {

@@ -1,0 +1,99 @@
+//! How objects of a bucket are encrypted of which requests do not say so.
+
+use crate::s3::{
+    Gateway,
+    bucket::Encryption,
+    crypt::request::{AES256, check_method, no_master_key},
+    errors,
+};
+use hyper::StatusCode;
+use s3s::{
+    S3Request, S3Response, S3Result,
+    dto::{
+        DeleteBucketEncryptionInput, DeleteBucketEncryptionOutput, GetBucketEncryptionInput, GetBucketEncryptionOutput,
+        PutBucketEncryptionInput, PutBucketEncryptionOutput, ServerSideEncryption, ServerSideEncryptionByDefault,
+        ServerSideEncryptionConfiguration, ServerSideEncryptionRule,
+    },
+    s3_error,
+};
+use std::sync::Arc;
+
+/// GetBucketEncryption
+pub fn get(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketEncryptionInput>,
+) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let encryption = record.encryption.ok_or_else(|| {
+        errors::custom(
+            "ServerSideEncryptionConfigurationNotFoundError",
+            StatusCode::NOT_FOUND,
+            "The server side encryption configuration was not found",
+        )
+    })?;
+    let rule = ServerSideEncryptionRule {
+        apply_server_side_encryption_by_default: Some(ServerSideEncryptionByDefault {
+            kms_master_key_id: None,
+            sse_algorithm: ServerSideEncryption::from_static(AES256),
+        }),
+        bucket_key_enabled: Some(encryption.bucket_key),
+    };
+    Ok(S3Response::new(GetBucketEncryptionOutput {
+        server_side_encryption_configuration: Some(ServerSideEncryptionConfiguration { rules: vec![rule] }),
+    }))
+}
+
+/// PutBucketEncryption
+pub async fn put(
+    gateway: &Arc<Gateway>,
+    request: S3Request<PutBucketEncryptionInput>,
+) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
+    let input = request.input;
+    let malformed = || {
+        s3_error!(
+            MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema"
+        )
+    };
+    let rules = input.server_side_encryption_configuration.rules;
+    let [rule] = <[ServerSideEncryptionRule; 1]>::try_from(rules).map_err(|_| malformed())?;
+    let default = rule.apply_server_side_encryption_by_default.ok_or_else(malformed)?;
+    if default.kms_master_key_id.is_some() && default.sse_algorithm.as_str() == AES256 {
+        return Err(s3_error!(
+            InvalidArgument,
+            "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms or aws:kms:dsse"
+        ));
+    }
+    check_method(Some(default.sse_algorithm.as_str()), None).map_err(|error| match error.code() {
+        s3s::S3ErrorCode::InvalidArgument => malformed(),
+        _ => error,
+    })?;
+    if !gateway.shared.secrets.has_key() {
+        return Err(no_master_key());
+    }
+    let encryption = Encryption {
+        bucket_key: rule.bucket_key_enabled.unwrap_or(false),
+    };
+    set(gateway, input.bucket, Some(encryption)).await?;
+    Ok(S3Response::new(PutBucketEncryptionOutput {}))
+}
+
+/// DeleteBucketEncryption
+pub async fn delete(
+    gateway: &Arc<Gateway>,
+    request: S3Request<DeleteBucketEncryptionInput>,
+) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
+    set(gateway, request.input.bucket, None).await?;
+    Ok(S3Response::new(DeleteBucketEncryptionOutput {}))
+}
+
+async fn set(gateway: &Arc<Gateway>, bucket: String, encryption: Option<Encryption>) -> S3Result {
+    gateway
+        .run(move |gateway, store| {
+            gateway.buckets.change(store, &bucket, |record| {
+                record.encryption = encryption;
+                Ok(())
+            })
+        })
+        .await
+}

@@ -1,0 +1,352 @@
+//! Rotation of the master key: what former master keys encrypted is encrypted anew with the current
+//! one, while the store serves or not.
+//!
+//! No byte of a long object is touched: the record of an object has its data key, wrapped, and is
+//! written again with the same value and the data key wrapped anew. Each record is replaced only if
+//! it still is what was read, so whoever changes an object meanwhile is not disturbed; records that
+//! were changed are looked at again. It is done when one look at the whole store, at one moment, has
+//! found nothing of a former key. Nothing is wrapped with one any more from the moment on that the
+//! server has the new key ([`Secrets::replace`] waits for commits under way), so then nothing is left,
+//! and the store notes that it needs the current key only.
+//!
+//! On failure, and after a crash: some records need the former key, some the new one. The store still
+//! says that both are needed, and doing it again does the rest.
+
+use super::{
+    Shared,
+    crypt::{Encryption, SealedKey},
+    errors, keyspace, record,
+    secrets::Secrets,
+    session,
+};
+use s3s::S3Error;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
+
+/// Records that are written before the store is looked at anew: a look keeps what was replaced since.
+const WRITES_PER_LOOK: u64 = 10_000;
+/// How an access key's record calls its secret, if that is encrypted.
+const SECRET: &str = "secret_aes_256_gcm";
+
+/// What was encrypted anew.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// Data keys of objects, versions and uploads.
+    pub data_keys: u64,
+    /// Secrets of access keys, and what temporary credentials are made with.
+    pub access_keys: u64,
+}
+
+/// Takes `new` as the master keys, if that is given, and encrypts anew what former ones encrypted.
+/// Blocks. Ends early once `stop` is set. `tell` is told again and again how many records were
+/// written.
+///
+/// # Errors
+/// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it was
+/// stopped; the store's.
+pub fn run(
+    store: &Store,
+    shared: &Shared,
+    new: Option<&Secrets>,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(u64),
+) -> terrace::Result<Report> {
+    let secrets = &shared.secrets;
+    let wanted = new.unwrap_or(secrets);
+    if !wanted.has_key() {
+        return Err(Error::invalid(
+            "there is no master key; give one by `--secrets-key-file`, TERRACE_SECRETS_KEY or `--key-command`",
+        ));
+    }
+    wanted.check(store)?;
+    access_keys(store, wanted, false)?;
+    // Before anything is wrapped with it, and not before it is known to open what is there.
+    wanted.register(store)?;
+    if let Some(new) = new {
+        secrets.replace(new);
+    }
+    let mut report = Report {
+        access_keys: access_keys(store, secrets, true)?,
+        ..Report::default()
+    };
+    let mut start = Vec::new();
+    loop {
+        let look = look(store, shared, &start, stop, &mut |written| {
+            tell(report.data_keys + written);
+        })?;
+        report.data_keys += look.written;
+        let is_done = start.is_empty() && look.is_clean;
+        start = look.next.unwrap_or_default();
+        if is_done {
+            break;
+        }
+    }
+    // Again: what was being written when the key was taken has come by now.
+    report.access_keys += access_keys(store, secrets, true)?;
+    // What was written until now waits for no device; this does, and what is noted comes after it.
+    store.delete_with(keyspace::sync_marker(), Condition::None, Durability::Sync)?;
+    secrets.forget_former(store)?;
+    tracing::info!(
+        report.data_keys,
+        report.access_keys,
+        "everything is encrypted with the current master key"
+    );
+    Ok(report)
+}
+
+/// What a look at the store did.
+struct Look {
+    written: u64,
+    /// It came to the end, and nothing was to be written.
+    is_clean: bool,
+    /// Where it ended early.
+    next: Option<Vec<u8>>,
+}
+
+/// Looks at the store as it is at one moment, from a key on.
+fn look(
+    store: &Store,
+    shared: &Shared,
+    start: &[u8],
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(u64),
+) -> terrace::Result<Look> {
+    let mut look = Look {
+        written: 0,
+        is_clean: true,
+        next: None,
+    };
+    for item in store.scan(ScanRange::range(start.to_vec()..))? {
+        tell(look.written);
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Unavailable("stopped; do it again for the rest"));
+        }
+        let item = item?;
+        if Encryption::of(&item.info.attributes).is_none() {
+            continue;
+        }
+        if look.written == WRITES_PER_LOOK {
+            look.next = Some(item.key.to_vec());
+            break;
+        }
+        if !needs(&item.info, &shared.secrets, &item.key)? {
+            continue;
+        }
+        look.is_clean = false;
+        let is_upload = item.key.starts_with(keyspace::UPLOADS.as_bytes());
+        let is_written = if is_upload {
+            // Parts that arrive write it again.
+            let _alone = shared.wrapping.write();
+            match store.head(&item.key)? {
+                None => false,
+                Some(info) => write(store, &shared.secrets, &item.key, &info, Vec::new().into())?,
+            }
+        } else {
+            write(store, &shared.secrets, &item.key, &item.info, item.value()?)?
+        };
+        if is_written {
+            look.written += 1;
+        }
+    }
+    Ok(look)
+}
+
+fn sealed(info: &ObjectInfo, key: &[u8]) -> terrace::Result<SealedKey> {
+    let stored = info.attributes.get(record::ENCRYPTION).and_then(SealedKey::decode);
+    stored.ok_or_else(|| {
+        let key = String::from_utf8_lossy(key);
+        Error::corruption(
+            format!("the key of object {key:?}"),
+            "this program does not know how it is encrypted",
+        )
+    })
+}
+
+/// Whether its data key is wrapped with a former master key.
+fn needs(info: &ObjectInfo, secrets: &Secrets, key: &[u8]) -> terrace::Result<bool> {
+    let sealed = sealed(info, key)?;
+    Ok(sealed.id.is_some() && sealed.id != secrets.ids().first().copied())
+}
+
+/// Wraps a data key anew. False if that was not needed, or the record has changed.
+fn write(
+    store: &Store,
+    secrets: &Secrets,
+    key: &[u8],
+    info: &ObjectInfo,
+    value: bytes::Bytes,
+) -> terrace::Result<bool> {
+    let anew = sealed(info, key)?.anew(secrets, keyspace::object_of(key));
+    let Some(anew) = anew.map_err(|error| of_s3(&error, key))? else {
+        return Ok(false);
+    };
+    let options = PutOptions {
+        attributes: record::with_encryption(&info.attributes, &anew.encode()),
+        durability: Durability::Buffered,
+        condition: Condition::VersionIs(info.version),
+        ..PutOptions::default()
+    };
+    match store.put_with(key, value, &options) {
+        Ok(_) => Ok(true),
+        Err(Error::ConditionFailed { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn of_s3(error: &S3Error, key: &[u8]) -> Error {
+    errors::engine(error).cloned().unwrap_or_else(|| {
+        let key = String::from_utf8_lossy(key);
+        Error::corruption(
+            format!("the key of object {key:?}"),
+            error.message().unwrap_or("it cannot be unwrapped"),
+        )
+    })
+}
+
+/// Encrypts secrets of access keys, and what temporary credentials are made with, anew, or only tries
+/// whether they can be. How many were written.
+fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
+    let mut written = 0;
+    for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {
+        let item = item?;
+        let id = String::from_utf8_lossy(&item.key[keyspace::ACCESS_KEYS.len()..]).into_owned();
+        written += secret(store, secrets, writes, &item, (&id, SECRET))?;
+    }
+    for item in store.scan(ScanRange::prefix(keyspace::SESSION_KEY))? {
+        written += secret(store, secrets, writes, &item?, (session::KEY_ID, session::SEALED))?;
+    }
+    Ok(written)
+}
+
+/// Encrypts anew what the JSON of a record has under `field`, as the secret of `id`. How many were
+/// written: one or none.
+fn secret(
+    store: &Store,
+    secrets: &Secrets,
+    writes: bool,
+    item: &ScanItem,
+    (id, field): (&str, &str),
+) -> terrace::Result<u64> {
+    let damaged = |error: serde_json::Error| Error::corruption(format!("access key {id}"), error.to_string());
+    let mut record: serde_json::Value = serde_json::from_slice(&item.value()?).map_err(damaged)?;
+    let Some(sealed) = record.get(field).and_then(serde_json::Value::as_str) else {
+        return Ok(0);
+    };
+    let Some(anew) = secrets.sealed_anew(id, sealed)?.filter(|_| writes) else {
+        return Ok(0);
+    };
+    record[field] = anew.into();
+    let options = PutOptions {
+        attributes: item.info.attributes.clone(),
+        condition: Condition::VersionIs(item.info.version),
+        ..PutOptions::default()
+    };
+    match store.put_with(&item.key, serde_json::to_vec(&record).map_err(damaged)?, &options) {
+        Ok(_) => Ok(1),
+        // It was removed, or written anew: then it is looked at again before the end.
+        Err(Error::ConditionFailed { .. }) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::{
+        crypt::{self, Protection, Sealing},
+        record::Facts,
+    };
+    use terrace::{Attributes, Options};
+
+    fn secrets(digits: &[&str]) -> Secrets {
+        let lines: Vec<_> = digits.iter().map(|digits| digits.repeat(32)).collect();
+        Secrets::with_key(&lines.join("\n")).unwrap()
+    }
+
+    /// An object, one in a value of its own, a version, and an upload.
+    fn places() -> Vec<Vec<u8>> {
+        let id = keyspace::Id::new();
+        vec![
+            keyspace::object("b", "short"),
+            keyspace::object("b", "long"),
+            keyspace::version("b", "short", id),
+            keyspace::upload("b", "k", id),
+        ]
+    }
+
+    fn fill(store: &Store, secrets: &Secrets, places: &[Vec<u8>]) {
+        for place in places {
+            let sealing = Sealing::new(Protection::Master(secrets.clone()));
+            let sealed = sealing.wrapped(sealing.hold().as_ref(), keyspace::object_of(place));
+            let mut attributes = Attributes::new().with("colour", "red");
+            record::encrypt(&mut attributes, &sealed.unwrap().encode(), 5);
+            let options = PutOptions {
+                attributes,
+                ..PutOptions::default()
+            };
+            let value = if place.starts_with(keyspace::UPLOADS.as_bytes()) {
+                ""
+            } else {
+                "value"
+            };
+            store.put_with(place, value, &options).unwrap();
+        }
+    }
+
+    /// Whether all of them can be unlocked, and are otherwise what they were.
+    fn all_open(store: &Store, secrets: &Secrets, places: &[Vec<u8>]) -> bool {
+        places.iter().all(|place| {
+            let info = store.head(place).unwrap().unwrap();
+            assert_eq!(info.attributes.get_str("colour"), Some("red"));
+            let unlocked = crypt::unlock(&Facts::of(&info), keyspace::object_of(place), secrets, None);
+            unlocked.is_ok_and(|data_key| data_key.is_some())
+        })
+    }
+
+    /// Stopped behind any of its records, it has lost nothing, needs both keys, and goes on.
+    #[test]
+    fn a_rotation_that_ends_early_is_done_again() {
+        for stop_behind in 0..places().len() as u64 {
+            let dir = tempfile::tempdir().unwrap();
+            let open = || Store::open(Options::new(dir.path())).unwrap();
+            let (old, both, new) = (secrets(&["0f"]), secrets(&["0e", "0f"]), secrets(&["0e"]));
+            let store = open();
+            old.register(&store).unwrap();
+            let places = places();
+            fill(&store, &old, &places);
+            let shared = Shared::new(None, secrets(&["0f"]));
+            let stop = AtomicBool::new(false);
+            let mut tell = |written: u64| stop.store(written >= stop_behind, Ordering::Relaxed);
+            let ended = run(&store, &shared, Some(&both), &stop, &mut tell);
+            // It is told of a record when it looks at the next.
+            assert!(matches!(ended, Err(Error::Unavailable(_))), "{ended:?}");
+            drop(store);
+
+            let store = open();
+            assert!(all_open(&store, &both, &places));
+            assert!(new.register(&store).is_err() && old.register(&store).is_err());
+            both.register(&store).unwrap();
+            let shared = Shared::new(None, both.clone());
+            let never = AtomicBool::new(false);
+            let report = run(&store, &shared, None, &never, &mut |_| {}).unwrap();
+            assert_eq!(report.data_keys, places.len() as u64 - stop_behind);
+            new.register(&store).unwrap();
+            assert!(all_open(&store, &new, &places) && !all_open(&store, &old, &places));
+            assert_eq!(
+                run(&store, &shared, None, &never, &mut |_| {}).unwrap(),
+                Report::default()
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_key_there_is_nothing_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        let never = AtomicBool::new(false);
+        let refused = run(&store, &Shared::default(), None, &never, &mut |_| {}).unwrap_err();
+        assert!(refused.to_string().contains("there is no master key"));
+    }
+}

@@ -1,0 +1,262 @@
+//! The life of the master key, and what is tampered with on the devices.
+
+use crate::{
+    Service,
+    common::{Place, bytes, signal, wait},
+    elements,
+    encryption::{ALGORITHM, begin, complete, master_keys, serve, stop, with_key},
+    sign::{Client, Mode},
+};
+use std::process::Stdio;
+use terrace::{Options, PutOptions, Store};
+
+/// Nothing is lost by a server that lacks the key, or has another one: it says which it needs, and does not start.
+#[test]
+fn a_master_key_that_is_missing() {
+    let place = Place::new();
+    let (service, key) = serve(&place);
+    let put = [(ALGORITHM, "AES256")];
+    service.client.send("PUT", "/bucket/k", &put, b"value").status(200);
+    let client = stop(service);
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    let refused = place.run(&serve).code(2);
+    assert!(
+        refused.error().contains("no master key is given"),
+        "{}",
+        refused.error()
+    );
+    let other = place.write("other", "0e".repeat(32));
+    let other = format!("--secrets-key-file={}", other.display());
+    let refused = place.run(&[&serve[..], &[&other]].concat()).code(2);
+    assert!(refused.error().contains("another key is given"), "{}", refused.error());
+    for command in ["false", "echo key"] {
+        let command = format!("--key-command={command}");
+        let refused = place.run(&[&serve[..], &[&command]].concat()).code(2);
+        assert!(refused.error().contains("key"), "{}", refused.error());
+    }
+    let both = place
+        .run(&[&serve[..], &[&other, "--key-command=true"]].concat())
+        .code(2);
+    assert!(both.error().contains("drop one of them"), "{}", both.error());
+    // The same key by a command is the same key.
+    let command = format!("--key-command=cat {}", place.path("master-key").display());
+    for source in [command, key] {
+        let service = Service::with_key(&place, &[&source], &client.id, &client.secret);
+        assert_eq!(service.client.get("/bucket/k").status(200).body, b"value");
+        stop(service);
+    }
+}
+
+/// A wrong key, given once to a store that had noted none yet, was noted as used: after that the right one was refused.
+#[test]
+fn a_wrong_master_key_is_not_noted() {
+    let place = Place::new();
+    let key = master_keys(&place, &["0f"]);
+    let made = place
+        .run(&["key", "create", "--allow", "*=admin", "--json", &key])
+        .code(0)
+        .json();
+    let text = |name: &str| made[name].as_str().unwrap();
+    master_keys(&place, &["0e"]);
+    let refused = place.run(&["serve", "--listen", "127.0.0.1:0", &key]).code(2);
+    assert!(refused.error().contains("another key"), "{}", refused.error());
+    let refused = place.run(&["rewrap", &key]).code(2);
+    assert!(refused.error().contains("another key"), "{}", refused.error());
+    master_keys(&place, &["0f"]);
+    let service = Service::with_key(&place, &[&key], text("access_key_id"), text("secret_access_key"));
+    service.client.send("PUT", "/bucket", &[], b"").status(200);
+}
+
+/// Objects to rotate: short and long ones, versions, and an upload that goes on.
+fn fill(client: &Client) -> String {
+    let by_master = [(ALGORITHM, "AES256")];
+    let versioning = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
+    client.send("PUT", "/bucket?versioning", &[], versioning).status(200);
+    for number in 0..60 {
+        let target = format!("/bucket/{}", number % 40);
+        let body = bytes(if number % 20 == 0 { 300_000 } else { 1000 + number });
+        client.send("PUT", &target, &by_master, &body).status(200);
+    }
+    with_key(client, 0).send("PUT", "/bucket/own", &[], b"own").status(200);
+    client.put("/bucket/plain", b"plain", Mode::Whole).status(200);
+    let upload = begin(client, &[], &by_master);
+    let target = format!("/bucket/parts?partNumber=1&uploadId={upload}");
+    client.send("PUT", &target, &[], &bytes(5 << 20)).status(200);
+    upload
+}
+
+/// Everything that [`fill`] put is there.
+fn check(client: &Client) {
+    let listed = client.get("/bucket?versions").status(200);
+    assert_eq!(elements(&listed, "VersionId").len(), 62);
+    let (keys, ids) = (elements(&listed, "Key"), elements(&listed, "VersionId"));
+    let sizes = elements(&listed, "Size");
+    for ((key, id), size) in keys.iter().zip(&ids).zip(&sizes) {
+        let target = format!("/bucket/{key}?versionId={id}");
+        let got = match key.as_str() {
+            "own" => with_key(client, 0).send("GET", &target, &[], b"").status(200),
+            _ => client.get(&target).status(200),
+        };
+        let expected = match key.as_str() {
+            "own" => b"own".to_vec(),
+            "plain" => b"plain".to_vec(),
+            _ => bytes(size.parse().unwrap()),
+        };
+        assert!(got.body == expected, "{key}");
+    }
+}
+
+#[test]
+fn a_new_master_key_while_the_store_serves() {
+    let place = Place::new();
+    let (service, key) = serve(&place);
+    let upload = fill(&service.client);
+    let client = &service.client;
+    // The file has the new key on top; the server reads it when it is asked to.
+    master_keys(&place, &["0e", "0f"]);
+    let done = place.run(&["rewrap", "--json"]).code(0).json();
+    // 60 versions, an upload, and the secret of an access key.
+    assert_eq!(
+        (done["data_keys"].as_u64(), done["access_keys"].as_u64()),
+        (Some(61), Some(1))
+    );
+    check(client);
+    client
+        .send("PUT", "/bucket/new", &[(ALGORITHM, "AES256")], b"new")
+        .status(200);
+    // The upload goes on with its key wrapped anew.
+    let target = format!("/bucket/parts?partNumber=2&uploadId={upload}");
+    let put = client.send("PUT", &target, &[], b"the last part").status(200);
+    let parts = client.get(&format!("/bucket/parts?uploadId={upload}")).status(200);
+    assert_eq!(elements(&parts, "ETag").len(), 2);
+    let client = stop(service);
+    master_keys(&place, &["0e"]);
+    let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
+    let again = place.run(&["rewrap", "--json"]).code(0).json();
+    assert_eq!(again["data_keys"].as_u64(), Some(0));
+    let client = &service.client;
+    let tags = [
+        elements(&parts, "ETag").remove(0),
+        put.header("etag").unwrap().to_owned(),
+    ];
+    complete(client, &upload, &tags).status(200);
+    assert!(client.get("/bucket/parts").status(200).body[5 << 20..] == *b"the last part");
+    assert_eq!(client.get("/bucket/new").status(200).body, b"new");
+    drop(stop(service));
+    master_keys(&place, &["0f"]);
+    place.run(&["serve", "--listen", "127.0.0.1:0", &key]).code(2);
+}
+
+#[test]
+fn a_rotation_that_is_killed_is_done_again() {
+    let place = Place::new();
+    let (service, key) = serve(&place);
+    fill(&service.client);
+    let client = service.client.clone();
+    master_keys(&place, &["0e", "0f"]);
+    let mut asking = place
+        .command(&["rewrap"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Wherever it is by then; the store's own tests stop it at each record.
+    for number in 0..20 {
+        let target = format!("/bucket/{number}");
+        client.get(&target).status(200);
+    }
+    signal(&service.child, "KILL");
+    drop(service);
+    wait(&mut asking);
+    let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
+    check(&service.client);
+    drop(stop(service));
+    // Without a server now.
+    place.run(&["rewrap", &key]).code(0);
+    master_keys(&place, &["0e"]);
+    let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
+    check(&service.client);
+}
+
+/// Changes stored bytes; false if it leaves these alone.
+type Change = Box<dyn Fn(&mut Vec<u8>) -> bool>;
+
+/// Changes the stored bytes of every object of the bucket, and of their values.
+fn damage(place: &Place, change: impl Fn(&mut Vec<u8>) -> bool) {
+    let store = Store::open(Options::new(place.path("terrace-data"))).unwrap();
+    let mut changed = Vec::new();
+    for prefix in ["bucket/", "\0s3/data/"] {
+        for item in store.scan(terrace::ScanRange::prefix(prefix)).unwrap() {
+            let item = item.unwrap();
+            let is_list = item.info.attributes.get("s3-values").is_some();
+            let mut value = item.value().unwrap().to_vec();
+            if !is_list && change(&mut value) {
+                changed.push((item.key.to_vec(), value, item.info.attributes.clone()));
+            }
+        }
+    }
+    assert!(!changed.is_empty());
+    for (key, value, attributes) in changed {
+        let options = PutOptions {
+            attributes,
+            ..PutOptions::default()
+        };
+        store.put_with(&key, value, &options).unwrap();
+    }
+    store.close().unwrap();
+}
+
+/// What somebody changed on the devices, with checksums that are right, is not given out.
+#[test]
+fn what_was_tampered_with_is_refused() {
+    const SEALED: usize = (64 << 10) + 16;
+    let lengths = [11, 5000, 70_000, 140_000, 262_145, 1_200_000];
+    let flip = |at: fn(usize) -> usize| {
+        move |value: &mut Vec<u8>| {
+            let at = at(value.len());
+            value[at] ^= 1;
+            true
+        }
+    };
+    let swap = |value: &mut Vec<u8>| {
+        if value.len() < 2 * SEALED {
+            return false;
+        }
+        let (first, second) = value[..2 * SEALED].split_at_mut(SEALED);
+        first.swap_with_slice(second);
+        true
+    };
+    let changes: [(&str, Change); 4] = [
+        ("first", Box::new(flip(|_| 0))),
+        ("middle", Box::new(flip(|length| length / 2))),
+        ("last", Box::new(flip(|length| length - 1))),
+        ("swapped", Box::new(swap)),
+    ];
+    for (what, change) in changes {
+        let place = Place::new();
+        let (service, key) = serve(&place);
+        for length in lengths {
+            let target = format!("/bucket/{length}");
+            let by_master = [(ALGORITHM, "AES256")];
+            service
+                .client
+                .send("PUT", &target, &by_master, &bytes(length))
+                .status(200);
+        }
+        let client = stop(service);
+        damage(&place, change);
+        let service = Service::with_key(&place, &[&key], &client.id, &client.secret);
+        for length in lengths {
+            let got = service.client.get(&format!("/bucket/{length}"));
+            let is_whole = got.status == 200 && got.body.len() == length;
+            // Two pieces that can change places are in the longer ones only.
+            let is_unchanged = what == "swapped" && length < 131_072;
+            assert_eq!(is_whole, is_unchanged, "{what}: {length}: {}", got.status);
+            // An answer that has begun is cut off, and nothing in it is wrong.
+            assert!(
+                got.status != 200 || bytes(length).starts_with(&got.body),
+                "{what}: {length}"
+            );
+        }
+    }
+}

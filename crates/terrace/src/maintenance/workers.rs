@@ -296,8 +296,8 @@ fn promote(engine: &Arc<Engine>) {
 
 fn log_gc(engine: &Arc<Engine>) {
     let mut gc = LogGc::new(Arc::clone(engine));
-    let mut seen = 0;
-    let rest = |wait| engine.recycle_work.wait(&mut seen, wait);
+    // What was raised during the turn does not count: with every flush a hurried turn would ask for the next mark at once.
+    let rest = |wait| engine.recycle_work.wait_beyond(engine.recycle_work.count(), wait);
     work(engine, rest, || {
         engine.look_at_fill();
         after(gc.turn(), engine, "recycling", Next::look(LOG_GC_IDLE), RETRY)

@@ -1,4 +1,5 @@
-//! Compiles the shims of the rivals that are libraries of the system. Without their features it does nothing.
+//! Compiles the shims of the rivals that are libraries of the system. Without their features it
+//! does nothing.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -14,7 +15,8 @@ fn main() {
     }
 }
 
-/// The library's own flag for its linking comes after this one, so that the linker finds what the shim asks for.
+/// The library's own flag for its linking comes after this one, so that the linker finds what the
+/// shim asks for.
 #[cfg(any(feature = "rival-leveldb", feature = "rival-berkeley-db"))]
 fn shim(file: &str, is_cpp: bool) {
     let directory = "src/rivals/foreign";

@@ -1,4 +1,5 @@
-//! libFuzzer's entry to every target: cargo-fuzz builds it, the variable `TERRACE_FUZZ_TARGET` names the target.
+//! libFuzzer's entry to every target: cargo-fuzz builds it, the variable `TERRACE_FUZZ_TARGET`
+//! names the target.
 
 #![cfg_attr(fuzzing, no_main)]
 

@@ -1,8 +1,9 @@
 //! Fuzz targets: one plain function per decoder, listed in [`TARGETS`].
 //!
-//! A target takes any bytes, panics if a property is broken, and returns whether the decoder accepted the bytes: the
-//! mutation runner keeps accepted inputs and mutates them further. Two programs call the targets: `mutate`, which runs
-//! on stable Rust, and `libfuzzer`, which cargo-fuzz builds.
+//! A target takes any bytes, panics if a property is broken, and returns whether the decoder
+//! accepted the bytes: the mutation runner keeps accepted inputs and mutates them further. Two
+//! programs call the targets: `mutate`, which runs on stable Rust, and `libfuzzer`, which
+//! cargo-fuzz builds.
 
 pub mod mutation;
 mod targets;

@@ -1,7 +1,8 @@
-//! Mutations of byte strings that decoders find hard: flipped bits, cut and spliced inputs, edited lengths.
+//! Mutations of byte strings that decoders find hard: flipped bits, cut and spliced inputs, edited
+//! lengths.
 //!
-//! Invariant: everything follows from the seed of the [`Generator`]; the same seed over the same seed inputs gives the
-//! same inputs again. No input grows beyond [`INPUT_BYTES_MAX`].
+//! Invariant: everything follows from the seed of the [`Generator`]; the same seed over the same
+//! seed inputs gives the same inputs again. No input grows beyond [`INPUT_BYTES_MAX`].
 
 /// Longest input made.
 pub const INPUT_BYTES_MAX: usize = 1 << 17;
@@ -94,7 +95,8 @@ impl Pool {
     /// Makes the next input, in `out`.
     pub fn next_input(&self, out: &mut Vec<u8>, generator: &mut Generator) {
         out.clear();
-        // Every other input starts from a seed, so that a pool of descendants never crowds them out.
+        // Every other input starts from a seed, so that a pool of descendants never crowds them
+        // out.
         let among = if generator.below(2) == 0 {
             self.seed_count
         } else {
@@ -178,7 +180,8 @@ fn splice(data: &mut Vec<u8>, other: &[u8], generator: &mut Generator) {
     data.extend_from_slice(&other[generator.below(other.len() + 1)..]);
 }
 
-/// Edits 1, 2, 4 or 8 bytes as a number: to an edge, to the bytes that remain behind it, or by a little.
+/// Edits 1, 2, 4 or 8 bytes as a number: to an edge, to the bytes that remain behind it, or by a
+/// little.
 fn edit_number(data: &mut [u8], generator: &mut Generator) {
     let width = 1 << generator.below(4);
     let Some(last) = data.len().checked_sub(width) else {

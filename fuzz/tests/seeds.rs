@@ -1,4 +1,5 @@
-//! The seeds in `seeds/` that encoders can make: each is the same as here, and accepted by its target.
+//! The seeds in `seeds/` that encoders can make: each is the same as here, and accepted by its
+//! target.
 //!
 //! After a change of format, `TERRACE_WRITE_SEEDS=1 cargo test --test seeds` writes them anew.
 

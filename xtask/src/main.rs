@@ -1,4 +1,5 @@
-//! Repository chores, run as `cargo xtask NAME`. Standard library only, so that it builds in a moment.
+//! Repository chores, run as `cargo xtask NAME`. Standard library only, so that it builds in a
+//! moment.
 //!
 //! Exit codes: 0 nothing to complain about, 1 findings, 2 the chore itself could not run.
 

@@ -1,6 +1,7 @@
 //! `terrace-bench`: emulated drives, power cuts on the whole stack, and the evaluations of Terrace.
 //!
-//! One module per subcommand; each has its arguments, and a `run` that says what went wrong in words.
+//! One module per subcommand; each has its arguments, and a `run` that says what went wrong in
+//! words.
 
 mod all;
 mod contest;
@@ -46,7 +47,8 @@ enum Command {
     Mris(mris::Arguments),
     /// Reads of video: what flash answers, and what that costs in writes.
     Video(video::Arguments),
-    /// Reads of small objects by Zipf's law on a flash tier smaller than the data: figure 7 of the FlashStore paper.
+    /// Reads of small objects by Zipf's law on a flash tier smaller than the data: figure 7 of the
+    /// FlashStore paper.
     Zipf(zipf::Arguments),
     /// Terrace beside its rivals: single operations.
     Micro(contest::Common),

@@ -1,10 +1,13 @@
-//! How much of what the decoding, resizing and encoding crates reach alone on all cores is left of in the import.
+//! How much of what the decoding, resizing and encoding crates reach alone on all cores is left of
+//! in the import.
 //!
-//! `cargo bench -p terrace-server --bench import` makes its own pictures; `TERRACE_BENCH_IMAGES=DIR` takes the images
-//! in a directory (photographs, preferably) instead. Prints images and megapixels per second of wall-clock and of
-//! processor time, for: the crates alone (files in memory, nothing kept), the import into a sink that keeps nothing, the
-//! import into a new store (in `TERRACE_BENCH_DIR`, by default the directory for temporary files; until everything is
-//! durable), and the ratios. Each is run several times in turn, and the best of each is compared.
+//! `cargo bench -p terrace-server --bench import` makes its own pictures;
+//! `TERRACE_BENCH_IMAGES=DIR` takes the images in a directory (photographs, preferably) instead.
+//! Prints images and megapixels per second of wall-clock and of processor time, for: the crates
+//! alone (files in memory, nothing kept), the import into a sink that keeps nothing, the import
+//! into a new store (in `TERRACE_BENCH_DIR`, by default the directory for temporary files; until
+//! everything is durable), and the ratios. Each is run several times in turn, and the best of each
+//! is compared.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,7 +1,9 @@
-//! Fills a bucket with many small objects, as S3 would have stored them, but without going through S3. For measuring.
+//! Fills a bucket with many small objects, as S3 would have stored them, but without going through
+//! S3. For measuring.
 //!
-//! `cargo run --release -p terrace-server --example fill_bucket DIR BUCKET OBJECTS BYTES`. The store in DIR must not be open elsewhere; the
-//! bucket itself is made over S3. Keys are `obj-00000000` and so on, values are the key again and again.
+//! `cargo run --release -p terrace-server --example fill_bucket DIR BUCKET OBJECTS BYTES`. The
+//! store in DIR must not be open elsewhere; the bucket itself is made over S3. Keys are
+//! `obj-00000000` and so on, values are the key again and again.
 
 use std::{error::Error, time::Instant};
 use terrace::{Attributes, Batch, Condition, Durability, Options, Store};

@@ -12,8 +12,9 @@ use std::{ffi::OsString, path::PathBuf};
 
 /// Keeps objects on the storage each deserves: RAM, flash, disk.
 ///
-/// Small values and everything needed to list and describe objects live on flash. Large values live on disk. One
-/// command imports a directory of images in several resolutions and serves them on a page.
+/// Small values and everything needed to list and describe objects live on flash. Large values live
+/// on disk. One command imports a directory of images in several resolutions and serves them on a
+/// page.
 #[derive(Debug, Parser)]
 #[command(name = "terrace", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
@@ -39,22 +40,24 @@ pub struct Cli {
 pub enum Command {
     /// Serve the images of a store on a page, and everything over S3, after importing some if asked
     ///
-    /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and closes the store. A second
-    /// Ctrl-C ends at once; nothing that was acknowledged is lost.
+    /// The page is up at once; an import runs beside it. Ctrl-C finishes requests in flight and
+    /// closes the store. A second Ctrl-C ends at once; nothing that was acknowledged is lost.
     Serve(Box<ServeArgs>),
     /// Make, list and remove access keys of the S3 service
     ///
-    /// While no server has the store open. The first start of `serve` makes one that may do everything.
+    /// While no server has the store open. The first start of `serve` makes one that may do
+    /// everything.
     Key(KeyCommandArgs),
     /// Encrypt anew what former master keys encrypted
     ///
-    /// Put the new master key above the former one, each on its line. A running `serve` is asked to do it; reads and writes
-    /// go on meanwhile. Afterwards the former key is needed no more. Bytes of long objects are not touched.
+    /// Put the new master key above the former one, each on its line. A running `serve` is asked to
+    /// do it; reads and writes go on meanwhile. Afterwards the former key is needed no more. Bytes
+    /// of long objects are not touched.
     Rewrap(JsonArgs),
     /// Import the images of a directory in several resolutions
     ///
-    /// Each image is committed whole: original, resolutions and attributes, or nothing. Images already there are
-    /// skipped, so an import that was interrupted is simply run again.
+    /// Each image is committed whole: original, resolutions and attributes, or nothing. Images
+    /// already there are skipped, so an import that was interrupted is simply run again.
     Import(ImportArgs),
     /// Store a file, or standard input, under a key
     Put(PutArgs),
@@ -66,8 +69,8 @@ pub enum Command {
     Ls(LsArgs),
     /// Delete an object, or all whose keys begin alike
     ///
-    /// Deleting by prefix is one commit whatever is there, and asks first. Space comes back while some program has the
-    /// store open for writing.
+    /// Deleting by prefix is one commit whatever is there, and asks first. Space comes back while
+    /// some program has the store open for writing.
     Rm(RmArgs),
     /// Show figures about the whole store, or about one object
     Stat(StatArgs),
@@ -85,12 +88,14 @@ pub enum Command {
     Repair(JsonArgs),
     /// Copy a store, running or not, to a directory of its own
     ///
-    /// A running `serve` is asked to do it; reads and writes go on meanwhile. Files that never change are linked where the
-    /// directory is on the store's file system. Complete when BACKUP is in it; one that was cut short begins again.
+    /// A running `serve` is asked to do it; reads and writes go on meanwhile. Files that never
+    /// change are linked where the directory is on the store's file system. Complete when BACKUP is
+    /// in it; one that was cut short begins again.
     Backup(BackupArgs),
     /// Copy a backup to a new store
     ///
-    /// Give the new store's place with --store, or --flash and --large; it must be empty. The backup stays as it is.
+    /// Give the new store's place with --store, or --flash and --large; it must be empty. The
+    /// backup stays as it is.
     Restore(RestoreArgs),
 }
 
@@ -120,7 +125,8 @@ pub struct ServeArgs {
     /// Domain below which S3 clients name buckets as hosts; may be repeated, or a list with commas
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub domain: Vec<String>,
-    /// Domain below which hosts are the web sites of buckets; may be repeated, or a list with commas
+    /// Domain below which hosts are the web sites of buckets; may be repeated, or a list with
+    /// commas
     #[arg(long, value_name = "DOMAIN", value_delimiter = ',')]
     pub s3_website_domain: Vec<String>,
     /// Webhook that events of buckets may go to; may be repeated, or a list with commas
@@ -129,14 +135,15 @@ pub struct ServeArgs {
     /// Log S3 requests to this file, a line of JSON each; - is standard output
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
-    /// Serve page and S3 over TLS with this certificate and those that vouch for it, in PEM; needs --tls-key. SIGHUP reads
-    /// both files again
+    /// Serve page and S3 over TLS with this certificate and those that vouch for it, in PEM; needs
+    /// --tls-key. SIGHUP reads both files again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// Private key of the certificate, in PEM; needs --tls-cert
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Most S3 requests per second of one access key, or of one address without a key; more get 503 [default: no limit]
+    /// Most S3 requests per second of one access key, or of one address without a key; more get 503
+    /// [default: no limit]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub s3_rate: Option<u32>,
     /// Connections at a time, on each of the two addresses; more wait [default: 1024]
@@ -146,7 +153,8 @@ pub struct ServeArgs {
     /// idle ones make room]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub sender_connections: Option<u32>,
-    /// While reads of the large tier take longer than this, no more of them are begun: 503 [default: never]
+    /// While reads of the large tier take longer than this, no more of them are begun: 503
+    /// [default: never]
     #[arg(long, value_name = "SPAN")]
     pub large_wait: Option<TimeSpan>,
     /// How images are imported.
@@ -177,12 +185,12 @@ pub enum KeyCommand {
 /// Arguments of `key create`.
 #[derive(Debug, Args)]
 pub struct KeyCreateArgs {
-    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); * is every bucket,
-    /// BUCKET/PREFIX the objects whose keys begin with PREFIX
+    /// What it may do: BUCKET=read, =write (and read) or =admin (and create, configure, delete); *
+    /// is every bucket, BUCKET/PREFIX the objects whose keys begin with PREFIX
     #[arg(long, value_name = "BUCKET=LEVEL", required = true)]
     pub allow: Vec<Grant>,
-    /// Account that the key, and the buckets it creates, belong to; made if it is not there. A key may do nothing with what
-    /// belongs to other accounts, unless they grant it
+    /// Account that the key, and the buckets it creates, belong to; made if it is not there. A key
+    /// may do nothing with what belongs to other accounts, unless they grant it
     #[arg(long, value_name = "NAME", default_value = account::DEFAULT, value_parser = account::read_name)]
     pub account: String,
     /// E-mail address of the account, by which others can grant it something

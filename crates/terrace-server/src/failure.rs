@@ -78,7 +78,8 @@ impl Failure {
 
     /// An operating-system error with what was being done.
     pub fn io(context: impl fmt::Display, error: &io::Error) -> Self {
-        // Engine errors travel through `std::io::Read` inside an io::Error; their kind decides the code.
+        // Engine errors travel through `std::io::Read` inside an io::Error; their kind decides the
+        // code.
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(inner) => inner.clone().into(),
             None => Self::error(format!("{context}: {error}")),

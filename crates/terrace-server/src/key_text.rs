@@ -1,7 +1,8 @@
 //! Keys as text, both ways: keys are any bytes, terminals and scripts want text.
 //!
-//! Printable UTF-8 stands for itself; a backslash is `\\`; every other byte is `\xNN`. What `ls` prints is therefore
-//! what `get` accepts, and no key can move the cursor, colour the terminal or break a line.
+//! Printable UTF-8 stands for itself; a backslash is `\\`; every other byte is `\xNN`. What `ls`
+//! prints is therefore what `get` accepts, and no key can move the cursor, colour the terminal or
+//! break a line.
 
 use crate::failure::{Failure, Outcome};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

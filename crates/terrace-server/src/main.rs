@@ -1,4 +1,5 @@
-//! The `terrace` command: reads its arguments and settings, runs one command, ends with a documented exit code.
+//! The `terrace` command: reads its arguments and settings, runs one command, ends with a
+//! documented exit code.
 //!
 //! Standard output carries results only; everything said to a person goes to standard error.
 
@@ -19,8 +20,9 @@ use clap::FromArgMatches as _;
 use failure::{Code, Outcome};
 use std::{io::IsTerminal as _, process::ExitCode};
 
-/// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C library's allocator keeps several times
-/// what is in use then, in a heap for each thread (docs/s3.md, Tests); this one gives back what is not used for some seconds.
+/// A transfer takes buffers of up to a MiB on one thread and gives them back on another. The C
+/// library's allocator keeps several times what is in use then, in a heap for each thread
+/// (docs/s3.md, Tests); this one gives back what is not used for some seconds.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,4 +1,5 @@
-//! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same JSON.
+//! Figures about a store as JSON and as text. `terrace stat --json` and `/api/stats` give the same
+//! JSON.
 
 use crate::{size::Size, time_span::Moment};
 use serde_json::{Map, Value, json};

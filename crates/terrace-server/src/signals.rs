@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks the running work to end well, the second ends the process at once. SIGHUP, where there is
-//! something to read again, asks for that.
+//! Ctrl-C and SIGTERM: the first asks the running work to end well, the second ends the process at
+//! once. SIGHUP, where there is something to read again, asks for that.
 
 use crate::failure::{Code, Failure, Outcome};
 use signal_hook::{

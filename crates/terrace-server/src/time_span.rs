@@ -1,7 +1,7 @@
 //! Spans of time as people write them (`90s`, `15m`, `1h`, `7d`), and moments as they read them.
 //!
-//! A span is a whole number and a unit; several may follow each other (`1h30m`). Anything else is refused with an example,
-//! never guessed: a bare number could mean anything.
+//! A span is a whole number and a unit; several may follow each other (`1h30m`). Anything else is
+//! refused with an example, never guessed: a bare number could mean anything.
 
 use serde::{Deserialize, Deserializer, de};
 use std::{
@@ -81,7 +81,8 @@ impl fmt::Display for Moment {
 
 /// Year, month and day of a count of days since 1970-01-01, in the Gregorian calendar.
 const fn date(days: u64) -> (u64, u64, u64) {
-    // Counted from 0000-03-01, the leap day is the last day of its year, and 400 years have 146,097 days.
+    // Counted from 0000-03-01, the leap day is the last day of its year, and 400 years have 146,097
+    // days.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,5 @@
-//! `terrace backup` and `terrace restore` through the real program, with and without a running `serve`.
+//! `terrace backup` and `terrace restore` through the real program, with and without a running
+//! `serve`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;

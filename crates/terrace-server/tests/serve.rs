@@ -7,7 +7,8 @@ use common::{PATIENCE, Place, Server, bytes, files, signal, wait};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, io::Read as _, net::TcpStream, time::Instant};
 
-/// A store with one image that was put by hand: a small resolution on flash, a large one in a block.
+/// A store with one image that was put by hand: a small resolution on flash, a large one in a
+/// block.
 fn by_hand() -> (Place, Vec<u8>) {
     let place = Place::new();
     let large = bytes(1_500_000);

@@ -1,7 +1,8 @@
-//! Measures the flash index and prints a Markdown table: `cargo bench -p terrace --bench flash_index`.
+//! Measures the flash index and prints a Markdown table: `cargo bench -p terrace --bench
+//! flash_index`.
 //!
-//! Times are the thread's processor time, so that a busy machine spoils them less.
-//! An argument that is a number limits the largest table (entries). Every figure is of one run; lookups go to random
+//! Times are the thread's processor time, so that a busy machine spoils them less. An argument that
+//! is a number limits the largest table (entries). Every figure is of one run; lookups go to random
 //! keys, so in tables larger than the processor's caches nearly every lookup misses them.
 
 use rustix::time::{ClockId, clock_gettime};
@@ -69,8 +70,8 @@ fn lookups(index: &HashIndex, entries: u64, threads: u64, first: u64) -> f64 {
     millions_per_second(LOOKUPS * threads, time)
 }
 
-/// Random reads of a plain array as large as the largest table, each waiting for the one before, in millions per
-/// second: what memory does without any index.
+/// Random reads of a plain array as large as the largest table, each waiting for the one before, in
+/// millions per second: what memory does without any index.
 fn dependent_reads() -> f64 {
     let words: Vec<u64> = (0..11_000_000).collect();
     let start = Watch::start();
@@ -122,7 +123,8 @@ fn fill(entries: u64) -> Filled {
     }
 }
 
-/// Millions of insertions per second into a table that has room: the first half of the initial 4 MiB.
+/// Millions of insertions per second into a table that has room: the first half of the initial 4
+/// MiB.
 fn inserts_with_room() -> f64 {
     let (mut inserted, mut time) = (0, Duration::ZERO);
     while time < MINIMUM_TIME {
@@ -137,8 +139,8 @@ fn inserts_with_room() -> f64 {
     millions_per_second(inserted, time)
 }
 
-/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs per second in
-/// millions.
+/// Insertions of new keys, each after the removal of an old one, at the load the table has; pairs
+/// per second in millions.
 fn replacements(index: &HashIndex, entries: u64) -> f64 {
     let pairs = entries.min(1_000_000);
     let start = Watch::start();

@@ -1,9 +1,11 @@
 //! How fast the ordered index takes entries and answers, with its flushes and compactions running.
 //!
-//! `cargo bench -p terrace --bench ordered_index [-- <million entries> [<directory>]]`. Each row: the order of the keys,
-//! whether batches were sorted before they were inserted, the memtable's size, then rates. Keys have 16 bytes, entries
-//! 20. One thread inserts, one flushes, one compacts; the inserting thread waits while four memtables are sealed
-//! or sixteen runs lie in level 0, as the store does, and that time is part of the rate.
+//! `cargo bench -p terrace --bench ordered_index [-- <million entries> [<directory>]]`. Each row:
+//! the order of the keys, whether batches were sorted before they were inserted, the memtable's
+//! size, then rates. Keys have 16 bytes, entries
+//! 20. One thread inserts, one flushes, one compacts; the inserting thread waits while four
+//!     memtables are sealed or sixteen runs lie in level 0, as the store does, and that time is
+//!     part of the rate.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use bytes::Bytes;
@@ -145,7 +147,8 @@ fn look_up(index: &OrderedIndex, entries: u64, random: bool, present: bool) -> (
     (rate, (index.stats().block_reads - before) as f64 / f64::from(lookups))
 }
 
-/// Time this thread spent on a processor: what is left of the rate when other programs want the processors too.
+/// Time this thread spent on a processor: what is left of the rate when other programs want the
+/// processors too.
 fn thread_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = text.split_whitespace().next().and_then(|number| number.parse().ok());

@@ -1,7 +1,8 @@
-//! A tour of the interface: put, get, conditional put, batch, scan, snapshot, a streamed large value, a time to live, deletion of a
-//! prefix, figures.
+//! A tour of the interface: put, get, conditional put, batch, scan, snapshot, a streamed large
+//! value, a time to live, deletion of a prefix, figures.
 //!
-//! `cargo run --release -p terrace --example basic [DIR]`. Without DIR it works in a temporary directory and removes it.
+//! `cargo run --release -p terrace --example basic [DIR]`. Without DIR it works in a temporary
+//! directory and removes it.
 
 use std::{
     error::Error,
@@ -157,7 +158,8 @@ fn large_value(store: &Store) -> Outcome {
     Ok(())
 }
 
-/// Objects with a time to live go by themselves; a prefix goes by one commit, however much is below it.
+/// Objects with a time to live go by themselves; a prefix goes by one commit, however much is below
+/// it.
 fn passing(store: &Store) -> Outcome {
     let for_an_hour = PutOptions {
         expiry: Expiry::After(Duration::from_secs(3600)),

@@ -1,9 +1,11 @@
-//! Inline deduplication (FlashStore, sections 3.2 and 5.9): a tree of files is cut into chunks where its contents say so, each
-//! chunk is hashed and looked up, and stored if it is new. A file becomes a recipe: the hashes of its chunks, in order.
+//! Inline deduplication (FlashStore, sections 3.2 and 5.9): a tree of files is cut into chunks
+//! where its contents say so, each chunk is hashed and looked up, and stored if it is new. A file
+//! becomes a recipe: the hashes of its chunks, in order.
 //!
-//! `cargo run --release -p terrace --example dedup [TREE [DIR]]`. Without TREE it takes the sources of this crate; without DIR
-//! it works in a temporary directory and removes it. The tree is taken twice, as two nightly backups would take it; then
-//! every file is put together again from its recipe.
+//! `cargo run --release -p terrace --example dedup [TREE [DIR]]`. Without TREE it takes the sources
+//! of this crate; without DIR it works in a temporary directory and removes it. The tree is taken
+//! twice, as two nightly backups would take it; then every file is put together again from its
+//! recipe.
 
 use fastcdc::v2020::StreamCDC;
 use sha2::{Digest, Sha256};
@@ -149,7 +151,8 @@ fn chunk_key(hash: &[u8]) -> Vec<u8> {
     [b"chunk/", hash].concat()
 }
 
-/// A path of up to 4 KiB would not fit into a key beside the prefix, so longer ones go by their hash.
+/// A path of up to 4 KiB would not fit into a key beside the prefix, so longer ones go by their
+/// hash.
 fn recipe_key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     if path.len() > 4000 {
@@ -158,7 +161,8 @@ fn recipe_key(path: &Path) -> Vec<u8> {
     [b"file/", path].concat()
 }
 
-/// Puts every file together again: each chunk must have the hash it goes by, and all of a file its length. Returns files and bytes.
+/// Puts every file together again: each chunk must have the hash it goes by, and all of a file its
+/// length. Returns files and bytes.
 fn check(store: &Store) -> Outcome<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for prefix in ["file/", "long/"] {
@@ -214,7 +218,8 @@ mod tests {
         let first = backup(&store, tree.path())?;
         assert_eq!((first.files, first.left_out), (3, 0));
         assert_eq!(first.bytes, (contents.len() + moved.len()) as u64);
-        // Fixed cuts would find nothing again; cuts by contents find all but the chunks about the front.
+        // Fixed cuts would find nothing again; cuts by contents find all but the chunks about the
+        // front.
         let once = contents.len() as u64;
         assert!((once..once + (64 << 10)).contains(&first.new_bytes), "{first:?}");
         let second = backup(&store, tree.path())?;

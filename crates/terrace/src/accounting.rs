@@ -1,9 +1,11 @@
-//! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with the index's mark.
+//! How many objects and bytes live in each home. Kept by the applier as it applies, persisted with
+//! the index's mark.
 //!
-//! The applier must know what an overwrite replaces, without asking the ordered index for every put. The flash index
-//! tells for objects in the flash log; [`crate::hash_index::key_filter`] tells whether a key may be an object with another home (FlashStore's
-//! disk-presence bloom filter, section 4.2), and only then the ordered index is asked. So what is
-//! inline and in blocks is counted exactly, and so are the live bytes of blocks.
+//! The applier must know what an overwrite replaces, without asking the ordered index for every
+//! put. The flash index tells for objects in the flash log; [`crate::hash_index::key_filter`] tells
+//! whether a key may be an object with another home (FlashStore's disk-presence bloom filter,
+//! section 4.2), and only then the ordered index is asked. So what is inline and in blocks is
+//! counted exactly, and so are the live bytes of blocks.
 //!
 //! What is in the flash log is counted nearly so. A put whose slot is another key's takes that
 //! key's object out of the count (among *m* objects in the log, *m* / 2^35 of the puts of new keys:
@@ -82,7 +84,8 @@ impl Accounting {
         self.of(home).remove(bytes);
     }
 
-    /// An object in the flash log was replaced; its length is not known. Returns what it is taken for.
+    /// An object in the flash log was replaced; its length is not known. Returns what it is taken
+    /// for.
     pub fn remove_average_flash(&self) -> u64 {
         let stats = self.flash.stats();
         let bytes = stats.bytes.checked_div(stats.objects).unwrap_or(0);
@@ -106,7 +109,8 @@ impl Accounting {
         out
     }
 
-    /// Takes over what the mark holds and returns the rest of its payload. `None` if it is too short.
+    /// Takes over what the mark holds and returns the rest of its payload. `None` if it is too
+    /// short.
     pub fn restore<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
         let (own, rest) = payload.split_at_checked(ENCODED_BYTES)?;
         let mut words = Reader(own);

@@ -1,9 +1,10 @@
 //! Values in RAM, found by where they live, not by key.
 //!
-//! A place is written once: a segment's generation or a block's number makes it unique for ever. So a cached value never
-//! goes stale and nothing would have to be invalidated when a key is overwritten: the indexes lead to another place. The
-//! applier takes it out all the same, to have its room for what replaces it. A false match of the flash index is caught as on
-//! flash, by the key.
+//! A place is written once: a segment's generation or a block's number makes it unique for ever. So
+//! a cached value never goes stale and nothing would have to be invalidated when a key is
+//! overwritten: the indexes lead to another place. The applier takes it out all the same, to have
+//! its room for what replaces it. A false match of the flash index is caught as on flash, by the
+//! key.
 
 use crate::log::{
     address::Address,
@@ -49,8 +50,9 @@ pub struct CachedValue {
 /// A key and behind it the encoded attributes.
 #[derive(Debug, Clone)]
 enum Head {
-    /// In the cache's own table: nothing but the value is anywhere else, in memory of its own length. A value of a power of two together
-    /// with its key would be given a quarter more, since allocators have a few lengths only.
+    /// In the cache's own table: nothing but the value is anywhere else, in memory of its own
+    /// length. A value of a power of two together with its key would be given a quarter more, since
+    /// allocators have a few lengths only.
     Inline {
         bytes: [u8; INLINE_BYTES_MAX],
         key_bytes: u8,
@@ -112,8 +114,8 @@ impl Head {
 }
 
 impl CachedValue {
-    /// A copy of a record of the log, in one piece of memory beside the table: a lookup does little else than wait for memory, once for each
-    /// piece.
+    /// A copy of a record of the log, in one piece of memory beside the table: a lookup does little
+    /// else than wait for memory, once for each piece.
     pub fn of_record(record: &Record<'_>) -> Self {
         let (key, attributes, value) = (record.key, record.attributes, record.body.value());
         if let Some(head) = Head::inline(key, attributes) {
@@ -165,8 +167,8 @@ impl Weighter<Place, CachedValue> for ByBytes {
     }
 }
 
-/// What a general allocator takes for so many bytes. It has four lengths for each power of two, as jemalloc's size classes are; the C
-/// library's takes less.
+/// What a general allocator takes for so many bytes. It has four lengths for each power of two, as
+/// jemalloc's size classes are; the C library's takes less.
 const fn allocated_bytes(bytes: usize) -> u64 {
     let step = if bytes <= 128 {
         16
@@ -233,7 +235,8 @@ impl ValueCache {
         self.values.as_ref()?.cache.get(&place)
     }
 
-    /// Keeps a value, unless it would take more than an eighth of the cache. Recent frames leave for it, if need be.
+    /// Keeps a value, unless it would take more than an eighth of the cache. Recent frames leave
+    /// for it, if need be.
     pub fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
         if let Some(values) = &self.values {
             values.insert(place, value, value_bytes);

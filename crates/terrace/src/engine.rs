@@ -206,7 +206,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Passes a result of the large space on; where the space refuses all writes from now on, so does the store.
+    /// Passes a result of the large space on; where the space refuses all writes from now on, so
+    /// does the store.
     pub fn large_result<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err()
             && let Some(reason) = self.large.failure()
@@ -257,8 +258,8 @@ impl Engine {
         }
     }
 
-    /// Shows `visit` the entries within `bounds`, in order and as of one moment, until it has had enough. Gives where the rest
-    /// begins; `None` at the end.
+    /// Shows `visit` the entries within `bounds`, in order and as of one moment, until it has had
+    /// enough. Gives where the rest begins; `None` at the end.
     ///
     /// # Errors
     /// The index's.
@@ -267,7 +268,8 @@ impl Engine {
         bounds: KeyBounds,
         mut visit: impl FnMut(&Bytes, Entry) -> ControlFlow<()>,
     ) -> Result<Option<Bound<Vec<u8>>>> {
-        // Without a snapshot the state that is asked for may be gone. It does not age: a step would fail.
+        // Without a snapshot the state that is asked for may be gone. It does not age: a step would
+        // fail.
         let held = self.snapshots.register_for_good(|| self.log.applied_seq());
         for item in self.index.scan(bounds, held.seq)? {
             let (key, entry) = item?;
@@ -278,7 +280,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go first.
+    /// Does a step of background work on `bytes` of the flash tier, and lets callers' reads go
+    /// first.
     pub fn flash_step<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> T {
         self.paces.flash.step(bytes as u64, || self.is_pressed(), work)
     }
@@ -288,7 +291,8 @@ impl Engine {
         self.paces.large.step(bytes as u64, || self.is_pressed(), work)
     }
 
-    /// Writers will soon wait if background work does not get on, or whoever closes the store waits already.
+    /// Writers will soon wait if background work does not get on, or whoever closes the store waits
+    /// already.
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
         let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
@@ -313,7 +317,8 @@ impl Engine {
         hits(AnsweredBy::Log) + hits(AnsweredBy::Cache) + self.flash_cache.small.reads()
     }
 
-    /// Whether the hash index has so little of the RAM left that it may take that recycling makes room in it.
+    /// Whether the hash index has so little of the RAM left that it may take that recycling makes
+    /// room in it.
     pub fn hash_index_is_crowded(&self) -> bool {
         self.hash_index.load_of_bound() > HASH_INDEX_LOAD_WANTED
     }

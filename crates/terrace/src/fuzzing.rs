@@ -1,4 +1,5 @@
-//! Decoders that nothing outside needs, as plain functions, for the fuzz targets. No part of the interface.
+//! Decoders that nothing outside needs, as plain functions, for the fuzz targets. No part of the
+//! interface.
 
 use crate::{
     Attributes,
@@ -58,8 +59,8 @@ pub fn accounting(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((accounting.encode().to_vec(), rest))
 }
 
-/// Reads the list of free segments in a mark's payload; gives what it encodes to (nothing where there is none) and what
-/// follows it.
+/// Reads the list of free segments in a mark's payload; gives what it encodes to (nothing where
+/// there is none) and what follows it.
 #[must_use]
 pub fn free_list(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (list, rest) = decode_free_list(bytes)?;
@@ -71,7 +72,8 @@ pub fn free_list(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((encoded, rest))
 }
 
-/// Reads the deleted ranges in a mark's payload; gives what they encode to (nothing where there are none) and what follows.
+/// Reads the deleted ranges in a mark's payload; gives what they encode to (nothing where there are
+/// none) and what follows.
 #[must_use]
 pub fn deleted_ranges(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (stored, rest) = stored::decode(bytes)?;

@@ -1,12 +1,13 @@
-//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides its first home,
-//! heat its later one.
+//! Terrace: a tiered object store. It keeps each object on the storage it deserves: size decides
+//! its first home, heat its later one.
 //!
 //! *The log is the truth; the index is a fold of the log; every move is a record in the log.*
 //!
 //! # The rooms
 //!
-//! State lies below the engine, workers lie above it. From the bottom up; ARCHITECTURE.md walks one put to the device and
-//! one get back, and `cargo xtask tidy` refuses what its table of rooms does not allow.
+//! State lies below the engine, workers lie above it. From the bottom up; ARCHITECTURE.md walks one
+//! put to the device and one get back, and `cargo xtask tidy` refuses what its table of rooms does
+//! not allow.
 //!
 //! | room | what |
 //! |---|---|
@@ -30,9 +31,9 @@
 //!
 //! # Memory
 //!
-//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one thread and freed on another,
-//! and the C library's allocator has a heap for each thread: it may keep twice as much. The server uses jemalloc, and so
-//! should a program with a store in it.
+//! [`Options`] bounds what the store uses; the allocator may keep more. Values are read on one
+//! thread and freed on another, and the C library's allocator has a heap for each thread: it may
+//! keep twice as much. The server uses jemalloc, and so should a program with a store in it.
 
 mod accounting;
 mod admin;

@@ -1,13 +1,16 @@
-//! What a directory says of itself: that it holds a tier of a store, of which store, in which format.
+//! What a directory says of itself: that it holds a tier of a store, of which store, in which
+//! format.
 //!
-//! A manifest is written when the store is created, the flash tier's first, and once more when a newer program raises its
-//! format, the large tier's first, so that nothing of the new format is ever under an old number: a flash tier without segments, so
-//! that nothing was ever committed, beside a large tier without a manifest is a creation that a crash cut short, and is
-//! finished with the same identity. The other way around it would be a store whose flash tier is missing.
+//! A manifest is written when the store is created, the flash tier's first, and once more when a
+//! newer program raises its format, the large tier's first, so that nothing of the new format is
+//! ever under an old number: a flash tier without segments, so that nothing was ever committed,
+//! beside a large tier without a manifest is a creation that a crash cut short, and is finished
+//! with the same identity. The other way around it would be a store whose flash tier is missing.
 //!
-//! Each tier has its manifest twice, in `TERRACE` and in `TERRACE.copy`, each written by a rename. `TERRACE` counts as long as it is
-//! sound; without it the copy does. An open for writing has both be the same before anything else of the store is written, so
-//! a copy that a crash left behind is never asked about anything that was written by the newer one.
+//! Each tier has its manifest twice, in `TERRACE` and in `TERRACE.copy`, each written by a rename.
+//! `TERRACE` counts as long as it is sound; without it the copy does. An open for writing has both
+//! be the same before anything else of the store is written, so a copy that a crash left behind is
+//! never asked about anything that was written by the newer one.
 
 pub mod marks;
 
@@ -30,8 +33,8 @@ const COPY: &str = "TERRACE.copy";
 const MAGIC: [u8; 8] = *b"TERRACE1";
 /// What a new store gets, and an older one when it is opened for writing.
 const FORMAT_VERSION: u32 = 2;
-/// Room for so many segments is needed to begin with: one that is written, one that is next, two that are kept for recycling, and as much
-/// as one for the index.
+/// Room for so many segments is needed to begin with: one that is written, one that is next, two
+/// that are kept for recycling, and as much as one for the index.
 const SEGMENTS_AT_FIRST: u64 = 5;
 /// Shorter segments are not advised: a large value must fit into a quarter of one.
 const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
@@ -180,8 +183,9 @@ impl Manifest {
         }
     }
 
-    /// The store's manifest, for repair: a tier without a sound one gets it from its copy, from the other tier, or from `otherwise`
-    /// (store id and segment length). Returns the tiers whose manifests were written anew, too.
+    /// The store's manifest, for repair: a tier without a sound one gets it from its copy, from the
+    /// other tier, or from `otherwise` (store id and segment length). Returns the tiers whose
+    /// manifests were written anew, too.
     ///
     /// # Errors
     /// [`Error::NotAStore`] if nothing says which store this is, or the tiers are of two.
@@ -240,8 +244,9 @@ impl Manifest {
         Ok((manifest, written))
     }
 
-    /// Writes the manifest to those of its two places that do not have it. Returns whether `TERRACE` was one of them, or the copy
-    /// was there and damaged: what is neither an older store's first copy nor one that a crash kept from being raised.
+    /// Writes the manifest to those of its two places that do not have it. Returns whether
+    /// `TERRACE` was one of them, or the copy was there and damaged: what is neither an older
+    /// store's first copy nor one that a crash kept from being raised.
     fn secure(&self, disk: &dyn Disk, tier: Tier) -> Result<bool> {
         let bytes = self.encode();
         let mut was_damaged = false;
@@ -261,8 +266,8 @@ impl Manifest {
         Ok(was_damaged)
     }
 
-    /// What is wrong with the two places of a tier's manifest, in words. An older store that was never written by this program has no
-    /// copy.
+    /// What is wrong with the two places of a tier's manifest, in words. An older store that was
+    /// never written by this program has no copy.
     pub fn check(disk: &dyn Disk, tier: Tier, wants_copy: bool) -> Vec<String> {
         let mut wrong = Vec::new();
         for (name, is_wanted) in [(FILE, true), (COPY, wants_copy)] {
@@ -289,10 +294,12 @@ impl Manifest {
             .map_err(|error| Error::io_on(tier, format!("write the manifest of the {tier} tier"), &error))
     }
 
-    /// Reads the manifests of both tiers, or creates the store. What was damaged and is written anew goes to `mended`, in words.
+    /// Reads the manifests of both tiers, or creates the store. What was damaged and is written
+    /// anew goes to `mended`, in words.
     ///
     /// # Errors
-    /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing and `create` is off.
+    /// [`Error::NotAStore`] if the directories hold something else, not the same store, or nothing
+    /// and `create` is off.
     pub fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk, mended: &mut Vec<String>) -> Result<Self> {
         let manifest = Self::open_or_create(options, flash, large)?;
         if !options.read_only {
@@ -358,7 +365,7 @@ impl Manifest {
                     (flash, &options.flash_dir, "segments"),
                     (large, &options.large_dir, "blocks"),
                 ] {
-                    // A new store's identity would make them all foreign, and so free to be written over.
+                    // Under a new store's identity they would be foreign, and written over.
                     if disk.list(Path::new(directory)).is_ok_and(|names| !names.is_empty()) {
                         let reason = format!(
                             "its {directory} are here, but its manifest is not on either tier; run `terrace repair`"
@@ -393,8 +400,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest anew if its format is older than what this program writes. To be done before anything else is
-    /// written: a program that does not know the format must not take what it cannot read for damage.
+    /// Writes the manifest anew if its format is older than what this program writes. To be done
+    /// before anything else is written: a program that does not know the format must not take what
+    /// it cannot read for damage.
     fn raise(self, disk: &dyn Disk, tier: Tier) -> Result<Self> {
         if self.format_version >= FORMAT_VERSION {
             return Ok(self);
@@ -445,8 +453,8 @@ fn is_empty(disk: &dyn Disk, directory: &str) -> bool {
     disk.list(Path::new(directory)).is_ok_and(|names| names.is_empty())
 }
 
-/// Refuses a flash tier without segments whose device has no room for those without which nothing can be committed: better now than at the
-/// first write.
+/// Refuses a flash tier without segments whose device has no room for those without which nothing
+/// can be committed: better now than at the first write.
 fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result<()> {
     let dir = options.flash_dir.display();
     let available = flash
@@ -486,8 +494,9 @@ fn new_store_id() -> u64 {
 }
 
 const LOCK_FILE: &str = "LOCK";
-/// How long a lock that is held is tried again. A process that starts another one shares its open files, and their locks, with it until
-/// the other program runs: a store that was just closed here may be held for a moment more.
+/// How long a lock that is held is tried again. A process that starts another one shares its open
+/// files, and their locks, with it until the other program runs: a store that was just closed here
+/// may be held for a moment more.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_STEP: Duration = Duration::from_millis(5);
 

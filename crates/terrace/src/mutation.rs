@@ -1,8 +1,10 @@
-//! Rules of docs/durability.md taken away one at a time, to show that the tests of that page notice.
+//! Rules of docs/durability.md taken away one at a time, to show that the tests of that page
+//! notice.
 //!
-//! Invariants: without the feature `mutations` nothing here costs anything or can be switched on: [`active`] is a constant.
-//! With it, the variable `TERRACE_MUTATION` names the one rule this process breaks; it is read once. A name that is none
-//! ends the process: a run that breaks nothing by mistake would prove nothing.
+//! Invariants: without the feature `mutations` nothing here costs anything or can be switched on:
+//! [`active`] is a constant. With it, the variable `TERRACE_MUTATION` names the one rule this
+//! process breaks; it is read once. A name that is none ends the process: a run that breaks nothing
+//! by mistake would prove nothing.
 
 /// A rule that can be taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +41,8 @@ pub enum Mutation {
     SegmentBeforeSnapshot,
     /// Segments are freed although somebody reads them.
     SegmentWhilePinned,
-    /// Blocks are deleted before the index persisted what emptied them, and although snapshots are older.
+    /// Blocks are deleted before the index persisted what emptied them, and although snapshots are
+    /// older.
     BlockBeforePersisted,
     /// A move is applied whatever version the entry has.
     MoveVersion,
@@ -71,7 +74,8 @@ pub enum Mutation {
     ReplayedSync,
     /// The log behind a checkpoint of the flash index is not looked at.
     CheckpointLog,
-    /// A checkpoint of the flash index gets its name before the index has persisted what is in it, and is believed.
+    /// A checkpoint of the flash index gets its name before the index has persisted what is in it,
+    /// and is believed.
     CheckpointPersisted,
 }
 

@@ -1,4 +1,5 @@
-//! The store: the interface over the engine. Each call checks, measures, and hands over to `write` or `read`.
+//! The store: the interface over the engine. Each call checks, measures, and hands over to `write`
+//! or `read`.
 
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
@@ -45,11 +46,13 @@ struct Handle {
 }
 
 impl Store {
-    /// Opens or creates a store, recovers it and serves at once; what remains of recovery goes on in the background.
+    /// Opens or creates a store, recovers it and serves at once; what remains of recovery goes on
+    /// in the background.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for contradictory options, [`Error::NotAStore`], [`Error::Locked`], [`Error::Corruption`] if the
-    /// index cannot be opened (run [`Store::repair`]), or the devices'.
+    /// [`Error::Invalid`] for contradictory options, [`Error::NotAStore`], [`Error::Locked`],
+    /// [`Error::Corruption`] if the index cannot be opened (run [`Store::repair`]), or the
+    /// devices'.
     pub fn open(options: Options) -> Result<Self> {
         options.validate()?;
         let lock = manifest::lock(&options)?;
@@ -61,7 +64,8 @@ impl Store {
         };
         let started = workers::start(&handle.engine, &mut handle.threads.lock());
         if let Err(error) = started {
-            // Nothing was committed but moves: those that are not durable are where they were before.
+            // Nothing was committed but moves: those that are not durable are where they were
+            // before.
             let _ = handle.stop();
             return Err(error);
         }
@@ -71,9 +75,10 @@ impl Store {
         })
     }
 
-    /// The same store for callers who would rather be refused than wait: while reads of the large tier's device are under way that
-    /// take longer than `wait_max`, its [`Store::reader`] begins none there and says [`Error::Busy`]. What is in RAM or on
-    /// flash is read as ever, copies too, and streams that are open go on.
+    /// The same store for callers who would rather be refused than wait: while reads of the large
+    /// tier's device are under way that take longer than `wait_max`, its [`Store::reader`] begins
+    /// none there and says [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too,
+    /// and streams that are open go on.
     #[must_use]
     pub fn impatient(&self, wait_max: Duration) -> Self {
         Self {
@@ -97,8 +102,8 @@ impl Store {
     /// Puts an object.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad key or value, [`Error::ConditionFailed`], [`Error::OutOfSpace`] (nothing was written),
-    /// [`Error::Failed`] (whether it was written is unknown).
+    /// [`Error::Invalid`] for a bad key or value, [`Error::ConditionFailed`], [`Error::OutOfSpace`]
+    /// (nothing was written), [`Error::Failed`] (whether it was written is unknown).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, options: &PutOptions) -> Result<Version> {
         let engine = self.engine();
         engine
@@ -127,10 +132,11 @@ impl Store {
             .measure(|| write::delete(engine, key.as_ref(), condition, durability))
     }
 
-    /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend on how many there are: nothing is
-    /// read. They are absent when this returns; a background thread takes their entries out later, and their space follows.
-    /// With 256 such calls waiting for that thread, or 64 KiB of their bounds, the next one waits until it has gone on. A
-    /// range in which no key can be commits nothing.
+    /// Deletes every object with a key in `range`, by one atomic commit whose cost does not depend
+    /// on how many there are: nothing is read. They are absent when this returns; a background
+    /// thread takes their entries out later, and their space follows. With 256 such calls waiting
+    /// for that thread, or 64 KiB of their bounds, the next one waits until it has gone on. A range
+    /// in which no key can be commits nothing.
     ///
     /// # Errors
     /// As [`Store::put_with`]; [`Error::Unavailable`] after waiting for a minute.
@@ -142,7 +148,8 @@ impl Store {
             .measure(|| write::delete_range(engine, &range, durability))
     }
 
-    /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty prefix is every key's.
+    /// Deletes every object whose key begins with `prefix`, like [`Store::delete_range`]. The empty
+    /// prefix is every key's.
     ///
     /// # Errors
     /// As [`Store::delete_range`].
@@ -175,7 +182,8 @@ impl Store {
     /// Reads an object whole.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the devices'.
+    /// [`Error::Invalid`] for a bad key, [`Error::Corruption`] if this object is damaged, the
+    /// devices'.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let engine = self.engine();
         engine
@@ -219,8 +227,9 @@ impl Store {
         Ok(reader.map(|reader| reader.timed_by(clock)))
     }
 
-    /// A stream over a value, if all of it is in RAM and can be had without asking a device or waiting for anybody: for threads that must
-    /// not be held up. `None` says nothing about the key.
+    /// A stream over a value, if all of it is in RAM and can be had without asking a device or
+    /// waiting for anybody: for threads that must not be held up. `None` says nothing about the
+    /// key.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -234,15 +243,17 @@ impl Store {
         Ok(Some(reader.timed_by(clock)))
     }
 
-    /// Notes that somebody begins to read what he calls `name`, which need not be a key of the store. Returns the name that he
-    /// will ask for next, if he has asked for three or more in order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that
-    /// keep values under other keys than those they are asked for; where the keys themselves are in order the store does this itself.
+    /// Notes that somebody begins to read what he calls `name`, which need not be a key of the
+    /// store. Returns the name that he will ask for next, if he has asked for three or more in
+    /// order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that keep values under other
+    /// keys than those they are asked for; where the keys themselves are in order the store does
+    /// this itself.
     pub fn note_read(&self, name: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         self.engine().flash_cache.note_read(name.as_ref())
     }
 
-    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody who will come soon. Does nothing
-    /// if it is elsewhere.
+    /// Has a value of the large tier, of up to 8 MiB, read to RAM in the background, for somebody
+    /// who will come soon. Does nothing if it is elsewhere.
     pub fn read_ahead(&self, key: impl AsRef<[u8]>) {
         self.engine().flash_cache.want_ahead(key.as_ref());
     }
@@ -274,7 +285,8 @@ impl Store {
         Snapshot::take(self.engine())
     }
 
-    /// Makes every commit before the call durable and has the index persist them, so that an open replays nothing.
+    /// Makes every commit before the call durable and has the index persist them, so that an open
+    /// replays nothing.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::Unavailable`].
@@ -286,12 +298,14 @@ impl Store {
         engine.persist_index(seq)
     }
 
-    /// Writes a checkpoint of the flash index now, so that an open fills it by reading one file; reads and writes go on. The
-    /// store does this by itself ([`Options::checkpoint_log_bytes`]). `false` if it cannot be had yet: the flash index is still being filled
-    /// after the open, or nothing was ever committed.
+    /// Writes a checkpoint of the flash index now, so that an open fills it by reading one file;
+    /// reads and writes go on. The store does this by itself ([`Options::checkpoint_log_bytes`]).
+    /// `false` if it cannot be had yet: the flash index is still being filled after the open, or
+    /// nothing was ever committed.
     ///
     /// # Errors
-    /// [`Error::OutOfSpace`], the device's: the one before is still there then. Those of [`Store::flush`].
+    /// [`Error::OutOfSpace`], the device's: the one before is still there then. Those of
+    /// [`Store::flush`].
     pub fn checkpoint(&self) -> Result<bool> {
         let engine = self.engine();
         engine.check_writable()?;
@@ -304,7 +318,8 @@ impl Store {
         crate::figures::stats(self.engine())
     }
 
-    /// Makes everything durable and closes; later writes fail. Dropping the last clone closes too, without reporting.
+    /// Makes everything durable and closes; later writes fail. Dropping the last clone closes too,
+    /// without reporting.
     ///
     /// # Errors
     /// [`Error::Failed`] if not everything could be made durable.
@@ -320,27 +335,29 @@ impl Store {
         verify::verify(self.engine())
     }
 
-    /// Takes a backup of the running store into `dir`, which must be empty or hold a backup that was cut short. It holds
-    /// exactly the state after one commit, no earlier than the last one before the call. Reads and writes go on.
+    /// Takes a backup of the running store into `dir`, which must be empty or hold a backup that
+    /// was cut short. It holds exactly the state after one commit, no earlier than the last one
+    /// before the call. Reads and writes go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the directory holds something else or the earlier backup is another store's,
-    /// [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
+    /// [`Error::Invalid`] if the directory holds something else or the earlier backup is another
+    /// store's, [`Error::Unavailable`] if it was stopped or the store closed, the devices'.
     pub fn backup(&self, dir: impl AsRef<Path>, options: &BackupOptions) -> Result<BackupReport> {
         backup::take(self.engine(), dir.as_ref(), options)
     }
 
-    /// Copies a backup to the directories that `options` names, which must be empty, and checks it on the way. Nothing else
-    /// of `options` matters. The store is then opened like any other.
+    /// Copies a backup to the directories that `options` names, which must be empty, and checks it
+    /// on the way. Nothing else of `options` matters. The store is then opened like any other.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if the backup is none or not complete,
-    /// [`Error::Corruption`] if a file of it is damaged, the devices'.
+    /// [`Error::Invalid`] if a directory is not empty, [`Error::NotAStore`] if the backup is none
+    /// or not complete, [`Error::Corruption`] if a file of it is damaged, the devices'.
     pub fn restore(backup: impl AsRef<Path>, options: &Options, how: &RestoreOptions) -> Result<RestoreReport> {
         backup::restore(backup.as_ref(), options, how)
     }
 
-    /// Checks a backup: every checksum of its manifest; then the copy is opened, read-only, and everything in it read.
+    /// Checks a backup: every checksum of its manifest; then the copy is opened, read-only, and
+    /// everything in it read.
     ///
     /// # Errors
     /// If there is no complete backup; findings are in what is returned.
@@ -352,8 +369,8 @@ impl Store {
         })
     }
 
-    /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open anywhere. Takes some 100 bytes
-    /// of RAM and the key for each key, deleted ones included.
+    /// Rebuilds the index and LargeMeta from segments and blocks. The store must not be open
+    /// anywhere. Takes some 100 bytes of RAM and the key for each key, deleted ones included.
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotAStore`], the devices'.
@@ -385,7 +402,8 @@ impl Handle {
         outcome.and(self.stop())
     }
 
-    /// Ends all threads, and lets go of the lock when the last has ended: whatever they write, no other process has the store open.
+    /// Ends all threads, and lets go of the lock when the last has ended: whatever they write, no
+    /// other process has the store open.
     fn stop(&self) -> Result<()> {
         let engine = &self.engine;
         let mut outcome = Ok(());

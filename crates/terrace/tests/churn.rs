@@ -1,5 +1,7 @@
-//! A long life in short: the large tier's live size written a hundred times over (optimised; twenty times otherwise). Space, file handles and the figures stay within
-//! bounds all the way, and everything is there in the end. One test in a process of its own, since handles count by process.
+//! A long life in short: the large tier's live size written a hundred times over (optimised; twenty
+//! times otherwise). Space, file handles and the figures stay within bounds all the way, and
+//! everything is there in the end. One test in a process of its own, since handles count by
+//! process.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "common/mod.rs"]
@@ -15,14 +17,16 @@ use terrace::{Durability, Options, PutOptions, Store, Tier};
 const SPLIT_BYTES: u64 = 128 << 10;
 const LARGE_OBJECTS: u64 = 220;
 const SMALL_OBJECTS: u64 = 1_500;
-/// Writers are held above 1.5 times what live extents take when they are packed, which is with their padding.
+/// Writers are held above 1.5 times what live extents take when they are packed, which is with
+/// their padding.
 const LIMIT: f64 = 1.5 * 1.03;
 /// What lives in blocks, about.
 const LIVE_BYTES: u64 = 6 << 20;
-/// How often that is written: unoptimised, most of the time goes into waiting for the cleaning of very small blocks.
+/// How often that is written: unoptimised, most of the time goes into waiting for the cleaning of
+/// very small blocks.
 const LIVES: u64 = if cfg!(debug_assertions) { 20 } else { 100 };
-/// Bytes of blocks that may be written at a time: 8 MiB wait to be written behind their callers, two writes of 1 MiB are under way, and
-/// each of two streams has an open block.
+/// Bytes of blocks that may be written at a time: 8 MiB wait to be written behind their callers,
+/// two writes of 1 MiB are under way, and each of two streams has an open block.
 const OPEN_BYTES_MAX: u64 = (10 << 20) + 4 * SPLIT_BYTES;
 
 fn open_files() -> usize {
@@ -61,17 +65,21 @@ impl Life {
         self.written_bytes += length as u64;
     }
 
-    /// Space per live byte, which is within the limit. `let_go` counts writers that had to go on over it.
+    /// Space per live byte, which is within the limit. `let_go` counts writers that had to go on
+    /// over it.
     fn check_space(&self, let_go: &mut u64) -> f64 {
         let large = self.store.stats().large;
-        // Open blocks come on top of what is bounded, and two blocks of slack. What has been filled since the last put looked came on
-        // top of it then: what was open, or a block of each of the two streams. Only one block was allowed for once, and on a slow machine two were filled.
+        // Open blocks come on top of what is bounded, and two blocks of slack. What has been filled
+        // since the last put looked came on top of it then: what was open, or a block of each of
+        // the two streams. Only one block was allowed for once, and on a slow machine two were
+        // filled.
         assert!(large.open_bytes <= OPEN_BYTES_MAX, "{large:#?}");
         let filled_since = self.open_bytes.max(2 * SPLIT_BYTES);
         let beside = large.open_bytes + 2 * SPLIT_BYTES + filled_since;
         let bounded = large.allocated_bytes.saturating_sub(beside);
         let amplification = bounded as f64 / large.live_bytes as f64;
-        // While nothing can be reclaimed, since all of it is being written, writers go on. That is counted, and it is rare.
+        // While nothing can be reclaimed, since all of it is being written, writers go on. That is
+        // counted, and it is rare.
         let is_within = amplification < LIMIT || large.writers_let_go > *let_go;
         assert!(is_within, "after {} bytes: {large:#?}", self.written_bytes);
         *let_go = large.writers_let_go;
@@ -135,7 +143,8 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     while life.written_bytes < LIVES * LIVE_BYTES {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let random = state >> 33;
-        // Some much more often than others, so that blocks die unevenly; small ones go to blocks by way of the log.
+        // Some much more often than others, so that blocks die unevenly; small ones go to blocks by
+        // way of the log.
         let n = match random % 8 {
             0..4 => random / 8 % (LARGE_OBJECTS / 6),
             4..7 => random / 8 % LARGE_OBJECTS,
@@ -164,7 +173,8 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     );
     assert!(stats.large.blocks_cleaned > LIVES, "{stats:#?}");
     assert!(stats.large.writers_let_go < life.round / 100, "{stats:#?}");
-    // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and twelve segments.
+    // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and
+    // twelve segments.
     let files = open_files();
     assert!(
         files.max(most_files) < 256 + 100,

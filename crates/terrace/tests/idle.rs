@@ -1,4 +1,5 @@
-//! What an open store does while nobody uses it. In a process of its own, as all of its threads are counted.
+//! What an open store does while nobody uses it. In a process of its own, as all of its threads are
+//! counted.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +16,8 @@ use terrace::{Durability, Options, ScanRange, Store};
 const WAKE_UPS_MAX: u64 = 5;
 const WINDOW: Duration = Duration::from_secs(3);
 
-/// How often the store's threads have gone to sleep so far. Threads that have ended are missing, so it may fall.
+/// How often the store's threads have gone to sleep so far. Threads that have ended are missing, so
+/// it may fall.
 fn wake_ups() -> u64 {
     let tasks = fs::read_dir("/proc/self/task")
         .unwrap()
@@ -65,7 +67,8 @@ fn an_idle_store_sleeps_and_wakes_at_once() {
     store.delete("titles/005").unwrap();
     wait_for_rest();
 
-    // The applier, the flusher, the index's threads, and the sweeper are woken by what makes their work.
+    // The applier, the flusher, the index's threads, and the sweeper are woken by what makes their
+    // work.
     let start = Instant::now();
     store.put("titles/100", bytes(1, 3_000)).unwrap();
     store

@@ -1,13 +1,13 @@
 //! A process killed with SIGKILL in the midst of writing, again and again, on the real file system.
 //!
-//! The test runs its own executable as the writer: several threads put, delete and batch small and large values, each in its
-//! own range of keys, and print a line for every acknowledged durable commit. The parent kills it at a random moment, opens
-//! the store and checks that nothing acknowledged is missing, that every value is one that was written, and that batches
-//! are whole.
+//! The test runs its own executable as the writer: several threads put, delete and batch small and
+//! large values, each in its own range of keys, and print a line for every acknowledged durable
+//! commit. The parent kills it at a random moment, opens the store and checks that nothing
+//! acknowledged is missing, that every value is one that was written, and that batches are whole.
 //!
-//! A killed process leaves what it wrote in the page cache, so this says nothing of power cuts (`model` does). What it has
-//! and `model` has not: the real file system under both tiers and the index, direct I/O, and an index directory
-//! left in the midst of a flush or a compaction.
+//! A killed process leaves what it wrote in the page cache, so this says nothing of power
+//! cuts (`model` does). What it has and `model` has not: the real file system under both tiers and
+//! the index, direct I/O, and an index directory left in the midst of a flush or a compaction.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -169,7 +169,8 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Whether a writer may have come to this round: of three rounds one is not acknowledged, and one was under way.
+    /// Whether a writer may have come to this round: of three rounds one is not acknowledged, and
+    /// one was under way.
     fn may_have_been(&self, writer: u64, round: u64) -> bool {
         self.lives.iter().any(|(first, last)| {
             let last = last.get(&writer).copied().unwrap_or(*first);

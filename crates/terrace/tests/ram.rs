@@ -1,4 +1,5 @@
-//! What a store says of its RAM is what it takes: held against an allocator that counts. Alone in its program, since it counts for all of it.
+//! What a store says of its RAM is what it takes: held against an allocator that counts. Alone in
+//! its program, since it counts for all of it.
 #![allow(clippy::unwrap_used)]
 
 use rand::{RngCore, SeedableRng, rngs::StdRng};

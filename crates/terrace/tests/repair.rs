@@ -1,4 +1,5 @@
-//! Repair through the interface: what comes back after parts of a closed store were lost or damaged, and what is said.
+//! Repair through the interface: what comes back after parts of a closed store were lost or
+//! damaged, and what is said.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -361,7 +362,8 @@ fn a_damaged_segment_loses_what_was_in_the_damage() {
 fn a_segment_without_its_header_or_its_end_keeps_the_rest() {
     let mut bench = Bench::new();
     let store = bench.open();
-    // The cut is to go through a frame behind its first page, however few values a frame has: 100 is long for that.
+    // The cut is to go through a frame behind its first page, however few values a frame has: 100
+    // is long for that.
     let value = |n: u64| bytes(n, if n == 100 { 12_000 } else { 3_000 });
     for n in 0..200_u64 {
         bench.put(&store, &format!("{n:03}"), value(n));
@@ -388,7 +390,8 @@ fn a_segment_without_its_header_or_its_end_keeps_the_rest() {
             .any(|note| note.contains("is damaged or was never whole")),
         "{report:?}"
     );
-    // The old index knows of what was in the part that is gone: reading it is an error, and not as if it had never been.
+    // The old index knows of what was in the part that is gone: reading it is an error, and not as
+    // if it had never been.
     assert_eq!(report.objects, 200, "{report:?}");
     let store = bench.open();
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! The bytes counted as written, by cause, against those that the process handed to the kernel. One test in a process
-//! of its own, since the kernel counts by process.
+//! The bytes counted as written, by cause, against those that the process handed to the kernel. One
+//! test in a process of its own, since the kernel counts by process.
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};

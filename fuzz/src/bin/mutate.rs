@@ -1,8 +1,9 @@
-//! Fuzzes on stable Rust: mutates the seeds of a target for some seconds, and saves an input that breaks it.
+//! Fuzzes on stable Rust: mutates the seeds of a target for some seconds, and saves an input that
+//! breaks it.
 //!
-//! Each input is in `artifacts/NAME/in-flight` while it runs, so that one that kills the process (an abort, a memory
-//! limit, an endless loop ended by a signal) is not lost either. An input that panics is saved as
-//! `artifacts/NAME/crash-…`. Runs follow from the printed seed.
+//! Each input is in `artifacts/NAME/in-flight` while it runs, so that one that kills the process
+//! (an abort, a memory limit, an endless loop ended by a signal) is not lost either. An input that
+//! panics is saved as `artifacts/NAME/crash-…`. Runs follow from the printed seed.
 //!
 //! Exit codes: 0 nothing found, 1 an input broke a target, 2 the run itself could not be made.
 

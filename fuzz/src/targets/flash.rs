@@ -91,7 +91,8 @@ pub fn segment_header(data: &[u8]) -> bool {
     })
 }
 
-/// A record that is read encodes to the bytes it was read from, and is no longer than what it was read from.
+/// A record that is read encodes to the bytes it was read from, and is no longer than what it was
+/// read from.
 ///
 /// # Panics
 /// If a property is broken.

@@ -41,7 +41,8 @@ pub fn index_mark(data: &[u8]) -> bool {
     })
 }
 
-/// The store's counts encode to the bytes they were read from, and the rest is left to the large space.
+/// The store's counts encode to the bytes they were read from, and the rest is left to the large
+/// space.
 ///
 /// # Panics
 /// If a property is broken.
@@ -53,7 +54,8 @@ pub fn accounting(data: &[u8]) -> bool {
     true
 }
 
-/// The list of free segments encodes to the bytes it was read from, and the rest is left to the large space.
+/// The list of free segments encodes to the bytes it was read from, and the rest is left to the
+/// large space.
 ///
 /// # Panics
 /// If a property is broken.

@@ -50,7 +50,8 @@ pub fn block_header(data: &[u8]) -> bool {
     })
 }
 
-/// A record header that is read encodes to the bytes it was read from, and passes at no other place.
+/// A record header that is read encodes to the bytes it was read from, and passes at no other
+/// place.
 ///
 /// # Panics
 /// If a property is broken.
@@ -152,7 +153,8 @@ fn sign_trailer(bytes: &mut [u8]) {
     sign_at(trailer, 60, 0..60);
 }
 
-/// A footer that is read has its extents in order, inside the block, and encodes to one that reads the same.
+/// A footer that is read has its extents in order, inside the block, and encodes to one that reads
+/// the same.
 ///
 /// # Panics
 /// If a property is broken.

@@ -1,4 +1,5 @@
-//! The properties each decoder must keep, whatever the bytes. Each function is listed in [`crate::TARGETS`].
+//! The properties each decoder must keep, whatever the bytes. Each function is listed in
+//! [`crate::TARGETS`].
 
 mod flash;
 mod index;
@@ -10,7 +11,8 @@ pub use large::*;
 
 use terrace::{ATTRIBUTES_BYTES_MAX, Attributes};
 
-/// Runs a target's check on the bytes as they are, and on a copy in which `sign` put the checksums right.
+/// Runs a target's check on the bytes as they are, and on a copy in which `sign` put the checksums
+/// right.
 fn as_is_and_signed(data: &[u8], check: impl Fn(&[u8]) -> bool, sign: impl FnOnce(&mut Vec<u8>)) -> bool {
     let as_is = check(data);
     let mut signed = data.to_vec();
@@ -28,8 +30,8 @@ fn sign_at(bytes: &mut [u8], at: usize, covered: std::ops::Range<usize>) {
     }
 }
 
-/// [`Attributes::decode`] never panics. What it reads and [`Attributes::encode`] writes reads back the same, in one
-/// canonical form that is never longer than what was read.
+/// [`Attributes::decode`] never panics. What it reads and [`Attributes::encode`] writes reads back
+/// the same, in one canonical form that is never longer than what was read.
 ///
 /// # Panics
 /// If a property is broken.

@@ -1,7 +1,7 @@
 //! Finds functions in lexed code and measures them, and finds what is compiled for tests only.
 //!
-//! Both work on the code view of [`super::lexer`], where every brace is one. Code that does not balance is rustc's to
-//! complain about: a function without an end is left out.
+//! Both work on the code view of [`super::lexer`], where every brace is one. Code that does not
+//! balance is rustc's to complain about: a function without an end is left out.
 
 use super::lexer::{find_word, line_of};
 use std::ops::Range;
@@ -44,8 +44,9 @@ fn function(code: &str, start: usize) -> Option<Function> {
     })
 }
 
-/// The offset of the brace that opens the body of the item at `start`; `None` if the item ends without one. Braces
-/// inside brackets of any kind belong to the signature: `[u8; { N + 1 }]`, `Wrapper<{ N }>`.
+/// The offset of the brace that opens the body of the item at `start`; `None` if the item ends
+/// without one. Braces inside brackets of any kind belong to the signature: `[u8; { N + 1 }]`,
+/// `Wrapper<{ N }>`.
 fn body(code: &str, start: usize) -> Option<usize> {
     let bytes = code.as_bytes();
     let mut depth = 0_usize;
@@ -80,8 +81,8 @@ fn closing_brace(code: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// What is compiled for tests only: the items behind `#[cfg(test)]`, `#[cfg(all(test, …))]` and `#[test]`, or the
-/// whole file behind `#![cfg(test)]`.
+/// What is compiled for tests only: the items behind `#[cfg(test)]`, `#[cfg(all(test, …))]` and
+/// `#[test]`, or the whole file behind `#![cfg(test)]`.
 pub fn test_ranges(code: &str) -> Vec<Range<usize>> {
     if code.contains("#![cfg(test)]") {
         return vec![Range {
@@ -125,7 +126,8 @@ fn attribute_bytes(text: &str) -> Option<usize> {
     None
 }
 
-/// Whether a path is that of a test: in a directory `tests`, or a file `tests.rs`, `…_tests.rs` or `…_test.rs`.
+/// Whether a path is that of a test: in a directory `tests`, or a file `tests.rs`, `…_tests.rs` or
+/// `…_test.rs`.
 pub fn is_test_path(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     let is_test_name = name == "tests.rs" || name.ends_with("_tests.rs") || name.ends_with("_test.rs");

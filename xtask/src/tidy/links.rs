@@ -1,7 +1,8 @@
 //! Relative links of Markdown files: each must lead to a file or directory of the repository.
 //!
-//! Inline links and images `[text](target)` and reference definitions `[name]: target` are followed; code, fenced or
-//! in backquotes, is not text. Addresses with a scheme and fragments of the same page are not followed.
+//! Inline links and images `[text](target)` and reference definitions `[name]: target` are
+//! followed; code, fenced or in backquotes, is not text. Addresses with a scheme and fragments of
+//! the same page are not followed.
 
 use super::Report;
 use std::collections::BTreeSet;

@@ -1,12 +1,13 @@
 //! `cargo xtask tidy`: the house rules that neither rustfmt nor clippy checks.
 //!
-//! The policy is the tables at the top of this file; the rooms below apply it:
-//! [`lexer`] tells code from comments and literals, [`functions`] measures functions, [`rules`] holds the checks of
-//! one file, [`rooms`] says which room of the engine may use which, [`walk`] whether the walk through them is true, [`links`] checks
-//! Markdown links.
+//! The policy is the tables at the top of this file; the rooms below apply it: [`lexer`] tells code
+//! from comments and literals, [`functions`] measures functions, [`rules`] holds the checks of one
+//! file, [`rooms`] says which room of the engine may use which, [`walk`] whether the walk through
+//! them is true, [`links`] checks Markdown links, [`width`] how wide prose is.
 //!
-//! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is looked at. Findings go to
-//! standard output as `file:line: message`. A file that cannot be read or lexed is a finding, never skipped.
+//! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is looked
+//! at. Findings go to standard output as `file:line: message`. A file that cannot be read or lexed
+//! is a finding, never skipped.
 
 mod functions;
 mod lexer;
@@ -16,6 +17,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod width;
 
 use std::{collections::BTreeSet, fmt, path::Path, path::PathBuf, process::Command, process::ExitCode};
 
@@ -23,6 +25,8 @@ use std::{collections::BTreeSet, fmt, path::Path, path::PathBuf, process::Comman
 const FILE_LINES_MAX: usize = 600;
 /// Longest function, from the line of its `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
+/// Widest line of prose: comments of Rust, and Markdown.
+const PROSE_COLUMNS_MAX: usize = 100;
 
 /// A word of code (not of comments or literals) that has its place, or none.
 struct Confined {
@@ -180,6 +184,7 @@ fn check_bytes(report: &mut Report<'_>, bytes: &[u8], files: &BTreeSet<String>) 
             rules::check_workplaces(report, kind, text, &[]);
             rooms::check_drawing(report, text);
             links::check(report, text, files);
+            width::check_markdown(report, text);
         }
         _ => rules::check_workplaces(report, kind, text, &[]),
     }

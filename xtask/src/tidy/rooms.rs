@@ -1,7 +1,7 @@
 //! The rooms of the engine, and which may use which. The same table is drawn in ARCHITECTURE.md.
 //!
-//! Rooms stand in the order of building: a room may use only rooms above it in [`ROOMS`], and of those only the ones that
-//! its row names. So no circle can be written into the table.
+//! Rooms stand in the order of building: a room may use only rooms above it in [`ROOMS`], and of
+//! those only the ones that its row names. So no circle can be written into the table.
 
 use super::{
     Report,
@@ -113,7 +113,8 @@ fn room_of(path: &str) -> &str {
     path.split(['/', '.']).next().unwrap_or_default()
 }
 
-/// The room that a name at the crate's root leads to: a room itself, or one that the root exports a name of.
+/// The room that a name at the crate's root leads to: a room itself, or one that the root exports a
+/// name of.
 fn room_named(name: &str) -> Option<&'static str> {
     if let Some(room) = ROOMS.iter().find(|room| room.name == name) {
         return Some(room.name);
@@ -123,8 +124,8 @@ fn room_named(name: &str) -> Option<&'static str> {
     exported.or(is_word_of_the_interface.then_some("api"))
 }
 
-/// Names of the crate's root that a file uses, with where: `crate::NAME`, every first name in `crate::{…}`, and the same
-/// by as many `super` as lead to the root.
+/// Names of the crate's root that a file uses, with where: `crate::NAME`, every first name in
+/// `crate::{…}`, and the same by as many `super` as lead to the root.
 fn uses(path: &str, code: &str) -> Vec<(usize, String)> {
     let depth = path.trim_end_matches("/mod.rs").matches('/').count() + 1;
     let by_super = "super::".repeat(depth);

@@ -4,7 +4,7 @@ use super::{
     BYTES, CONFINED, Confined, FILE_LINES_MAX, FUNCTION_LINES_MAX, MARKS, Report, WORKPLACES,
     functions::{functions, is_test_path, test_ranges},
     lexer::{Views, find_word, line_of, views},
-    rooms,
+    rooms, width,
 };
 use std::ops::Range;
 
@@ -109,6 +109,7 @@ pub fn check_rust(report: &mut Report<'_>, source: &str) {
         check_confined(report, rule, &code, &tests);
     }
     rooms::check(report, &code);
+    width::check_rust(report, source);
     check_workplaces(report, Kind::Rust, source, &tests);
 }
 
@@ -124,7 +125,8 @@ fn check_confined(report: &mut Report<'_>, rule: &Confined, code: &str, tests: &
     }
 }
 
-/// Absolute paths of somebody's machine, except in tests and where a shell script makes a temporary file.
+/// Absolute paths of somebody's machine, except in tests and where a shell script makes a temporary
+/// file.
 pub fn check_workplaces(report: &mut Report<'_>, kind: Kind, text: &str, tests: &[Range<usize>]) {
     for directory in WORKPLACES {
         let path = format!("/{directory}/");

@@ -322,3 +322,24 @@ fn links_lead_somewhere() {
     assert_eq!(lines("README.md", "[a](docs/ad)\n"), [1]);
     assert_eq!(targets("[a](b(c).md) [d](<e> \"f\")"), ["b(c).md", "e"]);
 }
+
+#[test]
+fn prose_wraps_at_its_width_and_what_cannot_be_wrapped_does_not() {
+    let wide = ["word"; 25].join(" ");
+    let row = format!("| {wide} |");
+    let link = format!("[name]: {}", "a/".repeat(60));
+    let code = format!("let text = \"{wide}\"; // {wide}");
+    let body = format!("// {wide}\n/// {row}\n/// ```text\n/// {wide}\n/// ```\n{code}\n    /// {wide}\n");
+    assert_eq!(rust_lines("crates/terrace/src/api/batch.rs", &body), [1, 7]);
+    let text = format!(
+        "{wide}\n{row}\n```\n{wide}\n```\n- {wide}\n\n    {wide}\n{}\n",
+        "x".repeat(120)
+    );
+    let found = findings("docs/page.md", &text).into_iter().map(|(line, _)| line);
+    assert_eq!(found.collect::<Vec<_>>(), [1, 6]);
+    assert!(
+        findings_among("docs/page.md", &format!("{link}\n"), &[])
+            .iter()
+            .all(|found| !found.1.contains("columns"))
+    );
+}

@@ -1,6 +1,8 @@
-//! The newcomer's walk in ARCHITECTURE.md is true: a function that is named together with its file is there.
+//! The newcomer's walk in ARCHITECTURE.md is true: a function that is named together with its file
+//! is there.
 //!
-//! A step of the walk names both as `` `Type::function` (`room/file.rs`) ``; paths are below the engine's sources.
+//! A step of the walk names both as `` `Type::function` (`room/file.rs`) ``; paths are below the
+//! engine's sources.
 
 use super::{Report, rooms::SOURCES};
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! The objects of a run: keys, values, orders. The same seed and number give the same object in every run.
+//! The objects of a run: keys, values, orders. The same seed and number give the same object in
+//! every run.
 
 use crate::harness::values::Values;
 use serde::{Deserialize, Serialize};
@@ -78,7 +79,8 @@ impl fmt::Display for ValueSize {
     }
 }
 
-/// Sends each number to another one, no two to the same (the finalizer of SplitMix64, Steele and others, 2014).
+/// Sends each number to another one, no two to the same (the finalizer of SplitMix64, Steele and
+/// others, 2014).
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -86,8 +88,8 @@ pub const fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// An order of the numbers below a count that looks random: a Feistel network over the next power of four, walked until the number is
-/// below the count (Black and Rogaway, 2002).
+/// An order of the numbers below a count that looks random: a Feistel network over the next power
+/// of four, walked until the number is below the count (Black and Rogaway, 2002).
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
     count: u64,

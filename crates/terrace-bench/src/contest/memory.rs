@@ -1,8 +1,10 @@
-//! A bound on the RAM of a run: caches of the engine, its other memory, and what the kernel caches of its files, together.
+//! A bound on the RAM of a run: caches of the engine, its other memory, and what the kernel caches
+//! of its files, together.
 //!
-//! Without one an engine that leaves caching to the kernel has all RAM of the machine for it, and one with a cache of its own has
-//! what it was given. The bound is a memory cgroup below that of this process, of version 1 or 2, whichever is there and may be
-//! written; where neither is, the run goes on without, and says so.
+//! Without one an engine that leaves caching to the kernel has all RAM of the machine for it, and
+//! one with a cache of its own has what it was given. The bound is a memory cgroup below that of
+//! this process, of version 1 or 2, whichever is there and may be written; where neither is, the
+//! run goes on without, and says so.
 
 use crate::Outcome;
 use std::{
@@ -71,7 +73,8 @@ impl Drop for MemoryLimit {
     }
 }
 
-/// The directory of this process's group: lines of /proc/self/cgroup are `number:controllers:path` (cgroups(7)).
+/// The directory of this process's group: lines of /proc/self/cgroup are `number:controllers:path`
+/// (cgroups(7)).
 fn group_of(own: &str, controller: &str, mount: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -115,7 +118,8 @@ mod tests {
             String::from_utf8_lossy(&said).trim().to_owned()
         };
         assert_eq!(run(4), (4 << 20).to_string());
-        // `tail` keeps what it may have to print, so it is `tail` that the kernel ends; where it can swap it need not.
+        // `tail` keeps what it may have to print, so it is `tail` that the kernel ends; where it
+        // can swap it need not.
         if fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() <= 1) {
             assert_eq!(run(200), "0");
         }

@@ -1,11 +1,14 @@
-//! `terrace-bench micro`: single operations, as LevelDB's and RocksDB's db_bench names them, at several lengths of values.
+//! `terrace-bench micro`: single operations, as LevelDB's and RocksDB's db_bench names them, at
+//! several lengths of values.
 //!
-//! One run is one candidate and one length. `fillseq`, `fillrandom` and `fillsync`, where every write is synced, have an empty database
-//! each. `overwrite`, `readrandom`, `readmissing`, `readwhilewriting`, `scan` and `delete` come one after the other in another one,
-//! everything flushed between them, which is filled before and not measured: everybody is read with the same data.
+//! One run is one candidate and one length. `fillseq`, `fillrandom` and `fillsync`, where every
+//! write is synced, have an empty database each. `overwrite`, `readrandom`, `readmissing`,
+//! `readwhilewriting`, `scan` and `delete` come one after the other in another one, everything
+//! flushed between them, which is filled before and not measured: everybody is read with the same
+//! data.
 //!
-//! An operation ends when its count is done or its time is up. Writing has a count of its own, of much more than is read: in a fifth of a
-//! second nobody has to pay for what he put off.
+//! An operation ends when its count is done or its time is up. Writing has a count of its own, of
+//! much more than is read: in a fifth of a second nobody has to pay for what he put off.
 
 use super::{
     Common, Contest, Meeting,
@@ -74,7 +77,8 @@ pub struct TwoDrives {
 }
 
 impl TwoDrives {
-    /// A candidate with this RAM, which is less than on one drive: else it would hold what is to be read from two.
+    /// A candidate with this RAM, which is less than on one drive: else it would hold what is to be
+    /// read from two.
     fn meeting(&self, contest: &Contest, candidate: Candidate) -> Meeting {
         contest
             .meeting(candidate)
@@ -116,7 +120,8 @@ pub struct Measured {
     pub steps: Vec<Step>,
     /// Objects in the database that is read.
     pub stored: u64,
-    /// Bytes on disk over bytes of keys and values, after `fillrandom` and after `overwrite`, flushed.
+    /// Bytes on disk over bytes of keys and values, after `fillrandom` and after `overwrite`,
+    /// flushed.
     pub space_after_fill: f64,
     /// See `space_after_fill`.
     pub space_after_overwrite: f64,

@@ -1,8 +1,11 @@
-//! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a process of its own.
+//! Terrace beside its rivals: the same work, on the same drives, with the same RAM, each in a
+//! process of its own.
 //!
-//! [`micro`], [`ycsb`] and [`recovery`] are the works (and [`crate::flashstore`]); [`worker`] is the process, [`memory`] its bound and
-//! [`usage`] what it used; [`step`] is what is measured of a part, [`data`] the objects. [`targets`] says what was aimed at, [`report`]
-//! makes the pages. A run that fails leaves no result and is named at the end; the others go on. `--resume` makes only those that are missing.
+//! [`micro`], [`ycsb`] and [`recovery`] are the works (and [`crate::flashstore`]); [`worker`] is
+//! the process, [`memory`] its bound and [`usage`] what it used; [`step`] is what is measured of a
+//! part, [`data`] the objects. [`targets`] says what was aimed at, [`report`] makes the pages. A
+//! run that fails leaves no result and is named at the end; the others go on. `--resume` makes only
+//! those that are missing.
 
 pub mod data;
 pub mod memory;
@@ -78,9 +81,11 @@ pub struct WorkloadFile {
 pub struct Amount {
     /// RAM for each engine's caches, beside which the kernel caches.
     cache_mib: u64,
-    /// RAM for Terrace's: it reads past the kernel's cache, so that what the bound leaves would lie idle.
+    /// RAM for Terrace's: it reads past the kernel's cache, so that what the bound leaves would lie
+    /// idle.
     terrace_cache_mib: u64,
-    /// The same for YCSB, none of whose steps takes as much memory beside the caches as overwriting of some lengths does.
+    /// The same for YCSB, none of whose steps takes as much memory beside the caches as overwriting
+    /// of some lengths does.
     ycsb_terrace_cache_mib: u64,
     /// RAM for the whole process, with what the kernel caches for it.
     memory_mib: u64,
@@ -274,8 +279,8 @@ impl Contest {
         self.workload.platforms()
     }
 
-    /// Who takes part: everybody who can, or those who were named. Terrace without its cache only in the traces of the FlashStore
-    /// paper, unless it is named.
+    /// Who takes part: everybody who can, or those who were named. Terrace without its cache only
+    /// in the traces of the FlashStore paper, unless it is named.
     #[must_use]
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut candidates = self.candidates_on(self.common.setup);
@@ -371,7 +376,8 @@ impl Contest {
         })
     }
 
-    /// Makes runs in empty directories. One that fails does not keep the others from being made: it may be a rival's fault.
+    /// Makes runs in empty directories. One that fails does not keep the others from being made: it
+    /// may be a rival's fault.
     ///
     /// # Errors
     /// The directories'.
@@ -445,7 +451,8 @@ pub fn none_failed(failed: &[String]) -> Outcome {
     }
 }
 
-/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the traces. Returns those that failed.
+/// Makes the runs of parts that compare Terrace with its rivals: micro and recovery, YCSB, the
+/// traces. Returns those that failed.
 ///
 /// # Errors
 /// If they cannot be made at all.

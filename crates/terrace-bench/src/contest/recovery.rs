@@ -1,7 +1,9 @@
-//! How soon a database is there again after its process was killed: a worker fills it, syncs, goes on writing and is killed with SIGKILL;
-//! another one opens it and reads. Everything that was synced must be there.
+//! How soon a database is there again after its process was killed: a worker fills it, syncs, goes
+//! on writing and is killed with SIGKILL; another one opens it and reads. Everything that was
+//! synced must be there.
 //!
-//! It runs after the single operations of `terrace-bench micro`. A kill leaves what the kernel had; nobody's power was cut.
+//! It runs after the single operations of `terrace-bench micro`. A kill leaves what the kernel had;
+//! nobody's power was cut.
 
 use super::{
     Contest, Meeting,
@@ -59,7 +61,8 @@ pub struct Measured {
 /// Makes the runs of a contest, of those that survive a kill.
 ///
 /// # Errors
-/// If they cannot be made at all; runs that fail, as where synced objects are gone, are named at the end ([`Contest::failed`]).
+/// If they cannot be made at all; runs that fail, as where synced objects are gone, are named at
+/// the end ([`Contest::failed`]).
 pub fn measure_all(contest: &Contest) -> Outcome {
     let objects = contest.amount().recovery.objects;
     let candidates = contest

@@ -44,7 +44,8 @@ pub struct Step {
     pub device: Option<Traffic>,
     /// The same of the second drive.
     pub large_device: Option<Traffic>,
-    /// Most that its files took on the fast drive, of two: it has room for a share of the data only.
+    /// Most that its files took on the fast drive, of two: it has room for a share of the data
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash_bytes_max: Option<u64>,
 }
@@ -106,7 +107,8 @@ impl<'a> Bench<'a> {
         Ok(Self { engine, places, flash })
     }
 
-    /// Does it, and looks again and again how much its files take on flash. Missing, if they cannot be looked at.
+    /// Does it, and looks again and again how much its files take on flash. Missing, if they cannot
+    /// be looked at.
     fn watched<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, Option<u64>)> {
         let Some(flash) = &self.flash else {
             return Ok((work()?, None));

@@ -1,4 +1,5 @@
-//! What was aimed at against the rivals, and whether it was reached. Of what was not measured nothing is said.
+//! What was aimed at against the rivals, and whether it was reached. Of what was not measured
+//! nothing is said.
 //!
 //! Only runs on the same drives with the same RAM are compared.
 
@@ -40,7 +41,8 @@ pub fn rows<S: serde::de::DeserializeOwned, T: serde::de::DeserializeOwned>(
     results::rows(records, experiment)
 }
 
-/// Whether two ran under the same conditions: the RAM of the whole process is one, how much of it is an engine's cache is tuning.
+/// Whether two ran under the same conditions: the RAM of the whole process is one, how much of it
+/// is an engine's cache is tuning.
 fn same_conditions(one: &Meeting, other: &Meeting) -> bool {
     Meeting {
         candidate: other.candidate,
@@ -208,7 +210,8 @@ fn rate_of(rows: &[TraceRow], settings: &flashstore::Settings, candidate: Candid
     found.map(|row| row.1.measured.step.rate())
 }
 
-/// Figure 7: the least flash keeps at least this part of the rate with the most, and is above Berkeley DB on the disk.
+/// Figure 7: the least flash keeps at least this part of the rate with the most, and is above
+/// Berkeley DB on the disk.
 const GRACEFUL_MIN: f64 = 0.3;
 
 fn graceful(rows: &[TraceRow], targets: &mut Vec<Target>) {

@@ -1,4 +1,5 @@
-//! The works of the contest in miniature, on every candidate in this program, here instead of in processes of their own.
+//! The works of the contest in miniature, on every candidate in this program, here instead of in
+//! processes of their own.
 #![allow(clippy::unwrap_used)]
 
 use super::{
@@ -197,7 +198,8 @@ fn a_trace_goes_on_with_less_flash_than_data() {
     );
 }
 
-/// What a process leaves that ends without closing: here the files are copied away under a running engine.
+/// What a process leaves that ends without closing: here the files are copied away under a running
+/// engine.
 #[test]
 fn what_was_synced_is_recovered_and_what_is_missing_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
@@ -248,7 +250,8 @@ fn keep<S: Serialize, T: Serialize>(bench: &Bench, experiment: &'static str, set
     bench.run(&plan, |_| Ok(outcome)).unwrap();
 }
 
-/// A step that made its operations in a second, with this much processor time and these bytes per byte.
+/// A step that made its operations in a second, with this much processor time and these bytes per
+/// byte.
 fn made(name: &str, operations: u64, cpu_seconds: f64, amplification: f64) -> super::step::Step {
     let user_bytes = 1_000_000;
     super::step::Step {

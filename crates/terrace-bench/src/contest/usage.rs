@@ -1,11 +1,13 @@
-//! What a run used: processor time, RAM, bytes to and from devices, by the kernel's own account of its processes.
+//! What a run used: processor time, RAM, bytes to and from devices, by the kernel's own account of
+//! its processes.
 //!
 //! A figure that cannot be had is missing, never zero.
 
 use serde::{Deserialize, Serialize};
 use std::fs;
 
-/// Ticks of the times in /proc/PID/stat, a second; Linux has shown 100 to user space on every platform for ever (time(7), USER_HZ).
+/// Ticks of the times in /proc/PID/stat, a second; Linux has shown 100 to user space on every
+/// platform for ever (time(7), USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What processes have used since they started.

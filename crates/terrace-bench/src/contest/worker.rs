@@ -1,8 +1,9 @@
-//! The process in which a candidate works, so that its processor time, its RAM and its bytes are its own, it can be bounded, and it
-//! can be killed.
+//! The process in which a candidate works, so that its processor time, its RAM and its bytes are
+//! its own, it can be bounded, and it can be killed.
 //!
-//! It gets its task as a line of JSON on standard input and answers with lines of JSON on standard output. It ends when it is done, at
-//! the first error, and when the process that started it is gone.
+//! It gets its task as a line of JSON on standard input and answers with lines of JSON on standard
+//! output. It ends when it is done, at the first error, and when the process that started it is
+//! gone.
 
 use super::{Meeting, Paths, memory::MemoryLimit, micro, recovery, ycsb};
 use crate::{Outcome, flashstore};
@@ -17,9 +18,11 @@ use std::{
 
 /// Least time between two lines on how far it is.
 const SHARE_INTERVAL: Duration = Duration::from_millis(500);
-/// The variable with jemalloc's settings, and those for a worker: RAM is bounded, so memory that one thread frees goes to the next who
-/// asks, whichever that is, and what nobody asks for goes back within a second. And whatever he asks for: by itself the allocator keeps memory
-/// that was a MiB in one piece from who asks for less than 16 KiB, so that a cache which lends its room for a while takes it twice.
+/// The variable with jemalloc's settings, and those for a worker: RAM is bounded, so memory that
+/// one thread frees goes to the next who asks, whichever that is, and what nobody asks for goes
+/// back within a second. And whatever he asks for: by itself the allocator keeps memory that was a
+/// MiB in one piece from who asks for less than 16 KiB, so that a cache which lends its room for a
+/// while takes it twice.
 const ALLOCATOR_SETTINGS: (&str, &str) = (
     "MALLOC_CONF",
     "narenas:1,dirty_decay_ms:1000,lg_extent_max_active_fit:9",

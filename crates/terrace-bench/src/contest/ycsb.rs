@@ -1,9 +1,11 @@
-//! `terrace-bench ycsb`: workloads A to F of the Yahoo! Cloud Serving Benchmark (Cooper and others, 2010), values of 1 KiB.
+//! `terrace-bench ycsb`: workloads A to F of the Yahoo! Cloud Serving Benchmark (Cooper and others,
+//! 2010), values of 1 KiB.
 //!
-//! One run is one candidate: the records are loaded in the order of the hash of their numbers, flushed, then A, B, C, F, D and E are
-//! made on them in this order, which YCSB's documents ask for. Popularity follows Zipf with 0.99, spread over the records by a hash; in
-//! D the newest are the most popular. A read-modify-write is one operation. A scan starts at a popular record and has 1 to 100 pairs,
-//! each length as often. Candidates without order are left out of E.
+//! One run is one candidate: the records are loaded in the order of the hash of their numbers,
+//! flushed, then A, B, C, F, D and E are made on them in this order, which YCSB's documents ask
+//! for. Popularity follows Zipf with 0.99, spread over the records by a hash; in D the newest are
+//! the most popular. A read-modify-write is one operation. A scan starts at a popular record and
+//! has 1 to 100 pairs, each length as often. Candidates without order are left out of E.
 
 use super::{
     Common, Contest, Meeting,

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 /// Arguments of `drive`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Directory for runtime state [default: $TERRACE_BENCH_RUNTIME, $XDG_RUNTIME_DIR/terrace-bench or /run/terrace-bench].
+    /// Directory for runtime state [default: $TERRACE_BENCH_RUNTIME, $XDG_RUNTIME_DIR/terrace-bench
+    /// or /run/terrace-bench].
     #[arg(long, global = true)]
     runtime: Option<PathBuf>,
     #[command(subcommand)]

@@ -1,6 +1,7 @@
 //! The control socket of a drive's daemon: one JSON document per line, a command in, an answer out.
 //!
-//! Failure: a line that is not a command is answered with an error; a daemon that is gone is told from one that refuses.
+//! Failure: a line that is not a command is answered with an error; a daemon that is gone is told
+//! from one that refuses.
 
 use super::counters::Counters;
 use super::engine::{Engine, Pace};
@@ -101,8 +102,8 @@ pub fn ask(socket: &Path, command: &Command) -> Outcome<Answer> {
     }
 }
 
-/// Serves commands until one is [`Command::Stop`]. The answer to that one is sent by `stop`'s caller going away: it
-/// gets the stream to answer on when everything is done.
+/// Serves commands until one is [`Command::Stop`]. The answer to that one is sent by `stop`'s
+/// caller going away: it gets the stream to answer on when everything is done.
 pub fn serve(listener: &UnixListener, engine: &Arc<Engine>, stop: impl Fn(UnixStream) + Clone + Send + 'static) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {

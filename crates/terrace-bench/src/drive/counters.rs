@@ -33,7 +33,8 @@ pub struct Counters {
     pub cuts: u64,
     /// Time with at least one request unanswered, in nanoseconds: what `iostat` calls utilisation.
     pub busy_nanoseconds: u64,
-    /// Time by which answers went out after they were due, summed: what a busy host costs the emulation.
+    /// Time by which answers went out after they were due, summed: what a busy host costs the
+    /// emulation.
     pub late_nanoseconds: u64,
     /// What the model did inside.
     pub internals: Internals,
@@ -81,7 +82,8 @@ impl Counters {
     }
 }
 
-/// Tells sequential requests from random ones: a few streams at once, as several files are read side by side.
+/// Tells sequential requests from random ones: a few streams at once, as several files are read
+/// side by side.
 #[derive(Debug, Default)]
 pub struct Streams {
     ends: [u64; 8],

@@ -1,8 +1,10 @@
-//! The process behind a drive: it has the memory, the clock and the FUSE connection, and outlives its creator.
+//! The process behind a drive: it has the memory, the clock and the FUSE connection, and outlives
+//! its creator.
 //!
-//! It ends on `stop`, on SIGTERM or SIGINT: what is in memory goes to the media, counters are kept, and the process
-//! exits, which closes the FUSE device: the kernel then fails whatever is still under way, so nothing hangs.
-//! Failure: what it cannot start with goes to its log; the command that spawned it shows the log.
+//! It ends on `stop`, on SIGTERM or SIGINT: what is in memory goes to the media, counters are kept,
+//! and the process exits, which closes the FUSE device: the kernel then fails whatever is still
+//! under way, so nothing hangs. Failure: what it cannot start with goes to its log; the command
+//! that spawned it shows the log.
 
 use super::control::{self, Answer};
 use super::engine::Engine;
@@ -82,10 +84,11 @@ pub fn detach(mut command: Command) -> Outcome {
 /// # Errors
 /// If it cannot start.
 pub fn run(directory: PathBuf) -> Outcome {
-    // A session of its own: no terminal's signals reach it. It fails if this is a session already, which is as good.
+    // A session of its own: no terminal's signals reach it. It fails if this is a session already,
+    // which is as good.
     let _ = rustix::process::setsid();
-    // Memory this process asks for must not be freed by writing to the very drives it serves. Needs a capability that
-    // root may lack; without it only a machine out of memory could hang.
+    // Memory this process asks for must not be freed by writing to the very drives it serves. Needs
+    // a capability that root may lack; without it only a machine out of memory could hang.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     // A real drive does not slow down when the host's processors are busy.
     let _ = rustix::process::setpriority_process(None, -20);

@@ -1,15 +1,18 @@
-//! A drive at work: model, media, faults and counters behind one lock, and the thread that answers requests on time.
+//! A drive at work: model, media, faults and counters behind one lock, and the thread that answers
+//! requests on time.
 //!
-//! A request is stamped with its virtual time and given to the model; its data moves at once, its answer goes out when
-//! the model says so. Answers go out of order, from whichever thread finds them due, never under the lock.
+//! A request is stamped with its virtual time and given to the model; its data moves at once, its
+//! answer goes out when the model says so. Answers go out of order, from whichever thread finds
+//! them due, never under the lock.
 //!
-//! Virtual time runs ahead of the real one by the time an answer needs back to its caller, and arrivals are dated back
-//! by the time they needed to get here: seen from the caller, loop device and FUSE cost nothing.
+//! Virtual time runs ahead of the real one by the time an answer needs back to its caller, and
+//! arrivals are dated back by the time they needed to get here: seen from the caller, loop device
+//! and FUSE cost nothing.
 //!
-//! Invariants: each request is answered exactly once. Without power nothing is accepted, nothing changes the media, and
-//! what was accepted before is answered with EIO. A handle from before a cut never reaches the media again.
-//! Failure: an error of the backing file is EIO for the request; a completed flush whose writes could not be put on
-//! the media fails.
+//! Invariants: each request is answered exactly once. Without power nothing is accepted, nothing
+//! changes the media, and what was accepted before is answered with EIO. A handle from before a cut
+//! never reaches the media again. Failure: an error of the backing file is EIO for the request; a
+//! completed flush whose writes could not be put on the media fails.
 
 use super::counters::{Counters, Counting};
 use super::fault::{Failure, Fault, Faults};
@@ -238,7 +241,8 @@ impl Engine {
         Some(id)
     }
 
-    /// Lets the model catch up with the clock, does what happened, and returns the answers that are due.
+    /// Lets the model catch up with the clock, does what happened, and returns the answers that are
+    /// due.
     fn pass_time(&self, state: &mut State) -> Vec<Due> {
         let now = Instant::now();
         let after = model::microseconds(self.profile.overhead_us.after);

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fault")]
 pub enum Fault {
-    /// Flips one bit in each of `count` places of the media that hold data. It happens once; the host's page cache may
-    /// hide it until the drive is mounted again.
+    /// Flips one bit in each of `count` places of the media that hold data. It happens once; the
+    /// host's page cache may hide it until the drive is mounted again.
     BitRot {
         /// Bits to flip.
         count: u64,

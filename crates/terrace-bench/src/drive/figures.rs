@@ -4,7 +4,8 @@ use super::measure::{Measured, Report};
 
 /// How far a measurement may be from its target.
 const TOLERANCE: f64 = 0.15;
-/// How many times as fast as the disk the paper's SSD reads at random, by request size (section 4.1).
+/// How many times as fast as the disk the paper's SSD reads at random, by request size (section
+/// 4.1).
 const SPEEDUPS: [(u64, f64); 4] = [(4 << 10, 23.1), (8 << 10, 18.4), (64 << 10, 8.4), (256 << 10, 4.8)];
 const DISK: &str = "maxtor-7l250s0";
 const SSD: &str = "intel-320";

@@ -1,8 +1,9 @@
 //! The drive as a file: a FUSE file system with one file, `drive`, for a loop device to take.
 //!
-//! Requests are handed to the engine and answered from whichever thread finds them due, so the threads that read
-//! requests never wait for a drive. Direct I/O throughout: the kernel keeps no pages of the drive here.
-//! Failure: whatever a file system of one file has no use for is refused with ENOSYS, once.
+//! Requests are handed to the engine and answered from whichever thread finds them due, so the
+//! threads that read requests never wait for a drive. Direct I/O throughout: the kernel keeps no
+//! pages of the drive here. Failure: whatever a file system of one file has no use for is refused
+//! with ENOSYS, once.
 
 use super::engine::{Answer, Engine};
 use super::fault::Failure;

@@ -1,9 +1,11 @@
-//! A drive as its users hold it: create, mount, cut, restore, remove. Any process may open the same drive.
+//! A drive as its users hold it: create, mount, cut, restore, remove. Any process may open the same
+//! drive.
 //!
-//! What exists of a drive, in the order it is made: runtime directory, backing file, daemon with its FUSE mount, loop
-//! device, ext4, mount. `remove` takes away whatever of it is there, in the opposite order, and goes on after failures.
-//! Failure: `create` leaves nothing behind. A daemon that died took the unflushed writes with it, as a power cut would;
-//! the next `mount` or `restore` says so, cleans up and starts another.
+//! What exists of a drive, in the order it is made: runtime directory, backing file, daemon with
+//! its FUSE mount, loop device, ext4, mount. `remove` takes away whatever of it is there, in the
+//! opposite order, and goes on after failures. Failure: `create` leaves nothing behind. A daemon
+//! that died took the unflushed writes with it, as a power cut would; the next `mount` or `restore`
+//! says so, cleans up and starts another.
 
 use super::control::{self, Answer, Command};
 use super::counters::Counters;
@@ -52,7 +54,8 @@ impl Drive {
     /// Makes a drive with an empty ext4 on it. It replaces nothing that exists.
     ///
     /// # Errors
-    /// If something is missing on this machine, a drive of that name or its file exist, or a step fails.
+    /// If something is missing on this machine, a drive of that name or its file exist, or a step
+    /// fails.
     pub fn create(spec: DriveSpec) -> Outcome<Self> {
         Self::create_in(&place::root(), spec)
     }
@@ -128,7 +131,8 @@ impl Drive {
         self.set_pace(Pace::Model)
     }
 
-    /// Replaces a mounted ext4 by an empty one, so that what comes next lies where it would lie on a new drive.
+    /// Replaces a mounted ext4 by an empty one, so that what comes next lies where it would lie on
+    /// a new drive.
     ///
     /// # Errors
     /// If ext4 is in use, or a step fails.
@@ -238,7 +242,8 @@ impl Drive {
         Ok(device)
     }
 
-    /// Unmounts ext4 and detaches the loop device, by force if need be. Failures are returned, but end nothing early.
+    /// Unmounts ext4 and detaches the loop device, by force if need be. Failures are returned, but
+    /// end nothing early.
     fn detach(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let mut keep = |outcome: Outcome| failures.extend(outcome.err().map(|error| error.to_string()));
@@ -253,7 +258,8 @@ impl Drive {
         failures
     }
 
-    /// Makes sure the daemon runs. One that died without being asked to is replaced; what it had in memory is lost.
+    /// Makes sure the daemon runs. One that died without being asked to is replaced; what it had in
+    /// memory is lost.
     fn revive(&self) -> Outcome {
         if self.ask(&Command::Status).is_ok() {
             return Ok(());
@@ -381,8 +387,8 @@ impl Drive {
         all_done(&self.name, failures)
     }
 
-    /// Switches the power off, now: unflushed writes are dropped, reordered or torn, as the drive's seed wants it. From
-    /// then on every request fails with EIO.
+    /// Switches the power off, now: unflushed writes are dropped, reordered or torn, as the drive's
+    /// seed wants it. From then on every request fails with EIO.
     ///
     /// # Errors
     /// If the drive has no power already.
@@ -402,8 +408,8 @@ impl Drive {
         }
     }
 
-    /// Switches the power on after a cut: unmounts (lazily if need be), detaches and attaches the loop device. Mount it
-    /// after that.
+    /// Switches the power on after a cut: unmounts (lazily if need be), detaches and attaches the
+    /// loop device. Mount it after that.
     ///
     /// # Errors
     /// If a step fails.
@@ -415,7 +421,8 @@ impl Drive {
         self.attach().map(drop)
     }
 
-    /// Whether time passes as modelled, or everything happens at once and for good: to lay out data before a measurement.
+    /// Whether time passes as modelled, or everything happens at once and for good: to lay out data
+    /// before a measurement.
     ///
     /// # Errors
     /// If the daemon refuses.

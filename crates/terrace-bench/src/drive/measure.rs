@@ -1,8 +1,8 @@
 //! `terrace-bench drives`: what `fio` measures on the drives, mounted, beside what it should.
 //!
-//! One thread, direct I/O, a file of most of the drive, several runs of each access and size. The file is laid out at
-//! full speed; before each run the drive comes to rest, so that no run pays for the writes of the one before.
-//! Failure: drives are removed after an error or an interrupt too.
+//! One thread, direct I/O, a file of most of the drive, several runs of each access and size. The
+//! file is laid out at full speed; before each run the drive comes to rest, so that no run pays for
+//! the writes of the one before. Failure: drives are removed after an error or an interrupt too.
 
 use super::command::parse_bytes;
 use super::counters::Counters;
@@ -68,7 +68,8 @@ pub struct Report {
     pub kernel: String,
     /// Processors.
     pub processors: usize,
-    /// Load average of the last minute before and after: other work on the machine makes runs slower.
+    /// Load average of the last minute before and after: other work on the machine makes runs
+    /// slower.
     pub load: [f64; 2],
     /// fio's version.
     pub fio: String,
@@ -99,7 +100,8 @@ pub struct Measured {
     pub deviation_mb_per_s: f64,
     /// Mean time of a request as fio saw it, in the middle of the runs, in microseconds.
     pub request_us: f64,
-    /// Mean time of a request as the model had it, over all runs: the difference is what a busy machine adds.
+    /// Mean time of a request as the model had it, over all runs: the difference is what a busy
+    /// machine adds.
     pub model_us: f64,
     /// What it should be, if anybody said so.
     pub target_mb_per_s: Option<f64>,

@@ -1,11 +1,13 @@
 //! What a drive holds: the media (a sparse file) and the writes that are not on it yet.
 //!
-//! A write stays in memory until the model says that it settled; only then does it go to the file. A cut decides by
-//! seed and [`Survival`] which of the writes in memory reach the file, and forgets the rest.
+//! A write stays in memory until the model says that it settled; only then does it go to the file.
+//! A cut decides by seed and [`Survival`] which of the writes in memory reach the file, and forgets
+//! the rest.
 //!
-//! Invariants: a read sees every write accepted before it. What settled is on the media and stays there: a cut never
-//! puts an older write over it. Order among the surviving writes is that of their arrival, sector by sector.
-//! Failure: an error of the file is returned, and the drive answers EIO; nothing in memory is given up for it.
+//! Invariants: a read sees every write accepted before it. What settled is on the media and stays
+//! there: a cut never puts an older write over it. Order among the surviving writes is that of
+//! their arrival, sector by sector. Failure: an error of the file is returned, and the drive
+//! answers EIO; nothing in memory is given up for it.
 
 use super::random::Random;
 use parking_lot::Mutex;
@@ -255,7 +257,8 @@ impl Media {
         (volatile.pending.len() as u64, bytes)
     }
 
-    /// Flips one bit in each of `count` sectors that were ever written, and returns where. Fewer if there is no data.
+    /// Flips one bit in each of `count` sectors that were ever written, and returns where. Fewer if
+    /// there is no data.
     ///
     /// # Errors
     /// If the file cannot be read or written.
@@ -285,7 +288,8 @@ impl Media {
 }
 
 impl Volatile {
-    /// The pieces of `start..end` that have a pending write, clipped to it, with their newest write.
+    /// The pieces of `start..end` that have a pending write, clipped to it, with their newest
+    /// write.
     fn overlapping(&self, start: u64, end: u64) -> Vec<(Range<u64>, u64)> {
         let before = self.newest.range(..start).next_back();
         let pieces = before.into_iter().chain(self.newest.range(start..end));

@@ -1,6 +1,8 @@
-//! Where drives keep their runtime state: a directory per drive, with a description, a socket, and mount points.
+//! Where drives keep their runtime state: a directory per drive, with a description, a socket, and
+//! mount points.
 //!
-//! Invariant: the description is replaced whole (written beside, renamed), so a reader never sees half of one.
+//! Invariant: the description is replaced whole (written beside, renamed), so a reader never sees
+//! half of one.
 
 use super::counters::Counters;
 use super::profile::Profile;
@@ -33,7 +35,8 @@ pub struct Place {
     directory: PathBuf,
 }
 
-/// The directory of all drives: `TERRACE_BENCH_RUNTIME`, or one in `XDG_RUNTIME_DIR`, or one in `/run`.
+/// The directory of all drives: `TERRACE_BENCH_RUNTIME`, or one in `XDG_RUNTIME_DIR`, or one in
+/// `/run`.
 pub fn root() -> PathBuf {
     let set = |name| {
         std::env::var_os(name)

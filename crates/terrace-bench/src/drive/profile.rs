@@ -1,8 +1,8 @@
 //! What a kind of drive is like: the parameters of its model, from TOML.
 //!
-//! The profiles of the project are compiled in; a file of one's own has the same form. docs/drives.md says what each
-//! parameter means and where the figures come from.
-//! Failure: a file that is not valid, or has a value no model can work with, is refused with the name of the value.
+//! The profiles of the project are compiled in; a file of one's own has the same form.
+//! docs/drives.md says what each parameter means and where the figures come from. Failure: a file
+//! that is not valid, or has a value no model can work with, is refused with the name of the value.
 
 use crate::Outcome;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,8 @@ pub struct Profile {
     /// Bytes that are written whole or not at all, even by a power cut.
     #[serde(default = "default_sector_bytes")]
     pub sector_bytes: u64,
-    /// Time that kernel, loop device and FUSE take of each request and that the model is shortened by, in microseconds.
+    /// Time that kernel, loop device and FUSE take of each request and that the model is shortened
+    /// by, in microseconds.
     #[serde(default)]
     pub overhead_us: Overhead,
     /// The model and its parameters.

@@ -1,6 +1,7 @@
 //! Random numbers that are the same for a seed in every version: splitmix64.
 //!
-//! Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+//! Source of the constants: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+//! OOPSLA 2014.
 
 /// A sequence of numbers from a seed.
 #[derive(Debug, Clone)]

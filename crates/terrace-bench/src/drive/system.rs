@@ -1,5 +1,5 @@
-//! What the operating system does for a drive: loop devices, ext4, mounts. By its own commands, each of whose failures
-//! is reported with what the command said.
+//! What the operating system does for a drive: loop devices, ext4, mounts. By its own commands,
+//! each of whose failures is reported with what the command said.
 
 use crate::Outcome;
 use std::ffi::OsStr;
@@ -119,8 +119,9 @@ pub fn set_rotational(device: &Path, is_rotational: bool) {
     }
 }
 
-/// The kernel reads ahead 128 KiB on a disk but megabytes on a loop device, which no engine would meet on a drive. Where the
-/// setting cannot be changed things work all the same; the counters show what is read ahead.
+/// The kernel reads ahead 128 KiB on a disk but megabytes on a loop device, which no engine would
+/// meet on a drive. Where the setting cannot be changed things work all the same; the counters show
+/// what is read ahead.
 pub fn read_ahead_like_a_disk(device: &Path) {
     if let Some(name) = device.file_name().and_then(OsStr::to_str) {
         let _ = std::fs::write(format!("/sys/block/{name}/queue/read_ahead_kb"), "128");
@@ -158,7 +159,8 @@ pub fn unmount_by_force(point: &Path) -> Outcome {
     }
 }
 
-/// Whether a process runs that was started for this directory: a process id alone may have been given to another.
+/// Whether a process runs that was started for this directory: a process id alone may have been
+/// given to another.
 pub fn is_daemon(process: u32, directory: &Path) -> bool {
     let arguments = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! `terrace-bench flashstore`: section 5 of the FlashStore paper, with Terrace in FlashStore's place and more rivals than Berkeley DB.
+//! `terrace-bench flashstore`: section 5 of the FlashStore paper, with Terrace in FlashStore's
+//! place and more rivals than Berkeley DB.
 //!
-//! [`trace`] makes the two traces; a run plays one of them on one candidate, either with one caller and a sync whenever 4 KiB of writes
-//! have come together, as the paper has it (section 5.2), or with 64 callers and every write synced. [`report`] makes the paper's
-//! figures and tables.
+//! [`trace`] makes the two traces; a run plays one of them on one candidate, either with one caller
+//! and a sync whenever 4 KiB of writes have come together, as the paper has it (section 5.2), or
+//! with 64 callers and every write synced. [`report`] makes the paper's figures and tables.
 
 pub mod report;
 pub mod trace;
@@ -153,7 +154,8 @@ pub struct Measured {
     pub found: u64,
     /// Sets.
     pub sets: u64,
-    /// Bytes on disk at the end, over the bytes of keys and newest values, if the trace was played whole.
+    /// Bytes on disk at the end, over the bytes of keys and newest values, if the trace was played
+    /// whole.
     pub space: Option<f64>,
     /// What the engine says it was tuned to.
     pub engine_settings: String,
@@ -169,8 +171,9 @@ pub fn run(common: &Common) -> Outcome {
     contest.finish()
 }
 
-/// Makes the runs of a contest: everybody on the fast drive; Berkeley DB and Terrace on the disk; Terrace with less and less flash
-/// before the disk. Whatever the setup of the arguments is: the figures have all three, if there is a disk.
+/// Makes the runs of a contest: everybody on the fast drive; Berkeley DB and Terrace on the disk;
+/// Terrace with less and less flash before the disk. Whatever the setup of the arguments is: the
+/// figures have all three, if there is a disk.
 ///
 /// # Errors
 /// If they cannot be made at all; runs that fail are named at the end ([`Contest::failed`]).
@@ -267,7 +270,8 @@ fn opening(settings: &Settings, extent: trace::Extent) -> Opening {
     Opening {
         every_write_is_synced: settings.syncing == Syncing::EveryWrite,
         flash_capacity_bytes: settings.flash_share.map(|share| (share * extent.bytes as f64) as u64),
-        // In the index values would be on flash whatever the log may hold, and nothing would be destaged.
+        // In the index values would be on flash whatever the log may hold, and nothing would be
+        // destaged.
         inline_bytes_max: settings.flash_share.map(|_| 0),
         ..opening
     }
@@ -367,7 +371,8 @@ impl Play<'_> {
 
     fn get(&self, number: u64, version: u32, key: &[u8]) -> Outcome {
         let forgets = !self.settings.meeting.candidate.abilities().persists;
-        // With several callers a set that the trace has before this get may still be on its way, or a later one be done.
+        // With several callers a set that the trace has before this get may still be on its way, or
+        // a later one be done.
         let is_exact = self.settings.syncing == Syncing::EveryPage;
         step::get(self.engine, key, |found| {
             self.found.fetch_add(u64::from(found.is_some()), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Figures 5 to 7 and tables 4 and 5 of the FlashStore paper, with Terrace in FlashStore's place.
 //!
-//! The paper's own rates follow from its tables 4 and 5 with the power of its table 2, since its figures carry no numbers; FlashStore's
-//! are in its text (sections 5.6 and 5.7).
+//! The paper's own rates follow from its tables 4 and 5 with the power of its table 2, since its
+//! figures carry no numbers; FlashStore's are in its text (sections 5.6 and 5.7).
 
 use super::{EXPERIMENT, Measured, PLATFORMS, Platform, Settings, Syncing, trace::Kind};
 use crate::{
@@ -27,7 +27,8 @@ type Row = (Settings, Bounded<Measured>);
 /// The profile whose flash stands for the paper's second machine, the modest one.
 const MODEST_FLASH: &str = "intel-320";
 
-/// What the paper measured on a machine: FlashStore, Berkeley DB on flash, Berkeley DB on disk; Xbox and dedup.
+/// What the paper measured on a machine: FlashStore, Berkeley DB on flash, Berkeley DB on disk;
+/// Xbox and dedup.
 struct Published {
     platform: &'static str,
     flashstore: [f64; 2],
@@ -114,7 +115,8 @@ fn section(number: usize, ssd: &str, rows: &[&Row], platforms: &[Platform]) -> S
     section
 }
 
-/// Who was measured, and where, with room for all data; a cache that keeps nothing is only in the table of all runs.
+/// Who was measured, and where, with room for all data; a cache that keeps nothing is only in the
+/// table of all runs.
 fn candidates(rows: &[&Row]) -> BTreeSet<(Candidate, Setup)> {
     let with_room = rows.iter().filter(|row| row.0.flash_share.is_none());
     with_room

@@ -1,14 +1,16 @@
-//! The two traces of the FlashStore paper (Debnath, Sengupta, Li, VLDB 2010), made up with the properties it publishes (section 5.4 and
-//! table 3). The same seed gives the same operations.
+//! The two traces of the FlashStore paper (Debnath, Sengupta, Li, VLDB 2010), made up with the
+//! properties it publishes (section 5.4 and table 3). The same seed gives the same operations.
 //!
-//! *Xbox*: 7.5 gets per set, keys are strings joined by dots, 92 bytes on average, values 1,200 bytes, many sets of keys that are there
-//! already, gets of keys that are not. What is not published and assumed here: players are as popular as Zipf has it with 0.9, for gets and sets alike; there is one
-//! for each twenty operations; lengths are spread evenly, keys from 74 to 110, values from 800 to 1,600. A get of a player who was not
-//! set yet is the get of an absent key.
+//! *Xbox*: 7.5 gets per set, keys are strings joined by dots, 92 bytes on average, values 1,200
+//! bytes, many sets of keys that are there already, gets of keys that are not. What is not
+//! published and assumed here: players are as popular as Zipf has it with 0.9, for gets and sets
+//! alike; there is one for each twenty operations; lengths are spread evenly, keys from 74 to 110,
+//! values from 800 to 1,600. A get of a player who was not set yet is the get of an absent key.
 //!
-//! *Dedup*: chunks come one after the other, 27,748,824 of which 12,082,492 are different; each is looked up, and set if it was absent.
-//! Keys are hashes of 20 bytes, values have 44; nothing is set twice. Assumed here: new and repeated chunks come in runs of 32 on average,
-//! and a repeated run may be any that came before.
+//! *Dedup*: chunks come one after the other, 27,748,824 of which 12,082,492 are different; each is
+//! looked up, and set if it was absent. Keys are hashes of 20 bytes, values have 44; nothing is set
+//! twice. Assumed here: new and repeated chunks come in runs of 32 on average, and a repeated run
+//! may be any that came before.
 
 use crate::contest::data::mix;
 use rand::{Rng, SeedableRng};
@@ -100,7 +102,8 @@ impl Kind {
                 key.extend_from_slice(format!("{number:016x}").as_bytes());
             }
             Self::Dedup => {
-                // `mix` sends no two numbers to the same, so the first eight bytes are different already.
+                // `mix` sends no two numbers to the same, so the first eight bytes are different
+                // already.
                 for _ in 0..3 {
                     key.extend_from_slice(&hash.to_be_bytes());
                     hash = mix(hash.wrapping_add(1));
@@ -341,7 +344,8 @@ mod tests {
             close(seen.gets / seen.sets, 7.5, 0.02);
             close(seen.key_bytes / seen.sets, 92.0, 0.03);
             close(seen.value_bytes / seen.sets, 1200.0, 0.03);
-            // "Many updates", and "get operations on keys that have not been set earlier" (section 5.6 and 5.4).
+            // "Many updates", and "get operations on keys that have not been set earlier" (section
+            // 5.6 and 5.4).
             assert!(seen.updates / seen.sets > 0.5, "{}", seen.updates / seen.sets);
             assert!(
                 (0.01..0.3).contains(&(seen.absent / seen.gets)),

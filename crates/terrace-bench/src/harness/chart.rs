@@ -1,6 +1,7 @@
 //! Charts: groups of bars or lines over named positions, as SVG, and as PNG from that SVG.
 //!
-//! The same chart always gives the same bytes. PNG text uses the font in the program, so no font need be installed.
+//! The same chart always gives the same bytes. PNG text uses the font in the program, so no font
+//! need be installed.
 
 use crate::Outcome;
 use plotters::{

@@ -1,8 +1,10 @@
 //! Loops that make operations and measure them.
 //!
-//! - *Closed*: each thread starts its next operation when the one before is done. A latency is the operation's own time.
-//! - *Open*: operations arrive on a schedule, whatever the store does. A latency counts from the intended start, so
-//!   operations that had to wait behind a slow one show their waiting (no coordinated omission).
+//! - *Closed*: each thread starts its next operation when the one before is done. A latency is the
+//!   operation's own time.
+//! - *Open*: operations arrive on a schedule, whatever the store does. A latency counts from the
+//!   intended start, so operations that had to wait behind a slow one show their waiting (no
+//!   coordinated omission).
 //!
 //! The first error ends the loop and is returned.
 
@@ -123,7 +125,8 @@ fn record(latencies: &mut [Latencies], kind: usize, latency: Duration) {
     }
 }
 
-/// Makes operations 0 to `count`, each thread one after the other. The operation returns its kind, below `kinds`.
+/// Makes operations 0 to `count`, each thread one after the other. The operation returns its kind,
+/// below `kinds`.
 ///
 /// # Errors
 /// The first operation's that failed.
@@ -264,8 +267,8 @@ mod tests {
         assert!(made.load(Ordering::Relaxed) < 1_000_000);
     }
 
-    /// One operation stalls for 300 ms. The twenty-nine due meanwhile waited, and the latencies must say so; a loop
-    /// that measured from the actual start would show one slow operation.
+    /// One operation stalls for 300 ms. The twenty-nine due meanwhile waited, and the latencies
+    /// must say so; a loop that measured from the actual start would show one slow operation.
     #[test]
     fn an_open_loop_does_not_omit_what_a_stall_delays() {
         let pace = Pace {

@@ -1,7 +1,7 @@
 //! Emulated drives for an evaluation: two are made, mounted and counted, and taken away at the end.
 //!
-//! They are removed when the evaluation ends, fails, or is interrupted. After a kill that no program can catch
-//! `terrace-bench drive list` shows what stayed.
+//! They are removed when the evaluation ends, fails, or is interrupted. After a kill that no
+//! program can catch `terrace-bench drive list` shows what stayed.
 
 use super::place::{Place, Traffic, TrafficSource};
 use crate::{
@@ -124,7 +124,8 @@ impl Emulated {
 
 impl Drop for Emulated {
     fn drop(&mut self) {
-        // What failed because the drives went away is no news: the thread that removes them ends the process.
+        // What failed because the drives went away is no news: the thread that removes them ends
+        // the process.
         while self.interrupted.load(Ordering::SeqCst) {
             std::thread::park();
         }

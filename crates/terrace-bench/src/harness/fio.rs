@@ -1,8 +1,8 @@
 //! What a drive itself does, by `fio`: random reads of one size, direct, one at a time.
 //!
-//! The file they read is as large as the data they are compared with, because the way a disk's head travels depends on
-//! it. It is written whole first, in haste where the drive is emulated: reads of an extent that was only reserved never reach the
-//! drive.
+//! The file they read is as large as the data they are compared with, because the way a disk's head
+//! travels depends on it. It is written whole first, in haste where the drive is emulated: reads of
+//! an extent that was only reserved never reach the drive.
 
 use super::place::{HASTE, Place, drop_caches};
 use crate::Outcome;
@@ -69,7 +69,8 @@ pub fn random_reads(place: &Place, reads: RandomReads) -> Outcome<RawReads> {
     place.hurry(HASTE)?;
     let written = fio(&[&base[..], &write[..]].concat());
     place.hurry(1.0)?;
-    // The stores begin with empty caches as well; under an emulated drive these are the cache of the file that it lies in.
+    // The stores begin with empty caches as well; under an emulated drive these are the cache of
+    // the file that it lies in.
     drop_caches(&[place])?;
     let outcome = written
         .and_then(|_| fio(&[&base[..], &read[..]].concat()))

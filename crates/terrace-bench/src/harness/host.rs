@@ -51,7 +51,8 @@ fn field(text: &str, name: &str) -> Option<String> {
         .map(|(_, right)| right.trim().to_owned())
 }
 
-/// The commit of the checkout this program was built from, with `-changed` where files differ from it.
+/// The commit of the checkout this program was built from, with `-changed` where files differ from
+/// it.
 #[must_use]
 pub fn commit() -> String {
     let git = |arguments: &[&str]| {

@@ -1,4 +1,5 @@
-//! Latencies of one kind of operation: an HdrHistogram while running, its percentiles in the results.
+//! Latencies of one kind of operation: an HdrHistogram while running, its percentiles in the
+//! results.
 //!
 //! Times in nanoseconds, three significant digits; beyond an hour they are counted as an hour.
 

@@ -1,9 +1,9 @@
 //! The harness of the evaluations: workloads, drivers, results, charts, the report.
 //!
-//! In the order of use: [`workload`] says what to do, [`setup`], [`place`] and
-//! [`emulated`] where; [`driver`] does it and [`latency`]
-//! keeps the times; [`results`] keeps each run as a file, with [`host`]; [`report`] makes a page of the files, with
-//! [`page`], [`chart`] and [`target`]. A run that fails leaves no result.
+//! In the order of use: [`workload`] says what to do, [`setup`], [`place`] and [`emulated`] where;
+//! [`driver`] does it and [`latency`] keeps the times; [`results`] keeps each run as a file, with
+//! [`host`]; [`report`] makes a page of the files, with [`page`], [`chart`] and [`target`]. A run
+//! that fails leaves no result.
 
 pub mod chart;
 pub mod driver;

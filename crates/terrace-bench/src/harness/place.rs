@@ -1,8 +1,9 @@
 //! Where a store's files lie, and what went to the drive under them.
 //!
-//! A place is a directory. The kernel counts the traffic of the block device that holds it (what iostat shows); an
-//! emulated drive counts what reached it. Either may be missing; then the figure is missing from the results, never
-//! zero. The counters of a device know no processes: on a shared device they count everybody.
+//! A place is a directory. The kernel counts the traffic of the block device that holds it (what
+//! iostat shows); an emulated drive counts what reached it. Either may be missing; then the figure
+//! is missing from the results, never zero. The counters of a device know no processes: on a shared
+//! device they count everybody.
 
 use crate::Outcome;
 use rustix::fs::{major, minor};
@@ -93,7 +94,8 @@ impl TrafficSource for BlockDevice {
     }
 }
 
-/// The kernel's Documentation/block/stat.rst: sectors are always of 512 bytes, times in milliseconds.
+/// The kernel's Documentation/block/stat.rst: sectors are always of 512 bytes, times in
+/// milliseconds.
 fn parse_stat(text: &str) -> Option<Traffic> {
     let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
     let [reads, _, sectors_read, _, writes, _, sectors_written, _, _, busy_ms, ..] = fields[..] else {
@@ -175,8 +177,8 @@ impl Place {
         })
     }
 
-    /// Has an emulated drive take this fraction of its time from now on; with 1 its time again. Nothing is timed meanwhile. Real drives
-    /// cannot be hurried.
+    /// Has an emulated drive take this fraction of its time from now on; with 1 its time again.
+    /// Nothing is timed meanwhile. Real drives cannot be hurried.
     ///
     /// # Errors
     /// If the drive does not answer.
@@ -184,8 +186,8 @@ impl Place {
         self.drive.as_ref().map_or(Ok(()), |drive| drive.take_time(factor))
     }
 
-    /// Gives an emulated drive a new file system, so that what comes next lies where it would lie on a new drive. Everything in the place
-    /// is gone then. Real drives keep what they have.
+    /// Gives an emulated drive a new file system, so that what comes next lies where it would lie
+    /// on a new drive. Everything in the place is gone then. Real drives keep what they have.
     ///
     /// # Errors
     /// If a file in it is open.
@@ -216,7 +218,8 @@ impl Place {
     }
 }
 
-/// Drops the kernel's caches, after writing what is dirty. False if that is not allowed (it takes root).
+/// Drops the kernel's caches, after writing what is dirty. False if that is not allowed (it takes
+/// root).
 ///
 /// # Errors
 /// If a place cannot be synced.

@@ -1,7 +1,8 @@
 //! A bar with the time left, in seconds of expected work.
 //!
-//! Expected times come from the plans. While a run goes on it reports its share; the time left is what is left of the
-//! expectation, stretched by how wrong it was so far. Where standard error is no terminal, one line per run instead.
+//! Expected times come from the plans. While a run goes on it reports its share; the time left is
+//! what is left of the expectation, stretched by how wrong it was so far. Where standard error is
+//! no terminal, one line per run instead.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::{

@@ -1,4 +1,5 @@
-//! `terrace-bench report`: one HTML page and the charts as files, from a directory of results alone.
+//! `terrace-bench report`: one HTML page and the charts as files, from a directory of results
+//! alone.
 //!
 //! The same results give the same bytes: nothing of the machine or the moment of making goes in.
 

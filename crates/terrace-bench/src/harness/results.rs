@@ -1,8 +1,8 @@
 //! Results: one JSON file per run, with everything that is needed to judge and repeat it.
 //!
-//! A run is known by its experiment and its settings; the hash of both is in the file's name, and `--resume` skips a
-//! run whose file is there. A file appears whole or not at all (written beside, then renamed). Reports are made from
-//! these files alone.
+//! A run is known by its experiment and its settings; the hash of both is in the file's name, and
+//! `--resume` skips a run whose file is there. A file appears whole or not at all (written beside,
+//! then renamed). Reports are made from these files alone.
 
 use super::{
     host::{Host, commit},
@@ -202,7 +202,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Keeps results in a directory; with `resume`, runs whose results are there are not made again.
+    /// Keeps results in a directory; with `resume`, runs whose results are there are not made
+    /// again.
     ///
     /// # Errors
     /// If the directory cannot be made.
@@ -234,7 +235,8 @@ impl Bench {
                 .is_some())
     }
 
-    /// Makes a run and keeps its result, unless it is done. The plan's time must have been announced to the progress bar.
+    /// Makes a run and keeps its result, unless it is done. The plan's time must have been
+    /// announced to the progress bar.
     ///
     /// # Errors
     /// The run's, or the results'.

@@ -1,7 +1,7 @@
 //! `terrace-bench run`: a workload from a TOML file on one setup.
 //!
-//! The objects are stored first and the store is opened again with cold caches; then the operations are measured. A
-//! value that is not the one written ends the run with an error.
+//! The objects are stored first and the store is opened again with cold caches; then the operations
+//! are measured. A value that is not the one written ends the run with an error.
 
 use super::{
     driver::{self, LoopOutcome},
@@ -108,7 +108,8 @@ pub fn run(arguments: Arguments) -> Outcome {
     Ok(())
 }
 
-/// A guess for the progress bar: 100 MB/s of storing, then the schedule, or half a millisecond per operation.
+/// A guess for the progress bar: 100 MB/s of storing, then the schedule, or half a millisecond per
+/// operation.
 fn expected_seconds(workload: &Workload, amount: Amount) -> f64 {
     let weight: f64 = workload.values.iter().map(|size| size.weight).sum();
     let bytes: f64 = workload

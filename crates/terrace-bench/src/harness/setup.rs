@@ -187,7 +187,8 @@ impl Setup {
         }
     }
 
-    /// Options of a store of this name: the flash directory and the large directory on their drives.
+    /// Options of a store of this name: the flash directory and the large directory on their
+    /// drives.
     #[must_use]
     pub fn options(self, places: &Places, name: &str) -> terrace::Options {
         let flash = self.flash(places).path.join(name).join("flash");

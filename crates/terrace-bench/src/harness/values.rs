@@ -1,7 +1,8 @@
 //! Values that do not compress, made cheaply, and known again when read.
 //!
-//! A value is a piece of a pool of random bytes, with the object's number at both ends. The same seed and number
-//! give the same bytes in every program that follows this rule (the LevelDB driver does).
+//! A value is a piece of a pool of random bytes, with the object's number at both ends. The same
+//! seed and number give the same bytes in every program that follows this rule (the LevelDB driver
+//! does).
 
 use crate::Outcome;
 use bytes::Bytes;
@@ -45,8 +46,9 @@ impl Values {
         Bytes::from(value)
     }
 
-    /// A piece of the pool for an object, as it is: where making a value must not cost anything. Lengths beyond the pool's are cut to
-    /// it. Different objects have the same piece once in some millions.
+    /// A piece of the pool for an object, as it is: where making a value must not cost anything.
+    /// Lengths beyond the pool's are cut to it. Different objects have the same piece once in some
+    /// millions.
     #[must_use]
     pub fn piece(&self, number: u64, length: usize) -> &[u8] {
         let length = length.min(self.pool.len());

@@ -1,6 +1,7 @@
 //! Workloads as TOML files: what is stored, which operations on it, at what pace.
 //!
-//! Unknown fields are refused, so that a misspelt one is noticed. `Workload::validate` refuses what cannot be run.
+//! Unknown fields are refused, so that a misspelt one is noticed. `Workload::validate` refuses what
+//! cannot be run.
 
 use super::driver::Arrivals;
 use crate::Outcome;

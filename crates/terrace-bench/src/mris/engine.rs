@@ -1,7 +1,8 @@
 //! What the evaluation asks of a store, and Terrace's way to do it.
 //!
-//! A group is a small and a large object of one image, committed together. Objects have numbers: twice the group, plus
-//! one for the large one. A value read that is not the one written is an error.
+//! A group is a small and a large object of one image, committed together. Objects have numbers:
+//! twice the group, plus one for the large one. A value read that is not the one written is an
+//! error.
 
 use crate::{
     Outcome,
@@ -110,7 +111,8 @@ pub trait Engine {
     fn close(self: Box<Self>) -> Outcome<EngineFigures>;
 }
 
-/// Waits until background work that insertion left behind is done: until the tables have stayed as they are for so long.
+/// Waits until background work that insertion left behind is done: until the tables have stayed as
+/// they are for so long.
 ///
 /// # Errors
 /// The engine's.
@@ -163,7 +165,8 @@ pub struct Tuning {
 }
 
 impl Terrace {
-    /// Opens a store of this name, the RAM cache for values off, and waits until its flash index is filled.
+    /// Opens a store of this name, the RAM cache for values off, and waits until its flash index is
+    /// filled.
     ///
     /// # Errors
     /// The store's.

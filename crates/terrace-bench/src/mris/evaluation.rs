@@ -1,4 +1,5 @@
-//! What all parts of the evaluation share: its workload file, the contenders, the drives, where results go.
+//! What all parts of the evaluation share: its workload file, the contenders, the drives, where
+//! results go.
 
 use super::{
     engine::{Engine, Heat, Sizes, Terrace, Tuning},
@@ -33,8 +34,8 @@ pub struct Common {
     /// Without LevelDB.
     #[arg(long)]
     pub no_leveldb: bool,
-    /// Only these, by the names in the report ("Terrace HDD"), and "raw" for the drives themselves; with `--resume` the runs of one
-    /// evaluation can be made bit by bit.
+    /// Only these, by the names in the report ("Terrace HDD"), and "raw" for the drives themselves;
+    /// with `--resume` the runs of one evaluation can be made bit by bit.
     #[arg(long = "only", value_name = "NAME")]
     pub only: Vec<String>,
     /// Without measuring the drives by fio; then nothing is known of the limit.
@@ -330,7 +331,8 @@ impl Evaluation {
         self.bench.results().all()
     }
 
-    /// A guess of how long inserting takes, for the progress bar: at the paper's speed for the disk.
+    /// A guess of how long inserting takes, for the progress bar: at the paper's speed for the
+    /// disk.
     #[must_use]
     pub fn insert_seconds(&self, contender: Contender, groups: u64) -> f64 {
         let rate = match (contender.engine, contender.setup) {

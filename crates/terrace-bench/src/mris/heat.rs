@@ -1,8 +1,10 @@
-//! The reads of figures 10 to 14 again with images of different popularity: Hybrid, heat off and on, the same reads for both.
+//! The reads of figures 10 to 14 again with images of different popularity: Hybrid, heat off and
+//! on, the same reads for both.
 //!
-//! Groups are popular by Zipf's law, in an order that has nothing to do with their keys. Flash has room for the small images and for a
-//! part of the large ones. With heat on, reads of the same law come first (emulated drives are in haste meanwhile), from which
-//! heat learns; they go on in the same opening. What heat adds stands beside the static model: equation 3 with what reads cost
+//! Groups are popular by Zipf's law, in an order that has nothing to do with their keys. Flash has
+//! room for the small images and for a part of the large ones. With heat on, reads of the same law
+//! come first (emulated drives are in haste meanwhile), from which heat learns; they go on in the
+//! same opening. What heat adds stands beside the static model: equation 3 with what reads cost
 //! where size alone decides.
 
 use super::{
@@ -107,7 +109,8 @@ pub fn expected_seconds(evaluation: &Evaluation) -> f64 {
     plans.iter().map(|plan| plan.expected_seconds).sum::<f64>() + loads * loading
 }
 
-/// Makes all runs. Their time must have been announced. Runs with heat come last, since their copies stay in the store.
+/// Makes all runs. Their time must have been announced. Runs with heat come last, since their
+/// copies stay in the store.
 ///
 /// # Errors
 /// The first run's that fails.
@@ -255,8 +258,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Equation 3 with what reads cost where size alone decides: by the uniform reads of all setups, as the paper has it, or where these were not
-/// made by the popular ones with heat off.
+/// Equation 3 with what reads cost where size alone decides: by the uniform reads of all setups, as
+/// the paper has it, or where these were not made by the popular ones with heat off.
 fn static_model(model: &Model, rows: &[(Settings, Read)]) -> impl Fn(u64) -> Option<f64> {
     let costs = model.costs(EngineKind::Terrace);
     let cycles = rows

@@ -1,8 +1,8 @@
 //! Figure 9: groups inserted in the order of their keys and at random, into every contender.
 //!
-//! A group is acknowledged at once (LevelDB's default, and Terrace's `Buffered`); at the end everything is made durable,
-//! and that time counts. Bytes per drive are taken after the store is closed and the file system synced, so what
-//! background work wrote is in them.
+//! A group is acknowledged at once (LevelDB's default, and Terrace's `Buffered`); at the end
+//! everything is made durable, and that time counts. Bytes per drive are taken after the store is
+//! closed and the file system synced, so what background work wrote is in them.
 
 use super::{
     engine::EngineFigures,

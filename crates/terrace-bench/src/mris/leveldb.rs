@@ -1,9 +1,11 @@
-//! LevelDB, the paper's baseline: Debian's library, values inline, compression off, everything else its default.
+//! LevelDB, the paper's baseline: Debian's library, values inline, compression off, everything else
+//! its default.
 //!
-//! The bindings on the registry build a LevelDB of their own or have had no release for years, and all of them are
-//! `unsafe` calls into C++. So a C++ program of our own (`leveldb.cc`) is compiled with the system's library when it is
-//! first needed and is spoken to over pipes: Terrace's build needs neither C++ nor LevelDB, a crash in it is an error
-//! here, and it takes its times itself, so the pipes do not count. Any error of it ends the run.
+//! The bindings on the registry build a LevelDB of their own or have had no release for years, and
+//! all of them are `unsafe` calls into C++. So a C++ program of our own (`leveldb.cc`) is compiled
+//! with the system's library when it is first needed and is spoken to over pipes: Terrace's build
+//! needs neither C++ nor LevelDB, a crash in it is an error here, and it takes its times itself, so
+//! the pipes do not count. Any error of it ends the run.
 
 use super::engine::{Engine, EngineFigures, Sizes, is_large};
 use crate::{
@@ -176,7 +178,8 @@ impl Drop for LevelDb {
     }
 }
 
-/// Counts what LevelDB's own log tells: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1 files => 4096 bytes".
+/// Counts what LevelDB's own log tells: "Level-0 table #5: 4096 bytes OK", "Compacted 1@0 + 2@1
+/// files => 4096 bytes".
 fn figures(log: &str) -> EngineFigures {
     let bytes = |line: &str| -> Option<u64> { line.split(" bytes").next()?.rsplit(' ').next()?.parse().ok() };
     let (mut flushes, mut compactions, mut table_bytes) = (0, 0, 0);

@@ -1,9 +1,11 @@
-//! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace and LevelDB.
+//! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace
+//! and LevelDB.
 //!
-//! [`figure8`] counts image requests ([`pagecounts`], [`synthetic`]); [`insert`] makes figure 9; [`read`] makes figures 10
-//! to 14, and [`heat`] reads again with popular images. [`engine`] and [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
-//! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the evaluation and leaves
-//! no result; `--resume` goes on from there.
+//! [`figure8`] counts image requests ([`pagecounts`], [`synthetic`]); [`insert`] makes figure 9;
+//! [`read`] makes figures 10 to 14, and [`heat`] reads again with popular images. [`engine`] and
+//! [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
+//! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the
+//! evaluation and leaves no result; `--resume` goes on from there.
 
 mod engine;
 mod evaluation;

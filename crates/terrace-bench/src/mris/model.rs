@@ -1,7 +1,9 @@
-//! What follows from the results: means over the runs, costs per read by regression, the drives' limit.
+//! What follows from the results: means over the runs, costs per read by regression, the drives'
+//! limit.
 //!
-//! Runs are put together only if they differ in nothing but contender, order, ratio and number. If a directory holds
-//! several such sets (two scales, two pairs of drives), the largest counts and the rest is left out and counted.
+//! Runs are put together only if they differ in nothing but contender, order, ratio and number. If
+//! a directory holds several such sets (two scales, two pairs of drives), the largest counts and
+//! the rest is left out and counted.
 
 use super::{
     evaluation::{Contender, EngineKind, Surroundings},
@@ -49,7 +51,8 @@ pub enum Source {
     Engine,
 }
 
-/// Runs that belong together, by everything but what they may differ in. The first number says how large they are.
+/// Runs that belong together, by everything but what they may differ in. The first number says how
+/// large they are.
 type Sets<S, T> = BTreeMap<(u64, String), Vec<(S, T)>>;
 
 fn largest<S, T>(sets: Sets<S, T>, left_out: &mut usize) -> Vec<(S, T)> {
@@ -203,8 +206,8 @@ impl Model {
         Summary::of(&runs.iter().filter_map(bytes).collect::<Vec<f64>>())
     }
 
-    /// Microseconds of a small and a large read by regression: the time of a cycle (`ratio` small reads and a large one)
-    /// over the ratio, all runs.
+    /// Microseconds of a small and a large read by regression: the time of a cycle (`ratio` small
+    /// reads and a large one) over the ratio, all runs.
     #[must_use]
     pub fn regression(&self, contender: Contender) -> Option<Line> {
         let of_contender = self.reads.iter().filter(|(key, _)| key.0 == contender);
@@ -327,7 +330,8 @@ impl Model {
         })
     }
 
-    /// Bytes written over bytes put: by the drives' counters if both are emulated, else by the engine's account.
+    /// Bytes written over bytes put: by the drives' counters if both are emulated, else by the
+    /// engine's account.
     #[must_use]
     pub fn write_amplification(&self, contender: Contender, order: Order) -> Option<(Summary, Source)> {
         let by_drives = self.of_inserts(contender, order, |run| {

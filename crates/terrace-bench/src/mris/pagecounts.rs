@@ -1,8 +1,10 @@
-//! Request counts of Wikipedia (the files `pagecounts-YYYYMMDD-HHMMSS`, plain or gzip), sorted by size for figure 8.
+//! Request counts of Wikipedia (the files `pagecounts-YYYYMMDD-HHMMSS`, plain or gzip), sorted by
+//! size for figure 8.
 //!
-//! A line is `project title count bytes`: how often a page was asked for in an hour and how many bytes went out for it.
-//! The files come from the network's noise: lines that are not of that form are counted and skipped, a line is never
-//! held beyond its limit, and sums stop at their largest value. A file whose compression breaks is read up to there.
+//! A line is `project title count bytes`: how often a page was asked for in an hour and how many
+//! bytes went out for it. The files come from the network's noise: lines that are not of that form
+//! are counted and skipped, a line is never held beyond its limit, and sums stop at their largest
+//! value. A file whose compression breaks is read up to there.
 
 use crate::Outcome;
 use flate2::bufread::MultiGzDecoder;
@@ -13,7 +15,8 @@ use std::{
     path::Path,
 };
 
-/// Sizes are rounded up to powers of two, from 1 byte to this exponent: 256 MB. Larger ones count there too.
+/// Sizes are rounded up to powers of two, from 1 byte to this exponent: 256 MB. Larger ones count
+/// there too.
 pub const EXPONENT_MAX: usize = 28;
 
 /// Longest line; titles have at most 255 characters, percent-encoded.

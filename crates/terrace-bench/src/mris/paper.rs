@@ -66,7 +66,8 @@ impl Figure9 {
             }
     }
 
-    /// MB/s of sequential insertion. The text also gives this as ratios to HDD, which agree within its rounding.
+    /// MB/s of sequential insertion. The text also gives this as ratios to HDD, which agree within
+    /// its rounding.
     #[must_use]
     pub fn sequential(&self, setup: Setup) -> f64 {
         self.random(setup)
@@ -178,7 +179,8 @@ mod tests {
         assert!((hybrid - 277.3).abs() < 0.1, "{hybrid}");
         let by_5 = 1e6 * (16.0 * 8192.0 + 131_072.0) / (1482.0 * 16.0 + 37599.0);
         assert!((hybrid * mean_read_bytes(8192.0, 131_072.0, 16.0) - by_5).abs() < 1e-6);
-        // The regression agrees with table 2 as well as the paper says it does: SSD over HDD at ratio 4.
+        // The regression agrees with table 2 as well as the paper says it does: SSD over HDD at
+        // ratio 4.
         let speedup = paper.table3.reads_per_second(Setup::Ssd, 4.0) / paper.table3.reads_per_second(Setup::Hdd, 4.0);
         assert!(
             (speedup / paper.table2.at(Setup::Ssd, 4).unwrap() - 1.0).abs() < 0.3,
@@ -196,7 +198,8 @@ mod tests {
         assert_eq!(paper.table2.at(Setup::Hybrid, 3), None);
     }
 
-    /// The text gives the sequential figures twice; ours are built from one way and must agree with the other.
+    /// The text gives the sequential figures twice; ours are built from one way and must agree with
+    /// the other.
     #[test]
     fn figure_9_agrees_with_itself() {
         let figure9 = Paper::published().unwrap().figure9;

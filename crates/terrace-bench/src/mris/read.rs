@@ -1,10 +1,12 @@
-//! Figures 10 to 14, tables 2 to 4: random reads of small images, and after every *ratio* of them the large one of the last.
+//! Figures 10 to 14, tables 2 to 4: random reads of small images, and after every *ratio* of them
+//! the large one of the last.
 //!
-//! Groups are inserted once per contender (emulated drives are in haste meanwhile): at random, but for LevelDB in the order of their
-//! keys. It would write each value nine times else, 120 GB in all; its reads can only gain, its tables being in order.
-//! For each run the store is closed, the kernel's caches are dropped, the store is opened again with its RAM cache for values off,
-//! and reads follow one another. The reads of a run are the same for every contender. Then `fio` measures what the drives
-//! themselves do (the limit).
+//! Groups are inserted once per contender (emulated drives are in haste meanwhile): at random, but
+//! for LevelDB in the order of their keys. It would write each value nine times else, 120 GB in
+//! all; its reads can only gain, its tables being in order. For each run the store is closed, the
+//! kernel's caches are dropped, the store is opened again with its RAM cache for values off, and
+//! reads follow one another. The reads of a run are the same for every contender. Then `fio`
+//! measures what the drives themselves do (the limit).
 
 use super::{
     engine::{Engine, EngineFigures, settle},
@@ -36,7 +38,8 @@ pub const RAW_EXPERIMENT: &str = "mris-raw";
 /// Reads per call of the engine.
 const CHUNK: usize = 64;
 const NAME: &str = "mris-read";
-/// After loading, tables must have stayed as they are for so long: longer than a step of a compaction on an old disk.
+/// After loading, tables must have stayed as they are for so long: longer than a step of a
+/// compaction on an old disk.
 const QUIET: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 
 /// What was chosen.
@@ -252,7 +255,8 @@ fn load(evaluation: &Evaluation, contender: Contender) -> Outcome {
     })
 }
 
-/// Does something for which the drives need not take their time: nothing is measured, and a disk needs hours for it.
+/// Does something for which the drives need not take their time: nothing is measured, and a disk
+/// needs hours for it.
 ///
 /// # Errors
 /// Its own, or the drives'.
@@ -281,7 +285,8 @@ fn measure(evaluation: &Evaluation, settings: &Settings, seed: u64, progress: &P
     measure_reads(evaluation, open, &[], &objects, progress)
 }
 
-/// Opens an engine with cold caches and times reads of `objects`, after those `before` them, in haste.
+/// Opens an engine with cold caches and times reads of `objects`, after those `before` them, in
+/// haste.
 ///
 /// # Errors
 /// The engine's.

@@ -1,10 +1,12 @@
-//! Image requests with the shape the paper publishes for Wikipedia in January 2012 (section 4.2, figure 8).
+//! Image requests with the shape the paper publishes for Wikipedia in January 2012 (section 4.2,
+//! figure 8).
 //!
-//! Published are three sums: 81.58 % of requests over 4 up to 64 KB, 94.57 % up to 128 KB, and those 2.96 % of the
-//! traffic; and that 8 KB images are asked for 9.5 times as often as 128 KB ones (section 4.4). How the sums divide
-//! into single sizes is our choice. Sizes over 128 KB fall off geometrically per doubling; the slope is solved for, so
-//! that the traffic comes out. Within a size, lengths are uniform. The generator writes lines of the pagecounts format,
-//! so that what is counted goes through the parser.
+//! Published are three sums: 81.58 % of requests over 4 up to 64 KB, 94.57 % up to 128 KB, and
+//! those 2.96 % of the traffic; and that 8 KB images are asked for 9.5 times as often as 128 KB
+//! ones (section 4.4). How the sums divide into single sizes is our choice. Sizes over 128 KB fall
+//! off geometrically per doubling; the slope is solved for, so that the traffic comes out. Within a
+//! size, lengths are uniform. The generator writes lines of the pagecounts format, so that what is
+//! counted goes through the parser.
 
 use super::{pagecounts::EXPONENT_MAX, paper::Figure8};
 use crate::Outcome;

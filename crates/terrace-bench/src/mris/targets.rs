@@ -1,4 +1,5 @@
-//! What the evaluation aimed at, and whether it was reached. Of what was not measured nothing is said.
+//! What the evaluation aimed at, and whether it was reached. Of what was not measured nothing is
+//! said.
 
 use super::{evaluation::Contender, model::Model, paper::Paper};
 use crate::harness::setup::Setup;

@@ -27,7 +27,8 @@ struct Line {
     arguments: super::Arguments,
 }
 
-/// Sizes with which everything takes seconds. The thresholds keep their places: small on flash, large in blocks.
+/// Sizes with which everything takes seconds. The thresholds keep their places: small on flash,
+/// large in blocks.
 const TINY: &str = "
 seed = 5
 small_bytes = 512
@@ -155,7 +156,8 @@ fn a_tiny_evaluation_makes_a_report_that_its_results_make_again() {
     );
 }
 
-/// Each engine on its own: what was put is there after reopening, what was not is an error and no figure.
+/// Each engine on its own: what was put is there after reopening, what was not is an error and no
+/// figure.
 #[test]
 fn engines_keep_groups_and_miss_absent_ones() {
     let directory = tempfile::tempdir().unwrap();
@@ -290,7 +292,8 @@ fn targets_are_met_or_missed_by_what_was_measured() {
     };
     let hdd = (Setup::Hdd, 10_000.0, 15_000.0);
     assert_eq!(verdicts(&[(Setup::Hybrid, 360.0, 14_500.0), hdd]), [true; 9]);
-    // As slow as the paper's: above HDD from ratio 4 on, never twice the paper's, far from the limit.
+    // As slow as the paper's: above HDD from ratio 4 on, never twice the paper's, far from the
+    // limit.
     let slow = verdicts(&[(Setup::Hybrid, 1482.0, 37_599.0), hdd]);
     assert_eq!(slow, [false, true, true, false, false, false, false, false, false]);
 }

@@ -205,8 +205,9 @@ struct Before {
     focus: Option<Focus>,
 }
 
-/// How a life goes, by chance. What the life before left is followed up now and then: a process that dies with frames in the
-/// page cache and then a power cut, or a short life on a log with a hole in it.
+/// How a life goes, by chance. What the life before left is followed up now and then: a process
+/// that dies with frames in the page cache and then a power cut, or a short life on a log with a
+/// hole in it.
 fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
     let mut plan = Plan {
         life,
@@ -337,8 +338,8 @@ fn moment(rng: &mut StdRng) -> Moment {
     }
 }
 
-/// How an early life of a store goes: it is to end while the store is made, or soon after. Nothing is recycled yet, so what a
-/// cut left behind a hole is still there when the next life ends.
+/// How an early life of a store goes: it is to end while the store is made, or soon after. Nothing
+/// is recycled yet, so what a cut left behind a hole is still there when the next life ends.
 fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
     let mut mood = rng.random_range(0..MOODS.len());
     let moment = match rng.random_range(0..6) {

@@ -1,7 +1,8 @@
 //! One life of the writer process: started, heard, cut off, killed.
 //!
-//! What it said before the cut counts in full. What it says after the cut counts as far as it was true before it: an
-//! acknowledgement then is of something that was durable in time; a call that fails then is none of the store's faults.
+//! What it said before the cut counts in full. What it says after the cut counts as far as it was
+//! true before it: an acknowledgement then is of something that was durable in time; a call that
+//! fails then is none of the store's faults.
 
 use super::{
     journal::{Check, Journal, State, Survived, Violation},
@@ -30,7 +31,8 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(1);
 /// When a life ends.
 #[derive(Debug, Clone)]
 pub enum Moment {
-    /// This long after its start, perhaps while it recovers; if it is through earlier, then right away.
+    /// This long after its start, perhaps while it recovers; if it is through earlier, then right
+    /// away.
     Opening(Duration),
     /// This long after the first write.
     Time(Duration),
@@ -69,7 +71,8 @@ pub struct Plan {
     pub seed: u64,
     /// Whether the log goes through the page cache.
     pub page_cache: bool,
-    /// RAM of a memtable: small ones make many flushes, large ones let the log come round before one.
+    /// RAM of a memtable: small ones make many flushes, large ones let the log come round before
+    /// one.
     pub memtable_bytes: u64,
     /// Whether somebody else on the machine syncs the file systems every now and then.
     pub has_neighbour: bool,

@@ -65,15 +65,16 @@ pub struct Machine {
     drives: Vec<Drive>,
 }
 
-/// Name of a store's directory below the directories given, or on a drive: a tier wants an empty directory, and a new
-/// ext4 is not empty.
+/// Name of a store's directory below the directories given, or on a drive: a tier wants an empty
+/// directory, and a new ext4 is not empty.
 const STORE: &str = "terrace-power-cut";
-/// Length of each drive, of which the backing file holds what was written. Most of it is for blocks of values longer than a
-/// block: each takes 8 MiB ahead until it is sealed, and dozens may be open when many blocks are deleted.
+/// Length of each drive, of which the backing file holds what was written. Most of it is for blocks
+/// of values longer than a block: each takes 8 MiB ahead until it is sealed, and dozens may be open
+/// when many blocks are deleted.
 const DRIVE_BYTES: u64 = 1 << 30;
 
-/// What a cut tears a write into. ext4 does not survive a superblock torn within its 4 KiB, so drives of 512-byte sectors would
-/// test the file system; the simulated disks tear at 512 bytes.
+/// What a cut tears a write into. ext4 does not survive a superblock torn within its 4 KiB, so
+/// drives of 512-byte sectors would test the file system; the simulated disks tear at 512 bytes.
 const SECTOR_BYTES: u64 = 4096;
 
 impl Machine {
@@ -181,7 +182,8 @@ impl Machine {
         Ok(counters.map(|counters| counters.pending_writes))
     }
 
-    /// Takes the power away, from the large drive first or last. Returns how many writes were not on the drives yet.
+    /// Takes the power away, from the large drive first or last. Returns how many writes were not
+    /// on the drives yet.
     ///
     /// # Errors
     /// If a drive does not answer.

@@ -1,20 +1,25 @@
-//! Power cuts on the whole stack: a store on two emulated drives, whose power goes at a random moment, again and again.
+//! Power cuts on the whole stack: a store on two emulated drives, whose power goes at a random
+//! moment, again and again.
 //!
-//! A writer process (this binary, a hidden subcommand) opens the store, shows all that it holds, and then runs writers of
-//! every kind until it is killed. It tells this process by a pipe what it is about to do and what was acknowledged, so that is
-//! known outside the drives. This process cuts the power, at a random moment or right after something it was told,
-//! brings the drives back and judges what the next writer finds:
+//! A writer process (this binary, a hidden subcommand) opens the store, shows all that it holds,
+//! and then runs writers of every kind until it is killed. It tells this process by a pipe what it
+//! is about to do and what was acknowledged, so that is known outside the drives. This process cuts
+//! the power, at a random moment or right after something it was told, brings the drives back and
+//! judges what the next writer finds:
 //!
 //! - every acknowledged `Sync` write is there, or what a later write made of it;
 //! - batches are whole or absent;
 //! - what is missing is the end of the history, in the order of commits;
-//! - values and attributes are what was written, `verify` finds nothing, the figures of the store are sane.
+//! - values and attributes are what was written, `verify` finds nothing, the figures of the store
+//!   are sane.
 //!
-//! Then the history goes on with the same store. A history that meets no mechanism proves nothing: one without recycling,
-//! index flushes, compactions, destaged values and deleted blocks is a failure.
+//! Then the history goes on with the same store. A history that meets no mechanism proves nothing:
+//! one without recycling, index flushes, compactions, destaged values and deleted blocks is a
+//! failure.
 //!
-//! Reading order: `protocol` (what is said), `workload` (what is written), `writer` (the process), `journal` (what may be
-//! left), `machine` (drives), `life` (from one start of the writer to its end), `history` (many of them), `mutations`.
+//! Reading order: `protocol` (what is said), `workload` (what is written), `writer` (the process),
+//! `journal` (what may be left), `machine` (drives), `life` (from one start of the writer to its
+//! end), `history` (many of them), `mutations`.
 
 mod history;
 mod journal;
@@ -40,19 +45,22 @@ pub struct Arguments {
     /// Where the random choices start; printed, so that a failure can be tried again.
     #[arg(long)]
     seed: Option<u64>,
-    /// Profiles of the two emulated drives, flash and large: one for both, or two with a comma between. Needs root.
+    /// Profiles of the two emulated drives, flash and large: one for both, or two with a comma
+    /// between. Needs root.
     #[arg(long, default_value = "nvme", conflicts_with_all = ["flash", "large"])]
     emulate: String,
     /// Where the emulated drives keep what they hold; by default the directory for temporary files.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// An empty directory for the flash tier, instead of an emulated drive: the writer is killed, no power is cut.
+    /// An empty directory for the flash tier, instead of an emulated drive: the writer is killed,
+    /// no power is cut.
     #[arg(long, requires = "large")]
     flash: Option<PathBuf>,
     /// An empty directory for the large tier.
     #[arg(long, requires = "flash")]
     large: Option<PathBuf>,
-    /// Breaks one rule of docs/durability.md and expects to be caught; needs a build with the feature `mutations`.
+    /// Breaks one rule of docs/durability.md and expects to be caught; needs a build with the
+    /// feature `mutations`.
     #[arg(long, conflicts_with = "mutations")]
     mutation: Option<String>,
     /// Breaks each of the rules in turn, on a new store each: `all`, or names with commas between.
@@ -85,7 +93,8 @@ impl Arguments {
 /// Runs it.
 ///
 /// # Errors
-/// If something was lost, or a mutation was not noticed; with the seed. If the drives cannot be made.
+/// If something was lost, or a mutation was not noticed; with the seed. If the drives cannot be
+/// made.
 pub fn run(arguments: Arguments) -> Outcome {
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u64>() >> 32);
     let place = arguments.place();

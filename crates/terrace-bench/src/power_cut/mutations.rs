@@ -1,9 +1,11 @@
-//! The mutation run: each rule of docs/durability.md is broken in turn, on a new store, and is to be noticed.
+//! The mutation run: each rule of docs/durability.md is broken in turn, on a new store, and is to
+//! be noticed.
 //!
-//! The engine breaks the rule that an environment variable names, in a build with the feature `mutations`. The fsyncs of
-//! lsm-tree are left out from outside: a seccomp filter answers every fsync of the writer with success and does nothing.
-//! (The engine's own files are synced by fdatasync; what else the filter takes are its directory syncs, each of which
-//! is a mutation of its own as well.)
+//! The engine breaks the rule that an environment variable names, in a build with the feature
+//! `mutations`. The fsyncs of lsm-tree are left out from outside: a seccomp filter answers every
+//! fsync of the writer with success and does nothing. (The engine's own files are synced by
+//! fdatasync; what else the filter takes are its directory syncs, each of which is a mutation of
+//! its own as well.)
 
 use super::{history, journal::Check, machine::Place};
 use crate::Outcome;
@@ -87,7 +89,8 @@ impl Mutant {
     }
 }
 
-/// Rules whose absence no power cut under this file system can show, and why. Argued in docs/durability.md, section 8.
+/// Rules whose absence no power cut under this file system can show, and why. Argued in
+/// docs/durability.md, section 8.
 const UNOBSERVABLE: &[(&str, &str)] = &[
     (
         "wipe-sync",
@@ -155,7 +158,8 @@ pub fn run(names: &str, place: &Place, cycles: u64, seed: u64, verbose: bool) ->
             .as_ref()
             .filter(|caught| caught.violation.check == Check::Hang)
         {
-            // Of the machine, more likely than of the rule; either way it is nothing the checks noticed.
+            // Of the machine, more likely than of the rule; either way it is nothing the checks
+            // noticed.
             return Err(format!("{}: cycle {}: {}", mutant.name, caught.cycle, caught.violation).into());
         }
         let (cycle, by) = match &ended.caught {

@@ -1,7 +1,8 @@
 //! What the writer process says, one line each, on its standard output.
 //!
-//! A line is written by one call and is shorter than what a pipe takes whole, so lines of several threads do not mix and the
-//! last one before a kill is whole or absent. What does not parse is such a remnant, and is passed over.
+//! A line is written by one call and is shorter than what a pipe takes whole, so lines of several
+//! threads do not mix and the last one before a kill is whole or absent. What does not parse is
+//! such a remnant, and is passed over.
 
 use std::{
     fmt,

@@ -1,7 +1,7 @@
 //! What is written: keys, values that say which operation wrote them, and the moods of a writer.
 //!
-//! Invariant: every byte of a value and of its attributes follows from operation, key and length, so that whoever reads it
-//! can tell whether it is exactly what was written.
+//! Invariant: every byte of a value and of its attributes follows from operation, key and length,
+//! so that whoever reads it can tell whether it is exactly what was written.
 
 use rand::{Rng, RngCore, SeedableRng, rngs::StdRng};
 use std::path::Path;
@@ -16,7 +16,8 @@ pub const SIZE_THRESHOLD_BYTES: u64 = 16 << 10;
 /// Shortest value: its head.
 const VALUE_BYTES_MIN: usize = 16;
 
-/// Options that make recycling, destaging, index flushes, compactions and block deletion happen within seconds.
+/// Options that make recycling, destaging, index flushes, compactions and block deletion happen
+/// within seconds.
 pub fn options(flash: &Path, large: &Path) -> Options {
     Options {
         segment_bytes: 256 << 10,
@@ -162,7 +163,8 @@ pub const MOODS: &[Mood] = &[
         keys: 25,
         pause_us: 100,
     },
-    // Much is alive when its segment is drained, and goes to the large drive, which has else little to do.
+    // Much is alive when its segment is drained, and goes to the large drive, which has else little
+    // to do.
     Mood {
         name: "cold",
         buffered: 1.0,

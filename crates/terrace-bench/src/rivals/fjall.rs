@@ -1,6 +1,8 @@
-//! fjall: an LSM tree in Rust, with values from 1 KiB on in files of their own, as its documents advise for such values.
+//! fjall: an LSM tree in Rust, with values from 1 KiB on in files of their own, as its documents
+//! advise for such values.
 //!
-//! A write reaches the kernel before it is acknowledged; a synced one asks for `SyncData` (fdatasync) of the journal.
+//! A write reaches the kernel before it is acknowledged; a synced one asks for `SyncData`
+//! (fdatasync) of the journal.
 
 use super::{KeyValue, Opening};
 use crate::Outcome;

@@ -1,8 +1,9 @@
 //! LMDB: a B+ tree mapped into memory, which the kernel caches; it has no cache of its own.
 //!
-//! Where every write is to be durable it is opened as its documents have it, and each transaction syncs. Else it is opened
-//! with `MDB_NOSYNC`, and a synced write asks for `mdb_env_sync`. Its documents say that a power cut between two syncs can then damage
-//! the database: a leniency that no other candidate needs.
+//! Where every write is to be durable it is opened as its documents have it, and each transaction
+//! syncs. Else it is opened with `MDB_NOSYNC`, and a synced write asks for `mdb_env_sync`. Its
+//! documents say that a power cut between two syncs can then damage the database: a leniency that
+//! no other candidate needs.
 #![allow(unsafe_code)]
 
 use super::{KeyValue, Opening};
@@ -31,14 +32,15 @@ impl Lmdb {
     pub fn open(opening: &Opening) -> Outcome<Self> {
         let mut options = EnvOpenOptions::new().read_txn_with_tls();
         options.map_size(MAP_BYTES).max_readers(READERS_MAX);
-        // Reads are at random, and the kernel's guess of what comes next would read pages for nothing (lmdb.h advises so where the
-        // data are larger than RAM).
+        // Reads are at random, and the kernel's guess of what comes next would read pages for
+        // nothing (lmdb.h advises so where the data are larger than RAM).
         let mut flags = EnvFlags::NO_READ_AHEAD;
         if !opening.every_write_is_synced {
             flags |= EnvFlags::NO_SYNC;
         }
-        // Safety: the file is in a directory of ours that nothing else opens, so it is neither changed behind the map nor opened twice.
-        // What NO_SYNC leaves open to damage is a power cut.
+        // Safety: the file is in a directory of ours that nothing else opens, so it is neither
+        // changed behind the map nor opened twice. What NO_SYNC leaves open to damage is a power
+        // cut.
         let environment = unsafe { options.flags(flags).open(&opening.directory)? };
         let mut transaction = environment.write_txn()?;
         let database = environment.create_database(&mut transaction, None)?;

@@ -1,8 +1,8 @@
-//! memcached with extstore: a cache that keeps keys in RAM and values on flash. It is here for the role of a cache: it keeps
-//! nothing when it ends, and may forget what does not fit.
+//! memcached with extstore: a cache that keeps keys in RAM and values on flash. It is here for the
+//! role of a cache: it keeps nothing when it ends, and may forget what does not fit.
 //!
-//! Debian's program, started for the run and spoken to by its meta commands (protocol.txt, "Meta Commands") over a unix socket, one
-//! connection for each caller that is busy.
+//! Debian's program, started for the run and spoken to by its meta commands (protocol.txt, "Meta
+//! Commands") over a unix socket, one connection for each caller that is busy.
 
 use super::{KeyValue, Opening};
 use crate::Outcome;
@@ -21,9 +21,11 @@ use std::{
 const KEY_BYTES_MAX: usize = 250;
 /// Longest value: with the flag -I.
 const VALUE_BYTES_MAX: usize = 8 << 20;
-/// Longest wait for an answer: one of 1 MiB once ended after its first bytes, and nobody had anything left to do.
+/// Longest wait for an answer: one of 1 MiB once ended after its first bytes, and nobody had
+/// anything left to do.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Least size of extstore's file, and that where nothing is known of the data; else it is twice the data.
+/// Least size of extstore's file, and that where nothing is known of the data; else it is twice the
+/// data.
 const FLASH_BYTES_MIN: u64 = 256 << 20;
 const FLASH_BYTES_UNKNOWN: u64 = 2 << 30;
 /// How long it may take to start.
@@ -110,7 +112,8 @@ impl Memcached {
         }
     }
 
-    /// Makes a request on a connection of one's own. One that failed is not used again: what it would answer next is unknown.
+    /// Makes a request on a connection of one's own. One that failed is not used again: what it
+    /// would answer next is unknown.
     fn ask<T>(&self, request: impl FnOnce(&mut Connection) -> Outcome<T>) -> Outcome<T> {
         let idle = self.idle.lock().pop();
         let mut connection = match idle {
@@ -230,7 +233,8 @@ impl KeyValue for Memcached {
         Err("memcached has no order to scan in".into())
     }
 
-    /// There is nothing it could make durable; an answer shows that it has done what was asked before.
+    /// There is nothing it could make durable; an answer shows that it has done what was asked
+    /// before.
     fn sync(&self) -> Outcome {
         match self.ask(|connection| connection.command("mn"))?.as_str() {
             "MN" => Ok(()),

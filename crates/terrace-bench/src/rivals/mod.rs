@@ -1,8 +1,10 @@
-//! The engines of the comparisons behind one interface: Terrace and those that one would pick instead.
+//! The engines of the comparisons behind one interface: Terrace and those that one would pick
+//! instead.
 //!
-//! Each adapter is in its own module, behind its own feature (`rival-…`, `rivals` for all), tuned as its engine's documents advise; what
-//! was chosen it says itself, for the report. `conformance` holds each against a model before anything is timed. What an engine cannot
-//! do its [`Abilities`] say; it is left out of what needs it, never imitated.
+//! Each adapter is in its own module, behind its own feature (`rival-…`, `rivals` for all), tuned
+//! as its engine's documents advise; what was chosen it says itself, for the report. `conformance`
+//! holds each against a model before anything is timed. What an engine cannot do its [`Abilities`]
+//! say; it is left out of what needs it, never imitated.
 //!
 //! This is the one room of this crate that may use `unsafe`: the engines are C and C++.
 
@@ -25,8 +27,8 @@ use ::terrace::Durability;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// An open database. A write with [`Durability::Sync`] makes everything written before it durable too, as far as the engine
-/// can; without, it is acknowledged at once.
+/// An open database. A write with [`Durability::Sync`] makes everything written before it durable
+/// too, as far as the engine can; without, it is acknowledged at once.
 pub trait KeyValue: Send + Sync {
     /// Puts one pair.
     ///
@@ -48,7 +50,8 @@ pub trait KeyValue: Send + Sync {
         }
     }
 
-    /// Reads a value into `value`, whatever was in it. False if there is none; then `value` is empty.
+    /// Reads a value into `value`, whatever was in it. False if there is none; then `value` is
+    /// empty.
     ///
     /// # Errors
     /// The engine's.
@@ -72,7 +75,8 @@ pub trait KeyValue: Send + Sync {
     /// The engine's.
     fn sync(&self) -> Outcome;
 
-    /// Has the engine write what it holds in RAM to where it will stay, as far as it can be asked to.
+    /// Has the engine write what it holds in RAM to where it will stay, as far as it can be asked
+    /// to.
     ///
     /// # Errors
     /// The engine's.
@@ -313,7 +317,8 @@ impl Opening {
     }
 }
 
-/// Bytes that the files below a directory take; a hole takes none. A file that goes away meanwhile counts nothing.
+/// Bytes that the files below a directory take; a hole takes none. A file that goes away meanwhile
+/// counts nothing.
 ///
 /// # Errors
 /// If a directory cannot be read.

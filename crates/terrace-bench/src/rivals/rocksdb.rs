@@ -1,8 +1,8 @@
-//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `db_paths`, which is `cf_paths` for its one column
-//! family.
+//! RocksDB: levelled, or with values in blob files (BlobDB); on a second drive by `db_paths`, which
+//! is `cf_paths` for its one column family.
 //!
-//! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB Tuning Guide"), without
-//! compression: values are random bytes, and no candidate compresses.
+//! The settings are those of its guide (wiki: "Setup Options and Basic Tuning", "BlobDB", "RocksDB
+//! Tuning Guide"), without compression: values are random bytes, and no candidate compresses.
 
 use super::{KeyValue, Opening};
 use crate::Outcome;
@@ -51,13 +51,14 @@ impl RocksDb {
         if let Some(large) = &opening.large_directory {
             std::fs::create_dir_all(large)?;
             let flash_bytes = opening.flash_capacity_bytes.unwrap_or(64 << 30);
-            // It puts a level on flash if that has room for all of it, and takes the level of fresh tables for as large as the first:
-            // both fit, and the one below, ten times as large, goes to the disk.
+            // It puts a level on flash if that has room for all of it, and takes the level of fresh
+            // tables for as large as the first: both fit, and the one below, ten times as large,
+            // goes to the disk.
             let level_bytes = (flash_bytes / 4).clamp(1 << 20, 256 << 20);
             options.set_max_bytes_for_level_base(level_bytes);
             options.set_target_file_size_base((level_bytes / 4).min(64 << 20));
-            // Else what the disk has not taken yet gathers above it, in four times the room that flash has: writers wait for it instead, as
-            // they do for Terrace's disk.
+            // Else what the disk has not taken yet gathers above it, in four times the room that
+            // flash has: writers wait for it instead, as they do for Terrace's disk.
             let tables = i32::try_from(level_bytes / memtable_bytes)?.max(4);
             options.set_level_zero_slowdown_writes_trigger(tables);
             options.set_level_zero_stop_writes_trigger(tables + tables / 2);

@@ -6,7 +6,8 @@ use ::terrace::{Batch, Condition, Durability, Options, PutOptions, ScanRange, St
 
 /// Values a scan reads at once.
 const SCAN_BATCH: usize = 64;
-/// An entry of the index with its part of filters and block indexes, and as much again for what compactions bring into the cache.
+/// An entry of the index with its part of filters and block indexes, and as much again for what
+/// compactions bring into the cache.
 const INDEX_BYTES_PER_OBJECT: u64 = 200;
 /// A key that no workload uses.
 const NOBODYS_KEY: &[u8] = b"\0terrace-bench";
@@ -19,8 +20,9 @@ pub struct Terrace {
 }
 
 impl Terrace {
-    /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but at most a quarter, or a sixteenth
-    /// where the values are in it; the rest values. `cached` false leaves the values out.
+    /// Opens a store. Its caches get the RAM of [`Opening`]: the index what its entries need, but
+    /// at most a quarter, or a sixteenth where the values are in it; the rest values. `cached`
+    /// false leaves the values out.
     ///
     /// # Errors
     /// The store's.
@@ -63,14 +65,16 @@ fn options(opening: &Opening, cached: bool) -> Options {
         0 => u64::MAX,
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
     };
-    // Where pairs are in the index itself its tables are all there is to read, and the kernel caches them: it gets what is not taken here.
+    // Where pairs are in the index itself its tables are all there is to read, and the kernel
+    // caches them: it gets what is not taken here.
     let index_bytes_max = match opening.expected_object_bytes {
         bytes if (1..=options.inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
         _ => opening.cache_bytes / 4,
     };
     let index_cache_bytes = entries_bytes.min(index_bytes_max);
     let overlay_bytes = options.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
-    // What is on its way between two drives. On one no copies are worth making; 64 MiB of them used to be beside what the caches were given.
+    // What is on its way between two drives. On one no copies are worth making; 64 MiB of them used
+    // to be beside what the caches were given.
     let staging_bytes = match opening.large_directory {
         Some(_) => options.staging_bytes.min(opening.cache_bytes / 8),
         None => 0,

@@ -1,4 +1,5 @@
-//! What a soaking store is asked to do: puts over old values, deletions, reads, scans, all the time, from several threads.
+//! What a soaking store is asked to do: puts over old values, deletions, reads, scans, all the
+//! time, from several threads.
 //!
 //! Each thread has keys of its own and knows what is stored under them, so every answer is checked.
 
@@ -11,7 +12,8 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Durability, PutOptions, ScanRange, Store};
 
-/// Small values have at least so many bytes: the marks by which they are known again are at both ends and may not overlap.
+/// Small values have at least so many bytes: the marks by which they are known again are at both
+/// ends and may not overlap.
 const SMALL_BYTES_MIN: usize = 16;
 /// And up to so many.
 const SMALL_BYTES_MAX: usize = 16 << 10;

@@ -1,7 +1,9 @@
-//! `terrace-bench soak`: full load on a small flash tier for hours, and whether anything grows that should not.
+//! `terrace-bench soak`: full load on a small flash tier for hours, and whether anything grows that
+//! should not.
 //!
-//! Every few seconds RAM, handles, threads, latencies and space are looked at. The first half of the time does not count; of the
-//! rest the second half is held against the first: what is flat has not grown. [`load`] is what the store is asked to do.
+//! Every few seconds RAM, handles, threads, latencies and space are looked at. The first half of
+//! the time does not count; of the rest the second half is held against the first: what is flat has
+//! not grown. [`load`] is what the store is asked to do.
 
 mod load;
 pub mod verdict;
@@ -91,7 +93,8 @@ pub struct Sample {
     pub disk_bytes: u64,
     /// Files of the large tier's blocks, those being written left out, over what lives in them.
     pub large_amplification: f64,
-    /// The blocks that may be there beyond the share ([`Options::HOLD_BLOCKS`]), over what lives. Older results have none.
+    /// The blocks that may be there beyond the share ([`Options::HOLD_BLOCKS`]), over what lives.
+    /// Older results have none.
     #[serde(default)]
     pub amplification_beyond: f64,
 }
@@ -305,7 +308,8 @@ mod tests {
         );
         assert!(samples.iter().map(|sample| sample.operations_per_second).sum::<f64>() > 0.0);
         assert!(last.disk_bytes > 0, "{last:?}");
-        // Of so few objects one block that waits to be deleted is many times what lives: some looks meet it, not most.
+        // Of so few objects one block that waits to be deleted is many times what lives: some looks
+        // meet it, not most.
         let is_within = |sample: &&Sample| (1.0..10.0).contains(&sample.large_amplification);
         assert!(
             2 * samples.iter().filter(is_within).count() >= samples.len(),

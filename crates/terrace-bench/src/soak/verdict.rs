@@ -1,4 +1,5 @@
-//! Whether a soak was flat, by its looks: medians of the last quarter over those of the quarter before, and bounds on space.
+//! Whether a soak was flat, by its looks: medians of the last quarter over those of the quarter
+//! before, and bounds on space.
 
 use super::Sample;
 use crate::{Outcome, harness::target::Target};
@@ -10,7 +11,8 @@ const LOOKS_MIN: usize = 12;
 const GROWTH_MAX: f64 = 1.05;
 /// Latencies at 99 % are of a machine and a device that others use too.
 const LATENCY_GROWTH_MAX: f64 = 1.5;
-/// Blocks over what lives in them, but for those beyond the share: what cleaning bounds, and the padding of extents.
+/// Blocks over what lives in them, but for those beyond the share: what cleaning bounds, and the
+/// padding of extents.
 const AMPLIFICATION_MAX: f64 = 1.52;
 
 /// The verdict, figure by figure.

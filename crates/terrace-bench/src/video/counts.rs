@@ -1,8 +1,10 @@
-//! How many reads of video segments flash answers, and what that costs in writes to flash: counted, not timed, on one directory.
+//! How many reads of video segments flash answers, and what that costs in writes to flash: counted,
+//! not timed, on one directory.
 //!
-//! The catalogue is stored once per run, with its counts as published and its bytes scaled down; then sessions read, without
-//! pauses. Warm-up is not counted. A fixed choice of the titles that will be read most (which nobody can know) is the optimum that stands
-//! beside, and caches of whole objects by well-known rules, on the same reads.
+//! The catalogue is stored once per run, with its counts as published and its bytes scaled down;
+//! then sessions read, without pauses. Warm-up is not counted. A fixed choice of the titles that
+//! will be read most (which nobody can know) is the optimum that stands beside, and caches of whole
+//! objects by well-known rules, on the same reads.
 
 use super::{
     Arguments,
@@ -35,7 +37,8 @@ const WRITES_MAX: f64 = 8.0;
 /// Bytes of the original's parts, and of a segment of flash that they are copied to.
 const PART_BYTES: usize = 2_300_000;
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// A copy has whole pages, and what a record has besides its value. A segment has a page before them and one behind.
+/// A copy has whole pages, and what a record has besides its value. A segment has a page before
+/// them and one behind.
 const PAGE_BYTES: u64 = 4096;
 const RECORD_BYTES_MAX: u64 = 256;
 const HEADER_AND_CONTENTS_BYTES: u64 = 2 * PAGE_BYTES;
@@ -131,8 +134,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// As many copies fit into flash as would if parts had the original's length: where they are shorter, whole pages and whole segments
-/// would make another number of them.
+/// As many copies fit into flash as would if parts had the original's length: where they are
+/// shorter, whole pages and whole segments would make another number of them.
 fn options(directory: &std::path::Path, settings: &Settings) -> Options {
     let copy_bytes = |part_bytes: usize| (part_bytes as u64 + RECORD_BYTES_MAX).next_multiple_of(PAGE_BYTES);
     let copies_of =

@@ -1,7 +1,8 @@
 //! `terrace-bench video`: reads of video segments where flash holds a part of the catalogue.
 //!
-//! [`counts`] counts hits and flash writes on one directory, in the published numbers of titles and segments. [`drives`] makes the
-//! same on two drives, beside other ways to use flash, in time: throughput, starting, pauses. [`sessions`] is who reads what.
+//! [`counts`] counts hits and flash writes on one directory, in the published numbers of titles and
+//! segments. [`drives`] makes the same on two drives, beside other ways to use flash, in time:
+//! throughput, starting, pauses. [`sessions`] is who reads what.
 
 mod counts;
 mod drives;
@@ -23,7 +24,8 @@ use std::path::{Path, PathBuf};
 /// Arguments of the subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// Without two drives hits and writes are counted; this is the directory for it, with room for one and a half catalogues.
+    /// Without two drives hits and writes are counted; this is the directory for it, with room for
+    /// one and a half catalogues.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
     /// With two drives Terrace and its rivals are timed on them.
@@ -40,7 +42,8 @@ pub struct Arguments {
     /// Zipf's exponents; without, 0.271 and 0.729.
     #[arg(long = "exponent", value_name = "EXPONENT")]
     pub exponents: Vec<f64>,
-    /// Counting: two titles change their places in the ranking each time so many sessions have begun.
+    /// Counting: two titles change their places in the ranking each time so many sessions have
+    /// begun.
     #[arg(long, value_name = "SESSIONS", default_value = "0")]
     pub swap_every: u64,
     /// Two drives: only these, each of them once for every share and exponent; without, all.
@@ -88,7 +91,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-/// As a part of all evaluations: both. At small scale one share is enough to count. Returns what was left out, and why.
+/// As a part of all evaluations: both. At small scale one share is enough to count. Returns what
+/// was left out, and why.
 ///
 /// # Errors
 /// As [`run`].

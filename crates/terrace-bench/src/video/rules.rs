@@ -1,4 +1,5 @@
-//! Caches of whole objects that people know, on the same reads: what each would answer, and how much it would write to flash.
+//! Caches of whole objects that people know, on the same reads: what each would answer, and how
+//! much it would write to flash.
 
 use std::collections::{BTreeMap, VecDeque};
 

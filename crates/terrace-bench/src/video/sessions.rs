@@ -1,4 +1,5 @@
-//! The workload of the study of video tiering: titles cut into segments, sessions that each read a title in order.
+//! The workload of the study of video tiering: titles cut into segments, sessions that each read a
+//! title in order.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::{Deserialize, Serialize};
@@ -42,7 +43,8 @@ impl Catalogue {
 pub struct Choice {
     /// Zipf's exponent.
     pub exponent: f64,
-    /// Two titles change their places in the ranking each time so many sessions have begun; 0: never.
+    /// Two titles change their places in the ranking each time so many sessions have begun; 0:
+    /// never.
     pub swap_every: u64,
 }
 
@@ -51,7 +53,8 @@ impl Choice {
         (1..=titles).map(|rank| (rank as f64).powf(-self.exponent)).collect()
     }
 
-    /// Share of the reads that the best fixed set of titles answers, with room for `share` of the catalogue.
+    /// Share of the reads that the best fixed set of titles answers, with room for `share` of the
+    /// catalogue.
     #[must_use]
     pub fn optimum(self, titles: usize, share: f64) -> f64 {
         let weights = self.weights(titles);

@@ -1,10 +1,11 @@
-//! `terrace-bench zipf`: reads of small objects by Zipf's law where flash holds only a part of the data, the rest on a slow
-//! large tier. Figure 7 of the FlashStore paper, with reads.
+//! `terrace-bench zipf`: reads of small objects by Zipf's law where flash holds only a part of the
+//! data, the rest on a slow large tier. Figure 7 of the FlashStore paper, with reads.
 //!
-//! The objects are stored in an order that has nothing to do with their popularity; most are destaged. Then they are read: first to
-//! warm up, without the large tier's delay and not counted, then measured. What stands beside is a perfect cache of the same size,
-//! which always holds the most popular objects: its hits by Zipf's law, and the rate it would have if it read flash and the large
-//! tier as fast as this store does, measured in the same run with the same threads:
+//! The objects are stored in an order that has nothing to do with their popularity; most are
+//! destaged. Then they are read: first to warm up, without the large tier's delay and not counted,
+//! then measured. What stands beside is a perfect cache of the same size, which always holds the
+//! most popular objects: its hits by Zipf's law, and the rate it would have if it read flash and
+//! the large tier as fast as this store does, measured in the same run with the same threads:
 //!
 //! `1 / (hits / rate of reads on flash + (1 - hits) / rate of reads of blocks)`
 

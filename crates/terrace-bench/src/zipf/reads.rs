@@ -42,7 +42,8 @@ impl Objects {
         rank.wrapping_mul(SPREAD) % self.count
     }
 
-    /// Share of the reads that a cache answers that always holds the most popular ones, this share of all.
+    /// Share of the reads that a cache answers that always holds the most popular ones, this share
+    /// of all.
     #[must_use]
     pub fn perfect_hits(&self, share: f64) -> f64 {
         let fitting = (share * self.count as f64) as u64;

@@ -1,7 +1,7 @@
 //! A large tier as far away as one likes: a directory whose reads take a while longer than they do.
 //!
-//! The time is waited for outside the device, so reads of several callers wait side by side: an array of disks or an object
-//! store, rather than one arm.
+//! The time is waited for outside the device, so reads of several callers wait side by side: an
+//! array of disks or an object store, rather than one arm.
 
 use std::{
     io,

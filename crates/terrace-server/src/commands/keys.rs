@@ -24,7 +24,8 @@ pub fn run(command: KeyCommand, settings: Settings) -> Outcome {
     }
 }
 
-/// Does something with the keys of a store: by itself, or, while a server has the store, by asking that.
+/// Does something with the keys of a store: by itself, or, while a server has the store, by asking
+/// that.
 fn with_keys(
     settings: &Settings,
     access: Access,

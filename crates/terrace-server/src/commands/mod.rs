@@ -1,4 +1,5 @@
-//! One function per command. Each opens the store as gently as it can: commands that only look open it read-only.
+//! One function per command. Each opens the store as gently as it can: commands that only look open
+//! it read-only.
 
 mod backup;
 mod keys;

@@ -303,8 +303,9 @@ fn remove_one(key: &OsStr, args: &RmArgs, settings: Settings) -> Outcome {
     Ok(())
 }
 
-/// Objects of buckets go one by one where more goes with them than their record: values of their own, versions. What the S3
-/// service keeps for itself must stay. Nothing waits for the device: deleting the rest of the prefix does.
+/// Objects of buckets go one by one where more goes with them than their record: values of their
+/// own, versions. What the S3 service keeps for itself must stay. Nothing waits for the device:
+/// deleting the rest of the prefix does.
 fn remove_objects(store: &Store, prefix: &[u8]) -> Outcome {
     let objects = Objects::of(store, Durability::Buffered, Secrets::default())?;
     for item in store.scan(ScanRange::prefix(prefix))? {

@@ -1,7 +1,8 @@
 //! `terrace serve` and `terrace import`.
 //!
-//! `serve` listens before anything else, so the page is there while an import fills it. Ending is in order: no new
-//! requests, answers under way finish, the import commits what it has in flight, the store is closed.
+//! `serve` listens before anything else, so the page is there while an import fills it. Ending is
+//! in order: no new requests, answers under way finish, the import commits what it has in flight,
+//! the store is closed.
 
 use super::{Access, close, keys, open, print, print_json};
 use crate::{
@@ -78,7 +79,8 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     let secrets = settings.secrets()?;
-    // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery of it.
+    // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
+    // of it.
     let door = door(&args, &settings)?;
     let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
@@ -275,8 +277,8 @@ async fn bind(address: SocketAddr, flag: &str) -> Outcome<(TcpListener, SocketAd
     Ok((listener, address))
 }
 
-/// Makes an access key that may do everything if there is none, and prints it once. Not for an address that others can
-/// reach: there, keys are made on purpose.
+/// Makes an access key that may do everything if there is none, and prints it once. Not for an
+/// address that others can reach: there, keys are made on purpose.
 fn first_key(store: &Store, address: SocketAddr, secrets: &Secrets) -> Outcome {
     if !access_key::stored(store)?.is_empty() {
         return Ok(());

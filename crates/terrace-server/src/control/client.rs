@@ -31,8 +31,8 @@ pub enum Asked {
     Keys(Vec<KeySummary>),
 }
 
-/// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is ended once `stop` is set,
-/// which stops the work.
+/// Asks the server of the store in `flash_dir`. `show` is told how far it is; the connection is
+/// ended once `stop` is set, which stops the work.
 ///
 /// # Errors
 /// The server's, or that it went away.

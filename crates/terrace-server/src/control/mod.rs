@@ -1,10 +1,12 @@
 //! How other commands ask a running `serve`: a Unix socket in the store's flash directory.
 //!
-//! A connection is one request, a line of JSON, and answers, a line of JSON each: how far it is, several times a second, and
-//! how it ended. Who hangs up before the end stops the work.
+//! A connection is one request, a line of JSON, and answers, a line of JSON each: how far it is,
+//! several times a second, and how it ended. Who hangs up before the end stops the work.
 //!
-//! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own user, or root. Requests
-//! are short, and there are few at a time. Secrets of access keys are told only when they are made, as on the command line. Whoever has the store open for writing owns the name.
+//! Invariants: the socket has mode 0600 before it has its name, and a peer must be the server's own
+//! user, or root. Requests are short, and there are few at a time. Secrets of access keys are told
+//! only when they are made, as on the command line. Whoever has the store open for writing owns the
+//! name.
 //!
 //! On failure: a server without a socket serves all the same, and says so.
 
@@ -117,7 +119,8 @@ pub enum Answer {
     Stats(serde_json::Value),
     /// Everything is encrypted with the current master key.
     Rewrapped(Report),
-    /// The access key that was made, or all there are, without secrets. Of one that was removed: nothing, if it was not there.
+    /// The access key that was made, or all there are, without secrets. Of one that was removed:
+    /// nothing, if it was not there.
     Keys(Vec<KeySummary>),
     /// It failed.
     Failed {
@@ -161,8 +164,8 @@ impl From<terrace::BackupReport> for BackupSummary {
     }
 }
 
-/// A path to a name in an open directory that is short however long the directory's own is: a socket's may have some
-/// hundred bytes only.
+/// A path to a name in an open directory that is short however long the directory's own is: a
+/// socket's may have some hundred bytes only.
 fn short_path(dir: &std::fs::File, name: &str) -> PathBuf {
     use std::os::fd::AsRawFd as _;
     Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name)

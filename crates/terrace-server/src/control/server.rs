@@ -47,7 +47,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to listen. The caller has the store open for writing, so a socket that is there is nobody's.
+    /// Begins to listen. The caller has the store open for writing, so a socket that is there is
+    /// nobody's.
     ///
     /// # Errors
     /// The operating system's.

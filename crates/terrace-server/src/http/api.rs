@@ -1,8 +1,8 @@
 //! The JSON behind the page: the grid, one image, figures.
 //!
-//! The grid is one scan of `catalogue/` per request, however many images there are: attributes live in the ordered
-//! index, so no value is read. Names and numbers in attributes come from files of strangers; they leave as JSON strings
-//! and the page puts them in place as text.
+//! The grid is one scan of `catalogue/` per request, however many images there are: attributes live
+//! in the ordered index, so no value is read. Names and numbers in attributes come from files of
+//! strangers; they leave as JSON strings and the page puts them in place as text.
 
 use super::{
     App, ImportWatch,
@@ -125,8 +125,8 @@ fn describe(store: &Store, id: &str) -> terrace::Result<Option<Value>> {
             resolutions.push(resolution(name, &item.info));
         }
     }
-    // Smallest first: the order in which a viewer steps through them. An image smaller than its boxes has several of
-    // one size; of those the later name comes first, so small before large.
+    // Smallest first: the order in which a viewer steps through them. An image smaller than its
+    // boxes has several of one size; of those the later name comes first, so small before large.
     resolutions.reverse();
     resolutions.sort_by_key(|resolution| (resolution["width"].as_u64(), resolution["bytes"].as_u64()));
     Ok(Some(json!({
@@ -191,7 +191,8 @@ pub async fn health(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     ))
 }
 
-/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes, or takes nothing new.
+/// `/readyz`: whether requests should be sent here: 503 once the store refuses writes, or takes
+/// nothing new.
 pub async fn ready(State(app): State<Arc<App>>) -> Result<Response, Refusal> {
     let (failed, full) = app
         .probes

@@ -1,7 +1,8 @@
-//! Conditional and range requests (RFC 9110 sections 13 and 14), as functions of headers and facts alone.
+//! Conditional and range requests (RFC 9110 sections 13 and 14), as functions of headers and facts
+//! alone.
 //!
-//! What a client sends is never an error here: a header that cannot be understood is ignored, as the RFC asks, and
-//! the whole value is sent.
+//! What a client sends is never an error here: a header that cannot be understood is ignored, as
+//! the RFC asks, and the whole value is sent.
 
 use super::ranges::Ranges;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +56,8 @@ pub fn decide(requested: &Requested<'_>, validators: &Validators<'_>, length: u6
 /// Whether the client has the value already.
 pub fn is_unchanged(requested: &Requested<'_>, validators: &Validators<'_>) -> bool {
     if let Some(list) = requested.if_none_match {
-        // If-Modified-Since is ignored beside it (section 13.1.3), even if nothing in the list matches.
+        // If-Modified-Since is ignored beside it (section 13.1.3), even if nothing in the list
+        // matches.
         return list.trim() == "*" || tags(list).any(|tag| weak(tag) == weak(validators.etag));
     }
     let Some((since, modified)) = requested
@@ -85,7 +87,8 @@ fn weak(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Whether `Range` counts, given `If-Range` (section 13.1.5): a strong tag that is ours, or exactly our date.
+/// Whether `Range` counts, given `If-Range` (section 13.1.5): a strong tag that is ours, or exactly
+/// our date.
 pub fn range_applies(if_range: Option<&str>, validators: &Validators<'_>) -> bool {
     let Some(validator) = if_range.map(str::trim) else {
         return true;
@@ -108,7 +111,8 @@ fn whole_seconds(time: SystemTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(since.as_secs())
 }
 
-/// One range of bytes. Several ranges, another unit or nonsense: the whole value (section 14.2 allows it).
+/// One range of bytes. Several ranges, another unit or nonsense: the whole value (section 14.2
+/// allows it).
 fn parse_range(header: &str, length: u64) -> Answer {
     let Some(ranges) = Ranges::parse(header).filter(|ranges| !ranges.are_many()) else {
         return Answer::Whole;

@@ -1,8 +1,8 @@
 //! Engine calls from asynchronous code: on threads for blocking work, a bounded number at a time.
 //!
-//! A permit is held for one call only, never while a client is being waited for: a hundred slow clients must not keep
-//! the hundred and first from its page. When the engine is so busy that no permit comes free for a while, the answer is
-//! 503 instead of an ever longer queue.
+//! A permit is held for one call only, never while a client is being waited for: a hundred slow
+//! clients must not keep the hundred and first from its page. When the engine is so busy that no
+//! permit comes free for a while, the answer is 503 instead of an ever longer queue.
 
 use super::refusal::Refusal;
 use std::{sync::Arc, time::Duration};
@@ -42,7 +42,8 @@ impl Engine {
         }
     }
 
-    /// The store, for calls that neither ask a device nor wait for anybody. They cost less than to hand them to another thread.
+    /// The store, for calls that neither ask a device nor wait for anybody. They cost less than to
+    /// hand them to another thread.
     pub const fn now(&self) -> &Store {
         &self.store
     }
@@ -75,7 +76,8 @@ impl Engine {
         };
         let store = self.store.clone();
         let call = tokio::task::spawn_blocking(move || {
-            // Moved in: a client that goes away drops this future, but the call still counts until it is over.
+            // Moved in: a client that goes away drops this future, but the call still counts until
+            // it is over.
             let _permit = permit;
             work(&store)
         });

@@ -16,7 +16,8 @@ use std::{fmt, sync::Arc};
 /// What the page may do: load from here, nothing inline, nothing framed.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                            base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// What any other answer may do if a browser shows it as a document: nothing. Stored files come from anywhere.
+/// What any other answer may do if a browser shows it as a document: nothing. Stored files come
+/// from anywhere.
 const VALUE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'";
 
 /// Asks for a password. <https://www.rfc-editor.org/rfc/rfc7617>
@@ -114,7 +115,8 @@ pub async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) ->
     response
 }
 
-/// The host a request is addressed to. One that is not text is no name we answer to, so it becomes an empty one.
+/// The host a request is addressed to. One that is not text is no name we answer to, so it becomes
+/// an empty one.
 fn request_host<'a>(uri: &'a Uri, host: Option<&'a [u8]>) -> Option<&'a str> {
     uri.authority()
         .map(|authority| authority.as_str())

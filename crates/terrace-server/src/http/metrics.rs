@@ -1,4 +1,5 @@
-//! `/metrics`: the engine's figures and the service's own, in the OpenMetrics text that Prometheus reads.
+//! `/metrics`: the engine's figures and the service's own, in the OpenMetrics text that Prometheus
+//! reads.
 
 mod tiers;
 

@@ -1,8 +1,9 @@
 //! The HTTP service: a page, a small JSON interface behind it, the images, metrics.
 //!
-//! The way of one request: [`server`] accepts it, [`guard`] checks its Host and adds the headers every answer carries, a
-//! handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The engine blocks, so [`engine`] runs each call to it on a
-//! thread for blocking work, a bounded number at a time.
+//! The way of one request: [`server`] accepts it, [`guard`] checks its Host and adds the headers
+//! every answer carries, a handler in [`api`], [`value`], [`metrics`] or [`page`] answers. The
+//! engine blocks, so [`engine`] runs each call to it on a thread for blocking work, a bounded
+//! number at a time.
 //!
 //! Nothing here writes to the store. It listens on the loopback address unless told otherwise, and
 //! where others can reach it only with a password.

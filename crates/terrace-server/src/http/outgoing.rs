@@ -1,11 +1,13 @@
 //! A connection whose client must take what it is sent.
 //!
-//! What waits for a client is his until the connection ends, and hyper does not look at the body of an answer while the
-//! operating system takes nothing. So the connection itself ends when nothing was taken for a while.
+//! What waits for a client is his until the connection ends, and hyper does not look at the body of
+//! an answer while the operating system takes nothing. So the connection itself ends when nothing
+//! was taken for a while.
 //!
-//! Who is answered before the whole of a request was read, as on a full store, still sends the rest of it. Were the connection closed
-//! then, the operating system would reset it, and the client may lose the answer: it would not learn why. So what
-//! comes after the last answer is read and thrown away for a moment.
+//! Who is answered before the whole of a request was read, as on a full store, still sends the rest
+//! of it. Were the connection closed then, the operating system would reset it, and the client may
+//! lose the answer: it would not learn why. So what comes after the last answer is read and thrown
+//! away for a moment.
 
 use std::{
     io::{self, IoSlice},
@@ -103,8 +105,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
 }
 
 impl<S: AsyncRead + Unpin> Outgoing<S> {
-    /// Throws away what still comes, until the client has closed its end or has had time enough. Who sends nothing at the moment
-    /// of the end has had its answer.
+    /// Throws away what still comes, until the client has closed its end or has had time enough.
+    /// Who sends nothing at the moment of the end has had its answer.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [std::mem::MaybeUninit::uninit(); LINGER_STEP_BYTES];
         for _ in 0..LINGER_STEPS {
@@ -180,7 +182,8 @@ mod tests {
         assert_eq!(client.read(&mut [0; 2]).await.unwrap(), 1);
     }
 
-    /// A client that still sent its value when the store was full got a reset connection and not the answer that said so.
+    /// A client that still sent its value when the store was full got a reset connection and not
+    /// the answer that said so.
     #[tokio::test]
     async fn what_comes_after_the_answer_is_thrown_away() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,7 +1,8 @@
 //! Ranges of bytes as RFC 9110 section 14 has them, for the page and for S3.
 //!
-//! Whatever is asked for, no byte is sent twice, and nobody gets more pieces than [`RANGES_MAX`]: what overlaps, or is so close that a
-//! head of its own costs more than the bytes between, is one range, and too many ranges are none (sections 14.2 and 15.3.7.2).
+//! Whatever is asked for, no byte is sent twice, and nobody gets more pieces than [`RANGES_MAX`]:
+//! what overlaps, or is so close that a head of its own costs more than the bytes between, is one
+//! range, and too many ranges are none (sections 14.2 and 15.3.7.2).
 
 use std::ops::Range;
 
@@ -23,7 +24,8 @@ enum Spec {
 }
 
 impl Ranges {
-    /// Reads a header. `None` for another unit, nonsense, or too many: the value is then sent whole.
+    /// Reads a header. `None` for another unit, nonsense, or too many: the value is then sent
+    /// whole.
     pub fn parse(header: &str) -> Option<Self> {
         let (unit, list) = header.split_once('=')?;
         if !unit.trim().eq_ignore_ascii_case("bytes") {
@@ -39,7 +41,8 @@ impl Ranges {
         self.0.len() > 1
     }
 
-    /// What of them a value of `length` bytes has, in order, each with a byte at least. Empty if it has none of it.
+    /// What of them a value of `length` bytes has, in order, each with a byte at least. Empty if it
+    /// has none of it.
     pub fn of(&self, length: u64) -> Vec<Range<u64>> {
         let ranges = self.0.iter().map(|spec| spec.of(length));
         let mut ranges: Vec<_> = ranges.filter(|range| !range.is_empty()).collect();

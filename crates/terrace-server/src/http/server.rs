@@ -73,8 +73,8 @@ pub async fn run(app: Arc<App>, listener: Listener, stop: impl Future<Output = (
     serve(|_| service.clone(), listener, stop, SHUTDOWN_TIME_MAX).await;
 }
 
-/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`. `service_for` gives the
-/// service of a connection with that peer.
+/// Serves until `stop` resolves, then finishes requests under way, for as long as `patience`.
+/// `service_for` gives the service of a connection with that peer.
 pub async fn serve<S, B>(
     service_for: impl Fn(SocketAddr) -> S,
     Listener { listener, tls, limits }: Listener,
@@ -188,7 +188,8 @@ where
     connection.await
 }
 
-/// Says that there are too many, to who takes it at once. Within TLS it would be noise in a handshake.
+/// Says that there are too many, to who takes it at once. Within TLS it would be noise in a
+/// handshake.
 fn refuse(stream: &TcpStream, is_encrypted: bool) {
     if !is_encrypted {
         let _ = stream.try_write(TOO_MANY);

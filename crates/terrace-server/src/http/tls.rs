@@ -1,7 +1,7 @@
 //! TLS for the listeners: certificate and key from files, read again when the process is told to.
 //!
-//! A connection keeps what it began with; new ones get what was read last. Files that cannot be used leave everything as it
-//! was, and the log says why.
+//! A connection keeps what it began with; new ones get what was read last. Files that cannot be
+//! used leave everything as it was, and the log says why.
 
 use crate::failure::{Failure, Outcome};
 use parking_lot::RwLock;

@@ -1,9 +1,9 @@
 //! `/images/ID/RESOLUTION`: values, whole or in part, as streams.
 //!
-//! A value is read in pieces, each in one engine call, into a short channel that the connection drains. A client that
-//! goes away, or takes nothing for a while, closes the channel; the reader is dropped with it and unpins what it
-//! read. If the engine finds damage in the middle of a value the connection is cut, so that no client takes half a
-//! value for a whole one.
+//! A value is read in pieces, each in one engine call, into a short channel that the connection
+//! drains. A client that goes away, or takes nothing for a while, closes the channel; the reader is
+//! dropped with it and unpins what it read. If the engine finds damage in the middle of a value the
+//! connection is cut, so that no client takes half a value for a whole one.
 
 use super::{
     App, CLIENT_TIME_MAX,
@@ -88,7 +88,8 @@ pub async fn get(
     Ok(respond(status, &facts, &wanted, Some((bytes, content_range)), body))
 }
 
-/// HEAD: the answer to a GET without its body; the value is not touched. `Range` only applies to GET.
+/// HEAD: the answer to a GET without its body; the value is not touched. `Range` only applies to
+/// GET.
 pub async fn head(
     State(app): State<Arc<App>>,
     Checked(Path((id, resolution))): Checked<Path<(String, String)>>,
@@ -108,7 +109,8 @@ pub async fn head(
     ))
 }
 
-/// Looks at an object without reading its value: the facts, its length, and whether the client has it already.
+/// Looks at an object without reading its value: the facts, its length, and whether the client has
+/// it already.
 async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Result<(Facts, u64, bool), Refusal> {
     let key = key(id, resolution);
     let info = app
@@ -159,7 +161,8 @@ impl Source {
         }
     }
 
-    /// The next piece, at most `left` bytes; empty only if there are none. One device read brings it and some after it.
+    /// The next piece, at most `left` bytes; empty only if there are none. One device read brings
+    /// it and some after it.
     fn next_piece(&mut self, left: u64) -> terrace::Result<Bytes> {
         let left = usize::try_from(left).unwrap_or(usize::MAX);
         let mut piece = match self {

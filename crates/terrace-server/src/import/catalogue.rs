@@ -1,14 +1,16 @@
 //! The keys and attributes of imported images: written here, read by whoever lists or serves them.
 //!
-//! Invariant: every name an import writes is a constant or a function of this file. Text attributes are UTF-8,
-//! numbers are decimal text. On failure: an entry that lacks a needed attribute reads as `None`, never as zeros.
+//! Invariant: every name an import writes is a constant or a function of this file. Text attributes
+//! are UTF-8, numbers are decimal text. On failure: an entry that lacks a needed attribute reads as
+//! `None`, never as zeros.
 
 use std::fmt;
 use terrace::Attributes;
 
 /// Keys of catalogue entries start with this; an image's ID follows.
 pub const CATALOGUE_PREFIX: &str = "catalogue/";
-/// Keys of originals and resolutions start with this; an image's ID, `/` and the resolution's name follow.
+/// Keys of originals and resolutions start with this; an image's ID, `/` and the resolution's name
+/// follow.
 pub const IMAGES_PREFIX: &str = "images/";
 /// The resolution name under which the original file is stored.
 pub const ORIGINAL: &str = "original";
@@ -29,7 +31,8 @@ pub mod attribute {
     pub const FORMAT: &str = "format";
     /// EXIF orientation of the original, 1 to 8; 1 when it says nothing.
     pub const ORIENTATION: &str = "orientation";
-    /// When the picture was taken, `2024-05-17T09:30:00`, with the offset from UTC when known. May be missing.
+    /// When the picture was taken, `2024-05-17T09:30:00`, with the offset from UTC when known. May
+    /// be missing.
     pub const CAPTURE_TIME: &str = "capture-time";
     /// Make and model of the camera. May be missing.
     pub const CAMERA: &str = "camera";
@@ -40,14 +43,16 @@ pub mod attribute {
     /// In a catalogue entry: names of the stored resolutions, largest first, separated by commas.
     pub const RESOLUTIONS: &str = "resolutions";
 
-    /// In a catalogue entry: what is known of one stored resolution, `width height bytes content-type`.
+    /// In a catalogue entry: what is known of one stored resolution, `width height bytes
+    /// content-type`.
     #[must_use]
     pub fn resolution(name: &str) -> String {
         format!("resolution.{name}")
     }
 }
 
-/// The ID of an image: the first 16 bytes of the BLAKE3 hash of its file. Displays as lowercase hex.
+/// The ID of an image: the first 16 bytes of the BLAKE3 hash of its file. Displays as lowercase
+/// hex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageId(pub [u8; 16]);
 
@@ -188,7 +193,8 @@ impl CatalogueEntry {
         attributes
     }
 
-    /// Reads the attributes of a catalogue entry. `None` if something an import always writes is missing or malformed.
+    /// Reads the attributes of a catalogue entry. `None` if something an import always writes is
+    /// missing or malformed.
     #[must_use]
     pub fn from_attributes(attributes: &Attributes) -> Option<Self> {
         let text = |name: &str| attributes.get_str(name);

@@ -1,12 +1,14 @@
 //! Turns the bytes of an image file into pixels.
 //!
-//! JPEG goes to `zune-jpeg` directly, to decode it strictly and to choose the output colours; the other formats go
-//! through `image`. Of animations the first frame is taken, of TIFF files the first page. Pixels come out as 8-bit
-//! gray, RGB or RGBA; CMYK, palettes, 16-bit and floating-point samples are converted.
+//! JPEG goes to `zune-jpeg` directly, to decode it strictly and to choose the output colours; the
+//! other formats go through `image`. Of animations the first frame is taken, of TIFF files the
+//! first page. Pixels come out as 8-bit gray, RGB or RGBA; CMYK, palettes, 16-bit and
+//! floating-point samples are converted.
 //!
-//! Invariants: [`Decoder::open`] reads headers only and refuses more pixels than the limit, so nothing in proportion
-//! to claimed dimensions is allocated before that. A file whose pixel data is incomplete is refused; what is missing
-//! after the last pixel (a trailer) does not matter, but for JPEG, whose end marker must be there.
+//! Invariants: [`Decoder::open`] reads headers only and refuses more pixels than the limit, so
+//! nothing in proportion to claimed dimensions is allocated before that. A file whose pixel data is
+//! incomplete is refused; what is missing after the last pixel (a trailer) does not matter, but for
+//! JPEG, whose end marker must be there.
 //!
 //! On failure: the reason in words. A panic inside a decoder is caught by the caller.
 
@@ -16,7 +18,8 @@ use std::io::Cursor;
 use zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions};
 use zune_jpeg::JpegDecoder;
 
-/// Largest ICC profile that is carried over to resolutions. Display profiles have a few KiB at most.
+/// Largest ICC profile that is carried over to resolutions. Display profiles have a few KiB at
+/// most.
 const PROFILE_BYTES_MAX: usize = 64 << 10;
 /// RAM for decoding one pixel of a JPEG: RGB, and the coefficients of a progressive one.
 const JPEG_BYTES_PER_PIXEL: u64 = 9;
@@ -36,7 +39,8 @@ enum Inner<'a> {
     Other(Box<dyn ImageDecoder + 'a>),
 }
 
-/// Pixels, as 8-bit gray, gray with alpha, RGB or RGBA, and the colour profile they need to be shown with.
+/// Pixels, as 8-bit gray, gray with alpha, RGB or RGBA, and the colour profile they need to be
+/// shown with.
 pub(super) struct Decoded {
     pub(super) pixels: DynamicImage,
     /// An ICC profile, unless it is sRGB, which is what is assumed without one.
@@ -138,8 +142,9 @@ fn decode_jpeg(mut decoder: JpegDecoder<ZCursor<&[u8]>>, bytes: &[u8]) -> Result
     Ok(Decoded { pixels, profile })
 }
 
-/// Whether the end marker follows the start of the first scan. In scans 0xFF is always escaped, so it is not found by
-/// accident; whatever a camera appended after it (a video, a second picture) does not matter.
+/// Whether the end marker follows the start of the first scan. In scans 0xFF is always escaped, so
+/// it is not found by accident; whatever a camera appended after it (a video, a second picture)
+/// does not matter.
 fn jpeg_has_end(bytes: &[u8]) -> bool {
     let mut place = 2;
     while let Some(&[0xff, marker]) = bytes.get(place..place + 2) {

@@ -1,7 +1,7 @@
 //! Encodes one resolution.
 //!
-//! Invariant: what comes out needs no metadata to be shown right: it is upright, and carries a colour profile only if
-//! its colours are not sRGB.
+//! Invariant: what comes out needs no metadata to be shown right: it is upright, and carries a
+//! colour profile only if its colours are not sRGB.
 //!
 //! On failure: the reason in words.
 

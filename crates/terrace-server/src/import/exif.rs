@@ -1,9 +1,10 @@
 //! Reads the few facts of EXIF metadata that are kept: orientation, capture time, camera.
 //!
-//! Invariant: whatever the metadata holds, the result is usable: the orientation is 1 to 8, texts are short and
-//! printable, a time is one that exists on a clock.
+//! Invariant: whatever the metadata holds, the result is usable: the orientation is 1 to 8, texts
+//! are short and printable, a time is one that exists on a clock.
 //!
-//! On failure: damaged, contradictory or hostile metadata means that a fact is missing, never that the image fails.
+//! On failure: damaged, contradictory or hostile metadata means that a fact is missing, never that
+//! the image fails.
 
 use super::source::Format;
 use exif::{DateTime, Exif, In, Tag, Value};

@@ -1,13 +1,15 @@
 //! Bounds the memory of images in flight.
 //!
-//! A worker takes a [`Permit`] for a file before it reads it, grows it before it decodes, shrinks it to what the group
-//! holds afterwards, and the permit goes with the group until that is committed.
+//! A worker takes a [`Permit`] for a file before it reads it, grows it before it decodes, shrinks
+//! it to what the group holds afterwards, and the permit goes with the group until that is
+//! committed.
 //!
-//! Invariants: the bytes of all permits stay within the budget, but for one case: when nobody decodes, the next one
-//! may, however much it needs, for otherwise holders of small permits could wait for each other forever. So the
-//! most ever held is the budget plus what one image needs.
+//! Invariants: the bytes of all permits stay within the budget, but for one case: when nobody
+//! decodes, the next one may, however much it needs, for otherwise holders of small permits could
+//! wait for each other forever. So the most ever held is the budget plus what one image needs.
 //!
-//! On failure: nothing here fails; a dropped permit gives everything back, also when its holder panics.
+//! On failure: nothing here fails; a dropped permit gives everything back, also when its holder
+//! panics.
 
 use parking_lot::{Condvar, Mutex};
 

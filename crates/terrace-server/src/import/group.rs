@@ -1,7 +1,8 @@
 //! Makes the group of one image: everything that is committed together.
 //!
-//! Invariants: the group holds the original byte for byte, every resolution of the options, and the catalogue entry,
-//! whose absence from the store is a condition of the commit, so of two imports at once only one stores it.
+//! Invariants: the group holds the original byte for byte, every resolution of the options, and the
+//! catalogue entry, whose absence from the store is a condition of the commit, so of two imports at
+//! once only one stores it.
 //!
 //! On failure: the reason in words; nothing is left behind, for nothing was written.
 

@@ -9,7 +9,8 @@ const JPEG_SIDE_MAX: u32 = 65_535;
 /// Largest side of a WebP image, in pixels.
 const WEBP_SIDE_MAX: u32 = 16_383;
 
-/// A box that images are fitted into, either way round: a landscape image uses the longer side as its width.
+/// A box that images are fitted into, either way round: a landscape image uses the longer side as
+/// its width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolution {
     /// The last part of its key: lowercase letters, digits, `-` and `_`.
@@ -42,7 +43,8 @@ impl Resolution {
 /// How resolutions are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputFormat {
-    /// Lossy; transparent parts become white, or dark gray where the image would not be seen on white.
+    /// Lossy; transparent parts become white, or dark gray where the image would not be seen on
+    /// white.
     #[default]
     Jpeg,
     /// Lossless, keeps transparency.
@@ -73,7 +75,8 @@ impl OutputFormat {
 /// How an import is done.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// The resolutions to make of each image. An image smaller than a box is encoded at its own size.
+    /// The resolutions to make of each image. An image smaller than a box is encoded at its own
+    /// size.
     pub resolutions: Vec<Resolution>,
     /// How they are encoded.
     pub format: OutputFormat,
@@ -83,7 +86,8 @@ pub struct ImportOptions {
     pub pixel_limit: u64,
     /// Files longer than this are refused. 256 MiB.
     pub file_bytes_max: u64,
-    /// RAM for images in flight; 0 for 256 MiB per thread, at least 1 GiB. One image that needs more is worked on alone.
+    /// RAM for images in flight; 0 for 256 MiB per thread, at least 1 GiB. One image that needs
+    /// more is worked on alone.
     pub memory_bytes: u64,
     /// Threads that decode; 0 for one per core.
     pub threads: usize,

@@ -4,16 +4,16 @@
 //! walk ──paths──> decoding threads ──groups──> committing threads ──> store
 //! ```
 //!
-//! Commits wait for the device, decoding does not wait for commits: there are as many committing threads as decoding
-//! ones, and the store joins what they commit at the same moment in one sync. Both queues are short; what they may hold is
-//! bounded by the memory gate.
+//! Commits wait for the device, decoding does not wait for commits: there are as many committing
+//! threads as decoding ones, and the store joins what they commit at the same moment in one sync.
+//! Both queues are short; what they may hold is bounded by the memory gate.
 //!
-//! Invariants: a content hash is claimed before it is looked up in the store, so two files with the same content are
-//! never both imported. A group that reached a committing thread is committed, also after a stop. After an error of
-//! the store nothing more is given to it.
+//! Invariants: a content hash is claimed before it is looked up in the store, so two files with the
+//! same content are never both imported. A group that reached a committing thread is committed,
+//! also after a stop. After an error of the store nothing more is given to it.
 //!
-//! On failure: a file's failure is in the report; the store's ends the run and is the report's outcome. A panic while
-//! one file is worked on is that file's failure.
+//! On failure: a file's failure is in the report; the store's ends the run and is the report's
+//! outcome. A panic while one file is worked on is that file's failure.
 
 use super::{
     catalogue::{ImageId, catalogue_key},
@@ -67,11 +67,12 @@ impl GroupSink for Store {
 
 /// Imports every image under `directory` (or the one file it is) into `sink`.
 ///
-/// `stop` ends the import after the groups in flight. The outcome is part of the report: also when the store fails,
-/// the report says what was done before.
+/// `stop` ends the import after the groups in flight. The outcome is part of the report: also when
+/// the store fails, the report says what was done before.
 ///
 /// # Errors
-/// [`Error::Invalid`] for options that contradict each other, [`Error::Io`] if there is nothing at `directory`.
+/// [`Error::Invalid`] for options that contradict each other, [`Error::Io`] if there is nothing at
+/// `directory`.
 pub fn import(
     directory: &Path,
     sink: &dyn GroupSink,
@@ -176,7 +177,8 @@ impl Run<'_> {
         self.stop.load(Relaxed) || self.store_failed.load(Relaxed)
     }
 
-    /// Counts what there is to do, ahead of the walk that waits for the decoders, so that the time left can be told.
+    /// Counts what there is to do, ahead of the walk that waits for the decoders, so that the time
+    /// left can be told.
     fn count(&self, directory: &Path) {
         for _ in Walk::new(directory) {
             if self.halted() {

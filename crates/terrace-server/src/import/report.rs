@@ -1,7 +1,7 @@
 //! What an import did, in numbers and in words.
 //!
-//! Invariant: every file dealt with is in exactly one of the counts; files not reached after a stop are in none.
-//! On failure: not applicable.
+//! Invariant: every file dealt with is in exactly one of the counts; files not reached after a stop
+//! are in none. On failure: not applicable.
 
 use std::{fmt, path::PathBuf, time::Duration};
 use terrace::Error;
@@ -36,7 +36,8 @@ pub struct ImportReport {
     pub imported: u64,
     /// Files whose content the store already had.
     pub already_stored: u64,
-    /// Files with the same content as another in this run: the file, and the one that stands for it.
+    /// Files with the same content as another in this run: the file, and the one that stands for
+    /// it.
     pub duplicates: Vec<(PathBuf, PathBuf)>,
     /// Files that are not images and do not claim to be.
     pub not_images: u64,

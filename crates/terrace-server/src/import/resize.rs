@@ -1,11 +1,12 @@
 //! Makes the resolutions of an image, largest first, each from a larger one.
 //!
-//! Resizing is Lanczos with a window of three lobes, in SIMD. A resolution is made from the smallest one already there
-//! that is at least twice its size in each direction, else from the largest: that costs a fraction of going back
-//! to the source each time, and is the same to the eye. The orientation is applied once, to the largest resolution.
+//! Resizing is Lanczos with a window of three lobes, in SIMD. A resolution is made from the
+//! smallest one already there that is at least twice its size in each direction, else from the
+//! largest: that costs a fraction of going back to the source each time, and is the same to the
+//! eye. The orientation is applied once, to the largest resolution.
 //!
-//! Invariants: a fitted size is within its box, keeps the aspect ratio to half a pixel, is never larger than the image
-//! and never zero.
+//! Invariants: a fitted size is within its box, keeps the aspect ratio to half a pixel, is never
+//! larger than the image and never zero.
 //!
 //! On failure: the reason in words; only a size the resizer refuses can cause one.
 
@@ -60,7 +61,8 @@ pub(super) fn fit(width: u32, height: u32, resolution: &Resolution) -> (u32, u32
     }
 }
 
-/// Makes all resolutions of an image. `source` is as stored in the file, not yet turned by `orientation`.
+/// Makes all resolutions of an image. `source` is as stored in the file, not yet turned by
+/// `orientation`.
 pub(super) fn resize_all(
     source: DynamicImage,
     orientation: u8,
@@ -112,7 +114,8 @@ fn largest(
     Ok(pixels)
 }
 
-/// The best of what is there to make `size` from: never upscaled from, and far enough to lose nothing visible.
+/// The best of what is there to make `size` from: never upscaled from, and far enough to lose
+/// nothing visible.
 fn base_for(made: &[DynamicImage], size: (u32, u32)) -> &DynamicImage {
     let twice = |pixels: &&DynamicImage| {
         u64::from(pixels.width()) >= 2 * u64::from(size.0) && u64::from(pixels.height()) >= 2 * u64::from(size.1)
@@ -146,13 +149,14 @@ fn scale(pixels: &DynamicImage, size: (u32, u32), resizer: &mut Resizer) -> Resu
 
 /// What transparent pixels are laid over, as a sample of gray.
 const WHITE: u8 = 255;
-/// And what instead, if white hides the image: it may be drawn in white, to be laid over something else.
+/// And what instead, if white hides the image: it may be drawn in white, to be laid over something
+/// else.
 const DARK: u8 = 48;
 /// A sample that is no further than this from what it is laid over is not seen there.
 const HARDLY: u8 = 16;
 
-/// Lays transparent pixels over white, or over dark gray if hardly anything is seen over white and much over that. For formats without
-/// transparency.
+/// Lays transparent pixels over white, or over dark gray if hardly anything is seen over white and
+/// much over that. For formats without transparency.
 pub(super) fn over_ground(pixels: DynamicImage) -> DynamicImage {
     let (width, height) = (pixels.width(), pixels.height());
     let opaque = match &pixels {

@@ -1,9 +1,10 @@
 //! Opens a file, recognises what it holds by its first bytes, and reads it.
 //!
-//! Invariants: only a regular file is read, also when it was swapped for a pipe after the walk saw it. No more than
-//! the limit is read, whatever the file's length claims.
+//! Invariants: only a regular file is read, also when it was swapped for a pipe after the walk saw
+//! it. No more than the limit is read, whatever the file's length claims.
 //!
-//! On failure: the reason in words, or "not an image" when neither content nor name claim to be one.
+//! On failure: the reason in words, or "not an image" when neither content nor name claim to be
+//! one.
 
 use super::walk::unreadable;
 use bytes::Bytes;

@@ -1,8 +1,9 @@
 //! Finds the files under a directory.
 //!
-//! Invariants: entries come in name order, so two runs over the same tree agree. Symbolic links are followed, and each
-//! directory is read at most once, known by device and inode: no arrangement of links makes the walk endless. Only
-//! regular files are handed out; pipes, sockets and devices are never opened.
+//! Invariants: entries come in name order, so two runs over the same tree agree. Symbolic links are
+//! followed, and each directory is read at most once, known by device and inode: no arrangement of
+//! links makes the walk endless. Only regular files are handed out; pipes, sockets and devices are
+//! never opened.
 //!
 //! On failure: what cannot be read is handed out as a failure with its path, and the walk goes on.
 

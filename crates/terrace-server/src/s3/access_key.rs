@@ -438,7 +438,8 @@ impl Keys {
         Ok((id, key))
     }
 
-    /// Removes a key: requests that are not under way yet are refused. Whether it was there. Blocks.
+    /// Removes a key: requests that are not under way yet are refused. Whether it was there.
+    /// Blocks.
     ///
     /// # Errors
     /// The store's. The key counts no more in this server all the same.

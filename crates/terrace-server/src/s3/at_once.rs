@@ -1,10 +1,12 @@
-//! The short way of an answer: a GET or HEAD of an object that everybody may read, of which RAM has all, by a request that asks for nothing
-//! else. It is what a web site's visitors send, and most of what such an answer costs is the library's: taking requests apart that
-//! may be any of a hundred operations, and putting answers together that may say any of forty things.
+//! The short way of an answer: a GET or HEAD of an object that everybody may read, of which RAM has
+//! all, by a request that asks for nothing else. It is what a web site's visitors send, and most of
+//! what such an answer costs is the library's: taking requests apart that may be any of a hundred
+//! operations, and putting answers together that may say any of forty things.
 //!
-//! Nothing is decided here in another way. A request that is not plain, and an object that is not there, not public or not in RAM,
-//! goes the long way; what is read and what is said of it is `ops::objects`' on both. A request comes here after
-//! what the front asks of all requests, and its answer gets what the front adds to all answers.
+//! Nothing is decided here in another way. A request that is not plain, and an object that is not
+//! there, not public or not in RAM, goes the long way; what is read and what is said of it is
+//! `ops::objects`' on both. A request comes here after what the front asks of all requests, and its
+//! answer gets what the front adds to all answers.
 
 use super::{
     Gateway,
@@ -22,7 +24,8 @@ use hyper::{
 };
 use s3s::Body;
 
-/// Headers that choose nothing of an answer here. `Origin` does, but what it adds the front adds to all answers.
+/// Headers that choose nothing of an answer here. `Origin` does, but what it adds the front adds to
+/// all answers.
 static PLAIN: [HeaderName; 14] = [
     header::HOST,
     header::USER_AGENT,
@@ -39,7 +42,8 @@ static PLAIN: [HeaderName; 14] = [
     header::UPGRADE_INSECURE_REQUESTS,
     header::VIA,
 ];
-/// What the names of others begin with: what browsers and proxies say of where a request comes from.
+/// What the names of others begin with: what browsers and proxies say of where a request comes
+/// from.
 const PLAIN_BEGINNINGS: [&str; 2] = ["sec-", "x-forwarded-"];
 
 /// An answer that was had at once.
@@ -50,8 +54,9 @@ pub struct AtOnce {
     pub response: Response<Body>,
 }
 
-/// A request that asks for an object and nothing else: no query, no header that chooses anything, a path that is written as it is meant.
-/// There is nothing in it that could be refused, or that could be a signature.
+/// A request that asks for an object and nothing else: no query, no header that chooses anything, a
+/// path that is written as it is meant. There is nothing in it that could be refused, or that could
+/// be a signature.
 pub struct Plain<'p> {
     bucket: &'p str,
     key: &'p str,

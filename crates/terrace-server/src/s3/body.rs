@@ -67,8 +67,8 @@ pub struct Collected {
     pub weight: u64,
 }
 
-/// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an operation begins, and does not
-/// compare. Bodies of objects are compared where they are received.
+/// What the head of a request says of a body in XML. `s3s` reads such bodies whole before an
+/// operation begins, and does not compare. Bodies of objects are compared where they are received.
 pub struct Promise {
     digests: Digests,
     md5: Option<[u8; 16]>,
@@ -107,7 +107,8 @@ impl Promise {
     }
 }
 
-/// Why a body was not what its head says, once that is known: `s3s` hands the reason on only as the error of a body.
+/// Why a body was not what its head says, once that is known: `s3s` hands the reason on only as the
+/// error of a body.
 #[derive(Debug, Clone, Default)]
 pub struct Broken(Arc<Mutex<Option<S3Error>>>);
 
@@ -127,7 +128,8 @@ impl Broken {
 pub struct Watch {
     /// What its head says of it.
     pub promise: Option<Promise>,
-    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is nothing to read.
+    /// Set once something is read, which is when hyper sends "100 Continue". Never if there is
+    /// nothing to read.
     pub was_read: Arc<AtomicBool>,
     /// Counts the bytes that came.
     pub received: Arc<AtomicU64>,

@@ -1,17 +1,20 @@
 //! Frees values that no object refers to any more, and values that were never finished.
 //!
-//! What replaces or deletes an object whose bytes are in values of their own commits a garbage marker with their [`Id`] in
-//! the same batch; who starts to write values for a new object, or a part of an upload, first commits a pending marker,
-//! which the commit of the object or the part removes. So after a crash every value is either an object's, a part of an
-//! upload, or under a marker. The collector deletes what is under garbage markers at once, and what is under pending
+//! What replaces or deletes an object whose bytes are in values of their own commits a garbage
+//! marker with their [`Id`] in the same batch; who starts to write values for a new object, or a
+//! part of an upload, first commits a pending marker, which the commit of the object or the part
+//! removes. So after a crash every value is either an object's, a part of an upload, or under a
+//! marker. The collector deletes what is under garbage markers at once, and what is under pending
 //! markers when their writer gives up, or when the server starts.
 //!
-//! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID ([`Collector::hold`]), then
-//! makes sure that the object still is what it read. The collector leaves held IDs for later. Whichever comes first, the
-//! other sees it: the marker is committed before the collector looks for holds, and the hold is taken before the reader
-//! looks at the object again.
+//! A reader goes on in the values of an object that is replaced meanwhile: it holds their ID
+//! ([`Collector::hold`]), then makes sure that the object still is what it read. The collector
+//! leaves held IDs for later. Whichever comes first, the other sees it: the marker is committed
+//! before the collector looks for holds, and the hold is taken before the reader looks at the
+//! object again.
 //!
-//! Failures of the store are logged and tried again later; what is left over costs space and nothing else.
+//! Failures of the store are logged and tried again later; what is left over costs space and
+//! nothing else.
 
 use super::keyspace::{self, Id};
 use crate::http::engine::Engine;
@@ -51,7 +54,8 @@ enum Discarded {
 pub struct Collector {
     held: Mutex<HashMap<Id, Holds>>,
     discarded: Mutex<Vec<Discarded>>,
-    /// Held while somebody collects: who finds the device full and comes meanwhile goes on when that is done.
+    /// Held while somebody collects: who finds the device full and comes meanwhile goes on when
+    /// that is done.
     at_work: Mutex<()>,
     /// Counts what was collected.
     collected: AtomicU64,
@@ -139,7 +143,8 @@ impl Collector {
         self.wake.notify_one();
     }
 
-    /// Whether anybody holds an ID that is not needed any more. Its last holder wakes the collector then.
+    /// Whether anybody holds an ID that is not needed any more. Its last holder wakes the collector
+    /// then.
     fn is_held(&self, id: Id) -> bool {
         let mut held = self.held.lock();
         let holds = held.get_mut(&id);
@@ -149,7 +154,8 @@ impl Collector {
         })
     }
 
-    /// Before anything is written: whatever is pending is a former process's and never will be finished.
+    /// Before anything is written: whatever is pending is a former process's and never will be
+    /// finished.
     ///
     /// # Errors
     /// The store's.

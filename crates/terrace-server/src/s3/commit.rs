@@ -1,15 +1,18 @@
 //! Replacing and deleting objects.
 //!
-//! Every change of an object is conditional on the version that was looked at: the conditions of a request are judged on
-//! exactly what the commit replaces, and if that object had values of its own, the same commit marks them as garbage. If
-//! another commit comes in between, all of it is judged again.
+//! Every change of an object is conditional on the version that was looked at: the conditions of a
+//! request are judged on exactly what the commit replaces, and if that object had values of its
+//! own, the same commit marks them as garbage. If another commit comes in between, all of it is
+//! judged again.
 //!
-//! In a bucket with versioning a change is about several records: the current object, what it replaces, which moves to its
-//! place among the other versions, and the record that says which version is `null`. They are one commit, so a crash leaves
-//! all of it or nothing, and the invariants in [`super::versions`] hold either way; a value moves by its record, which has its
-//! ID or its bytes, so no value has two owners or none. Which versions there are is looked up before the commit, and not all of
-//! that can be put into conditions; so changes of the same key take turns ([`Bucket::turn`]). The setting cannot change under a
-//! commit, because switching it waits for all that have entered the bucket.
+//! In a bucket with versioning a change is about several records: the current object, what it
+//! replaces, which moves to its place among the other versions, and the record that says which
+//! version is `null`. They are one commit, so a crash leaves all of it or nothing, and the
+//! invariants in [`super::versions`] hold either way; a value moves by its record, which has its ID
+//! or its bytes, so no value has two owners or none. Which versions there are is looked up before
+//! the commit, and not all of that can be put into conditions; so changes of the same key take
+//! turns ([`Bucket::turn`]). The setting cannot change under a commit, because switching it waits
+//! for all that have entered the bucket.
 
 use super::{
     access::decide::Permit,
@@ -191,8 +194,9 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Puts an object in place of the current one (or deletes that, if there is no `new`), together with what `also` adds. What
-/// was there before stays as a version if the bucket's versioning says so. Blocks.
+/// Puts an object in place of the current one (or deletes that, if there is no `new`), together
+/// with what `also` adds. What was there before stays as a version if the bucket's versioning says
+/// so. Blocks.
 ///
 /// # Errors
 /// `AccessDenied` without a permit to write, `NoSuchBucket`, what the requirement says,
@@ -286,8 +290,9 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
     })
 }
 
-/// Replaces the record at `at`, of which the version `looked_at` was looked at, by another with the same bytes: a version gets another
-/// description, but remains what it is. Whether it was still that. Blocks.
+/// Replaces the record at `at`, of which the version `looked_at` was looked at, by another with the
+/// same bytes: a version gets another description, but remains what it is. Whether it was still
+/// that. Blocks.
 ///
 /// # Errors
 /// `NoSuchBucket`, the store's.
@@ -422,8 +427,8 @@ impl Step<'_> {
         }
     }
 
-    /// Makes a version the latest: an object, or a delete marker. The current object becomes one of the others, unless it is
-    /// replaced. False if it has changed since.
+    /// Makes a version the latest: an object, or a delete marker. The current object becomes one of
+    /// the others, unless it is replaced. False if it has changed since.
     fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> S3Result<bool> {
         let (bucket, key) = (self.place.bucket().name.as_str(), self.place.key);
         let former = self.former_order(existing)?;
@@ -462,8 +467,9 @@ impl Step<'_> {
         Ok(true)
     }
 
-    /// What orders the latest version there is. An object that was put where there was no versioning has nothing that does; it
-    /// gets what comes after all others, and not before its time.
+    /// What orders the latest version there is. An object that was put where there was no
+    /// versioning has nothing that does; it gets what comes after all others, and not before its
+    /// time.
     fn former_order(&self, existing: Option<&Facts>) -> S3Result<Option<Id>> {
         if let Some(order) = existing.and_then(|facts| facts.order) {
             return Ok(Some(order));

@@ -1,7 +1,8 @@
-//! Checksums as S3 has them: what a client declares, what is computed while bytes pass, how those of parts combine.
+//! Checksums as S3 has them: what a client declares, what is computed while bytes pass, how those
+//! of parts combine.
 //!
-//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksum the client declares, or
-//! CRC-64/NVME if it declares none, as S3 does it.
+//! MD5 is always computed, because the entity tag is made of it. Beside it go the checksum the
+//! client declares, or CRC-64/NVME if it declares none, as S3 does it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
@@ -89,7 +90,8 @@ impl Algorithm {
         }
     }
 
-    /// The kind of an object's checksum after a multipart upload, given what was asked for when it began.
+    /// The kind of an object's checksum after a multipart upload, given what was asked for when it
+    /// began.
     ///
     /// # Errors
     /// `InvalidRequest` for combinations S3 does not have.
@@ -420,8 +422,8 @@ pub fn md5_of_etag(text: &str) -> Option<[u8; 16]> {
     number.map(u128::to_be_bytes)
 }
 
-/// The checksum of an object of several parts as text: each part's checksum, and its length. `None` without parts, or if
-/// this algorithm has no checksum of this kind.
+/// The checksum of an object of several parts as text: each part's checksum, and its length. `None`
+/// without parts, or if this algorithm has no checksum of this kind.
 pub fn multipart_checksum(algorithm: Algorithm, kind: Kind, parts: &[(Checksum, u64)]) -> Option<String> {
     if kind == Kind::Composite {
         let mut hasher = Hasher::new(algorithm);
@@ -451,7 +453,8 @@ mod tests {
         digests.finish().checksums.remove(0)
     }
 
-    /// Check values from the catalogue of parametrised CRC algorithms, and RFC 3174 and FIPS 180 for "abc".
+    /// Check values from the catalogue of parametrised CRC algorithms, and RFC 3174 and FIPS 180
+    /// for "abc".
     #[test]
     fn known_values() {
         let hex_of = |algorithm, data: &[u8]| hex(&digest(algorithm, data).value);

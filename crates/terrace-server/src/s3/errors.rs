@@ -112,8 +112,9 @@ pub fn of_memory(exhausted: Exhausted) -> S3Error {
     })
 }
 
-/// The S3 error for a body that broke off or is not what was announced. The bodies' own error types are not public, so
-/// they are told apart by what they say; a test with the real ones keeps this true.
+/// The S3 error for a body that broke off or is not what was announced. The bodies' own error types
+/// are not public, so they are told apart by what they say; a test with the real ones keeps this
+/// true.
 pub fn of_body(error: &(dyn std::error::Error + Send + Sync)) -> S3Error {
     let mut text = error.to_string();
     let mut source = error.source();

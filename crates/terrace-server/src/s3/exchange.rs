@@ -1,4 +1,5 @@
-//! One request and its answer, from the request's head to the last byte of the answer's body, as it is counted and logged.
+//! One request and its answer, from the request's head to the last byte of the answer's body, as it
+//! is counted and logged.
 
 use super::{
     Gateway,

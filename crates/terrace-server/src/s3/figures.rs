@@ -75,8 +75,8 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// Counts an answer that is through: its operation, which is one of S3's, its status, the seconds until it began, and
-    /// the bytes of the bodies.
+    /// Counts an answer that is through: its operation, which is one of S3's, its status, the
+    /// seconds until it began, and the bytes of the bodies.
     pub fn count(&self, operation: &str, status: u16, seconds: f64, received: u64, sent: u64) {
         let operation = operation.to_owned();
         self.requests

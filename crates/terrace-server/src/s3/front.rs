@@ -1,5 +1,6 @@
-//! What stands before `s3s`: refuses what the service does not have, answers browsers that ask beforehand, limits how long
-//! a client may stay silent, and gives every answer its number. [`super::exchange`] counts and logs.
+//! What stands before `s3s`: refuses what the service does not have, answers browsers that ask
+//! beforehand, limits how long a client may stay silent, and gives every answer its number.
+//! [`super::exchange`] counts and logs.
 
 use super::{
     Gateway,
@@ -338,9 +339,10 @@ impl Inner {
         if response.status().is_success() && is_part {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
-        // Who is answered without the "100 Continue" it waits for may not be sent another answer on the same connection:
-        // botocore then takes the second answer's status line for a header.
-        // And who still sends is not to send another request: hyper ends the connection, since it does not read the rest.
+        // Who is answered without the "100 Continue" it waits for may not be sent another answer on
+        // the same connection: botocore then takes the second answer's status line for a header.
+        // And who still sends is not to send another request: hyper ends the connection, since it
+        // does not read the rest.
         let is_refused = response.status().is_client_error() || response.status().is_server_error();
         let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < asked.announced;
         if is_cut_short || (asked.waits_for_continue && !asked.was_read.load(Ordering::Relaxed)) {
@@ -492,9 +494,10 @@ fn complete_error(body: &mut Body, path: &str, number: &str) {
     *body = Body::from([front, more.as_bytes(), END].concat());
 }
 
-/// A range that cannot be understood is answered with the whole object, as RFC 9110 section 14.2 allows and S3 does it; `s3s` would
-/// refuse it. So are several ranges of whoever signs, since S3 never sends several; a browser or a player, who does not sign,
-/// gets them. In a signed header a range stays, since the signature covers it.
+/// A range that cannot be understood is answered with the whole object, as RFC 9110 section 14.2
+/// allows and S3 does it; `s3s` would refuse it. So are several ranges of whoever signs, since S3
+/// never sends several; a browser or a player, who does not sign, gets them. In a signed header a
+/// range stays, since the signature covers it.
 fn take_odd_range(parts: &mut Parts) {
     let is_signed = parts.headers.contains_key(header::AUTHORIZATION);
     let range = parts.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
@@ -524,97 +527,4 @@ fn into_response(error: S3Error) -> Response<Body> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use bytes::Bytes;
-
-    #[test]
-    fn errors_say_what_they_are_about() {
-        let mut body = Body::from(Bytes::from_static(b"<Error><Code>X</Code></Error>"));
-        complete_error(&mut body, "/b/a&b", "1F");
-        let text = String::from_utf8(body.bytes().unwrap().to_vec()).unwrap();
-        let expected = "<Error><Code>X</Code><Resource>/b/a&amp;b</Resource><RequestId>1F</RequestId></Error>";
-        assert_eq!(text, expected);
-        let mut other = Body::from(Bytes::from_static(b"no error"));
-        complete_error(&mut other, "/", "1F");
-        assert_eq!(other.bytes().unwrap(), "no error");
-    }
-
-    #[test]
-    fn nothing_plain_is_refused() {
-        let domains = Domains(vec!["s3.example.org".to_owned()]);
-        let request = |method: &str, uri: &str, header: (&str, &str)| {
-            let request = Request::builder().method(method).uri(uri).header("host", "h");
-            let (parts, ()) = request.header(header.0, header.1).body(()).unwrap().into_parts();
-            let is_plain = Plain::of(&domains, &parts).is_some();
-            // What is plain goes by without these.
-            assert!(!is_plain || (refuse(&parts).is_ok() && !has_signature(&parts)));
-            assert!(!is_plain || Promise::of(&parts).is_ok_and(|promise| promise.is_none()));
-            is_plain
-        };
-        let plain = ("accept", "*/*");
-        for (method, uri) in [
-            ("GET", "/b/k"),
-            ("HEAD", "/b/k/"),
-            ("GET", "/b//k"),
-            ("GET", "/b/k+1&x=y"),
-        ] {
-            assert!(request(method, uri, plain), "{method} {uri}");
-        }
-        for (method, uri) in [
-            ("PUT", "/b/k"),
-            ("POST", "/b/k"),
-            ("DELETE", "/b/k"),
-            ("GET", "/b/k?"),
-            ("GET", "/b/k?uploadId="),
-            ("GET", "/b/%zz"),
-            ("GET", "/b/%6b"),
-            ("GET", "/b/"),
-            ("GET", "/b"),
-            ("GET", "/"),
-        ] {
-            assert!(!request(method, uri, plain), "{method} {uri}");
-        }
-        for name in [
-            "range",
-            "if-match",
-            "if-range",
-            "authorization",
-            "expect",
-            "content-length",
-            "te",
-        ] {
-            assert!(!request("GET", "/b/k", (name, "1")), "{name}");
-        }
-        for name in [
-            "x-amz-date",
-            "x-amz-mfa",
-            "x-amz-content-sha256",
-            "content-md5",
-            "transfer-encoding",
-        ] {
-            assert!(!request("GET", "/b/k", (name, "1")), "{name}");
-        }
-    }
-
-    #[test]
-    fn odd_ranges_of_players_are_no_ranges() {
-        let left = |method: &str, uri: &str, range: &str| {
-            let request = Request::builder().method(method).uri(uri).header("range", range);
-            let (mut parts, ()) = request.body(()).unwrap().into_parts();
-            take_odd_range(&mut parts);
-            let is_kept = parts.headers.contains_key("range");
-            (is_kept, parts.extensions.get::<Ranges>().is_some())
-        };
-        for kept in ["bytes=0-1", "bytes=5-", "bytes=-5"] {
-            assert_eq!(left("GET", "/b/k", kept), (true, false), "{kept}");
-        }
-        for dropped in ["bytes=x", "lines=1-2", "bytes=3-2"] {
-            assert_eq!(left("GET", "/b/k", dropped), (false, false), "{dropped}");
-        }
-        assert_eq!(left("GET", "/b/k", "bytes=0-1,4-5"), (false, true));
-        assert_eq!(left("HEAD", "/b/k", "bytes=0-1,4-5"), (false, false));
-        assert_eq!(left("GET", "/b/k?X-Amz-Signature=0", "bytes=0-1,4-5"), (false, false));
-    }
-}
+mod tests;

@@ -1,4 +1,5 @@
-//! What the policy of a bucket says of a request: how a request becomes a question to [`super::policy`].
+//! What the policy of a bucket says of a request: how a request becomes a question to
+//! [`super::policy`].
 //!
 //! To policies a key is a user of its account, named by the key's ID.
 
@@ -13,8 +14,8 @@ use hyper::{HeaderMap, Uri};
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::{net::IpAddr, sync::Arc};
 
-/// What policies may ask about and nobody knows here. Policies with these are refused, since a denial that never holds would be
-/// worse than none.
+/// What policies may ask about and nobody knows here. Policies with these are refused, since a
+/// denial that never holds would be worse than none.
 const UNKNOWN_KEYS: [&str; 2] = ["s3:tlsversion", "s3:accessgrantsinstancearn"];
 /// Headers that lock what is put, and what policies call them.
 const LOCKS: [(&str, &str); 3] = [
@@ -28,7 +29,8 @@ const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
 const DAY_SECONDS: f64 = 86_400.0;
 /// The account that a bucket belongs to.
 const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
-/// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept by it.
+/// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept
+/// by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
 
 /// The other end of a request's connection.
@@ -118,8 +120,8 @@ impl Asker {
         }
     }
 
-    /// The same request, with what was found in its body: named as headers of other requests name it. What its own headers say
-    /// of the same nobody goes by, so policies must not either.
+    /// The same request, with what was found in its body: named as headers of other requests name
+    /// it. What its own headers say of the same nobody goes by, so policies must not either.
     pub fn saying(&self, headers: &HeaderMap) -> Self {
         let mut context = (*self.context).clone();
         context.forget(actions::REQUEST_TAGS);
@@ -193,7 +195,8 @@ impl Asker {
         self.judge_in(record, bucket, &context, None)
     }
 
-    /// The best that the policy of a bucket can say of it when the object is open, and the request's body has been read.
+    /// The best that the policy of a bucket can say of it when the object is open, and the
+    /// request's body has been read.
     pub fn judge_at_best(&self, record: &Record, bucket: &str) -> Verdict {
         let is_open = |key: &str| self.action.is_some_and(|action| actions::is_known_later(action, key));
         self.judge_in(record, bucket, &self.context, Some(&is_open))
@@ -223,7 +226,8 @@ impl Asker {
             context: &context,
         };
         let verdict = judge_by(policy, &question, open);
-        // A public policy counts only for those of the owner's account, if the bucket is kept from being public.
+        // A public policy counts only for those of the owner's account, if the bucket is kept from
+        // being public.
         let is_owners = caller.is_some_and(|caller| caller.account == record.owner());
         let is_ignored = !is_owners && !record.obeys_policy() && policy.is_public();
         if verdict == Verdict::Allowed && is_ignored {
@@ -239,7 +243,8 @@ fn judge_by(policy: &Policy, question: &Question<'_>, open: Option<&dyn Fn(&str)
     open.map_or_else(|| policy.judge(question), |open| policy.judge_at_best(question, open))
 }
 
-/// What the policy of the bucket `target` says of a service that puts an object there for another bucket of the same account.
+/// What the policy of the bucket `target` says of a service that puts an object there for another
+/// bucket of the same account.
 pub fn of_service(service: &str, source: &str, record: &Record, target: &str, key: &str) -> Verdict {
     let Some(policy) = &record.rules else {
         return Verdict::Silent;
@@ -389,7 +394,8 @@ fn add_query(context: &mut Context, uri: &Uri) -> bool {
         .any(|(name, value)| name == "versionId" && !value.is_empty())
 }
 
-/// Refuses policies that ask about what nobody knows here, or about what no action of a statement has.
+/// Refuses policies that ask about what nobody knows here, or about what no action of a statement
+/// has.
 ///
 /// # Errors
 /// `NotImplemented`, `MalformedPolicy`

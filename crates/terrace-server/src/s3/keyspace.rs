@@ -1,11 +1,13 @@
-//! Where everything of S3 is in the store's one ordered keyspace. docs/s3.md shows the same as a table.
+//! Where everything of S3 is in the store's one ordered keyspace. docs/s3.md shows the same as a
+//! table.
 //!
-//! An object is at `BUCKET/KEY`. Bucket names have no slash, so `BUCKET/` is a prefix of that bucket's keys and of nothing
-//! else, and a listing of a bucket is a scan of one range. What the image page keeps under `images/` and `catalogue/` are
-//! therefore the objects of two buckets with these names, once somebody creates them.
+//! An object is at `BUCKET/KEY`. Bucket names have no slash, so `BUCKET/` is a prefix of that
+//! bucket's keys and of nothing else, and a listing of a bucket is a scan of one range. What the
+//! image page keeps under `images/` and `catalogue/` are therefore the objects of two buckets with
+//! these names, once somebody creates them.
 //!
-//! Everything else is below [`SYSTEM_PREFIX`]. It begins with a zero byte, which no bucket name has, so no S3 request can
-//! name such a key.
+//! Everything else is below [`SYSTEM_PREFIX`]. It begins with a zero byte, which no bucket name
+//! has, so no S3 request can name such a key.
 
 use std::{
     fmt,
@@ -48,7 +50,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 /// Length of an [`Id`] as text.
 const ID_TEXT_BYTES: usize = 32;
 
-/// Names the stored values of one object, or one multipart upload. Displays as 32 hex digits, which sort by time.
+/// Names the stored values of one object, or one multipart upload. Displays as 32 hex digits, which
+/// sort by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub [u8; 16]);
 
@@ -73,7 +76,8 @@ impl Id {
 }
 
 impl Id {
-    /// The first that is later than `self`: what orders the versions of one object must never stand still.
+    /// The first that is later than `self`: what orders the versions of one object must never stand
+    /// still.
     pub const fn next(self) -> Self {
         Self(u128::from_be_bytes(self.0).saturating_add(1).to_be_bytes())
     }
@@ -161,7 +165,8 @@ pub fn uploads(bucket: &str) -> Vec<u8> {
     format!("{UPLOADS}{bucket}/").into_bytes()
 }
 
-/// The key of an upload's record. Object keys have no zero byte, so these sort by object key, then by time.
+/// The key of an upload's record. Object keys have no zero byte, so these sort by object key, then
+/// by time.
 pub fn upload(bucket: &str, key: &str, id: Id) -> Vec<u8> {
     format!("{UPLOADS}{bucket}/{key}\0{id}").into_bytes()
 }
@@ -183,8 +188,8 @@ pub fn versions_of(bucket: &str, key: &str) -> Vec<u8> {
     format!("{VERSIONS}{bucket}/{key}\0").into_bytes()
 }
 
-/// The key of a version that is not the current one. Object keys have no zero byte, so these sort by object key, then from
-/// the latest to the earliest.
+/// The key of a version that is not the current one. Object keys have no zero byte, so these sort
+/// by object key, then from the latest to the earliest.
 pub fn version(bucket: &str, key: &str, order: Id) -> Vec<u8> {
     format!("{VERSIONS}{bucket}/{key}\0{}", order.inverted()).into_bytes()
 }
@@ -195,7 +200,8 @@ pub fn parse_version(rest: &[u8]) -> Option<(&str, Id)> {
     Some((key, order.inverted()))
 }
 
-/// The key of the record that says which of an object's versions, other than the current one, has no ID of its own.
+/// The key of the record that says which of an object's versions, other than the current one, has
+/// no ID of its own.
 pub fn null_version(bucket: &str, key: &str) -> Vec<u8> {
     format!("{NULL_VERSIONS}{bucket}/{key}").into_bytes()
 }
@@ -221,8 +227,8 @@ pub fn values(id: Id) -> Vec<u8> {
     format!("{VALUES}{id}/").into_bytes()
 }
 
-/// The key of a value. A part that is sent again gets another `nonce`, so that the earlier one stays as it is until the
-/// new one has taken its place.
+/// The key of a value. A part that is sent again gets another `nonce`, so that the earlier one
+/// stays as it is until the new one has taken its place.
 pub fn value(id: Id, number: u16, nonce: u32) -> Vec<u8> {
     format!("{VALUES}{id}/{number:05}-{nonce:08x}").into_bytes()
 }
@@ -259,7 +265,8 @@ pub fn value_of_pending_part(marker: &[u8]) -> Option<Vec<u8>> {
     Some([VALUES.as_bytes(), rest].concat())
 }
 
-/// A key that is never there. Deleting it durably makes everything durable that was committed before.
+/// A key that is never there. Deleting it durably makes everything durable that was committed
+/// before.
 pub fn sync_marker() -> Vec<u8> {
     format!("{SYSTEM_PREFIX}sync").into_bytes()
 }

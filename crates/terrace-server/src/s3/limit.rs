@@ -1,8 +1,8 @@
 //! How many requests one sender may make in a second: one access key, or one address without a key.
 //!
-//! Each sender has a bucket that fills with time and is emptied by requests, so short bursts pass. Senders that have been quiet
-//! for a second are forgotten, because their bucket is full: so the table is no larger than what came in the last seconds, and
-//! never larger than [`SENDERS_MAX`].
+//! Each sender has a bucket that fills with time and is emptied by requests, so short bursts pass.
+//! Senders that have been quiet for a second are forgotten, because their bucket is full: so the
+//! table is no larger than what came in the last seconds, and never larger than [`SENDERS_MAX`].
 
 use super::errors::slow_down;
 use crate::http::sender_of;

@@ -1,8 +1,9 @@
 //! Pages of listings: of objects, of their versions, and of uploads.
 //!
-//! One scan of the ordered index as of one moment; no value is read. What a delimiter rolls up into a common prefix is
-//! not read through: after a few keys of it the scan begins anew behind it. A page ends when it is full and there is
-//! something more to show, so a page that is not truncated is the end, and no prefix is shown that no key has.
+//! One scan of the ordered index as of one moment; no value is read. What a delimiter rolls up into
+//! a common prefix is not read through: after a few keys of it the scan begins anew behind it. A
+//! page ends when it is full and there is something more to show, so a page that is not truncated
+//! is the end, and no prefix is shown that no key has.
 
 use super::errors;
 use s3s::S3Result;
@@ -105,8 +106,8 @@ pub struct Roll<'a> {
     pub limit: usize,
 }
 
-/// Fills a page with what `from` gives, in the order of its names. `from` is asked for everything first, and then, where that
-/// is worth a seek, for what is behind a common prefix.
+/// Fills a page with what `from` gives, in the order of its names. `from` is asked for everything
+/// first, and then, where that is worth a seek, for what is behind a common prefix.
 ///
 /// # Errors
 /// Those of `from`.

@@ -1,9 +1,10 @@
-//! What keeps a version from being deleted: a time until which it is retained, and a legal hold. And the default retention that a
-//! bucket gives to new versions.
+//! What keeps a version from being deleted: a time until which it is retained, and a legal hold.
+//! And the default retention that a bucket gives to new versions.
 //!
-//! All of it is attributes of the version, judged in the step of the commit that would delete it, so there is no way around it:
-//! lifecycle rules and commands delete by the same step, and the collector deletes only values of versions that are gone.
-//! Versions need versioning: a bucket with locks has it, and cannot suspend it.
+//! All of it is attributes of the version, judged in the step of the commit that would delete it,
+//! so there is no way around it: lifecycle rules and commands delete by the same step, and the
+//! collector deletes only values of versions that are gone. Versions need versioning: a bucket with
+//! locks has it, and cannot suspend it.
 
 use super::keyspace::now_ms;
 use serde::{Deserialize, Serialize};
@@ -146,7 +147,8 @@ fn without(attributes: &Attributes, names: &[&str]) -> Attributes {
     kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
 }
 
-/// Whether a version may not be deleted now. `bypasses` if governance does not count for whoever asks.
+/// Whether a version may not be deleted now. `bypasses` if governance does not count for whoever
+/// asks.
 pub fn is_kept(attributes: &Attributes, bypasses: bool) -> bool {
     let is_retained = retention(attributes).is_some_and(|retention| retention.binds(bypasses));
     is_retained || legal_hold(attributes) == Some(true)

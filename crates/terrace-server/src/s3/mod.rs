@@ -1,14 +1,17 @@
 //! The S3 service: the protocol by `s3s`, which only this room knows, over the engine.
 //!
-//! The way of one request: the listener accepts it; [`front`] adds what every answer carries, [`refuse`] refuses what
-//! the service does not have; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to its operation
-//! in [`ops`]; [`at_once`] answers plain GETs from RAM without it. Operations call the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a
-//! time.
+//! The way of one request: the listener accepts it; [`front`] adds what every answer carries,
+//! [`refuse`] refuses what the service does not have; `s3s` checks its signature and asks
+//! [`access`] whether it may; [`service`] hands it to its operation in [`ops`]; [`at_once`] answers
+//! plain GETs from RAM without it. Operations call the engine through [`Gateway::run`], on threads
+//! for blocking work, a bounded number at a time.
 //!
-//! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an object's record
-//! holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads them, [`versions`] finds those that are not
-//! the current ones, [`list`] lists them, [`collector`] frees what they leave behind, [`lifecycle`] deletes what
-//! the rules of a bucket want gone, [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to browsers, [`notify`] tells webhooks what happens. docs/s3.md has the layout and the operations.
+//! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an
+//! object's record holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads
+//! them, [`versions`] finds those that are not the current ones, [`list`] lists them, [`collector`]
+//! frees what they leave behind, [`lifecycle`] deletes what the rules of a bucket want gone,
+//! [`logging`] writes what was asked of a bucket into another, [`website`] shows objects to
+//! browsers, [`notify`] tells webhooks what happens. docs/s3.md has the layout and the operations.
 
 mod access;
 pub mod access_key;
@@ -134,7 +137,8 @@ impl Shared {
         }
     }
 
-    /// The store for requests that are refused rather than made to wait while the large tier is busy.
+    /// The store for requests that are refused rather than made to wait while the large tier is
+    /// busy.
     pub fn guarded(&self, store: &Store) -> Store {
         self.large_wait
             .map_or_else(|| store.clone(), |wait_max| store.impatient(wait_max))
@@ -252,8 +256,9 @@ impl Gateway {
     }
 }
 
-/// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and what rules want gone. A
-/// server that has the store open does it, whether it listens for S3 or not.
+/// What goes on without requests, for as long as this lives: what nothing refers to is deleted, and
+/// what rules want gone. A server that has the store open does it, whether it listens for S3 or
+/// not.
 #[derive(Debug)]
 pub struct Upkeep(Vec<JoinHandle<()>>);
 

@@ -29,8 +29,8 @@ pub fn is_system(key: &[u8]) -> bool {
     key.starts_with(keyspace::SYSTEM_PREFIX.as_bytes())
 }
 
-/// Whether the bytes of an object are in values of its own, or encrypted: the value of its record is
-/// something else than its bytes.
+/// Whether the bytes of an object are in values of its own, or encrypted: the value of its record
+/// is something else than its bytes.
 pub fn has_values(info: &ObjectInfo) -> bool {
     record::values(&info.attributes).is_some() || Encryption::of(&info.attributes).is_some()
 }
@@ -81,8 +81,9 @@ impl Values {
     }
 }
 
-/// Opens an object that has values of its own, which are kept for as long as it is open. `None` for any other. `shared` is what
-/// a server that has the store open shares; of a store that nobody has open, anything.
+/// Opens an object that has values of its own, which are kept for as long as it is open. `None` for
+/// any other. `shared` is what a server that has the store open shares; of a store that nobody has
+/// open, anything.
 ///
 /// # Errors
 /// The store's.
@@ -174,13 +175,14 @@ impl Read for Values {
     }
 }
 
-/// Whether only the server gives attributes of this name: they say where the bytes of an object are, and which version it is.
+/// Whether only the server gives attributes of this name: they say where the bytes of an object
+/// are, and which version it is.
 pub fn is_own_attribute(name: &str) -> bool {
     name == "etag" || name.starts_with("s3-")
 }
 
-/// The objects of buckets, in a store that no server has open. They change by the commits that requests go through, so that
-/// nothing is left over, and versions stay what they are.
+/// The objects of buckets, in a store that no server has open. They change by the commits that
+/// requests go through, so that nothing is left over, and versions stay what they are.
 pub struct Objects<'s> {
     store: &'s Store,
     durability: Durability,
@@ -217,7 +219,8 @@ impl From<s3s::S3Error> for Failed {
 }
 
 impl<'s> Objects<'s> {
-    /// Reads the buckets. What is put into those that want it encrypted is, if there is a master key.
+    /// Reads the buckets. What is put into those that want it encrypted is, if there is a master
+    /// key.
     ///
     /// # Errors
     /// The store's.
@@ -231,7 +234,8 @@ impl<'s> Objects<'s> {
         })
     }
 
-    /// What a key of the store is in its bucket. `None` if it is in no bucket, or no S3 client can name it.
+    /// What a key of the store is in its bucket. `None` if it is in no bucket, or no S3 client can
+    /// name it.
     pub fn find(&'s self, key: &[u8]) -> Option<Object<'s>> {
         let (bucket, key) = std::str::from_utf8(key).ok()?.split_once('/')?;
         if key.is_empty() || check_key(key).is_err() {
@@ -260,7 +264,8 @@ impl Object<'_> {
         record::values(&info.attributes).is_some() || self.permit.bucket().versioning() != Versioning::Never
     }
 
-    /// Puts what `input` gives, which is `length` bytes if that is known. `None` if there is an object and `if_absent`.
+    /// Puts what `input` gives, which is `length` bytes if that is known. `None` if there is an
+    /// object and `if_absent`.
     ///
     /// # Errors
     /// [`Failed`]
@@ -360,8 +365,8 @@ mod tests {
     use super::*;
     use terrace::{Options, ScanRange};
 
-    /// A command put the object and the marker for the values it replaced in two commits: a crash in between left the values
-    /// for ever.
+    /// A command put the object and the marker for the values it replaced in two commits: a crash
+    /// in between left the values for ever.
     #[test]
     fn what_is_replaced_is_garbage_in_the_same_commit() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,13 @@
 //! Objects on their way out.
 //!
-//! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is pinned by its reader,
-//! and values of their own are held ([`Hold`]). What RAM has of a body is sent as it is. The rest is read in long reads, one engine
-//! call each, while what was read before is sent in pieces through a short channel that the connection drains; a client that goes
-//! away or takes nothing for a while closes it, and with it goes what was pinned. What is encrypted gives no byte before it is
-//! unlocked ([`Opened::unlock`]), and is decrypted where it is read. If the engine finds damage half-way the connection is cut, so that nobody takes half an
-//! object for a whole one.
+//! Whoever reads sees one object to its end, however it changes meanwhile: the value of a record is
+//! pinned by its reader, and values of their own are held ([`Hold`]). What RAM has of a body is
+//! sent as it is. The rest is read in long reads, one engine call each, while what was read before
+//! is sent in pieces through a short channel that the connection drains; a client that goes away or
+//! takes nothing for a while closes it, and with it goes what was pinned. What is encrypted gives
+//! no byte before it is unlocked ([`Opened::unlock`]), and is decrypted where it is read. If the
+//! engine finds damage half-way the connection is cut, so that nobody takes half an object for a
+//! whole one.
 
 use super::{
     Gateway,
@@ -150,8 +152,9 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Notes that an object is read from its beginning, and has the next one read ahead, if its reader goes in order. Only where its
-/// bytes are on the large tier. The engine does the same for values by their keys; but those of longer objects have no order.
+/// Notes that an object is read from its beginning, and has the next one read ahead, if its reader
+/// goes in order. Only where its bytes are on the large tier. The engine does the same for values
+/// by their keys; but those of longer objects have no order.
 pub fn note(store: &Store, opened: &Opened) {
     if opened.home() != HomeKind::Block {
         return;
@@ -171,8 +174,9 @@ pub fn note(store: &Store, opened: &Opened) {
     }
 }
 
-/// How many bytes of an object of this length the first read of a device has: all of it, if one read can bring that, since on a disk a second one
-/// is a seek; of a longer one little, so that it begins soon.
+/// How many bytes of an object of this length the first read of a device has: all of it, if one
+/// read can bring that, since on a disk a second one is a seek; of a longer one little, so that it
+/// begins soon.
 const fn first_read_bytes(length: u64) -> usize {
     if length <= READ_BYTES_MAX as u64 {
         READ_BYTES_MAX
@@ -218,10 +222,12 @@ impl Opened {
         &self.key
     }
 
-    /// The value of the record itself: the bytes, or the list of parts. For rewriting a record with other attributes.
+    /// The value of the record itself: the bytes, or the list of parts. For rewriting a record with
+    /// other attributes.
     ///
     /// # Errors
-    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long to hold.
+    /// The store's; `NotImplemented` for a value that was not put through S3 and is too long to
+    /// hold.
     pub fn record_value(&self) -> S3Result<Bytes> {
         match (&self.source, &self.parts) {
             (Source::Record(reader), _) => {
@@ -313,7 +319,8 @@ impl Opened {
         Ok(self.of_range(piece))
     }
 
-    /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here, where one may take one's time.
+    /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here,
+    /// where one may take one's time.
     fn next_decrypted(&mut self, store: &Store) -> S3Result<Bytes> {
         let damaged = |reason| errors::of_engine(&Error::corruption("an encrypted object", reason), &self.key);
         let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
@@ -383,7 +390,8 @@ impl Opened {
     }
 }
 
-/// Reads what is still needed, up to so many bytes if RAM has them, else what one read of a device brings, and decrypts it.
+/// Reads what is still needed, up to so many bytes if RAM has them, else what one read of a device
+/// brings, and decrypts it.
 fn decrypt_run(opener: &mut Opener, reader: &mut Reader, bytes_max: usize, key: &[u8]) -> S3Result<Bytes> {
     let room = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
     opener.reserve(room.min(bytes_max + PIECE_BYTES));
@@ -410,8 +418,8 @@ fn decrypt_run(opener: &mut Opener, reader: &mut Reader, bytes_max: usize, key: 
     Ok(opener.take())
 }
 
-/// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is encrypted. Its reader, the part, and
-/// where in it the byte is.
+/// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is
+/// encrypted. Its reader, the part, and where in it the byte is.
 fn open_part<'a>(
     store: &Store,
     key: &[u8],
@@ -487,8 +495,8 @@ async fn send(sender: &Pieces, piece: io::Result<Bytes>) -> bool {
     matches!(sent, Ok(Ok(())))
 }
 
-/// Sends what is at hand and the rest of the range. What RAM does not have is read while what was read before is on its way. `None` if it
-/// could not be read, or nobody takes it.
+/// Sends what is at hand and the rest of the range. What RAM does not have is read while what was
+/// read before is on its way. `None` if it could not be read, or nobody takes it.
 async fn feed(gateway: &Arc<Gateway>, opened: Opened, mut at_hand: VecDeque<Bytes>, sender: &Pieces) -> Option<Opened> {
     let mut opened = Some(opened);
     let mut reading = None;

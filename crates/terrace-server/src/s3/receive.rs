@@ -1,15 +1,16 @@
 //! Bodies of uploads on their way into the store.
 //!
-//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed and written, in two calls side by side, the next is
-//! taken from the connection, and no further one: those two are all the memory a request has, and how a fast client is
-//! held back. No thread waits for a client.
+//! A body is taken in pieces of [`PIECE_BYTES`]. While one is hashed and written, in two calls side
+//! by side, the next is taken from the connection, and no further one: those two are all the memory
+//! a request has, and how a fast client is held back. No thread waits for a client.
 //!
-//! A small body stays in memory and becomes the value of its object. A larger one goes into a value of its own, which is
-//! committed without waiting for the device; the commit of the object that follows waits, and the log's order covers both.
-//! Bytes that are to be encrypted are hashed as they came and encrypted where they are written.
+//! A small body stays in memory and becomes the value of its object. A larger one goes into a value
+//! of its own, which is committed without waiting for the device; the commit of the object that
+//! follows waits, and the log's order covers both. Bytes that are to be encrypted are hashed as
+//! they came and encrypted where they are written.
 //!
-//! Whatever goes wrong before that commit, even if it is the client that goes away, what was written is discarded
-//! ([`Unfinished`]).
+//! Whatever goes wrong before that commit, even if it is the client that goes away, what was
+//! written is discarded ([`Unfinished`]).
 
 use super::{
     Gateway,
@@ -97,8 +98,9 @@ pub fn trailing(headers: &hyper::HeaderMap, trailers: Option<TrailingHeaders>) -
     trailers.map(|trailers| (algorithm, trailers))
 }
 
-/// How long the body is that a request announces, without the frame of chunks. That header is signed, while
-/// `Content-Length` may have been lost on the way, and then there would be no body to miss.
+/// How long the body is that a request announces, without the frame of chunks. That header is
+/// signed, while `Content-Length` may have been lost on the way, and then there would be no body to
+/// miss.
 pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Option<u64> {
     let decoded = headers.get("x-amz-decoded-content-length");
     let decoded = decoded.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -106,7 +108,8 @@ pub fn announced(headers: &hyper::HeaderMap, content_length: Option<i64>) -> Opt
 }
 
 impl Incoming {
-    /// The checksums to compute: what is declared, what is asked for, or what S3 computes when nothing is.
+    /// The checksums to compute: what is declared, what is asked for, or what S3 computes when
+    /// nothing is.
     fn all_algorithms(&self) -> Vec<Algorithm> {
         let declared = self.declared.iter().map(|checksum| checksum.algorithm);
         let trailing = self.trailing.iter().map(|(algorithm, _)| *algorithm);
@@ -350,8 +353,8 @@ impl Writing {
         Err(s3s::S3ErrorCode::InternalError.into())
     }
 
-    /// Begins at a place a value of this length, which is to be encrypted or not. `None` if another is
-    /// being written there.
+    /// Begins at a place a value of this length, which is to be encrypted or not. `None` if another
+    /// is being written there.
     fn begin_at(
         collector: &Arc<Collector>,
         store: &Store,
@@ -366,7 +369,8 @@ impl Writing {
             ..PutOptions::default()
         };
         let fail = |error| errors::of_engine(&error, &key);
-        // Room first: who is refused on a full device leaves nothing in the log. Until it is finished it is no value.
+        // Room first: who is refused on a full device leaves nothing in the log. Until it is
+        // finished it is no value.
         let options = WriterOptions {
             length: length.map(|length| if is_sealed { sealed_length(length) } else { length }),
             put: buffered.clone(),

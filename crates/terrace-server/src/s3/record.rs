@@ -1,11 +1,11 @@
-//! What S3 knows of an object: attributes of its record in the store, which the ordered index keeps, so listing and
-//! describing objects reads no value.
+//! What S3 knows of an object: attributes of its record in the store, which the ordered index
+//! keeps, so listing and describing objects reads no value.
 //!
-//! Attributes are named like the headers they come from and go to. Some are our own: when it was last modified; for
-//! an object whose bytes are in values of their own, their length and the [`Id`] those values are under; and which version
-//! it is, for what is written in a bucket with versioning. An object that
-//! was not put through S3 lacks all of this; its length is its value's, and its entity tag is made of version and checksum,
-//! as the page does it.
+//! Attributes are named like the headers they come from and go to. Some are our own: when it was
+//! last modified; for an object whose bytes are in values of their own, their length and the [`Id`]
+//! those values are under; and which version it is, for what is written in a bucket with
+//! versioning. An object that was not put through S3 lacks all of this; its length is its value's,
+//! and its entity tag is made of version and checksum, as the page does it.
 
 use super::{
     crypt::Encryption,
@@ -33,7 +33,8 @@ pub const ENCRYPTION: &str = "s3-encryption";
 const LENGTH: &str = "s3-length";
 /// The ID of the values that hold the bytes.
 const VALUES: &str = "s3-values";
-/// The [`Id`] that orders the versions of an object, and names this one unless it is the `null` version.
+/// The [`Id`] that orders the versions of an object, and names this one unless it is the `null`
+/// version.
 const VERSION: &str = "s3-version";
 /// There if this is the `null` version although it has an [`Id`].
 const NULL: &str = "s3-null";
@@ -192,7 +193,8 @@ fn without_transfer_coding(text: &str) -> Option<String> {
     (!others.is_empty()).then(|| others.join(", "))
 }
 
-/// Adds what the server knows of an object that was received in one piece. Returns its time, in milliseconds since 1970.
+/// Adds what the server knows of an object that was received in one piece. Returns its time, in
+/// milliseconds since 1970.
 pub fn complete(attributes: &mut Attributes, computed: &Computed, values: Option<Id>) -> u64 {
     let modified_ms = keyspace::now_ms();
     stamp(attributes, &computed.etag(), modified_ms);
@@ -228,7 +230,8 @@ pub fn values(attributes: &Attributes) -> Option<Id> {
     attributes.get_str(VALUES).and_then(Id::parse)
 }
 
-/// Says which version it is: the [`Id`] that orders it, and whether it goes by that name or is the `null` version.
+/// Says which version it is: the [`Id`] that orders it, and whether it goes by that name or is the
+/// `null` version.
 pub fn set_version(attributes: &mut Attributes, order: Id, is_null: bool) {
     attributes.set(VERSION, order.to_string());
     if is_null {
@@ -294,7 +297,8 @@ pub fn account(attributes: &Attributes) -> Option<&str> {
     attributes.get_str(ACCOUNT)
 }
 
-/// Length and entity tag, without quotes, of an object with these attributes, whose record has a value of so many bytes.
+/// Length and entity tag, without quotes, of an object with these attributes, whose record has a
+/// value of so many bytes.
 pub fn length_and_tag(attributes: &Attributes, value_bytes: usize) -> (u64, String) {
     let elsewhere = values(attributes).and_then(|_| attributes.get_str(LENGTH)?.parse().ok());
     let etag = attributes.get_str(ETAG).unwrap_or("").trim_matches('"');
@@ -345,7 +349,8 @@ pub struct Facts {
     pub modified_ms: u64,
     /// Where its bytes are if they are not the record's value.
     pub values: Option<Id>,
-    /// What orders it among the object's versions. `None` if it was put where there was no versioning.
+    /// What orders it among the object's versions. `None` if it was put where there was no
+    /// versioning.
     pub order: Option<Id>,
     /// It goes by the name `null`.
     pub is_null: bool,
@@ -404,7 +409,8 @@ impl Facts {
         ETag::Strong(self.etag.clone())
     }
 
-    /// The headers that were put with it and go out as they came, by their names, and its user metadata, but for what must be encoded.
+    /// The headers that were put with it and go out as they came, by their names, and its user
+    /// metadata, but for what must be encoded.
     pub fn shown(&self) -> impl Iterator<Item = (&str, &str)> {
         let shown = self.attributes.iter().filter(|(name, _)| {
             // `Expires` is shown only if it is a date.
@@ -483,117 +489,4 @@ pub fn timestamp(time: SystemTime) -> Timestamp {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use terrace::HomeKind;
-
-    fn info(attributes: Attributes) -> ObjectInfo {
-        ObjectInfo {
-            expires_at: None,
-            version: Version(0x1f),
-            length: 12,
-            checksum: 0xabc,
-            home: HomeKind::Flash,
-            attributes,
-        }
-    }
-
-    #[test]
-    fn objects_from_elsewhere_have_facts_too() {
-        let facts = Facts::of(&info(Attributes::new()));
-        assert_eq!((facts.length, facts.etag.as_str()), (12, "1f-00000abc"));
-        assert_eq!(facts.content_type(), CONTENT_TYPE_DEFAULT);
-        assert_eq!(facts.modified, UNIX_EPOCH);
-        assert!(facts.encoded_metadata().is_none() && facts.shown().next().is_none() && facts.values.is_none());
-        let imported = Facts::of(&info(Attributes::new().with("etag", "\"blake\"").with("width", "7")));
-        assert_eq!(imported.etag, "blake");
-        let odd = Facts::of(&info(Attributes::new().with(LENGTH, "99").with(VALUES, "no id")));
-        assert_eq!(odd.length, 12, "a length counts only with values");
-    }
-
-    #[test]
-    fn a_description_comes_back() {
-        let metadata = [("colour", "grün"), ("size", "as large as life")];
-        let metadata = metadata.map(|(name, text)| (name.to_owned(), text.to_owned()));
-        let metadata = metadata.into_iter().collect();
-        let mut description = Description {
-            metadata: Some(metadata),
-            tagging: Some("a=b".to_owned()),
-            ..Description::default()
-        };
-        description.kept[0] = Some("text/plain".to_owned());
-        description.kept[3] = Some("aws-chunked, gzip".to_owned());
-        let mut attributes = description.into_attributes().unwrap();
-        let id = Id::new();
-        stamp(&mut attributes, "00ff", 1_700_000_000_999);
-        place(&mut attributes, id, 1 << 40);
-        let facts = Facts::of(&info(attributes));
-        assert_eq!((facts.length, facts.values), (1 << 40, Some(id)));
-        assert_eq!(facts.etag, "00ff");
-        assert_eq!(facts.modified, UNIX_EPOCH + Duration::from_secs(1_700_000_000));
-        assert_eq!(facts.content_type(), "text/plain");
-        assert_eq!(facts.header("content-encoding").as_deref(), Some("gzip"));
-        let shown: Vec<_> = facts.shown().collect();
-        let expected = [
-            ("content-encoding", "gzip"),
-            ("content-type", "text/plain"),
-            ("x-amz-meta-size", "as large as life"),
-        ];
-        assert_eq!(shown, expected);
-        let encoded = facts.encoded_metadata().unwrap();
-        assert_eq!((encoded.len(), encoded["colour"].as_str()), (1, "grün"));
-        assert_eq!(facts.tagging(), Some("a=b"));
-        assert_eq!(facts.description().len(), 5);
-        let untagged = with_tagging(&facts.attributes, None);
-        assert_eq!(untagged.len(), facts.attributes.len() - 1);
-    }
-
-    /// What came in another encoding than its own got that back in other words than it was sent.
-    #[test]
-    fn only_the_way_of_transfer_goes() {
-        for (sent, stored) in [
-            ("gzip", Some("gzip")),
-            ("deflate,  gzip", Some("deflate,  gzip")),
-            ("gzip, aws-chunked", Some("gzip")),
-            ("AWS-chunked,br,gzip", Some("br, gzip")),
-            ("aws-chunked", None),
-            ("aws-chunked, aws-chunked", None),
-        ] {
-            assert_eq!(without_transfer_coding(sent).as_deref(), stored, "{sent}");
-        }
-    }
-
-    #[test]
-    fn metadata_has_a_limit() {
-        let description = |bytes: usize| Description {
-            metadata: Some([("n".to_owned(), "x".repeat(bytes))].into_iter().collect()),
-            ..Description::default()
-        };
-        assert!(description(METADATA_BYTES_MAX - 1).into_attributes().is_ok());
-        assert!(description(METADATA_BYTES_MAX).into_attributes().is_err());
-    }
-
-    /// 60,000 bytes of `Cache-Control` were stored, and every listing held them for each object.
-    #[test]
-    fn system_metadata_has_a_limit_and_is_not_listed() {
-        let description = |bytes: usize| {
-            let mut description = Description::default();
-            description.kept[1] = Some("x".repeat(bytes));
-            description.into_attributes()
-        };
-        let bytes_max = SYSTEM_BYTES_MAX - "cache-control".len();
-        let mut attributes = description(bytes_max).unwrap();
-        let refused = description(bytes_max + 1).unwrap_err();
-        assert_eq!(refused.code().as_str(), "MetadataTooLarge");
-        stamp(&mut attributes, "00ff", 1_700_000_000_999);
-        attributes.set(TAGGING, "a=b");
-        attributes.set(format!("{METADATA_PREFIX}a"), "b");
-        attributes.set(Algorithm::Crc32.header(), "AAAAAA==");
-        let info = info(attributes);
-        let (all, listed) = (Facts::of(&info), Facts::listed(&info));
-        assert_eq!((&listed.etag, listed.modified_ms), (&all.etag, all.modified_ms));
-        assert_eq!(listed.attributes.len(), 1);
-        assert!(listed.checksums().checksum_crc32.is_some());
-    }
-}
+mod tests;

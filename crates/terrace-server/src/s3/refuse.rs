@@ -1,9 +1,11 @@
-//! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let pass.
+//! What is refused before `s3s` sees it: what the service does not have, and what `s3s` would let
+//! pass.
 //!
-//! Of the latter there are four. A header `x-amz-…` that is not signed: whoever has a presigned URL could otherwise add
-//! `x-amz-copy-source` to it and read any object its signer can read. Signatures of version 2, which cover neither body nor
-//! time; for both see [`signature`]. Subresources that `s3s` does not know. And parts of uploads that do not say of which, which
-//! it would take for objects.
+//! Of the latter there are four. A header `x-amz-…` that is not signed: whoever has a presigned URL
+//! could otherwise add `x-amz-copy-source` to it and read any object its signer can read.
+//! Signatures of version 2, which cover neither body nor time; for both see [`signature`].
+//! Subresources that `s3s` does not know. And parts of uploads that do not say of which, which it
+//! would take for objects.
 
 use super::{
     digest::Algorithm,
@@ -170,8 +172,9 @@ fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Resu
     Ok(())
 }
 
-/// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an object to be put. A
-/// GET of an object may have any, since people add such names to get around caches.
+/// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an
+/// object to be put. A GET of an object may have any, since people add such names to get around
+/// caches.
 fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
     if is_object(path) && matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());
@@ -221,7 +224,8 @@ fn refuse_fields(query: &str) -> S3Result {
     }
 }
 
-/// Refuses objects to be put that do not say how long they are, and parts that do not say of which upload, or which.
+/// Refuses objects to be put that do not say how long they are, and parts that do not say of which
+/// upload, or which.
 fn refuse_odd_puts(parts: &Parts, query: &str) -> S3Result {
     if parts.method != Method::PUT || !is_object(parts.uri.path()) {
         return Ok(());

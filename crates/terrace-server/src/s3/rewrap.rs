@@ -4,13 +4,13 @@
 //! No byte of a long object is touched: the record of an object has its data key, wrapped, and is
 //! written again with the same value and the data key wrapped anew. Each record is replaced only if
 //! it still is what was read, so whoever changes an object meanwhile is not disturbed; records that
-//! were changed are looked at again. It is done when one look at the whole store, at one moment, has
-//! found nothing of a former key. Nothing is wrapped with one any more from the moment on that the
-//! server has the new key ([`Secrets::replace`] waits for commits under way), so then nothing is left,
-//! and the store notes that it needs the current key only.
+//! were changed are looked at again. It is done when one look at the whole store, at one moment,
+//! has found nothing of a former key. Nothing is wrapped with one any more from the moment on that
+//! the server has the new key ([`Secrets::replace`] waits for commits under way), so then nothing
+//! is left, and the store notes that it needs the current key only.
 //!
-//! On failure, and after a crash: some records need the former key, some the new one. The store still
-//! says that both are needed, and doing it again does the rest.
+//! On failure, and after a crash: some records need the former key, some the new one. The store
+//! still says that both are needed, and doing it again does the rest.
 
 use super::{
     Shared,
@@ -24,7 +24,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
 
-/// Records that are written before the store is looked at anew: a look keeps what was replaced since.
+/// Records that are written before the store is looked at anew: a look keeps what was replaced
+/// since.
 const WRITES_PER_LOOK: u64 = 10_000;
 /// How an access key's record calls its secret, if that is encrypted.
 const SECRET: &str = "secret_aes_256_gcm";
@@ -43,8 +44,8 @@ pub struct Report {
 /// written.
 ///
 /// # Errors
-/// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it was
-/// stopped; the store's.
+/// [`Error::Invalid`] if a master key is missing, or there is none; [`Error::Unavailable`] if it
+/// was stopped; the store's.
 pub fn run(
     store: &Store,
     shared: &Shared,
@@ -204,8 +205,8 @@ fn of_s3(error: &S3Error, key: &[u8]) -> Error {
     })
 }
 
-/// Encrypts secrets of access keys, and what temporary credentials are made with, anew, or only tries
-/// whether they can be. How many were written.
+/// Encrypts secrets of access keys, and what temporary credentials are made with, anew, or only
+/// tries whether they can be. How many were written.
 fn access_keys(store: &Store, secrets: &Secrets, writes: bool) -> terrace::Result<u64> {
     let mut written = 0;
     for item in store.scan(ScanRange::prefix(keyspace::ACCESS_KEYS))? {

@@ -4,10 +4,10 @@
 //! Several keys may be given. The first is the current one, with which everything new is encrypted;
 //! the others only open what is there, until [`super::rewrap`] has encrypted that anew.
 //!
-//! AES-256-GCM by `ring`, a nonce drawn for each secret, and the access key's ID as additional data,
-//! so that no secret can be moved to another ID. What is stored is base64 of nonce, ciphertext and
-//! tag (docs/s3.md). Data keys are wrapped with a key derived from the master key, so the two uses
-//! share no nonces. 2^32 nonces may be drawn for each.
+//! AES-256-GCM by `ring`, a nonce drawn for each secret, and the access key's ID as additional
+//! data, so that no secret can be moved to another ID. What is stored is base64 of nonce,
+//! ciphertext and tag (docs/s3.md). Data keys are wrapped with a key derived from the master key,
+//! so the two uses share no nonces. 2^32 nonces may be drawn for each.
 //!
 //! The store notes which master keys have been used ([`Secrets::register`]), so that a server that
 //! lacks one says so when it starts, and not when somebody reads.
@@ -149,8 +149,8 @@ impl Secrets {
         keys.iter().find(|key| key.id == id).map(|key| key.wrapping.clone())
     }
 
-    /// Takes the keys of `other`, once everything is committed that was wrapped with the current one.
-    /// Blocks.
+    /// Takes the keys of `other`, once everything is committed that was wrapped with the current
+    /// one. Blocks.
     pub fn replace(&self, other: &Self) {
         let keys = other.0.read().clone();
         *self.0.write() = keys;

@@ -1,4 +1,5 @@
-//! The operations of S3 as `s3s` calls them, each handed to its function. What is not here answers `NotImplemented`.
+//! The operations of S3 as `s3s` calls them, each handed to its function. What is not here answers
+//! `NotImplemented`.
 
 use super::{
     Gateway,

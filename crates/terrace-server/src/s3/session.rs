@@ -1,14 +1,14 @@
 //! Temporary credentials: what AssumeRole gives out, and what a request is that comes with it.
 //!
 //! Nothing is stored of a session. Its access key ID has that of the key it was made with, whose
-//! account and levels it has while that key is there. Its secret is made of its ID, and its token is
-//! what it is bound to besides, sealed: until when it is good, and a policy that has to allow what
-//! it does. Both are made with a key of the store, drawn when the first session is, so a server that
-//! starts again knows them.
+//! account and levels it has while that key is there. Its secret is made of its ID, and its token
+//! is what it is bound to besides, sealed: until when it is good, and a policy that has to allow
+//! what it does. Both are made with a key of the store, drawn when the first session is, so a
+//! server that starts again knows them.
 //!
 //! The token is AES-256-GCM by `ring`, a nonce drawn for each, with the session's ID as additional
-//! data, so that no token goes with another ID; base64 of nonce, ciphertext and tag. 2^32 tokens may
-//! be drawn nonces for.
+//! data, so that no token goes with another ID; base64 of nonce, ciphertext and tag. 2^32 tokens
+//! may be drawn nonces for.
 
 use super::{digest, keyspace, policy::Policy, secrets::Secrets};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};

@@ -1,7 +1,8 @@
 //! How a request says who it is, looked at before `s3s` checks whether it is true.
 //!
-//! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned URL. S3 tells the cases apart
-//! (the "Error responses" of its API reference), and clients act on the codes.
+//! `s3s` answers whatever it cannot read here in one way, and knows no longest life of a presigned
+//! URL. S3 tells the cases apart (the "Error responses" of its API reference), and clients act on
+//! the codes.
 
 use super::sts::Call;
 use hyper::{Method, Uri, header, http::request::Parts};
@@ -53,7 +54,8 @@ const RESPONSE_HEADERS: &str = "response-";
 /// Refuses signatures that cannot be right, and what needs one and has none.
 ///
 /// # Errors
-/// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`, `AuthorizationQueryParametersError`, `AccessDenied`.
+/// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`,
+/// `AuthorizationQueryParametersError`, `AccessDenied`.
 pub fn check(parts: &Parts) -> S3Result {
     let query = Query::of(parts);
     if VERSION_2_FIELDS.iter().any(|name| query.value(name).is_some()) {
@@ -136,8 +138,8 @@ pub fn decoded(query: &str) -> form_urlencoded::Parse<'_> {
     form_urlencoded::parse(query.as_bytes())
 }
 
-/// A query as `s3s` sees it, decoded: otherwise whoever has a presigned URL could write its names in another way, which the
-/// signature allows, and nothing here would know them.
+/// A query as `s3s` sees it, decoded: otherwise whoever has a presigned URL could write its names
+/// in another way, which the signature allows, and nothing here would know them.
 struct Query(Vec<(String, String)>);
 
 impl Query {

@@ -1,5 +1,6 @@
-//! Where to listen, spelled alike on the command line, in variables and in the file. What cannot be read is answered with
-//! what an address looks like, whichever of them it stood in: the standard library says only that it is none.
+//! Where to listen, spelled alike on the command line, in variables and in the file. What cannot be
+//! read is answered with what an address looks like, whichever of them it stood in: the standard
+//! library says only that it is none.
 
 use serde::Deserialize;
 use std::{net::SocketAddr, str::FromStr};

@@ -1,11 +1,12 @@
-//! Settings: one struct, read from four places. A flag beats a variable, a variable beats the file, the file beats the
-//! default.
+//! Settings: one struct, read from four places. A flag beats a variable, a variable beats the file,
+//! the file beats the default.
 //!
-//! [`Layer`] is what one place says: the command line fills it through clap, `TERRACE_*` variables and `terrace.toml`
-//! through serde, so a setting is defined once and spelled alike everywhere (`--size-threshold`,
-//! `TERRACE_SIZE_THRESHOLD`, `size-threshold = …`). Where a store is counts as one setting: a place that names
-//! `store` hides `flash` and `large` of the places below it, and the other way round. Anything unknown or
-//! contradictory is a usage failure that names the place it stands in.
+//! [`Layer`] is what one place says: the command line fills it through clap, `TERRACE_*` variables
+//! and `terrace.toml` through serde, so a setting is defined once and spelled alike
+//! everywhere (`--size-threshold`, `TERRACE_SIZE_THRESHOLD`, `size-threshold = …`). Where a store
+//! is counts as one setting: a place that names `store` hides `flash` and `large` of the places
+//! below it, and the other way round. Anything unknown or contradictory is a usage failure that
+//! names the place it stands in.
 
 mod listen;
 mod pins;
@@ -67,19 +68,23 @@ pub struct Layer {
     /// Most the flash log may occupy [default: 64GiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub flash_capacity: Option<Size>,
-    /// Most the blocks of the large tier may occupy, at least 4 of them [default: what the device has]
+    /// Most the blocks of the large tier may occupy, at least 4 of them [default: what the device
+    /// has]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub large_capacity: Option<Size>,
     /// RAM for cached values, 0 for none [default: 256MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
-    /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to flash [default: 64MiB]
+    /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to
+    /// flash [default: 64MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub staging: Option<Size>,
-    /// Prefixes whose objects live on flash or never do, like thumbs/=flash,archive/=disk [default: none]
+    /// Prefixes whose objects live on flash or never do, like thumbs/=flash,archive/=disk [default:
+    /// none]
     #[arg(long, global = true, value_name = "RULES", hide_short_help = true)]
     pub pin: Option<Pins>,
-    /// Most that is moved per second after size-threshold or pin was changed, 0 for nothing [default: 8MiB]
+    /// Most that is moved per second after size-threshold or pin was changed, 0 for nothing
+    /// [default: 8MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub settle_rate: Option<Size>,
     /// Most RAM for the flash index [default: as much as the values in the log need, 9 bytes each]
@@ -125,7 +130,8 @@ pub struct Layer {
     /// The password itself; for a variable.
     #[arg(skip)]
     pub page_password: Option<String>,
-    /// File for the S3 service's access log, or - for standard output; its own flag is `serve --access-log`.
+    /// File for the S3 service's access log, or - for standard output; its own flag is `serve
+    /// --access-log`.
     #[arg(skip)]
     pub access_log: Option<PathBuf>,
     /// Certificate for TLS, in PEM; its own flag is `serve --tls-cert`.
@@ -146,7 +152,8 @@ pub struct Layer {
     #[arg(skip)]
     #[serde(default, deserialize_with = "number_or_text")]
     pub sender_connections: Option<u32>,
-    /// How long reads of the large tier may take before no more are begun; its own flag is `serve --large-wait`.
+    /// How long reads of the large tier may take before no more are begun; its own flag is `serve
+    /// --large-wait`.
     #[arg(skip)]
     pub large_wait: Option<TimeSpan>,
 }
@@ -288,8 +295,8 @@ impl Settings {
         file.map_or_else(|| self.page_password.read(), |path| read_secret(path).map(Some))
     }
 
-    /// The master keys: what secrets of access keys and keys of objects are encrypted with. Read anew
-    /// each time.
+    /// The master keys: what secrets of access keys and keys of objects are encrypted with. Read
+    /// anew each time.
     ///
     /// # Errors
     /// A usage failure if a file cannot be read, a command fails, or what is given is no key.
@@ -387,30 +394,19 @@ impl Layer {
     /// # Errors
     /// A usage failure if they contradict each other.
     pub fn resolve(self) -> Outcome<Settings> {
+        let refuse = |message| Err(Failure::usage(message));
         let mut options = match (self.store, self.flash, self.large) {
             (Some(dir), None, None) => Options::new(dir),
             (None, None, None) => Options::new(STORE_DEFAULT),
             (None, Some(flash), Some(large)) => Options::on_tiers(flash, large),
-            (None, Some(_), None) => {
-                return Err(Failure::usage(
-                    "`flash` is given without `large`; give both, or `store`",
-                ));
-            }
-            (None, None, Some(_)) => {
-                return Err(Failure::usage(
-                    "`large` is given without `flash`; give both, or `store`",
-                ));
-            }
-            (Some(_), ..) => {
-                return Err(Failure::usage(
-                    "`store` is given with `flash` or `large`; drop one of them",
-                ));
-            }
+            (None, Some(_), None) => return refuse("`flash` is given without `large`; give both, or `store`"),
+            (None, None, Some(_)) => return refuse("`large` is given without `flash`; give both, or `store`"),
+            (Some(_), ..) => return refuse("`store` is given with `flash` or `large`; drop one of them"),
         };
         if options.flash_dir == options.large_dir {
-            return Err(Failure::usage(
+            return refuse(
                 "`flash` and `large` are the same directory; give two, or use `store` to keep both tiers in one",
-            ));
+            );
         }
         for (given, option) in [
             (self.size_threshold, &mut options.size_threshold_bytes),

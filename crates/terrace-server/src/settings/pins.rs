@@ -1,7 +1,7 @@
 //! Rules that pin prefixes to a tier, as text: `thumbs/=flash,archive/=disk,archive/index/=none`.
 //!
-//! Prefixes are written as `ls` prints keys; a comma in one is `\x2c`. One text in every place, so that the same rules can come
-//! from a flag, a variable and the file.
+//! Prefixes are written as `ls` prints keys; a comma in one is `\x2c`. One text in every place, so
+//! that the same rules can come from a flag, a variable and the file.
 
 use crate::key_text;
 use serde::Deserialize;

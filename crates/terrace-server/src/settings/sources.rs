@@ -1,8 +1,9 @@
-//! The places settings come from besides the command line: `TERRACE_*` variables and `terrace.toml`.
+//! The places settings come from besides the command line: `TERRACE_*` variables and
+//! `terrace.toml`.
 //!
-//! Variables are read by the same deserializer as the file, so both accept the same values. Relative paths in the file
-//! are relative to the file. An unknown key in the file is an error; an unknown variable only warns, because the
-//! environment belongs to more programs than this one.
+//! Variables are read by the same deserializer as the file, so both accept the same values.
+//! Relative paths in the file are relative to the file. An unknown key in the file is an error; an
+//! unknown variable only warns, because the environment belongs to more programs than this one.
 
 use super::Layer;
 use crate::failure::{Failure, Outcome};
@@ -165,7 +166,8 @@ fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
 }
 
 impl Layer {
-    /// Joins two layers of the same place: neither hides the other, so that [`Layer::check`] sees contradictions.
+    /// Joins two layers of the same place: neither hides the other, so that [`Layer::check`] sees
+    /// contradictions.
     fn or_all(self, other: Self) -> Self {
         let (store, flash, large) = (
             self.store.clone().or(other.store.clone()),

@@ -14,7 +14,8 @@ use tempfile::TempDir;
 /// Longest anything here should take on a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory with nothing in it, where the program runs with small segments and no settings from outside.
+/// A directory with nothing in it, where the program runs with small segments and no settings from
+/// outside.
 pub struct Place {
     pub dir: TempDir,
 }

@@ -444,7 +444,8 @@ fn keys_are_limited_to_prefixes_and_times() {
     own.get("/mine/in/new").status(404);
     let (ended, _) = key_with(&place, &service, &["*=admin"], &["--expires", "1ms"]);
     is(&ended.get("/mine/in/k"), 403, "InvalidAccessKeyId");
-    // Another key of the account takes the place of one that goes, and nothing is refused meanwhile.
+    // Another key of the account takes the place of one that goes, and nothing is refused
+    // meanwhile.
     let (next, _) = key_of(&place, &service, "terrace", &["mine/in/=write"]);
     next.get("/mine/in/k").status(200);
     place.run(&["key", "remove", &limited.id]).code(0);

@@ -39,7 +39,8 @@ fn at_once(service: &Service) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Asks for what was just put until it is answered at once: not before the flash index is filled, which goes on for a moment after the start.
+/// Asks for what was just put until it is answered at once: not before the flash index is filled,
+/// which goes on for a moment after the start.
 fn wait_for(service: &Service, path: &str) {
     let (begun, before) = (Instant::now(), at_once(service));
     while at_once(service) == before {
@@ -60,7 +61,8 @@ fn said(answer: &Answer) -> (u16, Vec<(&str, &str)>) {
     (answer.status, headers.filter(|(name, _)| !own.contains(name)).collect())
 }
 
-/// Asks both ways: a header that nobody knows is enough for the long way. Whether the short one was taken.
+/// Asks both ways: a header that nobody knows is enough for the long way. Whether the short one was
+/// taken.
 #[track_caller]
 fn compare(service: &Service, method: &str, path: &str, headers: &str) -> bool {
     let address = &service.client.address;
@@ -75,7 +77,8 @@ fn compare(service: &Service, method: &str, path: &str, headers: &str) -> bool {
     between > before
 }
 
-/// Puts objects of all lengths and descriptions. Their paths, and whether they are found in RAM: the shortest live in the index.
+/// Puts objects of all lengths and descriptions. Their paths, and whether they are found in RAM:
+/// the shortest live in the index.
 fn put_objects(service: &Service) -> Vec<(String, bool)> {
     let client = &service.client;
     let described = [

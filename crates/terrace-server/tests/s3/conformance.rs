@@ -1,4 +1,5 @@
-//! What the crate `object_store` asks of a store, asked of this one: its own tests of implementations, over its S3 client.
+//! What the crate `object_store` asks of a store, asked of this one: its own tests of
+//! implementations, over its S3 client.
 
 use crate::{Service, common::Place};
 use object_store::{

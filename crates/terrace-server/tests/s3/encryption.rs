@@ -21,8 +21,8 @@ const KEYS: [(&str, &str); 2] = [
         "3CLAWk22DVje5uUUnPx1Pw==",
     ),
 ];
-/// An empty one, one that is in the index, one in the log, one of several pieces, the longest in a record, and some in values
-/// of their own, the last of which is on the large tier.
+/// An empty one, one that is in the index, one in the log, one of several pieces, the longest in a
+/// record, and some in values of their own, the last of which is on the large tier.
 const LENGTHS: [usize; 8] = [0, 11, 5000, 65_536, 65_537, 262_144, 262_145, 1_200_000];
 const DEFAULT: &[u8] = b"<ServerSideEncryptionConfiguration><Rule><ApplyServerSideEncryptionByDefault>\
     <SSEAlgorithm>AES256</SSEAlgorithm></ApplyServerSideEncryptionByDefault></Rule></ServerSideEncryptionConfiguration>";

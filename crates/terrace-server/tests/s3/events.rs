@@ -14,7 +14,8 @@ use std::{
     thread,
 };
 
-/// A webhook that answers with these statuses, one after the other, and then takes everything. What it got, with the answers.
+/// A webhook that answers with these statuses, one after the other, and then takes everything. What
+/// it got, with the answers.
 fn webhook(mut statuses: Vec<u16>) -> (String, Receiver<(u16, Value)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/events?x=y", listener.local_addr().unwrap());
@@ -79,8 +80,8 @@ fn with_hook(place: &Place) -> (Service, Receiver<(u16, Value)>) {
     (service, got)
 }
 
-/// Who may configure a bucket could have the server call any address, if rules named addresses; and rules that cannot be kept
-/// are refused.
+/// Who may configure a bucket could have the server call any address, if rules named addresses; and
+/// rules that cannot be kept are refused.
 #[test]
 fn rules_name_targets_of_the_settings() {
     let place = Place::new();
@@ -202,7 +203,8 @@ fn a_webhook_is_told_what_is_deleted() {
     assert!(got.try_recv().is_err());
 }
 
-/// An event that its target does not take stays in the store, also when the server is killed, and comes before those behind it.
+/// An event that its target does not take stays in the store, also when the server is killed, and
+/// comes before those behind it.
 #[test]
 fn events_survive_a_kill_and_are_sent_again() {
     let place = Place::new();

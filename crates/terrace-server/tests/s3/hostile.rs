@@ -1,5 +1,5 @@
-//! Requests that nobody means well with. Whatever comes, the server answers or closes, stores nothing that was not signed,
-//! and goes on.
+//! Requests that nobody means well with. Whatever comes, the server answers or closes, stores
+//! nothing that was not signed, and goes on.
 
 use crate::{
     Service, code,
@@ -13,7 +13,8 @@ use std::{
     net::TcpStream,
 };
 
-/// Sends bytes and reads what comes back, if anything does. The status, or 0 if the server only closed.
+/// Sends bytes and reads what comes back, if anything does. The status, or 0 if the server only
+/// closed.
 fn raw(client: &Client, request: &[u8]) -> u16 {
     let mut stream = TcpStream::connect(&client.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -151,7 +152,8 @@ fn xml_that_is_wrong() {
     assert_eq!(stored(client), ["kept"]);
 }
 
-/// A request with any byte of its head or body changed stores what was signed, where it was signed for, or nothing.
+/// A request with any byte of its head or body changed stores what was signed, where it was signed
+/// for, or nothing.
 #[test]
 fn requests_changed_at_random() {
     let seed = rand::random();

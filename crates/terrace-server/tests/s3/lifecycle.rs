@@ -1,4 +1,5 @@
-//! Lifecycle rules over the wire: what is taken, what is refused, and what answers say of what is due.
+//! Lifecycle rules over the wire: what is taken, what is refused, and what answers say of what is
+//! due.
 
 use crate::{code, common::Place, elements, protocol::bucket};
 

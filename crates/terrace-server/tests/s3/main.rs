@@ -1,5 +1,5 @@
-//! The essentials of the S3 service through the real program and a plain socket. What clients do with it is in `boto.py`
-//! and `run` beside this file.
+//! The essentials of the S3 service through the real program and a plain socket. What clients do
+//! with it is in `boto.py` and `run` beside this file.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod access;
@@ -395,8 +395,9 @@ fn assert_nothing_left(mut service: Service, place: &Place) {
     }
 }
 
-/// botocore expects "100 Continue" also before an empty body, and does not get it. If the connection then went on, it
-/// would take the status line of the next answer for a header, and wait.
+/// botocore expects "100 Continue" also before an empty body, and does not get it. If the
+/// connection then went on, it would take the status line of the next answer for a header, and
+/// wait.
 #[test]
 fn who_is_not_told_to_continue_is_told_to_close() {
     let place = Place::new();
@@ -433,7 +434,8 @@ fn who_is_not_told_to_continue_is_told_to_close() {
     assert!(String::from_utf8_lossy(&rest).contains("HTTP/1.1 200"));
 }
 
-/// Of writers that all demand to be first, or to replace what they read, one is; and no increment is lost.
+/// Of writers that all demand to be first, or to replace what they read, one is; and no increment
+/// is lost.
 #[test]
 fn conditions_are_decided_in_the_commit() {
     let place = Place::new();

@@ -10,7 +10,8 @@ use crate::{
 use std::process::Stdio;
 use terrace::{Options, PutOptions, Store};
 
-/// Nothing is lost by a server that lacks the key, or has another one: it says which it needs, and does not start.
+/// Nothing is lost by a server that lacks the key, or has another one: it says which it needs, and
+/// does not start.
 #[test]
 fn a_master_key_that_is_missing() {
     let place = Place::new();
@@ -47,7 +48,8 @@ fn a_master_key_that_is_missing() {
     }
 }
 
-/// A wrong key, given once to a store that had noted none yet, was noted as used: after that the right one was refused.
+/// A wrong key, given once to a store that had noted none yet, was noted as used: after that the
+/// right one was refused.
 #[test]
 fn a_wrong_master_key_is_not_noted() {
     let place = Place::new();

@@ -14,8 +14,8 @@ use std::{
 
 const VERSIONED: &[u8] = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 
-/// Whoever put an object back with the attributes that `head` shows made two objects own one value: deleting either freed the
-/// other's bytes.
+/// Whoever put an object back with the attributes that `head` shows made two objects own one value:
+/// deleting either freed the other's bytes.
 #[test]
 fn nobody_gives_an_object_the_bytes_of_another() {
     let place = Place::new();
@@ -30,7 +30,8 @@ fn nobody_gives_an_object_the_bytes_of_another() {
     place.run(&["put", "bucket/twin", file, "--attribute", "s3=x"]).code(0);
 }
 
-/// A command in a bucket with versioning destroyed the current version, and left the others without a current one.
+/// A command in a bucket with versioning destroyed the current version, and left the others without
+/// a current one.
 #[test]
 fn commands_keep_versions() {
     let place = Place::new();
@@ -107,8 +108,8 @@ fn what_is_left_over_goes_without_s3() {
     assert_eq!(place.run(&["get", "bucket/one"]).code(0).text(), "small");
 }
 
-/// A bucket was looked up by its name once more behind the body: deleted and made again meanwhile, it got an object that its
-/// new owner let nobody write.
+/// A bucket was looked up by its name once more behind the body: deleted and made again meanwhile,
+/// it got an object that its new owner let nobody write.
 #[test]
 fn a_slow_upload_does_not_reach_a_new_bucket_of_the_same_name() {
     let place = Place::new();

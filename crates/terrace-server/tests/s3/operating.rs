@@ -53,7 +53,8 @@ fn keys_while_it_serves() {
     assert_eq!(code(&client.get("/mine/k")), (403, "InvalidAccessKeyId".to_owned()));
 }
 
-/// Each request has its line and its count, also those that are refused and those whose clients leave.
+/// Each request has its line and its count, also those that are refused and those whose clients
+/// leave.
 #[test]
 fn what_is_logged_and_counted() {
     let place = Place::new();
@@ -172,7 +173,8 @@ pub fn ask(address: &str, path: &str, headers: &str) -> Answer {
     Answer::parse(&bytes)
 }
 
-/// An image that was put over S3 is shown by the page, however its bytes are kept; and S3 says which tier it was on.
+/// An image that was put over S3 is shown by the page, however its bytes are kept; and S3 says
+/// which tier it was on.
 #[test]
 fn the_page_shows_what_came_over_s3() {
     let place = Place::new();
@@ -220,7 +222,8 @@ fn new_certificate(place: &Place) -> CertificateDer<'static> {
 
 const WITH_TLS: [&str; 5] = ["serve", "--tls-cert", "tls.crt", "--tls-key", "tls.key"];
 
-/// Serves with that certificate: the process, the page's address, and a client, which itself speaks no TLS.
+/// Serves with that certificate: the process, the page's address, and a client, which itself speaks
+/// no TLS.
 fn serve_with_tls(place: &Place) -> (Child, String, Client) {
     let key = place
         .run(&["key", "create", "--allow", "*=admin", "--json"])
@@ -310,8 +313,8 @@ fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) ->
     Ok(Answer::parse(&answer).status)
 }
 
-/// Deleting frees the values of long objects a moment later, and the store the blocks they were in later still. Who puts an object meanwhile
-/// waits for it.
+/// Deleting frees the values of long objects a moment later, and the store the blocks they were in
+/// later still. Who puts an object meanwhile waits for it.
 #[test]
 fn what_was_deleted_is_room_for_the_next_object() {
     let place = Place::new();

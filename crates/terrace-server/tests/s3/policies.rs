@@ -78,7 +78,8 @@ fn policies_open_and_close() {
     guest.get("/bucket/in/k").status(200);
 }
 
-/// Whoever may do everything in a bucket cannot lock himself out of its policy; and what is no policy is refused.
+/// Whoever may do everything in a bucket cannot lock himself out of its policy; and what is no
+/// policy is refused.
 #[test]
 fn policies_stay_in_the_owners_hands() {
     let place = Place::new();
@@ -111,8 +112,9 @@ fn policies_stay_in_the_owners_hands() {
     }
 }
 
-/// Policies that ask for tags and locks were refused. What they say of an object's tags is decided on the version that is opened,
-/// and what they say of a request's on what it stores, whatever else its headers claim.
+/// Policies that ask for tags and locks were refused. What they say of an object's tags is decided
+/// on the version that is opened, and what they say of a request's on what it stores, whatever else
+/// its headers claim.
 #[test]
 fn policies_see_tags_and_locks() {
     let place = Place::new();
@@ -179,7 +181,8 @@ fn policies_see_tags_and_locks() {
         .status(204);
 }
 
-/// Policies that ask for locks were refused, and could not keep anybody from locking for a hundred years.
+/// Policies that ask for locks were refused, and could not keep anybody from locking for a hundred
+/// years.
 #[test]
 fn policies_see_what_is_to_be_locked() {
     let place = Place::new();

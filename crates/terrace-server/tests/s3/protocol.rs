@@ -15,7 +15,8 @@ pub fn bucket(place: &Place) -> Service {
     service
 }
 
-/// Making one's own bucket again was an error, which it is not in the region that this server says it is in.
+/// Making one's own bucket again was an error, which it is not in the region that this server says
+/// it is in.
 #[test]
 fn ones_own_bucket_again() {
     let place = Place::new();
@@ -69,8 +70,9 @@ fn a_bucket_with_an_unfinished_upload_goes() {
     assert_nothing_left(service, &place);
 }
 
-/// Each was another way than S3 says it: no count of tags in HEAD, quotes around the entity tag among attributes, an encoding
-/// written anew, an empty token refused, a header about a lock that is not there refused.
+/// Each was another way than S3 says it: no count of tags in HEAD, quotes around the entity tag
+/// among attributes, an encoding written anew, an empty token refused, a header about a lock that
+/// is not there refused.
 #[test]
 fn answers_about_objects() {
     let place = Place::new();

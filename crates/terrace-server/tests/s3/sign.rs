@@ -1,4 +1,5 @@
-//! A client that signs as S3's documentation says (Signature Version 4): whole bodies, signed chunks, trailers.
+//! A client that signs as S3's documentation says (Signature Version 4): whole bodies, signed
+//! chunks, trailers.
 
 use crate::common::Answer;
 use hmac::{Hmac, KeyInit as _, Mac as _};

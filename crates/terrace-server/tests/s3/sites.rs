@@ -88,8 +88,8 @@ fn several_ranges() {
     }
 }
 
-/// Segments of a video are longer than what an object's own value holds, so their values' keys are in no order. Whoever goes
-/// from one to the next finds it in RAM all the same.
+/// Segments of a video are longer than what an object's own value holds, so their values' keys are
+/// in no order. Whoever goes from one to the next finds it in RAM all the same.
 #[test]
 fn play_heads_have_the_next_segment_read_ahead() {
     let place = Place::new();
@@ -148,7 +148,8 @@ fn ask_or_closed(address: &str) -> Option<Answer> {
     (!bytes.is_empty()).then(|| Answer::parse(&bytes))
 }
 
-/// Whatever the disk does meanwhile, an answer is the object or says when to come again, and small objects are always served.
+/// Whatever the disk does meanwhile, an answer is the object or says when to come again, and small
+/// objects are always served.
 #[test]
 fn a_busy_disk_refuses_rather_than_cuts() {
     let place = Place::new();

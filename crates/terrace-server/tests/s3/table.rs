@@ -17,10 +17,10 @@ use crate::{
 
 /// Who may, as letters: a key to read (`r`), to write (`w`), to administer (`a`); everybody in a
 /// public bucket (`b`), or of a public object (`o`). Of another account's key, which may do
-/// everything with what is its own: nothing granted (`x`); what the bucket's list grants, to read
-/// (`R`), to write (`W`), to read (`A`) and to change the list (`C`); what the object's list grants,
-/// to read (`1`), to read (`2`) and to change the list (`3`). `{b}` is the bucket, `{k}` an object
-/// that is there.
+/// everything with what is its own: nothing granted (`x`); what the bucket's list grants, to
+/// read (`R`), to write (`W`), to read (`A`) and to change the list (`C`); what the object's list
+/// grants, to read (`1`), to read (`2`) and to change the list (`3`). `{b}` is the bucket, `{k}` an
+/// object that is there.
 const TABLE: &[(&str, &str, &str, &str)] = &[
     ("ListBuckets", "GET", "/", "rwax"),
     ("HeadBucket", "HEAD", "/{b}", "rwaR"),

@@ -16,7 +16,8 @@ use std::{
     time::Duration,
 };
 
-/// Every change of a bucket with versioning is whole or absent after a kill, and nothing is left when all is deleted.
+/// Every change of a bucket with versioning is whole or absent after a kill, and nothing is left
+/// when all is deleted.
 #[test]
 fn versions_after_a_kill() {
     let place = Place::new();

@@ -142,7 +142,8 @@ fn report(
         Some(of_alone),
         &did,
     );
-    // What is cleaned is read and written. All of it in one long run would leave this much of the disk's time to readers.
+    // What is cleaned is read and written. All of it in one long run would leave this much of the
+    // disk's time to readers.
     let moved = (written + destaged + 2.0 * cleaned) * MIB;
     let left = sequential.map(|rate| of_alone * (1.0 - moved / rate).max(0.0));
     let notes = sequential.map_or_else(String::new, |rate| format!("sequential writes {:.0} MiB/s", rate / MIB));

@@ -1,10 +1,13 @@
-//! The engine's speed beside the device's, in one run: `cargo bench -p terrace --bench store -- [PART ...]`.
+//! The engine's speed beside the device's, in one run: `cargo bench -p terrace --bench store --
+//! [PART ...]`.
 //!
-//! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`, `disk`; all of them without
-//! arguments. `TERRACE_BENCH_DIR` chooses the directory (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the
-//! large tier in `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio` gives the device's
-//! figures; without it only ours are printed. `TERRACE_BENCH_THREADS` chooses the number of threads of `sync`. Figures go to
-//! standard output as Markdown and, one JSON object per line, to the file named by `TERRACE_BENCH_JSON`.
+//! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
+//! `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the directory (default: the
+//! build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the large tier in `disk`, which
+//! is left out without it. `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio` gives the
+//! device's figures; without it only ours are printed. `TERRACE_BENCH_THREADS` chooses the number
+//! of threads of `sync`. Figures go to standard output as Markdown and, one JSON object per line,
+//! to the file named by `TERRACE_BENCH_JSON`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 mod device;

@@ -314,8 +314,9 @@ fn recycle(bench: &mut Bench) {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// What one byte of a caller's costs in bytes on flash when values are overwritten in random order for ever, with live values of
-/// four fifths of the log: without reads, and with everything read between two writes.
+/// What one byte of a caller's costs in bytes on flash when values are overwritten in random order
+/// for ever, with live values of four fifths of the log: without reads, and with everything read
+/// between two writes.
 fn overwrite(bench: &mut Bench) {
     bench.report.heading(
         "Bytes written to flash per user byte, index included: overwriting in random order, live values of 0.8 of the log",

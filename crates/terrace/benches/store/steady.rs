@@ -1,4 +1,5 @@
-//! A store that has been in use for long: what reads notice of the background, whether anything leaks.
+//! A store that has been in use for long: what reads notice of the background, whether anything
+//! leaks.
 
 use crate::{
     Bench,
@@ -58,7 +59,8 @@ pub fn reads_first(bench: &mut Bench) {
     let before = store.stats();
     let is_over = AtomicBool::new(false);
     let busy = std::thread::scope(|scope| {
-        // Small values at a rate that keeps the recycler busy, large ones so that blocks die, reads of large ones to be promoted.
+        // Small values at a rate that keeps the recycler busy, large ones so that blocks die, reads
+        // of large ones to be promoted.
         scope.spawn(|| {
             let mut numbers = Numbers(77);
             at_rate(&is_over, 30_000.0, || {

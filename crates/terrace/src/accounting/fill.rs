@@ -1,8 +1,8 @@
 //! How full the tiers are, how long what is left of them lasts, and the warnings of that.
 //!
-//! What counts as used is what nothing here can have back: what lives, what the index and its checkpoint have, the reserve. Dead
-//! bytes, free segments and preallocated space are room. Values in a log on a device of its own do not count: what is cold
-//! of them moves to the large tier.
+//! What counts as used is what nothing here can have back: what lives, what the index and its
+//! checkpoint have, the reserve. Dead bytes, free segments and preallocated space are room. Values
+//! in a log on a device of its own do not count: what is cold of them moves to the large tier.
 //!
 //! Only figures are kept, in RAM: after an open "today" begins anew.
 
@@ -43,7 +43,8 @@ struct State {
 }
 
 impl FillWatch {
-    /// Looks by `measure`, warns, and says what it has seen. What is younger than a second is not looked at again.
+    /// Looks by `measure`, warns, and says what it has seen. What is younger than a second is not
+    /// looked at again.
     pub fn look(&self, measure: impl FnOnce() -> FillStats) -> FillStats {
         let mut state = self.0.lock();
         let now = Instant::now();

@@ -1,4 +1,5 @@
-//! How far the values are where they belong by the rules of now: what the migration counts, for everybody.
+//! How far the values are where they belong by the rules of now: what the migration counts, for
+//! everybody.
 
 use crate::PlacementStats;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

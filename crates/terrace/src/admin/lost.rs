@@ -1,5 +1,6 @@
-//! Which objects are lost with a part of the store that is gone: a segment's end, a block. Asked when a store is opened and
-//! something is gone, so that the loss is told by key and not only by file. Memory: one string per key named.
+//! Which objects are lost with a part of the store that is gone: a segment's end, a block. Asked
+//! when a store is opened and something is gone, so that the loss is told by key and not only by
+//! file. Memory: one string per key named.
 
 use crate::{
     Result,
@@ -11,8 +12,9 @@ use std::{collections::HashSet, ops::Bound, sync::Arc};
 /// Keys that are named before the rest is counted: a block may have a million.
 const KEYS_NAMED_MAX: usize = 1000;
 
-/// Names the objects whose values lie in what is gone: behind the end of a segment's file that was cut short, or in one of
-/// `blocks`. What the log has changed since, in `frames`, is passed over. Walks the index only if something is gone.
+/// Names the objects whose values lie in what is gone: behind the end of a segment's file that was
+/// cut short, or in one of `blocks`. What the log has changed since, in `frames`, is passed over.
+/// Walks the index only if something is gone.
 ///
 /// # Errors
 /// None but what is named: an index that cannot be walked is a finding.

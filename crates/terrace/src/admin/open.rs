@@ -1,8 +1,9 @@
-//! Opening a store: index, large space, log, in this order, each by its own recovery; then the parts together.
+//! Opening a store: index, large space, log, in this order, each by its own recovery; then the
+//! parts together.
 //!
-//! The ordered index says up to which seq it has persisted everything. The log's frames after that become the
-//! overlay, as if they had just been committed, and the applier works them off in the background: so the store serves
-//! at once.
+//! The ordered index says up to which seq it has persisted everything. The log's frames after that
+//! become the overlay, as if they had just been committed, and the applier works them off in the
+//! background: so the store serves at once.
 
 use crate::{
     Error, Options, Result, Tier,
@@ -89,8 +90,8 @@ impl Findings {
     }
 }
 
-/// Opens the ordered index. One that is damaged is put right: the files that name its state from their copy, everything else by
-/// building it anew from the log, if the log has all of it.
+/// Opens the ordered index. One that is damaged is put right: the files that name its state from
+/// their copy, everything else by building it anew from the log, if the log has all of it.
 fn open_index(
     options: &Options,
     manifest: &Manifest,
@@ -246,7 +247,8 @@ pub fn open(mut options: Options) -> Result<Engine> {
     })
 }
 
-/// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted and the earliest expiry.
+/// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted
+/// and the earliest expiry.
 fn restore(payload: &[u8], accounting: &Accounting, large: &LargeSpace) -> Result<(Vec<OverUse>, Stored)> {
     let parts = accounting.restore(payload).and_then(decode_free_list);
     let parts = parts.and_then(|(list, rest)| Some((list, stored::decode(rest)?)));

@@ -1,5 +1,5 @@
-//! Reads everything and checks it: each entry's value, what the flash index says of it, each segment's frames, the account of each
-//! block, the checkpoint; and what nobody points to.
+//! Reads everything and checks it: each entry's value, what the flash index says of it, each
+//! segment's frames, the account of each block, the checkpoint; and what nobody points to.
 
 use crate::{
     Result, Tier,
@@ -29,8 +29,9 @@ pub struct VerifyReport {
     pub bytes: u64,
     /// Findings that mean loss or damage: corrupt values, entries that lead nowhere, bad frames.
     pub errors: Vec<String>,
-    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning reclaims them. (What has expired
-    /// or was deleted by a range is not among them until it is swept.)
+    /// Bytes in blocks that no entry points to: overwritten, abandoned or orphaned. Cleaning
+    /// reclaims them. (What has expired or was deleted by a range is not among them until it is
+    /// swept.)
     pub orphaned_bytes: u64,
 }
 
@@ -86,7 +87,8 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
     Ok(report)
 }
 
-/// Both places of both manifests. Who only looks at a store may have one of before there were copies.
+/// Both places of both manifests. Who only looks at a store may have one of before there were
+/// copies.
 fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
     let wants_copy = !engine.options.read_only;
     for (tier, disk) in [(Tier::Flash, &engine.flash_disk), (Tier::Large, engine.large.disk())] {
@@ -94,7 +96,8 @@ fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
     }
 }
 
-/// A slot of the flash index may be missing, or be another key's; it must not lead to an older version.
+/// A slot of the flash index may be missing, or be another key's; it must not lead to an older
+/// version.
 fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
     let Some(found) = engine.hash_index.peek(key_hash(key)) else {
         return Ok(());
@@ -112,7 +115,8 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
             "the flash index leads to version {version}, its entry has {}",
             entry.version.0
         )),
-        // Another key's; or the same version, or a later one, as the entry is of a moment ago. Damage is found with the segments.
+        // Another key's; or the same version, or a later one, as the entry is of a moment ago.
+        // Damage is found with the segments.
         _ => Ok(()),
     }
 }
@@ -159,8 +163,8 @@ fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Resul
     }
 }
 
-/// Compares the live bytes of each block with what entries point to. While commits keep coming, moves included, the two are of
-/// different moments: then it gives up.
+/// Compares the live bytes of each block with what entries point to. While commits keep coming,
+/// moves included, the two are of different moments: then it gives up.
 fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> {
     for _ in 0..RECOUNTS_MAX {
         engine.log.wait_applied()?;

@@ -3,13 +3,14 @@
 use crate::{Attributes, Condition, Expiry};
 use bytes::Bytes;
 
-/// A batch that deletes something may put so many bytes, keys included, and still counts as one that frees space: marks of
-/// what was deleted.
+/// A batch that deletes something may put so many bytes, keys included, and still counts as one
+/// that frees space: marks of what was deleted.
 const FREEING_PUT_BYTES_MAX: usize = 4 << 10;
 
 /// Objects to commit as one group. A later operation on a key replaces an earlier one on it.
 ///
-/// A batch that deletes something and puts no more than 4 KiB beside is taken on a full device, like a delete.
+/// A batch that deletes something and puts no more than 4 KiB beside is taken on a full device,
+/// like a delete.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub(crate) operations: Vec<Operation>,
@@ -65,8 +66,8 @@ impl Batch {
         self.put_expiring(key, value, attributes, condition, Expiry::Never)
     }
 
-    /// Adds a put with attributes and an expiry, under a condition on what the store held before the batch. A time to live
-    /// counts from the commit's call.
+    /// Adds a put with attributes and an expiry, under a condition on what the store held before
+    /// the batch. A time to live counts from the commit's call.
     pub fn put_expiring(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -102,7 +103,8 @@ impl Batch {
         self
     }
 
-    /// What was added, in order: the key, and the value and attributes put there, or `None` for a delete.
+    /// What was added, in order: the key, and the value and attributes put there, or `None` for a
+    /// delete.
     pub fn changes(&self) -> impl Iterator<Item = (&[u8], Option<(&Bytes, &Attributes)>)> {
         self.operations.iter().map(|operation| {
             let put = match &operation.change {

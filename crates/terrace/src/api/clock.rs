@@ -1,6 +1,7 @@
 //! The clock that expiries are held against: the operating system's, or one that a test sets.
 //!
-//! Invariant: nothing but expiry asks for the time of day. What is measured uses the monotonic clock.
+//! Invariant: nothing but expiry asks for the time of day. What is measured uses the monotonic
+//! clock.
 //!
 //! On failure: a time before 1970 counts as 1970.
 
@@ -53,7 +54,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Seconds since 1970, for what is dated for people; 0 if the clock is set before that. Nothing that must be right depends on it.
+/// Seconds since 1970, for what is dated for people; 0 if the clock is set before that. Nothing
+/// that must be right depends on it.
 pub fn unix_seconds() -> u64 {
     to_ms(SystemTime::now()) / 1000
 }

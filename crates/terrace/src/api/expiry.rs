@@ -1,12 +1,14 @@
 //! When objects expire: what a caller says, and how it is stored.
 //!
-//! The stored form of attributes begins with the expiry, if there is one, as an item whose name is empty (no attribute has
-//! such a name). So it goes wherever attributes go: into the record, the entry, a block, and along with moves.
+//! The stored form of attributes begins with the expiry, if there is one, as an item whose name is
+//! empty (no attribute has such a name). So it goes wherever attributes go: into the record, the
+//! entry, a block, and along with moves.
 //!
-//! Invariant: an object is absent from its time on, by the clock of who asks. The fold of the log never asks.
+//! Invariant: an object is absent from its time on, by the clock of who asks. The fold of the log
+//! never asks.
 //!
-//! On failure: an item that is not exactly an expiry makes the attributes undecodable, so damage is reported when the
-//! object is read, and it never counts as expired.
+//! On failure: an item that is not exactly an expiry makes the attributes undecodable, so damage is
+//! reported when the object is read, and it never counts as expired.
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, Attributes, Clock, Error, Result,
@@ -15,13 +17,15 @@ use crate::{
 use parking_lot::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// When an object expires: from then on it is absent, and its space is reclaimed. Kept in milliseconds.
+/// When an object expires: from then on it is absent, and its space is reclaimed. Kept in
+/// milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiry {
     /// Never.
     #[default]
     Never,
-    /// At this time by the store's clock. A time that has come already makes the object absent at once.
+    /// At this time by the store's clock. A time that has come already makes the object absent at
+    /// once.
     At(SystemTime),
     /// This long after the call; of a stream, after the call that begins it.
     After(Duration),
@@ -42,7 +46,8 @@ impl Expiry {
     }
 }
 
-/// A stored time as the interface shows it. A time the system cannot express is shown as the last it can, roughly.
+/// A stored time as the interface shows it. A time the system cannot express is shown as the last
+/// it can, roughly.
 pub(crate) fn from_ms(ms: u64) -> SystemTime {
     let far = UNIX_EPOCH + Duration::from_secs(1 << 38);
     UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(far)
@@ -114,7 +119,8 @@ pub fn encode(attributes: &Attributes, expires_ms: Option<u64>) -> Result<Vec<u8
     Ok([&HEAD[..], &expires_ms.to_le_bytes(), &attributes].concat())
 }
 
-/// Splits the stored form into expiry and attributes. `None` if it begins with something that is neither.
+/// Splits the stored form into expiry and attributes. `None` if it begins with something that is
+/// neither.
 #[must_use]
 pub fn split(stored: &[u8]) -> Option<(Option<u64>, &[u8])> {
     if !stored.starts_with(&[0, 0]) {

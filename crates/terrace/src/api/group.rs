@@ -15,7 +15,8 @@ pub enum GroupRule {
 }
 
 impl GroupRule {
-    /// The start of `key` that names its group. A key without a `/` is in the group of the empty name.
+    /// The start of `key` that names its group. A key without a `/` is in the group of the empty
+    /// name.
     #[must_use]
     pub fn group<'a>(&self, key: &'a [u8]) -> &'a [u8] {
         let mut slashes = key
@@ -33,14 +34,15 @@ impl GroupRule {
     }
 }
 
-/// The number in the last part of a key that says its place in the order: `seg-0012.ts` is 12. What follows the last dot is
-/// no part of it unless there are digits nowhere else.
+/// The number in the last part of a key that says its place in the order: `seg-0012.ts` is 12. What
+/// follows the last dot is no part of it unless there are digits nowhere else.
 #[must_use]
 pub fn ordinal(name: &[u8]) -> Option<u64> {
     parse(&name[number(name)?])
 }
 
-/// The name that comes next in the order: `seg-0013.ts` after `seg-0012.ts`, `10.mp4` after `9.mp4`.
+/// The name that comes next in the order: `seg-0013.ts` after `seg-0012.ts`, `10.mp4` after
+/// `9.mp4`.
 #[must_use]
 pub fn successor(name: &[u8]) -> Option<Vec<u8>> {
     let place = number(name)?;

@@ -44,7 +44,8 @@ impl fmt::Display for HomeKind {
 }
 
 /// Small facts about an object that are read without touching its value: content type, dimensions,
-/// user metadata. Names are UTF-8, values are bytes; kept in name order. Clones share them until one is changed.
+/// user metadata. Names are UTF-8, values are bytes; kept in name order. Clones share them until
+/// one is changed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Option<Arc<BTreeMap<String, Bytes>>>);
 
@@ -98,8 +99,8 @@ impl Attributes {
         self.0.as_ref().map_or(0, |map| map.len())
     }
 
-    /// The stored form: for each attribute `name length u16, value length u32, name, value`, little-endian,
-    /// in name order. No attributes encode to nothing.
+    /// The stored form: for each attribute `name length u16, value length u32, name, value`,
+    /// little-endian, in name order. No attributes encode to nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is longer than [`ATTRIBUTES_BYTES_MAX`] or a name is empty.

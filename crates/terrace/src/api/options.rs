@@ -3,7 +3,8 @@
 use crate::{Attributes, Clock, Error, Expiry, GroupRule, Pin, Result, Version, api::placement, io::Disk};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// Segments and blocks are such a part of their device, so that what cannot be used for want of a whole one is little,
+/// Segments and blocks are such a part of their device, so that what cannot be used for want of a
+/// whole one is little,
 const DEVICE_PARTS: u64 = 64;
 /// and from so many bytes, in which what is written in one step fits four times,
 const PART_BYTES_MIN: u64 = 1 << 20;
@@ -48,87 +49,101 @@ pub struct Options {
     pub large_dir: PathBuf,
     /// Create the store if the directories hold none.
     pub create: bool,
-    /// Open to look only: no commit, no flush. Several may look at once, but not beside a process that writes.
+    /// Open to look only: no commit, no flush. Several may look at once, but not beside a process
+    /// that writes.
     pub read_only: bool,
-    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128 KiB. It may be changed at any
-    /// open: new values follow at once, old ones are moved in the background.
+    /// *SizeThreshold* (MRIS section 3): values of at least this size go to the large space. 128
+    /// KiB. It may be changed at any open: new values follow at once, old ones are moved in the
+    /// background.
     pub size_threshold_bytes: u64,
-    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long. [`Options::BY_DEVICE`], the default: a
-    /// 64th of the large tier's capacity or device, from 1 MiB to 64 MiB.
+    /// *SplitThreshold* (MRIS section 3): a LargeBlock is sealed once it is this long.
+    /// [`Options::BY_DEVICE`], the default: a 64th of the large tier's capacity or device, from 1
+    /// MiB to 64 MiB.
     pub split_threshold_bytes: u64,
     /// Values up to this size live in the ordered index itself. 64 bytes.
     pub inline_bytes_max: u64,
-    /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the default: a 64th of the flash tier's
-    /// capacity or device, from 1 MiB to 64 MiB.
+    /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the
+    /// default: a 64th of the flash tier's capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
     /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
     pub flash_capacity_bytes: u64,
-    /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it is kept for cleaning: the length
-    /// of two blocks, a quarter of the capacity at most. Raising it later works at once; below what is there it stops
-    /// writes until enough is deleted.
+    /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
+    /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. Raising
+    /// it later works at once; below what is there it stops writes until enough is deleted.
     pub large_capacity_bytes: Option<u64>,
-    /// Block files may take so many per cent of what lives in them, and the slack; above that, blocks that are mostly dead are
-    /// cleaned. 130. Open blocks come on top.
+    /// Block files may take so many per cent of what lives in them, and the slack; above that,
+    /// blocks that are mostly dead are cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
-    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), those who write large values wait for cleaning, as long as
-    /// that can help. 150.
+    /// Above this many per cent, and twice the slack ([`Options::HOLD_BLOCKS`] at least), those who
+    /// write large values wait for cleaning, as long as that can help. 150.
     pub space_amplification_max_percent: u32,
-    /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a store of a few blocks the shares are less
-    /// than a block: without slack each of them would be cleaned while most of it lives, and writers would wait for that.
+    /// Bytes that block files may take beyond the shares above while there is room. 256 MiB. In a
+    /// store of a few blocks the shares are less than a block: without slack each of them would be
+    /// cleaned while most of it lives, and writers would wait for that.
     pub space_slack_bytes: u64,
-    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache does not use of the rest, holds what
-    /// was written lately, read or not.
+    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
+    /// does not use of the rest, holds what was written lately, read or not.
     pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,
-    /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's caches. On a small flash device
-    /// less, down to 1 MiB, since four of them are kept as its reserve.
+    /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's
+    /// caches. On a small flash device less, down to 1 MiB, since four of them are kept as its
+    /// reserve.
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms.
     pub coalesce_interval: Duration,
-    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log. With a bound, recycling begins when
-    /// nine tenths of the slots it allows are in use: the log then holds fewer values than would fit.
+    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log.
+    /// With a bound, recycling begins when nine tenths of the slots it allows are in use: the log
+    /// then holds fewer values than would fit.
     pub flash_index_bytes_max: Option<u64>,
-    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts as 256 bytes at least.
+    /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts
+    /// as 256 bytes at least.
     pub overlay_bytes: u64,
-    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one object share it. 64 MiB; with 0
-    /// every reader reads for himself and nothing is copied to flash. Small values that come back to the log have an eighth of it
-    /// beside it.
+    /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one
+    /// object share it. 64 MiB; with 0 every reader reads for himself and nothing is copied to
+    /// flash. Small values that come back to the log have an eighth of it beside it.
     pub staging_bytes: u64,
-    /// Share of the flash log's capacity that copies of hot large objects keep even if small values need room; they use
-    /// what is left over beyond it. 50; 0 leaves them only what nobody needs.
+    /// Share of the flash log's capacity that copies of hot large objects keep even if small values
+    /// need room; they use what is left over beyond it. 50; 0 leaves them only what nobody needs.
     pub copies_share_percent: u32,
-    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no limit.
+    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no
+    /// limit.
     pub promotion_bytes_per_day: Option<u64>,
     /// What part of a key names its group: objects of one group are of one heat.
     pub group_rule: GroupRule,
-    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None. Changed like *SizeThreshold*.
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None.
+    /// Changed like *SizeThreshold*.
     pub pins: Vec<Pin>,
-    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0 moves nothing.
+    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
+    /// moves nothing.
     pub settle_bytes_per_second: u64,
-    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is refused
-    /// ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as it is held.
+    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
+    /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
+    /// it is held.
     pub snapshot_max_age: Option<Duration>,
-    /// After so many bytes of log a checkpoint of the flash index is written, so that an open need not walk the ordered index: later, if it
-    /// is long itself (the log is to have sixteen times its length), but after half of the log's capacity at the latest;
-    /// and at a close, unless little happened since. 1 GiB; 0 writes none.
+    /// After so many bytes of log a checkpoint of the flash index is written, so that an open need
+    /// not walk the ordered index: later, if it is long itself (the log is to have sixteen times
+    /// its length), but after half of the log's capacity at the latest; and at a close, unless
+    /// little happened since. 1 GiB; 0 writes none.
     pub checkpoint_log_bytes: u64,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
     /// The clock that expiries are held against; the operating system's.
     pub clock: Clock,
-    /// Least time between two walks over the index in search of expired objects, once something has expired. 1 minute.
+    /// Least time between two walks over the index in search of expired objects, once something has
+    /// expired. 1 minute.
     pub sweep_interval: Duration,
-    /// The device under the flash tier; `None` for the operating system's file system at `flash_dir`.
-    /// The ordered index keeps its own files there in either case.
+    /// The device under the flash tier; `None` for the operating system's file system at
+    /// `flash_dir`. The ordered index keeps its own files there in either case.
     pub flash_disk: Option<Arc<dyn Disk>>,
-    /// The device under the large tier; `None` for the operating system's file system at `large_dir`.
+    /// The device under the large tier; `None` for the operating system's file system at
+    /// `large_dir`.
     pub large_disk: Option<Arc<dyn Disk>>,
 }
 
 impl Options {
-    /// Those who write large values wait only beyond so many blocks over their share at least, however small the slack: a store of a
-    /// few blocks has a share of its own at every seal.
+    /// Those who write large values wait only beyond so many blocks over their share at least,
+    /// however small the slack: a store of a few blocks has a share of its own at every seal.
     pub const HOLD_BLOCKS: u64 = 2;
 
     /// Of a size: as the device asks for.

@@ -1,7 +1,9 @@
-//! Where a value belongs by its size and its key: *SizeThreshold*, and the rules that pin prefixes to a tier.
+//! Where a value belongs by its size and its key: *SizeThreshold*, and the rules that pin prefixes
+//! to a tier.
 //!
-//! Invariant: what belongs where is a function of the options alone. Where a value is may differ: values that were written under
-//! other rules move later (`settle`), and reads never ask this module.
+//! Invariant: what belongs where is a function of the options alone. Where a value is may differ:
+//! values that were written under other rules move later (`settle`), and reads never ask this
+//! module.
 
 use crate::{Error, KEY_BYTES_MAX, Options, Result};
 
@@ -16,15 +18,16 @@ pub enum Pinning {
     /// Nothing: they go by size and heat, as without a rule. For a part of a prefix that is pinned.
     #[default]
     None,
-    /// They live on flash, whatever their heat: in the log, if they have at most a quarter of a segment and 16 MiB. Larger ones
-    /// go by size and heat.
+    /// They live on flash, whatever their heat: in the log, if they have at most a quarter of a
+    /// segment and 16 MiB. Larger ones go by size and heat.
     Flash,
-    /// They live in the large space and are never copied or moved to flash. Values that live in the index
-    /// ([`Options::inline_bytes_max`]) stay there.
+    /// They live in the large space and are never copied or moved to flash. Values that live in the
+    /// index ([`Options::inline_bytes_max`]) stay there.
     Disk,
 }
 
-/// A rule: objects whose keys begin with `prefix` are pinned. Of several rules for a key the one with the longest prefix counts.
+/// A rule: objects whose keys begin with `prefix` are pinned. Of several rules for a key the one
+/// with the longest prefix counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pin {
     /// How the keys begin.
@@ -123,7 +126,8 @@ impl Placement {
         prefixes
     }
 
-    /// A number that differs, but for a chance of 1 in 2^64, if anything belongs elsewhere by other rules.
+    /// A number that differs, but for a chance of 1 in 2^64, if anything belongs elsewhere by other
+    /// rules.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut text = Vec::new();

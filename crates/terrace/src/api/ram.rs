@@ -1,32 +1,36 @@
 //! What a store's RAM is for.
 
-/// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open readers) is his and not here, nor what an
-/// allocator takes beside what it was asked for.
+/// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open
+/// readers) is his and not here, nor what an allocator takes beside what it was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RamStats {
-    /// Cached values, with what each costs besides its bytes. Bounded by [`Options::cache_bytes`], together with the next.
+    /// Cached values, with what each costs besides its bytes. Bounded by [`Options::cache_bytes`],
+    /// together with the next.
     ///
     /// [`Options::cache_bytes`]: crate::Options::cache_bytes
     pub values_bytes: u64,
     /// Frames that were written lately and are kept to be read.
     pub recent_bytes: u64,
-    /// Frames on their way to the log and the index, the one that is being filled left out, and memory kept for the next ones. Each of the
-    /// two is bounded by [`Options::overlay_bytes`].
+    /// Frames on their way to the log and the index, the one that is being filled left out, and
+    /// memory kept for the next ones. Each of the two is bounded by [`Options::overlay_bytes`].
     ///
     /// [`Options::overlay_bytes`]: crate::Options::overlay_bytes
     pub frames_bytes: u64,
-    /// Large values on their way to blocks, and memory kept for the next ones and for reads: at most 24 MiB.
+    /// Large values on their way to blocks, and memory kept for the next ones and for reads: at
+    /// most 24 MiB.
     pub transfer_bytes: u64,
-    /// Objects on their way from blocks to readers and to flash. Bounded by [`Options::staging_bytes`] and an eighth of it.
+    /// Objects on their way from blocks to readers and to flash. Bounded by
+    /// [`Options::staging_bytes`] and an eighth of it.
     ///
     /// [`Options::staging_bytes`]: crate::Options::staging_bytes
     pub staging_bytes: u64,
-    /// Memtables of the ordered index: the one that is filled ([`Options::memtable_bytes`]) and those that wait to be flushed, three at most.
+    /// Memtables of the ordered index: the one that is filled ([`Options::memtable_bytes`]) and
+    /// those that wait to be flushed, three at most.
     ///
     /// [`Options::memtable_bytes`]: crate::Options::memtable_bytes
     pub memtable_bytes: u64,
-    /// Blocks of the ordered index's tables. Bounded by [`Options::index_cache_bytes`], but for what every lookup needs and is kept
-    /// always.
+    /// Blocks of the ordered index's tables. Bounded by [`Options::index_cache_bytes`], but for
+    /// what every lookup needs and is kept always.
     ///
     /// [`Options::index_cache_bytes`]: crate::Options::index_cache_bytes
     pub index_blocks_bytes: u64,

@@ -29,7 +29,8 @@ pub struct Stats {
     pub reads: ReadStats,
     /// Copies of large objects on flash.
     pub heat: HeatStats,
-    /// What background work may have of the flash tier's device, and what it leaves to callers' reads.
+    /// What background work may have of the flash tier's device, and what it leaves to callers'
+    /// reads.
     pub flash_pace: PaceStats,
     /// The same of the large tier's device.
     pub large_pace: PaceStats,
@@ -47,12 +48,14 @@ pub struct Stats {
     pub operations: Vec<OperationStats>,
     /// What recovery found damaged when the store was opened, in words.
     pub damage: Vec<String>,
-    /// What was damaged when the store was opened and was put right by it, in words, with how long it took: an index that was built
-    /// anew from the log, a manifest that was written anew from its copy. Nothing was lost by it.
+    /// What was damaged when the store was opened and was put right by it, in words, with how long
+    /// it took: an index that was built anew from the log, a manifest that was written anew from
+    /// its copy. Nothing was lost by it.
     pub mended: Vec<String>,
     /// Why writes are refused, if they are.
     pub failed: Option<String>,
-    /// Why nothing new is taken until something was deleted, or room comes from elsewhere, if it is not. Deletes are.
+    /// Why nothing new is taken until something was deleted, or room comes from elsewhere, if it is
+    /// not. Deletes are.
     pub full: Option<String>,
     /// Space of the flash device that is kept for deletes and the index; 0 while it is used.
     pub reserve_bytes: u64,
@@ -63,8 +66,8 @@ pub struct Stats {
 /// How full the tiers are.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FillStats {
-    /// The flash tier: what only it can hold, so not the values in its log, of which the cold ones move to the large tier. Both
-    /// tiers, with all that lives, if they are on one device.
+    /// The flash tier: what only it can hold, so not the values in its log, of which the cold ones
+    /// move to the large tier. Both tiers, with all that lives, if they are on one device.
     pub flash: TierFill,
     /// The large tier, or the same as `flash`.
     pub large: TierFill,
@@ -79,8 +82,8 @@ pub struct TierFill {
     pub used_bytes: u64,
     /// What it may have of its device, less what others have taken of that.
     pub capacity_bytes: u64,
-    /// How long what is left lasts at the rate of the last day, or of the time since the opening. `None` while it does not grow,
-    /// and for the first minute.
+    /// How long what is left lasts at the rate of the last day, or of the time since the opening.
+    /// `None` while it does not grow, and for the first minute.
     pub hours_to_full: Option<f64>,
 }
 
@@ -116,8 +119,9 @@ pub struct LogStats {
     pub segments_used: u64,
     /// Segments ready to be written.
     pub segments_free: u64,
-    /// How old the segment was from which recycling last moved values to the large tier: so long a value stays on flash if
-    /// nobody reads it. Counted from the opening at the earliest; `None` before the first.
+    /// How old the segment was from which recycling last moved values to the large tier: so long a
+    /// value stays on flash if nobody reads it. Counted from the opening at the earliest; `None`
+    /// before the first.
     pub eviction_age: Option<Duration>,
     /// Segments recycled since open.
     pub segments_recycled: u64,
@@ -132,8 +136,8 @@ pub struct LargeStats {
     pub blocks: u64,
     /// Bytes of the block files, preallocated space of open ones included.
     pub allocated_bytes: u64,
-    /// Of that, blocks that are being written. They come on top of what cleaning bounds: what dies in them can only be had once
-    /// they are full.
+    /// Of that, blocks that are being written. They come on top of what cleaning bounds: what dies
+    /// in them can only be had once they are full.
     pub open_bytes: u64,
     /// Bytes of extents that hold live values: keys, attributes and checksums included.
     pub live_bytes: u64,
@@ -145,7 +149,8 @@ pub struct LargeStats {
     pub capacity_bytes: Option<u64>,
     /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
     pub blocks_cleaned: u64,
-    /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what lives in them.
+    /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what
+    /// lives in them.
     pub blocks_set_aside: u64,
     /// What cleaning could have reclaimed of these.
     pub set_aside_bytes: u64,
@@ -155,24 +160,27 @@ pub struct LargeStats {
     pub writers_held: u64,
     /// How long they did, in all.
     pub writers_held_time: Duration,
-    /// Writes that went on although the blocks took more than the limit, since cleaning could not help.
+    /// Writes that went on although the blocks took more than the limit, since cleaning could not
+    /// help.
     pub writers_let_go: u64,
 }
 
 /// What a tier takes, and what of that is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierSpace {
-    /// Bytes that live on it. On flash those of values, partly estimated; on the large tier those of extents.
+    /// Bytes that live on it. On flash those of values, partly estimated; on the large tier those
+    /// of extents.
     pub live_bytes: u64,
-    /// Bytes of its files. (Not among them: the manifest, and the small files that name the ordered index's state.)
+    /// Bytes of its files. (Not among them: the manifest, and the small files that name the ordered
+    /// index's state.)
     pub disk_bytes: u64,
     /// Most it may take; on flash that of the log alone, which is what can be bounded.
     pub capacity_bytes: Option<u64>,
 }
 
 impl TierSpace {
-    /// Bytes on the device per live byte; 0 if nothing lives there. On flash it says little: the log takes its capacity whatever
-    /// lives in it.
+    /// Bytes on the device per live byte; 0 if nothing lives there. On flash it says little: the
+    /// log takes its capacity whatever lives in it.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn amplification(&self) -> f64 {
@@ -240,7 +248,8 @@ pub struct FlashIndexStats {
     pub ram_bytes: u64,
     /// Slots it may have in the RAM it may take; `None` without a bound.
     pub slots_max: Option<u64>,
-    /// Slots overwritten because it was full, since open: their objects are found by the ordered index.
+    /// Slots overwritten because it was full, since open: their objects are found by the ordered
+    /// index.
     pub evicted: u64,
     /// Whether it is still being refilled after an open.
     pub refilling: bool,
@@ -305,8 +314,8 @@ pub struct HeatStats {
     pub bytes: u64,
     /// Bytes of RAM for objects on their way from disk.
     pub staged_bytes: u64,
-    /// Bytes that callers have asked of large objects, wherever they came from but the RAM cache. What of them came from copies is
-    /// [`HeatStats::copy_bytes_read`].
+    /// Bytes that callers have asked of large objects, wherever they came from but the RAM cache.
+    /// What of them came from copies is [`HeatStats::copy_bytes_read`].
     pub asked_bytes: u64,
     /// Reads answered by what somebody else was reading.
     pub image_reads: u64,
@@ -386,7 +395,8 @@ pub struct ReadStats {
     pub block_hits: u64,
     /// No such object.
     pub misses: u64,
-    /// Bytes of the values that RAM answered with: overlay, cache, what was read ahead. A stream counts as its whole value.
+    /// Bytes of the values that RAM answered with: overlay, cache, what was read ahead. A stream
+    /// counts as its whole value.
     pub ram_bytes: u64,
     /// Bytes of those that flash answered with: ordered index, log, copies.
     pub flash_bytes: u64,
@@ -488,8 +498,8 @@ pub struct QueueStats {
     pub snapshots: u64,
 }
 
-/// Objects that are gone and whose entries are, or were, still in the index. Until they are swept they count among the objects
-/// of their home.
+/// Objects that are gone and whose entries are, or were, still in the index. Until they are swept
+/// they count among the objects of their home.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SweepStats {
     /// Range deletions that are not swept yet.
@@ -507,7 +517,8 @@ pub struct SweepStats {
 /// Open snapshots and scans, and what they hold back.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SnapshotStats {
-    /// How many are open, those of the store itself (verifying, the beginning of a backup) included.
+    /// How many are open, those of the store itself (verifying, the beginning of a backup)
+    /// included.
     pub open: u64,
     /// The version that the oldest sees.
     pub oldest_version: Option<Version>,

@@ -1,9 +1,11 @@
 //! Live bytes per block: exact in RAM, persisted through the index's mark.
 //!
 //! Invariants:
-//! - Every value that was not abandoned is accounted live once, when its commit is applied, and dead once,
-//!   when the entry that points to it is gone. Overwritten before it was applied: both, in this order.
-//! - No block counts as dead before [`LargeSpace::accounting_complete`], which the store calls after replay.
+//! - Every value that was not abandoned is accounted live once, when its commit is applied, and
+//!   dead once, when the entry that points to it is gone. Overwritten before it was applied: both,
+//!   in this order.
+//! - No block counts as dead before [`LargeSpace::accounting_complete`], which the store calls
+//!   after replay.
 //! - The totals are the sums over all blocks, whenever the applier is not in the midst of a change.
 
 use super::{
@@ -206,7 +208,8 @@ impl LargeSpace {
         self.space.blocks.read().get(&number).and_then(share)
     }
 
-    /// Says what the live extents of a block take beyond their bytes, `live` being their bytes one by one.
+    /// Says what the live extents of a block take beyond their bytes, `live` being their bytes one
+    /// by one.
     pub fn weigh(&self, number: u64, live: impl Iterator<Item = u64>) {
         let Ok(block) = self.space.block(number) else { return };
         let found = live.map(padding).sum();
@@ -230,8 +233,9 @@ impl LargeSpace {
         }
     }
 
-    /// Bytes of blocks that nobody writes any more and that have no footer yet. A block can be full while the values in it are on their
-    /// way, and for long if its writer is slow: there is nothing to reclaim in it, so it must not look as if there were.
+    /// Bytes of blocks that nobody writes any more and that have no footer yet. A block can be full
+    /// while the values in it are on their way, and for long if its writer is slow: there is
+    /// nothing to reclaim in it, so it must not look as if there were.
     fn full_bytes(&self) -> u64 {
         let full = self.space.full.lock();
         let bytes = full.iter().map(|block| {
@@ -242,15 +246,17 @@ impl LargeSpace {
         bytes.sum()
     }
 
-    /// Whether a block is about to give its room back: nothing lives in it, nobody writes or holds it, or it is being
-    /// deleted. True before [`LargeSpace::accounting_complete`], since nobody knows.
+    /// Whether a block is about to give its room back: nothing lives in it, nobody writes or holds
+    /// it, or it is being deleted. True before [`LargeSpace::accounting_complete`], since nobody
+    /// knows.
     #[must_use]
     pub fn is_giving_room(&self) -> bool {
         if !self.space.accounted.load(Ordering::Acquire) {
             return true;
         }
         let is_dead = self.space.blocks.read().values().any(|block| block.is_doomed());
-        // Behind the blocks: one that is deleted is counted before it leaves them, and until its room is given back.
+        // Behind the blocks: one that is deleted is counted before it leaves them, and until its
+        // room is given back.
         is_dead || self.space.leaving.load(Ordering::Acquire) > 0
     }
 
@@ -291,8 +297,8 @@ impl LargeSpace {
         encode_accounting(&live.filter(|&(_, bytes)| bytes > 0).collect::<Vec<_>>())
     }
 
-    /// Takes over what [`LargeSpace::accounting`] gave at the mark the index is opened at. Blocks that are gone
-    /// are passed over: `open` reported them.
+    /// Takes over what [`LargeSpace::accounting`] gave at the mark the index is opened at. Blocks
+    /// that are gone are passed over: `open` reported them.
     ///
     /// # Errors
     /// [`Error::Corruption`]; the store then counts by walking the index.

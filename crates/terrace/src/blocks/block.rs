@@ -1,10 +1,14 @@
-//! One LargeBlock in RAM: what may still be written to it, what is live in it, and what waits to be written.
+//! One LargeBlock in RAM: what may still be written to it, what is live in it, and what waits to be
+//! written.
 //!
 //! Invariants:
-//! - Every byte of a block is given out to one writer once; an abandoned extent is never written again.
-//! - `Writing` is there only while this process may write the block; after a restart it never is again.
+//! - Every byte of a block is given out to one writer once; an abandoned extent is never written
+//!   again.
+//! - `Writing` is there only while this process may write the block; after a restart it never is
+//!   again.
 //! - After a failed write or sync no further extent is reserved in the block.
-//! - An extent in the queue (`queue`) is found in `behind` from before anybody learns of it until it is written.
+//! - An extent in the queue (`queue`) is found in `behind` from before anybody learns of it until
+//!   it is written.
 //! - What its file takes is counted in `Room` before the file has it.
 
 use super::{
@@ -23,8 +27,9 @@ use std::{
     },
 };
 
-/// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps double, within these
-/// bounds: while one is taken nobody can write to the file. A block that is made ready before anybody writes it has all of its space.
+/// Space is taken from the file system in steps, so that a full disk shows at a reservation. Steps
+/// double, within these bounds: while one is taken nobody can write to the file. A block that is
+/// made ready before anybody writes it has all of its space.
 const ALLOCATION_STEP_BYTES_MIN: u64 = 8 << 20;
 const ALLOCATION_STEP_BYTES_MAX: u64 = 32 << 20;
 
@@ -34,20 +39,24 @@ pub(super) struct Block {
     pub number: u64,
     /// Bytes of extents that entries of the index point to.
     pub live_bytes: AtomicU64,
-    /// What these extents would take beyond that if they were packed: each rounded up to the alignment of records.
+    /// What these extents would take beyond that if they were packed: each rounded up to the
+    /// alignment of records.
     pub padding_bytes: AtomicU64,
-    /// Whether `padding_bytes` is right. It is not kept over an open; cleaning finds it out where it matters.
+    /// Whether `padding_bytes` is right. It is not kept over an open; cleaning finds it out where
+    /// it matters.
     pub is_weighed: AtomicBool,
     /// Bytes of its file once nobody writes it any more; 0 before.
     pub rest_bytes: AtomicU64,
     /// Nothing lives in it, and a snapshot or a reader keeps it all the same.
     pub is_held: AtomicBool,
-    /// Bytes of extents written but not yet accounted by the applier. While there are any, the block is not dead.
+    /// Bytes of extents written but not yet accounted by the applier. While there are any, the
+    /// block is not dead.
     pub unapplied_bytes: AtomicU64,
     pub writing: Mutex<Option<Writing>>,
     pub group: GroupSync,
-    /// Extents that were handed to the queue and are not on the device, with their padding, by offset. One whose write
-    /// failed stays until it is abandoned: a commit that is visible may point to it.
+    /// Extents that were handed to the queue and are not on the device, with their padding, by
+    /// offset. One whose write failed stays until it is abandoned: a commit that is visible may
+    /// point to it.
     pub behind: Mutex<BTreeMap<u64, Arc<AlignedBuffer>>>,
 }
 
@@ -96,8 +105,8 @@ impl Block {
             .map_or(0, |writing| writing.allocated_bytes)
     }
 
-    /// Gives the file its last length by `write`, and counts what it takes from then on: once, however often sealing the
-    /// block is tried.
+    /// Gives the file its last length by `write`, and counts what it takes from then on: once,
+    /// however often sealing the block is tried.
     pub fn note_length(&self, bytes: u64, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let allocated_bytes = self.allocated_bytes();
         let Some(room) = self.writing.lock().as_ref().map(|writing| Arc::clone(&writing.room)) else {
@@ -133,7 +142,8 @@ impl Block {
         }
     }
 
-    /// Writing the extent at `offset` failed: no footer shall name a version of it, whatever was committed.
+    /// Writing the extent at `offset` failed: no footer shall name a version of it, whatever was
+    /// committed.
     pub fn forget_version(&self, offset: u64) {
         self.settle(offset, 0);
         if let Some(writing) = self.writing.lock().as_mut()
@@ -155,7 +165,8 @@ impl Block {
 
     /// No entry points into it, nor will one that is on its way.
     pub fn has_nothing_live(&self) -> bool {
-        // In this order: what is accounted becomes live first, and is on its way no more after that.
+        // In this order: what is accounted becomes live first, and is on its way no more after
+        // that.
         self.unapplied_bytes.load(Ordering::Acquire) == 0 && self.live_bytes.load(Ordering::Acquire) == 0
     }
 }
@@ -232,7 +243,8 @@ impl Writing {
         }
         let growth = (self.allocated_bytes).clamp(ALLOCATION_STEP_BYTES_MIN, ALLOCATION_STEP_BYTES_MAX);
         let ahead = self.allocated_bytes.max(end) + growth;
-        // A block that is longer than the threshold already is one huge value's: there is no other limit.
+        // A block that is longer than the threshold already is one huge value's: there is no other
+        // limit.
         let limit = split_bytes.next_multiple_of(PAGE);
         let step = if end > limit { ahead } else { ahead.min(limit) };
         match self.grow(step, origin) {

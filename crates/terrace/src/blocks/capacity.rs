@@ -1,11 +1,13 @@
 //! What the block files take of the device, against what they may take.
 //!
 //! Invariants:
-//! - Room is taken before a file grows and given back after it has shrunk or is gone, so what is counted is never less than
-//!   what is there. Footers are the exception: a block that is full must be sealed, so their pages are only noted.
+//! - Room is taken before a file grows and given back after it has shrunk or is gone, so what is
+//!   counted is never less than what is there. Footers are the exception: a block that is full must
+//!   be sealed, so their pages are only noted.
 //! - A part of the limit is kept back for cleaning, which needs room to make room.
 //!
-//! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken then.
+//! On failure: `StorageFull`, as from a device, with words that name the option. Nothing is taken
+//! then.
 
 use crate::io::Disk;
 use std::{
@@ -28,8 +30,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Which of the open blocks takes it: what is moved has lived for long and goes on living, so it is kept apart from what
-    /// is new.
+    /// Which of the open blocks takes it: what is moved has lived for long and goes on living, so
+    /// it is kept apart from what is new.
     pub(super) const fn stream(self) -> usize {
         match self {
             Self::User => 0,

@@ -1,9 +1,10 @@
-//! Moving values here: many in one sequential write, packed at 64-byte alignment into page-aligned regions. Recycling
-//! brings cold values from flash, cleaning brings what is live in blocks that are mostly dead.
+//! Moving values here: many in one sequential write, packed at 64-byte alignment into page-aligned
+//! regions. Recycling brings cold values from flash, cleaning brings what is live in blocks that
+//! are mostly dead.
 //!
 //! Invariants:
-//! - A region lies in one block; its records carry their exact versions, so its footer entry needs none and
-//!   the block need not wait for the moves to commit.
+//! - A region lies in one block; its records carry their exact versions, so its footer entry needs
+//!   none and the block need not wait for the moves to commit.
 //! - A region fits in a block that has nothing else, unless a single value does not.
 //!
 //! On failure all values of the batch are abandoned; the place they came from still has them.
@@ -58,8 +59,8 @@ pub struct MovedHead<'a> {
 }
 
 impl LargeSpace {
-    /// Writes many values in few sequential writes, packed. In the order of `items`. They must still be synced
-    /// ([`LargeSpace::sync_all`]) before a record points to them.
+    /// Writes many values in few sequential writes, packed. In the order of `items`. They must
+    /// still be synced ([`LargeSpace::sync_all`]) before a record points to them.
     ///
     /// # Errors
     /// As [`LargeSpace::writer`]; all of them are then abandoned.
@@ -100,8 +101,9 @@ impl LargeSpace {
         REGION_BYTES.min(split_bytes.saturating_sub(PAGE).max(PAGE))
     }
 
-    /// Writes one value piece by piece, as a region of its own. `read` appends a range of it to a buffer; the outer error is
-    /// that of writing, the inner one that of reading. The value is to be synced like those of a batch.
+    /// Writes one value piece by piece, as a region of its own. `read` appends a range of it to a
+    /// buffer; the outer error is that of writing, the inner one that of reading. The value is to
+    /// be synced like those of a batch.
     ///
     /// # Errors
     /// As [`LargeSpace::write_batch`]; the value is then abandoned.
@@ -168,8 +170,9 @@ impl Space {
         Ok((block, start))
     }
 
-    /// Some records of the region at `start` may be there, others are not. The footer names it as a value without a version,
-    /// which is passed over: a region is walked record by record, and what cannot be read of one is reported as damage.
+    /// Some records of the region at `start` may be there, others are not. The footer names it as a
+    /// value without a version, which is passed over: a region is walked record by record, and what
+    /// cannot be read of one is reported as damage.
     fn mark_unwritten(block: &Block, start: u64) {
         Self::mark(block, start, ExtentKind::Put);
     }

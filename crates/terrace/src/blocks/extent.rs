@@ -70,8 +70,9 @@ impl Space {
         }
     }
 
-    /// Makes the block that comes after the shared one, which is `number`: in good time, since making one takes several
-    /// syncs and everybody who needs it waits. Tried once; if it fails, whoever needs a block hears of it.
+    /// Makes the block that comes after the shared one, which is `number`: in good time, since
+    /// making one takes several syncs and everybody who needs it waits. Tried once; if it fails,
+    /// whoever needs a block hears of it.
     fn prepare_next(&self, number: u64) {
         if self.prepared_for.swap(number, Ordering::AcqRel) == number || !self.idle.lock().is_empty() {
             return;
@@ -85,8 +86,9 @@ impl Space {
         }
     }
 
-    /// Takes all of a new block's space at once, if there is plenty: a file system that is asked in steps scatters it. Only for
-    /// one that nobody writes yet, who would have to wait. What is not taken here is when it is needed.
+    /// Takes all of a new block's space at once, if there is plenty: a file system that is asked in
+    /// steps scatters it. Only for one that nobody writes yet, who would have to wait. What is not
+    /// taken here is when it is needed.
     fn take_whole(&self, block: &Block) {
         let split_bytes = self.options.split_threshold_bytes;
         if self.room.lacks(2 * split_bytes) {
@@ -192,7 +194,8 @@ impl ExtentWriter {
 
     pub fn push(&mut self, mut data: &[u8], chunks: &mut ChunkEncoder) -> io::Result<()> {
         while !data.is_empty() {
-            // A whole step may be followed by a checksum; what exceeds a page multiple is carried over.
+            // A whole step may be followed by a checksum; what exceeds a page multiple is carried
+            // over.
             let room = self.step_bytes.saturating_sub(self.buffer.len()).max(1);
             let taken = chunks.push(&data[..data.len().min(room)], &mut self.buffer);
             data = &data[taken..];
@@ -226,7 +229,8 @@ impl ExtentWriter {
         Ok(())
     }
 
-    /// All of the extent with its padding, if none of it was written: instead of [`ExtentWriter::flush_rest`].
+    /// All of the extent with its padding, if none of it was written: instead of
+    /// [`ExtentWriter::flush_rest`].
     pub fn take_whole(&mut self) -> Option<AlignedBuffer> {
         let whole = self.flushed == 0 && self.first_page.is_none();
         whole.then(|| {
@@ -235,7 +239,8 @@ impl ExtentWriter {
         })
     }
 
-    /// Writes what is left, padded with zeros to a page. Returns the bytes written to the device in all.
+    /// Writes what is left, padded with zeros to a page. Returns the bytes written to the device in
+    /// all.
     pub fn flush_rest(&mut self) -> io::Result<u64> {
         self.buffer.pad_to_page();
         self.flush_pages()?;

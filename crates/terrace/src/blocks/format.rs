@@ -3,10 +3,10 @@
 //!
 //! Invariants:
 //! - Little-endian, reserved bytes zero, zero is never a kind.
-//! - Every checksum is CRC-32C and covers the place the bytes belong to (store, block, offset), so that bytes
-//!   that are valid elsewhere never pass here.
-//! - Decoders return `None` for anything that is not exactly what an encoder wrote; they never panic and
-//!   never trust a length before its checksum.
+//! - Every checksum is CRC-32C and covers the place the bytes belong to (store, block, offset), so
+//!   that bytes that are valid elsewhere never pass here.
+//! - Decoders return `None` for anything that is not exactly what an encoder wrote; they never
+//!   panic and never trust a length before its checksum.
 
 use crate::{
     ATTRIBUTES_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX,
@@ -177,15 +177,15 @@ pub fn encode_record_header(
     out.extend_from_slice(attributes);
 }
 
-/// The head must have zeros where the checksum goes. The store's identity is mixed in but not stored: user
-/// data that looks like a record is then never taken for one by a scan.
+/// The head must have zeros where the checksum goes. The store's identity is mixed in but not
+/// stored: user data that looks like a record is then never taken for one by a scan.
 fn record_checksum(store_id: u64, head: &[u8; RECORD_HEADER_BYTES], key: &[u8], attributes: &[u8]) -> u32 {
     let checksum = crc32c_append(crc32c(&store_id.to_le_bytes()), head);
     crc32c_append(crc32c_append(checksum, key), attributes)
 }
 
-/// How many bytes a record header with its key and attributes claims to have, if `bytes` may be one at all.
-/// Nothing of it is verified yet.
+/// How many bytes a record header with its key and attributes claims to have, if `bytes` may be one
+/// at all. Nothing of it is verified yet.
 #[must_use]
 pub fn record_head_bytes(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..RECORD_HEADER_BYTES)?;
@@ -260,8 +260,8 @@ impl ChunkEncoder {
         }
     }
 
-    /// Appends as much of `data` as fits into the current chunk, and the chunk's checksum if it is full.
-    /// Returns how much of `data` it took.
+    /// Appends as much of `data` as fits into the current chunk, and the chunk's checksum if it is
+    /// full. Returns how much of `data` it took.
     pub fn push(&mut self, data: &[u8], out: &mut AlignedBuffer) -> usize {
         let taken = &data[..data.len().min(CHUNK_DATA_BYTES - self.chunk_bytes)];
         self.chunk_checksum = crc32c_append(self.chunk_checksum, taken);
@@ -335,7 +335,8 @@ pub struct Trailer {
     pub entries_checksum: u32,
 }
 
-/// The footer of a block whose extents end at `footer_offset`: entries, zeros, trailer; whole pages.
+/// The footer of a block whose extents end at `footer_offset`: entries, zeros, trailer; whole
+/// pages.
 #[must_use]
 pub fn encode_footer(header: BlockHeader, footer_offset: u64, entries: &[FooterEntry]) -> AlignedBuffer {
     let entries_bytes = entries.len() * FOOTER_ENTRY_BYTES;

@@ -1,7 +1,9 @@
-//! What block GC does and who waits for it: the state that the worker, waiting writers and figures share.
+//! What block GC does and who waits for it: the state that the worker, waiting writers and figures
+//! share.
 //!
-//! The worker publishes what it finds at each look at the blocks; writers that lack room count themselves as waiting,
-//! and wake it. Neither decides for the other: the worker is in `maintenance`, where writers wait is `write::stall`.
+//! The worker publishes what it finds at each look at the blocks; writers that lack room count
+//! themselves as waiting, and wake it. Neither decides for the other: the worker is in
+//! `maintenance`, where writers wait is `write::stall`.
 
 mod policy;
 
@@ -187,7 +189,8 @@ impl BlockGcState {
         }
     }
 
-    /// Waits until more was moved or deleted than `seen`, but not long: what is on its way may come to be held by a reader.
+    /// Waits until more was moved or deleted than `seen`, but not long: what is on its way may come
+    /// to be held by a reader.
     pub fn wait_for_progress(&self, seen: u64, is_stopping: impl Fn() -> bool) -> bool {
         let look_again = Instant::now() + BLOCKS_STEP;
         let mut passes = self.passes.lock();

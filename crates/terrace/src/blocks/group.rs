@@ -1,13 +1,16 @@
 //! The writes of one block, and one `fdatasync` for all that ended before it started.
 //!
-//! Each write has a *ordinal*: taken before it begins if others shall not overtake it, or after it has ended. Who wants
-//! writes to be durable waits with their ordinals; the first who finds them ended and no sync under way syncs for all.
+//! Each write has a *ordinal*: taken before it begins if others shall not overtake it, or after it
+//! has ended. Who wants writes to be durable waits with their ordinals; the first who finds them
+//! ended and no sync under way syncs for all.
 //!
 //! Invariants:
-//! - An ordinal counts as durable only if its write had ended, without error, before a sync began that succeeded.
+//! - An ordinal counts as durable only if its write had ended, without error, before a sync began
+//!   that succeeded.
 //! - After a failed sync nothing counts as durable any more that did not before.
 //!
-//! On failure: a failed write is the failure of its ordinal alone, a failed sync of all that wait and will wait.
+//! On failure: a failed write is the failure of its ordinal alone, a failed sync of all that wait
+//! and will wait.
 
 use crate::io::DiskFile;
 use parking_lot::{Condvar, Mutex};

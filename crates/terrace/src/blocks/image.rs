@@ -1,8 +1,8 @@
 //! The blocks as they are at one moment, held for a copy of them.
 //!
-//! Invariants: a held block is not deleted. `bytes` of a held block are those that were given out when it was taken, or its
-//! whole file once it is sealed; what of them was durable then never changes again. A block whose footer is in place is
-//! never written again.
+//! Invariants: a held block is not deleted. `bytes` of a held block are those that were given out
+//! when it was taken, or its whole file once it is sealed; what of them was durable then never
+//! changes again. A block whose footer is in place is never written again.
 //!
 //! On failure: nothing was changed.
 
@@ -27,7 +27,8 @@ pub struct HeldBlock {
     pub number: u64,
     /// Bytes to copy from its start.
     pub bytes: u64,
-    /// It is sealed: nobody writes it any more. Whether it has a footer says [`LargeSpace::has_footer`].
+    /// It is sealed: nobody writes it any more. Whether it has a footer says
+    /// [`LargeSpace::has_footer`].
     pub sealed: bool,
     block: Arc<Block>,
 }

@@ -1,12 +1,14 @@
 //! LargeMeta (MRIS section 3): which blocks there are, as immutable numbered files.
 //!
 //! Invariants:
-//! - Each change writes the next number, syncs the file and then its directory; nothing is changed in place.
-//! - The newest [`KEPT`] files stay, fewer on a full device. The blocks alone suffice to write it anew.
+//! - Each change writes the next number, syncs the file and then its directory; nothing is changed
+//!   in place.
+//! - The newest [`KEPT`] files stay, fewer on a full device. The blocks alone suffice to write it
+//!   anew.
 //!
-//! On failure: a file that could not be written is removed again, the table in RAM stays as it was, and the
-//! caller gets the error. After a failed sync it is unknown whether the version counts, and the space stops
-//! writing. A damaged file is passed over for the one before it.
+//! On failure: a file that could not be written is removed again, the table in RAM stays as it was,
+//! and the caller gets the error. After a failed sync it is unknown whether the version counts, and
+//! the space stops writing. A damaged file is passed over for the one before it.
 
 use crate::{
     Error, Result, Tier,
@@ -183,7 +185,8 @@ pub(super) fn load(disk: &dyn Disk, store_id: u64) -> Result<Loaded> {
     files.sort_unstable();
     let mut damaged = Vec::new();
     for &number in files.iter().rev() {
-        // A file that cannot be read is as good as damaged: the one before it, or the blocks, will do.
+        // A file that cannot be read is as good as damaged: the one before it, or the blocks, will
+        // do.
         let bytes = read(disk, number).unwrap_or_default();
         let valid = decode_meta(&bytes).filter(|meta| meta.number == number && meta.store_id == store_id);
         if let Some(meta) = valid {
@@ -212,7 +215,8 @@ fn read(disk: &dyn Disk, number: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes `meta` as a new file, durable when this returns, and removes all but the last few of `files`.
+/// Writes `meta` as a new file, durable when this returns, and removes all but the last few of
+/// `files`.
 pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Result<u64> {
     if active(Mutation::LargeMetaInPlace)
         && let Some(&number) = files.last()
@@ -238,7 +242,8 @@ pub(super) fn store(disk: &dyn Disk, meta: &Meta, files: &mut Vec<u64>) -> Resul
         }
         let _ = disk.remove(&meta_path(files.remove(0)));
     };
-    // From here on the file may come to be the newest version or not; even "no space" is a failed sync.
+    // From here on the file may come to be the newest version or not; even "no space" is a failed
+    // sync.
     let synced = unless(Mutation::LargeMetaSync, || file.sync_data())
         .and_then(|()| unless(Mutation::LargeMetaDirectory, || disk.sync_dir(Path::new(META_DIR))));
     synced.map_err(|error| Error::io(context(), &error))?;

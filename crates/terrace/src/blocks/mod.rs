@@ -2,18 +2,21 @@
 //!
 //! Invariants:
 //! - A value lies in one block, in one extent; an extent is written once and never moved or reused.
-//! - After [`LargeSpace::sync`] returned, the value survives a power cut: its bytes, its block's length and its
-//!   block's name are durable.
-//! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on its way to
-//!   being live, or being read. Block numbers are never reused.
-//! - A block is written only by the process that made it. What a crash leaves unsealed is only read.
+//! - After [`LargeSpace::sync`] returned, the value survives a power cut: its bytes, its block's
+//!   length and its block's name are durable.
+//! - A block's file is removed only by [`LargeSpace::delete`], only when nothing in it is live, on
+//!   its way to being live, or being read. Block numbers are never reused.
+//! - A block is written only by the process that made it. What a crash leaves unsealed is only
+//!   read.
 //!
-//! On failure: a full device fails the one write with `OutOfSpace` and leaves reclaimable space. A failed write
-//! closes its block. A failed sync stops all writes to the space until it is opened again; reads go on. Bytes
-//! that do not match their checksums are an `Error::Corruption` of that value alone.
+//! On failure: a full device fails the one write with `OutOfSpace` and leaves reclaimable space. A
+//! failed write closes its block. A failed sync stops all writes to the space until it is opened
+//! again; reads go on. Bytes that do not match their checksums are an `Error::Corruption` of that
+//! value alone.
 //!
-//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (how much all of them may take), `group` (what of it is
-//! durable), `writer`, `queue` (writing behind), `reader`, `seal`, `meta`, `recover`.
+//! Reading order: `format` (bytes), `block` (one block in RAM), `room` (how much all of them may
+//! take), `group` (what of it is durable), `writer`, `queue` (writing behind), `reader`, `seal`,
+//! `meta`, `recover`.
 
 mod account;
 mod block;
@@ -230,16 +233,18 @@ impl LargeSpace {
         let _ = self.space.paces.set(paces);
     }
 
-    /// After an open: has the operating system learn where the blocks lie before somebody reads them. On a disk the first read of each
-    /// block costs two or three reads otherwise.
+    /// After an open: has the operating system learn where the blocks lie before somebody reads
+    /// them. On a disk the first read of each block costs two or three reads otherwise.
     pub fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
         self.space.warm(is_over, step);
     }
 
-    /// Makes a value durable, waiting for its write if that is not done. Values that finish together share one sync.
+    /// Makes a value durable, waiting for its write if that is not done. Values that finish
+    /// together share one sync.
     ///
     /// # Errors
-    /// If writing it failed, or the device's sync. After the latter the space refuses writes until it is opened again.
+    /// If writing it failed, or the device's sync. After the latter the space refuses writes until
+    /// it is opened again.
     pub fn sync(&self, value: &LargeValue) -> Result<()> {
         self.sync_writes(value.block, &[value.ordinal])
     }
@@ -272,13 +277,15 @@ impl LargeSpace {
         })
     }
 
-    /// Writes what waits to be written, and ends the threads that write it. What is written behind after that fails.
+    /// Writes what waits to be written, and ends the threads that write it. What is written behind
+    /// after that fails.
     pub fn stop(&self) {
         self.space.queue.close();
     }
 
-    /// The commit that points to `value` got `version` (above 0). Needed for every value that was not
-    /// abandoned: without it the block gets no footer. Bytes stay protected until they are accounted live.
+    /// The commit that points to `value` got `version` (above 0). Needed for every value that was
+    /// not abandoned: without it the block gets no footer. Bytes stay protected until they are
+    /// accounted live.
     pub fn committed(&self, value: &LargeValue, version: u64) {
         if let (RecordKind::Put, Ok(block)) = (value.kind, self.space.block(value.block)) {
             block.settle(value.offset, version);
@@ -311,7 +318,8 @@ impl LargeSpace {
         }
     }
 
-    /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in bytes.
+    /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in
+    /// bytes.
     #[must_use]
     pub fn transfer_bytes(&self) -> u64 {
         (self.space.queue.bytes() + self.space.buffers.spare_bytes()) as u64
@@ -382,13 +390,15 @@ impl Space {
             .map_err(|error| Error::io(format!("opening {}", path.display()), &error))
     }
 
-    /// Opens blocks to be read, the newest, as many as are kept open; until `is_over`. `step` does the work of each.
+    /// Opens blocks to be read, the newest, as many as are kept open; until `is_over`. `step` does
+    /// the work of each.
     fn warm(&self, is_over: impl Fn() -> bool, step: impl Fn(&dyn Fn())) {
         let newest: Vec<Arc<Block>> = {
             let blocks = self.blocks.read();
             blocks.values().rev().take(READ_HANDLES_MAX).map(Arc::clone).collect()
         };
-        // In the order of their names: what the file system knows of them lies in about that order too.
+        // In the order of their names: what the file system knows of them lies in about that order
+        // too.
         for block in newest.iter().rev().filter(|_| !is_over()) {
             step(&|| {
                 // Whoever reads it will be told what is wrong.
@@ -439,7 +449,8 @@ impl Space {
         Ok(())
     }
 
-    /// The error of a failed write: a full device is the caller's matter, anything else closes the block.
+    /// The error of a failed write: a full device is the caller's matter, anything else closes the
+    /// block.
     fn write_error(block: &Block, error: &io::Error) -> Error {
         let error = Error::io_on(
             Tier::Large,

@@ -1,5 +1,6 @@
-//! What may be nearer than the blocks. A reader asks it before it reads a block for a caller, and tells it what it read
-//! of the block all the same. The flash cache is such; blocks know no more of it than this.
+//! What may be nearer than the blocks. A reader asks it before it reads a block for a caller, and
+//! tells it what it read of the block all the same. The flash cache is such; blocks know no more of
+//! it than this.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -55,6 +56,7 @@ pub trait NearReader: Debug + Send + Sync {
     /// The farthest that anything read so far came from.
     fn source(&self) -> Option<Source>;
 
-    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then, and to read again is worth it.
+    /// Bytes did not match their checksums. Whether a copy may be to blame: it is forgotten then,
+    /// and to read again is worth it.
     fn blames_copy(&self) -> bool;
 }

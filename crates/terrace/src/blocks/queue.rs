@@ -1,19 +1,23 @@
-//! Writing behind: whole extents wait here, in RAM, until a thread writes them, several in one write where they
-//! lie one behind the other.
+//! Writing behind: whole extents wait here, in RAM, until a thread writes them, several in one
+//! write where they lie one behind the other.
 //!
-//! A device needs long writes, and more than one under way, for its full rate; a value is one short write. So who
-//! puts a value hands its extent over and goes on. Two threads write: while both are at it, extents gather, and the
-//! next write takes all that adjoin the first one, up to 1 MiB. Nobody waits for a write to become longer.
+//! A device needs long writes, and more than one under way, for its full rate; a value is one short
+//! write. So who puts a value hands its extent over and goes on. Two threads write: while both are
+//! at it, extents gather, and the next write takes all that adjoin the first one, up to 1 MiB.
+//! Nobody waits for a write to become longer.
 //!
 //! Invariants:
-//! - An extent that was handed over is written once, or its write fails; either way its ordinal ends.
-//! - From before its place is known to anybody until it is written its bytes are in its block's `behind`, so a reader
-//!   finds them there or on the device.
-//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is); who brings more waits.
+//! - An extent that was handed over is written once, or its write fails; either way its ordinal
+//!   ends.
+//! - From before its place is known to anybody until it is written its bytes are in its block's
+//!   `behind`, so a reader finds them there or on the device.
+//! - At most [`QUEUED_BYTES_MAX`] wait or are being written (and one extent, however long it is);
+//!   who brings more waits.
 //!
-//! On failure: the extents of a write that failed fail, each with its ordinal. They can be read until they are abandoned
-//! or the space is closed, no footer gives them a version, and their block gets no further extents. Once the space has
-//! failed, or a block's sync has, what waits fails unwritten. A write that panics makes the space fail.
+//! On failure: the extents of a write that failed fail, each with its ordinal. They can be read
+//! until they are abandoned or the space is closed, no footer gives them a version, and their block
+//! gets no further extents. Once the space has failed, or a block's sync has, what waits fails
+//! unwritten. A write that panics makes the space fail.
 
 use super::block::Block;
 use crate::{
@@ -149,7 +153,8 @@ impl WriteQueue {
         Ok(queue)
     }
 
-    /// Hands an extent over; waits while too much is waiting. Returns its ordinal in the block's group.
+    /// Hands an extent over; waits while too much is waiting. Returns its ordinal in the block's
+    /// group.
     pub fn push(&self, block: &Arc<Block>, file: &Arc<dyn DiskFile>, offset: u64, buffer: AlignedBuffer) -> u64 {
         let buffer = Arc::new(buffer);
         let mut state = self.shared.state.lock();
@@ -222,7 +227,8 @@ impl Shared {
             let bytes: usize = run.iter().map(|extent| extent.buffer.len()).sum();
             let result = match self.failure.reason() {
                 Some(reason) => Err(io::Error::other(reason)),
-                // Whoever waits for these extents must hear of a panic: nobody else will end their ordinals.
+                // Whoever waits for these extents must hear of a panic: nobody else will end their
+                // ordinals.
                 None => catch_unwind(AssertUnwindSafe(|| write_run(&run))).unwrap_or_else(|_| {
                     let reason = "writing large values panicked: a bug, please report it";
                     Err(io::Error::other(self.failure.set(reason.to_owned())))
@@ -246,7 +252,8 @@ impl Shared {
                 block.behind.lock().remove(offset);
             }
             Some(error) => {
-                // A full device is the matter of this value; after anything else the block is not to be trusted with more.
+                // A full device is the matter of this value; after anything else the block is not
+                // to be trusted with more.
                 if error.kind() != io::ErrorKind::StorageFull {
                     block.close();
                 }

@@ -1,12 +1,12 @@
 //! Reading values: whole, by range, or as a stream. Every byte handed out was verified.
 //!
 //! Invariants:
-//! - A value up to 1 MiB is read whole in one device read; a range reads only the chunks it touches, in one
-//!   device read per 18 chunks.
+//! - A value up to 1 MiB is read whole in one device read; a range reads only the chunks it
+//!   touches, in one device read per 18 chunks.
 //! - A reader pins its block: the file is not deleted under it.
 //!
-//! On failure: bytes that do not match are an `Error::Corruption` that names block and offset; nothing of the
-//! damaged chunk is handed out.
+//! On failure: bytes that do not match are an `Error::Corruption` that names block and offset;
+//! nothing of the damaged chunk is handed out.
 
 use super::{
     LargeSpace, Space,
@@ -36,14 +36,15 @@ const CHUNKS_PER_READ: u64 = 18;
 /// Chunks per device read of a stream, once it is under way.
 const CHUNKS_AHEAD_MAX: u64 = 16;
 const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
-/// Bytes of a piece: a quarter of what one device read brings. A value's pieces lie on a grid, its last one is shorter.
+/// Bytes of a piece: a quarter of what one device read brings. A value's pieces lie on a grid, its
+/// last one is shorter.
 pub const PIECE_BYTES: u64 = 4 * CHUNK_DATA;
 /// Most pieces of one device read.
 pub const PIECES_PER_READ: u64 = 4;
 
 impl LargeSpace {
-    /// Opens a value for reading and pins its block. The arguments come from the value's entry; nothing is
-    /// read yet.
+    /// Opens a value for reading and pins its block. The arguments come from the value's entry;
+    /// nothing is read yet.
     ///
     /// # Errors
     /// `Corruption` if they cannot be right or there is no such block, I/O errors.
@@ -77,7 +78,8 @@ impl LargeSpace {
         })
     }
 
-    /// The same for a caller who wants the value of `key`: it counts as a read of it, and comes from a copy if there is one.
+    /// The same for a caller who wants the value of `key`: it counts as a read of it, and comes
+    /// from a copy if there is one.
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].
@@ -226,7 +228,8 @@ impl ValueReader {
         self.check_key(&self.header()?, key)
     }
 
-    /// Makes an attempt, and another if its bytes did not match and may have come from a copy, which is forgotten then.
+    /// Makes an attempt, and another if its bytes did not match and may have come from a copy,
+    /// which is forgotten then.
     fn again_without_copy<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match attempt() {
             Err(Error::Corruption { .. }) if self.near.as_ref().is_some_and(|near| near.blames_copy()) => attempt(),
@@ -259,8 +262,8 @@ impl ValueReader {
     /// Appends a range of the value to `out`.
     ///
     /// # Errors
-    /// `Invalid` if the range is not inside the value, `Corruption`, I/O errors. `out` may then have grown by
-    /// verified bytes.
+    /// `Invalid` if the range is not inside the value, `Corruption`, I/O errors. `out` may then
+    /// have grown by verified bytes.
     pub fn read_range(&self, range: Range<u64>, out: &mut Vec<u8>) -> Result<()> {
         if range.start > range.end || range.end > self.length {
             return Err(Error::invalid(format!(
@@ -284,8 +287,8 @@ impl ValueReader {
         result
     }
 
-    /// Reads the next bytes of the stream into `out`; 0 only at the end (or for an empty `out`). Reads ahead
-    /// by 64 KiB at first, up to 1 MiB when more and more is asked for.
+    /// Reads the next bytes of the stream into `out`; 0 only at the end (or for an empty `out`).
+    /// Reads ahead by 64 KiB at first, up to 1 MiB when more and more is asked for.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -314,8 +317,9 @@ impl ValueReader {
         Ok(count)
     }
 
-    /// The next bytes of the stream in a buffer of their own: so many, or those up to the end of the chunk that has the last of them.
-    /// Never more than one device read brings. Empty only at the end.
+    /// The next bytes of the stream in a buffer of their own: so many, or those up to the end of
+    /// the chunk that has the last of them. Never more than one device read brings. Empty only at
+    /// the end.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -330,7 +334,8 @@ impl ValueReader {
         Ok(piece.into())
     }
 
-    /// Reads the pieces with these numbers, of which there must be some and at most [`PIECES_PER_READ`], into a buffer each.
+    /// Reads the pieces with these numbers, of which there must be some and at most
+    /// [`PIECES_PER_READ`], into a buffer each.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -346,8 +351,9 @@ impl ValueReader {
         Ok(pieces?.into_bytes())
     }
 
-    /// Reads the first pieces, some and at most [`PIECES_PER_READ`], and the header before them, which is checked to be that of `key`:
-    /// one device read, where two would be two seeks of a disk with others in between.
+    /// Reads the first pieces, some and at most [`PIECES_PER_READ`], and the header before them,
+    /// which is checked to be that of `key`: one device read, where two would be two seeks of a
+    /// disk with others in between.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
@@ -419,7 +425,8 @@ impl ValueReader {
         Ok(value)
     }
 
-    /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device read.
+    /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device
+    /// read.
     fn read_chunks(&self, range: Range<u64>, buffer: &mut AlignedBuffer, take: impl FnMut(&[u8])) -> Result<()> {
         let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
         let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
@@ -427,7 +434,8 @@ impl ValueReader {
         self.take_chunks(range, &buffer[skip..], take)
     }
 
-    /// Hands a range to `take`, chunk by chunk, once each is checked. `stored` begins with the range's first chunk and has all of them.
+    /// Hands a range to `take`, chunk by chunk, once each is checked. `stored` begins with the
+    /// range's first chunk and has all of them.
     fn take_chunks(&self, range: Range<u64>, stored: &[u8], mut take: impl FnMut(&[u8])) -> Result<()> {
         let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
         let seed = self.place.chunk_seed();
@@ -442,7 +450,8 @@ impl ValueReader {
         Ok(())
     }
 
-    /// Reads the pages that hold a range of the extent. Returns where in the buffer the range starts.
+    /// Reads the pages that hold a range of the extent. Returns where in the buffer the range
+    /// starts.
     fn read_bytes(&self, range: Range<u64>, buffer: &mut AlignedBuffer) -> Result<usize> {
         let start = self.place.offset + range.start;
         let page_start = start / PAGE * PAGE;
@@ -478,8 +487,8 @@ impl ValueReader {
             || self.near.as_ref().is_some_and(|near| near.is_near())
     }
 
-    /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not there it is: what was
-    /// handed over stays there until it is written.
+    /// Fills `buffer` from the extent's bytes in RAM, if it is not on the device. If they are not
+    /// there it is: what was handed over stays there until it is written.
     fn copy_waiting(&self, buffer: &mut AlignedBuffer, page_start: u64) -> Result<bool> {
         let waiting = self.block.behind.lock().get(&self.place.offset).map(Arc::clone);
         let Some(bytes) = waiting else { return Ok(false) };

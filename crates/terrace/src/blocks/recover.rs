@@ -1,8 +1,10 @@
 //! Opening the space: LargeMeta against the blocks that are there.
 //!
 //! Invariants:
-//! - The block files are the truth; LargeMeta is corrected to match them and the differences are reported.
-//! - A block that was open is only read from now on. What it had preallocated and never used is given back.
+//! - The block files are the truth; LargeMeta is corrected to match them and the differences are
+//!   reported.
+//! - A block that was open is only read from now on. What it had preallocated and never used is
+//!   given back.
 //! - Nothing is deleted but what LargeMeta says is drained.
 
 use super::{
@@ -48,7 +50,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: LargeOptions) -> Result<(LargeS
     report.rebuilt = loaded.meta.is_none() && !(present.is_empty() && loaded.files.is_empty());
     let mut listed = loaded.meta.unwrap_or_else(|| Meta::empty(options.store_id));
     if report.rebuilt {
-        // Each block cost a LargeMeta version at least, so no block number above the version's was given out.
+        // Each block cost a LargeMeta version at least, so no block number above the version's was
+        // given out.
         listed.next_block = number + 1;
     }
     listed.next_block = listed.next_block.max(present.last().map_or(1, |&last| last + 1));

@@ -1,8 +1,9 @@
 //! Walking the records of a block, for `verify`, `repair` and cleaning.
 //!
-//! With a footer the walk is exact and skips what was abandoned. Without one, or where a header is damaged, it
-//! searches on for the next valid record header; abandoned extents may then appear, so the caller verifies
-//! values before it trusts them. Damage is an `Err` item, and the walk goes on after it.
+//! With a footer the walk is exact and skips what was abandoned. Without one, or where a header is
+//! damaged, it searches on for the next valid record header; abandoned extents may then appear, so
+//! the caller verifies values before it trusts them. Damage is an `Err` item, and the walk goes on
+//! after it.
 
 use super::{
     LargeSpace, Space,
@@ -62,7 +63,8 @@ pub struct BlockScan {
 }
 
 impl LargeSpace {
-    /// The same as [`LargeSpace::scan_block`] for who reads most values on the way: with fewer, longer reads.
+    /// The same as [`LargeSpace::scan_block`] for who reads most values on the way: with fewer,
+    /// longer reads.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].
@@ -74,8 +76,9 @@ impl LargeSpace {
         Ok(scan)
     }
 
-    /// The same for who looks at headers only. On a disk that seeks it reads all the same what lies between them: to seek each of five
-    /// hundred headers among callers' reads takes twenty seconds, to read a block of 64 MiB in bursts takes two.
+    /// The same for who looks at headers only. On a disk that seeks it reads all the same what lies
+    /// between them: to seek each of five hundred headers among callers' reads takes twenty
+    /// seconds, to read a block of 64 MiB in bursts takes two.
     ///
     /// # Errors
     /// As [`LargeSpace::scan_block`].
@@ -106,7 +109,8 @@ impl LargeSpace {
             store_id: self.space.options.store_id,
             block: number,
         };
-        // A crash may have undone the trimming that belongs to the footer; LargeMeta knows the length.
+        // A crash may have undone the trimming that belongs to the footer; LargeMeta knows the
+        // length.
         let listed = self
             .space
             .table

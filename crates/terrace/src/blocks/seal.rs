@@ -3,9 +3,11 @@
 //! Invariants:
 //! - A block is handed to writers only after its header and its name are durable.
 //! - A footer is written only when every extent is committed or abandoned, so it is exact.
-//! - `drained` is durable in LargeMeta before the file goes; an open that finds it finishes the removal.
+//! - `drained` is durable in LargeMeta before the file goes; an open that finds it finishes the
+//!   removal.
 //!
-//! On failure: a block that gets no footer (device full, sync failed, crash) stays readable without one.
+//! On failure: a block that gets no footer (device full, sync failed, crash) stays readable without
+//! one.
 
 use super::{
     BLOCK_DIR, LargeSpace, Space,
@@ -27,8 +29,8 @@ use std::{
 };
 
 impl LargeSpace {
-    /// Seals the blocks that are full and whose extents are all settled. The store calls this now and then,
-    /// away from its commit path.
+    /// Seals the blocks that are full and whose extents are all settled. The store calls this now
+    /// and then, away from its commit path.
     ///
     /// # Errors
     /// `OutOfSpace` if there is no room for a footer (tried again next time), `Failed`, I/O errors.
@@ -36,8 +38,8 @@ impl LargeSpace {
         self.space.seal_ready()
     }
 
-    /// Seals every block nobody writes any more, at a clean shutdown. Values neither committed nor abandoned
-    /// keep their block from getting a footer. The space can still be used afterwards.
+    /// Seals every block nobody writes any more, at a clean shutdown. Values neither committed nor
+    /// abandoned keep their block from getting a footer. The space can still be used afterwards.
     ///
     /// # Errors
     /// As [`LargeSpace::seal_ready`].
@@ -55,8 +57,9 @@ impl LargeSpace {
         self.space.seal_ready()
     }
 
-    /// Blocks in which nothing is live. The store deletes them once the index has persisted everything up to
-    /// what made them so and no snapshot is older. None before [`LargeSpace::accounting_complete`].
+    /// Blocks in which nothing is live. The store deletes them once the index has persisted
+    /// everything up to what made them so and no snapshot is older. None before
+    /// [`LargeSpace::accounting_complete`].
     #[must_use]
     pub fn dead_blocks(&self) -> Vec<u64> {
         if !self.space.accounted.load(Ordering::Acquire) {
@@ -70,11 +73,12 @@ impl LargeSpace {
             .collect()
     }
 
-    /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead, or
-    /// somebody reads it; try later.
+    /// Deletes a dead block whose last live value ended at `drained_seq`. `false`: it is not dead,
+    /// or somebody reads it; try later.
     ///
     /// # Errors
-    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The block may then be gone or not.
+    /// `OutOfSpace` (LargeMeta could not be written), `Failed`, I/O errors. The block may then be
+    /// gone or not.
     pub fn delete(&self, number: u64, drained_seq: u64) -> Result<bool> {
         self.space.check_writable()?;
         if !self.space.accounted.load(Ordering::Acquire) {
@@ -180,8 +184,9 @@ impl Space {
                 Ok(block)
             }
             Err(error) => {
-                // After a failed sync LargeMeta may list the block or not. It stays, then: a file too many is a
-                // dead block at the next open, a listed one that is gone would look like a loss.
+                // After a failed sync LargeMeta may list the block or not. It stays, then: a file
+                // too many is a dead block at the next open, a listed one that is gone would look
+                // like a loss.
                 if matches!(error, Error::OutOfSpace { .. }) {
                     let _ = self.disk.remove(&path);
                     self.room.give_back(PAGE);
@@ -201,8 +206,9 @@ impl Space {
             match &sealed {
                 // There may be room for a footer later.
                 Err(Error::OutOfSpace { .. }) if !block.has_nothing_live() => self.full.lock().push(block),
-                // Deleting it makes room, and it needs no footer for that. What could not be written is not tried again:
-                // a block can be read, cleaned and deleted without a footer, if it is at rest.
+                // Deleting it makes room, and it needs no footer for that. What could not be
+                // written is not tried again: a block can be read, cleaned and deleted without a
+                // footer, if it is at rest.
                 Err(_) if self.check_writable().is_ok() => self.rest(&block),
                 _ => {}
             }

@@ -5,8 +5,9 @@ use crate::Result;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Values that commits point to and that are not known to be durable. Each gets a turn, rising; a frame with records of such
-/// values has them synced, up to the last of their turns, before it is written.
+/// Values that commits point to and that are not known to be durable. Each gets a turn, rising; a
+/// frame with records of such values has them synced, up to the last of their turns, before it is
+/// written.
 #[derive(Debug)]
 pub struct UnsyncedLarge {
     large: LargeSpace,
@@ -46,11 +47,12 @@ impl UnsyncedLarge {
         self.values.lock().waiting.remove(&turn);
     }
 
-    /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later ones are not waited
-    /// for: their writes go on meanwhile.
+    /// Makes those up to `turn` durable, waiting for their writes, with one sync per block. Later
+    /// ones are not waited for: their writes go on meanwhile.
     ///
     /// # Errors
-    /// The large space's. No frame may then be written any more: its records could point to bytes that are not there.
+    /// The large space's. No frame may then be written any more: its records could point to bytes
+    /// that are not there.
     pub fn sync(&self, turn: u64) -> Result<()> {
         let due = {
             let waiting = &mut self.values.lock().waiting;

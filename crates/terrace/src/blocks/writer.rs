@@ -1,12 +1,14 @@
 //! Writing one value: at once, or as a stream of known or unknown length.
 //!
 //! Invariants:
-//! - A value of unknown length that outgrows the spool has a block of its own until it ends; its first page,
-//!   which holds its length, is written last.
-//! - A value is written here, by its caller, unless it fits one write and its caller does not wait for it (`behind`).
+//! - A value of unknown length that outgrows the spool has a block of its own until it ends; its
+//!   first page, which holds its length, is written last.
+//! - A value is written here, by its caller, unless it fits one write and its caller does not wait
+//!   for it (`behind`).
 //! - Nothing is written once the space has failed.
 //!
-//! On failure, or when a writer is dropped unfinished, the extent is abandoned: dead bytes, never reused.
+//! On failure, or when a writer is dropped unfinished, the extent is abandoned: dead bytes, never
+//! reused.
 
 use super::{
     LargeSpace, LargeValue, Space,
@@ -45,8 +47,9 @@ pub(super) fn check_lengths(key: &[u8], attributes: &[u8], length: Option<u64>) 
 }
 
 impl LargeSpace {
-    /// Starts a value. `ticket` is a number no later than its version will be; with a known `length` the
-    /// space for it is reserved here. The value must still be synced and committed after `finish`.
+    /// Starts a value. `ticket` is a number no later than its version will be; with a known
+    /// `length` the space for it is reserved here. The value must still be synced and committed
+    /// after `finish`.
     ///
     /// # Errors
     /// `Invalid`, `OutOfSpace`, `Failed`, I/O errors.
@@ -99,7 +102,8 @@ struct Placed {
 }
 
 impl LargeWriter {
-    /// Lets [`LargeWriter::finish`] return before the value is written, if it is a short one. For values nobody waits for.
+    /// Lets [`LargeWriter::finish`] return before the value is written, if it is a short one. For
+    /// values nobody waits for.
     #[must_use]
     pub const fn behind(mut self) -> Self {
         self.behind = true;
@@ -109,8 +113,8 @@ impl LargeWriter {
     /// Appends to the value.
     ///
     /// # Errors
-    /// `Invalid` if it gets longer than announced or allowed, `OutOfSpace`, I/O errors. The value is then
-    /// abandoned; further calls fail.
+    /// `Invalid` if it gets longer than announced or allowed, `OutOfSpace`, I/O errors. The value
+    /// is then abandoned; further calls fail.
     pub fn write(&mut self, data: &[u8]) -> Result<()> {
         let result = self.write_inner(data);
         if result.is_err() {
@@ -129,12 +133,12 @@ impl LargeWriter {
         }
     }
 
-    /// Ends the value: all of it is written (or will be, see [`LargeWriter::behind`]), but not yet durable. Commit or
-    /// abandon it; sync it before its record is written.
+    /// Ends the value: all of it is written (or will be, see [`LargeWriter::behind`]), but not yet
+    /// durable. Commit or abandon it; sync it before its record is written.
     ///
     /// # Errors
-    /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then abandoned. Whether
-    /// writing behind failed says [`LargeSpace::sync`].
+    /// `Invalid` if fewer bytes came than announced, `OutOfSpace`, I/O errors. The value is then
+    /// abandoned. Whether writing behind failed says [`LargeSpace::sync`].
     pub fn finish(mut self) -> Result<LargeValue> {
         // On an error `drop` abandons.
         self.finish_inner()
@@ -159,8 +163,8 @@ impl LargeWriter {
         }
     }
 
-    /// Reserves what [`LargeWriter::write`] will need for so many bytes. Does nothing if there is room for them; may be called again when it
-    /// failed.
+    /// Reserves what [`LargeWriter::write`] will need for so many bytes. Does nothing if there is
+    /// room for them; may be called again when it failed.
     ///
     /// # Errors
     /// `OutOfSpace`, I/O errors. What was written stays.
@@ -193,7 +197,8 @@ impl LargeWriter {
         self.leave_spool(|writer| writer.place_known(length))
     }
 
-    /// Places the value by `place`, and then writes there what is spooled. If it cannot be placed it stays spooled.
+    /// Places the value by `place`, and then writes there what is spooled. If it cannot be placed
+    /// it stays spooled.
     fn leave_spool(&mut self, place: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let Stage::Spool(spool) = &mut self.stage else {
             return Ok(());
@@ -214,7 +219,8 @@ impl LargeWriter {
         self.start_extent(block, offset, Some((bytes, length)))
     }
 
-    /// A place in a block of its own for a value of unknown length, with so much room behind its header.
+    /// A place in a block of its own for a value of unknown length, with so much room behind its
+    /// header.
     fn reserve_unknown(&self, room: u64) -> Result<(Arc<Block>, u64)> {
         self.space.check_writable()?;
         let block = self.space.take_exclusive(SPOOL_BYTES_MAX as u64, Origin::User)?;
@@ -345,7 +351,8 @@ impl LargeWriter {
         if exclusive {
             let split_bytes = self.space.options.split_threshold_bytes;
             let _ = with_writing(&block, |writing| {
-                // Even bytes of a write that failed may have reached the device: what was allocated is dead.
+                // Even bytes of a write that failed may have reached the device: what was allocated
+                // is dead.
                 let end = writing.allocated_bytes.max(extent.offset + PAGE);
                 let touched = (extent.offset + extent.bytes() + PAGE).next_multiple_of(PAGE).min(end);
                 writing.push(extent.offset, touched - extent.offset, split_bytes);
@@ -361,8 +368,8 @@ impl LargeWriter {
 }
 
 impl Space {
-    /// Ends an extent on the device: its last pages, and for one of unknown length the first, which begins with `head`.
-    /// Returns the bytes written of it in all.
+    /// Ends an extent on the device: its last pages, and for one of unknown length the first, which
+    /// begins with `head`. Returns the bytes written of it in all.
     fn write_rest(
         &self,
         block: &Arc<Block>,

@@ -3,11 +3,13 @@
 use super::Engine;
 use crate::log::segments::{RESERVED_SEGMENTS, Segment, SegmentState};
 
-/// So many of the segment files that are there may be free; the room of others is given back. More than log GC makes free.
+/// So many of the segment files that are there may be free; the room of others is given back. More
+/// than log GC makes free.
 const FILES_KEPT_PERCENT: u32 = 40;
 
 impl Engine {
-    /// How many free segments keep their files. Where the device is full only those that log GC needs.
+    /// How many free segments keep their files. Where the device is full only those that log GC
+    /// needs.
     pub fn log_files_kept(&self) -> u32 {
         let segments = &self.log.segments;
         if !self.log.reserve.is_whole() {
@@ -16,8 +18,9 @@ impl Engine {
         (segments.created() * FILES_KEPT_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
     }
 
-    /// Whether a part of the log is about to give its room back to the device: what is dead and will be drained, what is drained
-    /// and no snapshot holds, what is free and not kept. In the order in which it goes there.
+    /// Whether a part of the log is about to give its room back to the device: what is dead and
+    /// will be drained, what is drained and no snapshot holds, what is free and not kept. In the
+    /// order in which it goes there.
     pub fn log_gives_room(&self) -> bool {
         let segments = &self.log.segments;
         let (released_seq, watermark_seq) = (self.log.overlay.released_seq(), self.watermark_seq());
@@ -30,8 +33,8 @@ impl Engine {
         segments.iter().any(is_going) || segments.free() > self.log_files_kept()
     }
 
-    /// Whether the log, on the same device as the blocks, has no room, or the way out has taken its reserve: blocks may be what
-    /// gives it back.
+    /// Whether the log, on the same device as the blocks, has no room, or the way out has taken its
+    /// reserve: blocks may be what gives it back.
     pub(super) fn log_lacks_room(&self) -> bool {
         let (reserve, segments) = (&self.log.reserve, &self.log.segments);
         reserve.is_shared() && (!reserve.is_whole() || segments.is_device_short())

@@ -1,15 +1,19 @@
-//! Which objects of the large space are worth a copy on flash: popularity of groups, decayed, against the margin.
+//! Which objects of the large space are worth a copy on flash: popularity of groups, decayed,
+//! against the margin.
 //!
-//! A hit bit is a trap for video: a title's segments are read once each and then not for hours, so what was read last says
-//! nothing. What says something is how often the *title* is read. So reads are counted per group (for a key, the part up to its last
-//! `/`), and all objects of a group are worth the same: reads per byte. Groups are ranked by that, and those that fit into the
-//! space for copies are *settled*: their objects are copied when they are read, and kept.
+//! A hit bit is a trap for video: a title's segments are read once each and then not for hours, so
+//! what was read last says nothing. What says something is how often the *title* is read. So reads
+//! are counted per group (for a key, the part up to its last `/`), and all objects of a group are
+//! worth the same: reads per byte. Groups are ranked by that, and those that fit into the space for
+//! copies are *settled*: their objects are copied when they are read, and kept.
 //!
-//! There is something better than popularity where it is known: a reader on its way. If somebody reads a group in order behind the
-//! object, the object will be read again soon. Such an object is copied as *passing*, and is worthless once the last one has
-//! passed. The two kinds go to segments of their own, as they die in different ways.
+//! There is something better than popularity where it is known: a reader on its way. If somebody
+//! reads a group in order behind the object, the object will be read again soon. Such an object is
+//! copied as *passing*, and is worthless once the last one has passed. The two kinds go to segments
+//! of their own, as they die in different ways.
 //!
-//! Objects whose group is too large to be of one heat (a million photos under one prefix) count one by one, in a sketch.
+//! Objects whose group is too large to be of one heat (a million photos under one prefix) count one
+//! by one, in a sketch.
 //!
 //! Time is counted in reads, not in seconds: a store that nobody reads forgets nothing.
 //!
@@ -27,16 +31,18 @@ use std::collections::VecDeque;
 const GROUPS_MAX: usize = 1 << 16;
 /// A group with more bytes than this share of the space for copies is not of one heat.
 const GROUP_SHARE_MAX: f64 = 0.25;
-/// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to be cheap.
+/// Share of the space for copies that settled groups may fill: the rest is what cleaning needs to
+/// be cheap.
 const SETTLED_SHARE: f64 = 0.98;
-/// Share of the space that passing copies can take from settled groups. Those that somebody has passed stay where they are until their
-/// segment is cleaned, which nobody does while passing ones are given more and more: without a bound they drove all settled groups
-/// out of a small flash, and kept it.
+/// Share of the space that passing copies can take from settled groups. Those that somebody has
+/// passed stay where they are until their segment is cleaned, which nobody does while passing ones
+/// are given more and more: without a bound they drove all settled groups out of a small flash, and
+/// kept it.
 const PASSING_SHARE_MAX: f64 = 0.2;
 /// How much better than a settled group another one must be to take its place.
 const MARGIN: f64 = 0.5;
-/// Popularity halves after as many reads as this many times the objects there are in the groups counted. Longer counts better, shorter
-/// follows changes sooner.
+/// Popularity halves after as many reads as this many times the objects there are in the groups
+/// counted. Longer counts better, shorter follows changes sooner.
 const HALF_LIFE: f64 = 16.0;
 /// The same where little is known yet.
 const HALF_LIFE_READS_MIN: f64 = 100_000.0;
@@ -59,7 +65,8 @@ pub enum Worth {
 pub struct Seen {
     /// What copying the object is worth.
     pub worth: Worth,
-    /// How many objects of its group the reader has read in order, this one included; 0 if that cannot be said.
+    /// How many objects of its group the reader has read in order, this one included; 0 if that
+    /// cannot be said.
     pub run: u32,
     /// It is the first read of its group, which is to be measured.
     pub is_new: bool,
@@ -183,8 +190,9 @@ impl Popularity {
         self.state.lock().worth(key_hash(prefix), key, prefix.len(), bytes)
     }
 
-    /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing gives way to objects of groups, as their
-    /// ranks decide for whom there is room; those counted one by one have none, so each must be better than whom it drives out.
+    /// How many reads per byte a copy must be worth to stay where this object wants to go. Nothing
+    /// gives way to objects of groups, as their ranks decide for whom there is room; those counted
+    /// one by one have none, so each must be better than whom it drives out.
     #[must_use]
     pub fn bar(&self, key: &[u8], bytes: u64) -> Option<f64> {
         let prefix = self.rule.group(key);
@@ -200,9 +208,10 @@ impl Popularity {
         self.state.lock().value(key_hash(prefix), key, prefix.len(), bytes) >= bar
     }
 
-    /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one serves a reader or two, so no others are
-    /// written for it once passing ones have all that is theirs, nor where it is not one of many in its segment. Of a dozen those that
-    /// nobody waits for any more are soon most, so that to keep the rest each would be written several times.
+    /// Whether a copy of this worth is copied again when its segment is cleaned: a passing one
+    /// serves a reader or two, so no others are written for it once passing ones have all that is
+    /// theirs, nor where it is not one of many in its segment. Of a dozen those that nobody waits
+    /// for any more are soon most, so that to keep the rest each would be written several times.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn may_stay(&self, worth: Worth, is_of_many: bool) -> bool {
@@ -286,7 +295,8 @@ impl State {
         self.space_bytes as f64 * PASSING_SHARE_MAX
     }
 
-    /// What the next reader on his way makes of an object: one read after so many others, as a rate that compares with the groups' scores.
+    /// What the next reader on his way makes of an object: one read after so many others, as a rate
+    /// that compares with the groups' scores.
     fn passing(&self, group: &Group, name: &[u8], bytes: u64) -> Option<f64> {
         let reads = group.heads.reads_until(ordinal(name)?, self.now)?;
         Some(self.half_life / std::f64::consts::LN_2 / reads / bytes.max(1) as f64)
@@ -322,7 +332,8 @@ impl State {
         self.half_life = (objects as f64 * HALF_LIFE).max(HALF_LIFE_READS_MIN);
         self.sketch.set_period(self.half_life);
         let (now, half_life) = (self.now, self.half_life);
-        // Who is settled already has an advantage: ranks that change places all the time would cost flash writes and gain nothing.
+        // Who is settled already has an advantage: ranks that change places all the time would cost
+        // flash writes and gain nothing.
         let mut ranked: Vec<(f64, f64, u64, u64)> = (self.groups.iter())
             .filter(|(_, group)| self.is_of_one_heat(group))
             .filter_map(|(hash, group)| {

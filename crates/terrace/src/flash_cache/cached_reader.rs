@@ -1,5 +1,5 @@
-//! Reading an extent by what is nearer than its block: an image in RAM, a copy on flash; and gathering an image from what
-//! is read of the block all the same.
+//! Reading an extent by what is nearer than its block: an image in RAM, a copy on flash; and
+//! gathering an image from what is read of the block all the same.
 
 use super::{
     COPY_BYTES_MIN, FlashCache, SLICE_BYTES, Slice,
@@ -220,7 +220,8 @@ impl NearReader for CachedReader {
         }
         let worth = self.worth();
         let slice = self.slice(position);
-        // Over the border of two slices: rare, and one read of the block is better than two of others.
+        // Over the border of two slices: rare, and one read of the block is better than two of
+        // others.
         if out.is_empty() || self.slice(position + out.len() as u64 - 1) != slice {
             return false;
         }
@@ -311,7 +312,8 @@ mod tests {
     use super::*;
     use crate::{Options, api::placement::Placement, io::throttle::Paces};
 
-    /// Streams that the cache in RAM served counted as reads, as gets did not: what needs no copy drove out what does.
+    /// Streams that the cache in RAM served counted as reads, as gets did not: what needs no copy
+    /// drove out what does.
     #[test]
     fn a_read_counts_when_bytes_are_asked_for() {
         let dir = tempfile::tempdir().unwrap();

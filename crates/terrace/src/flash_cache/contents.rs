@@ -1,10 +1,12 @@
-//! The table of contents at the end of a segment of copies, from which they are found again after an open.
+//! The table of contents at the end of a segment of copies, from which they are found again after
+//! an open.
 //!
-//! Its head is the last of the segment, and the items end before it, so it takes no more of the segment than it must: with as little as 2 %
-//! set aside, a segment of 64 MiB had 28 segments of video of 2.3 MB where it has 29.
+//! Its head is the last of the segment, and the items end before it, so it takes no more of the
+//! segment than it must: with as little as 2 % set aside, a segment of 64 MiB had 28 segments of
+//! video of 2.3 MB where it has 29.
 //!
-//! Its checksum covers the store, the segment and its generation. That the copies it names are whole it does not promise: their own
-//! checksums tell.
+//! Its checksum covers the store, the segment and its generation. That the copies it names are
+//! whole it does not promise: their own checksums tell.
 
 use super::Slice;
 use crate::{
@@ -13,9 +15,11 @@ use crate::{
 };
 
 const MAGIC: [u8; 8] = *b"TRCOPIES";
-/// Magic, CRC-32C u32, count u32, store id u64, generation u64, segment u32, bytes of the items u32.
+/// Magic, CRC-32C u32, count u32, store id u64, generation u64, segment u32, bytes of the items
+/// u32.
 const HEAD_BYTES: usize = 40;
-/// Block u64, offset u64, slice u32, at u32 in pages, bytes u32, length of the key u16, passing u8, zero u8.
+/// Block u64, offset u64, slice u32, at u32 in pages, bytes u32, length of the key u16, passing u8,
+/// zero u8.
 const ITEM_BYTES: usize = 32;
 /// A longer table is none.
 const CONTENTS_BYTES_MAX: usize = 16 << 20;
@@ -61,8 +65,8 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Bytes that the table takes in its segment, in whole pages, once it has another item with a key of this length. `None` if that is
-    /// too long.
+    /// Bytes that the table takes in its segment, in whole pages, once it has another item with a
+    /// key of this length. `None` if that is too long.
     pub fn bytes_with(&self, key_bytes: usize) -> Option<u64> {
         let bytes = stored_bytes(self.bytes.len() + Item::stored_bytes(key_bytes));
         (bytes <= CONTENTS_BYTES_MAX).then_some(bytes as u64)
@@ -113,7 +117,8 @@ fn stored_bytes(items_bytes: usize) -> usize {
     (items_bytes + HEAD_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// Bytes of the table at the end of a segment, in whole pages, by the segment's last page. `None` if there is no table.
+/// Bytes of the table at the end of a segment, in whole pages, by the segment's last page. `None`
+/// if there is no table.
 #[must_use]
 pub fn length_by(last_page: &[u8]) -> Option<usize> {
     let head = last_page.get(last_page.len().checked_sub(HEAD_BYTES)?..)?;
@@ -121,7 +126,8 @@ pub fn length_by(last_page: &[u8]) -> Option<usize> {
     (head.starts_with(&MAGIC) && bytes <= CONTENTS_BYTES_MAX).then_some(bytes)
 }
 
-/// Reads a table, at the end of `bytes`. `None` if it is not this segment's, of another use of it, or damaged.
+/// Reads a table, at the end of `bytes`. `None` if it is not this segment's, of another use of it,
+/// or damaged.
 #[must_use]
 pub fn decode(bytes: &[u8], owner: Owner) -> Option<Vec<Item>> {
     let (items, head) = bytes.split_at_checked(bytes.len().checked_sub(HEAD_BYTES)?)?;

@@ -1,7 +1,8 @@
 //! The copies on flash: which there are, where each is, and reading one.
 //!
-//! Invariants: a slice has one copy at most. The table may point to bytes that are something else by now (the segment was used
-//! again while somebody was about to read): who reads checks the bytes and forgets what does not match.
+//! Invariants: a slice has one copy at most. The table may point to bytes that are something else
+//! by now (the segment was used again while somebody was about to read): who reads checks the bytes
+//! and forgets what does not match.
 
 use super::Slice;
 use crate::io::DiskFile;
@@ -49,7 +50,8 @@ pub struct Copies {
     looked_to: AtomicU32,
 }
 
-/// Segments looked at for the one with the least worth: nearly as good as all of them, and quick however many there are.
+/// Segments looked at for the one with the least worth: nearly as good as all of them, and quick
+/// however many there are.
 const LOOKED_AT: usize = 64;
 
 #[derive(Debug, Default)]
@@ -94,13 +96,15 @@ impl Copies {
         self.table.read().copies.contains_key(&slice)
     }
 
-    /// Whether the copy of a slice is in this segment. If so it was all the time since it was seen there: the segment was not freed.
+    /// Whether the copy of a slice is in this segment. If so it was all the time since it was seen
+    /// there: the segment was not freed.
     pub fn holds(&self, slice: Slice, segment: u32) -> bool {
         let table = self.table.read();
         table.copies.get(&slice).is_some_and(|copy| copy.segment == segment)
     }
 
-    /// Fills `out` from the copy of a slice, from `from` on; the device is read by way of `timed`. `None` if there is no copy that long.
+    /// Fills `out` from the copy of a slice, from `from` on; the device is read by way of `timed`.
+    /// `None` if there is no copy that long.
     ///
     /// # Errors
     /// The device's.
@@ -162,8 +166,8 @@ impl Copies {
         }
     }
 
-    /// Of the next segments that are full the one with the least that is worth keeping, and how much that is: `worth` says how
-    /// many of a copy's bytes are.
+    /// Of the next segments that are full the one with the least that is worth keeping, and how
+    /// much that is: `worth` says how many of a copy's bytes are.
     pub fn least_worth(&self, worth: impl Fn(&Copy) -> u64) -> Option<(u32, u64)> {
         let table = self.table.read();
         let mut least: Option<(u32, u64)> = None;
@@ -205,8 +209,9 @@ impl Copies {
         used.slices.iter().filter_map(copy).collect()
     }
 
-    /// Forgets a segment that is full with all copies in it; returns how many. `None` if somebody else did, or it is used again by
-    /// now: of several who chose the same segment only one may free it.
+    /// Forgets a segment that is full with all copies in it; returns how many. `None` if somebody
+    /// else did, or it is used again by now: of several who chose the same segment only one may
+    /// free it.
     pub fn end(&self, segment: u32) -> Option<u64> {
         let mut table = self.table.write();
         table.segments.get(&segment).filter(|used| !used.is_open)?;
@@ -281,7 +286,8 @@ mod tests {
         copies.seal(2);
         assert_eq!((copies.end(1), copies.end(2)), (Some(0), Some(1)));
         assert_eq!(copies.end(2), None, "it is free already");
-        // Found by reading: what was read of a segment that recycling had just freed was the log's, and was written as a copy.
+        // Found by reading: what was read of a segment that recycling had just freed was the log's,
+        // and was written as a copy.
         assert!(!copies.holds(slice(7), 2));
         assert_eq!(copies.size(), (0, 0, 0));
     }

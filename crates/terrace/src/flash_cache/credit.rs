@@ -1,17 +1,21 @@
 //! How much of a segment of copies may be written again to clean it.
 //!
-//! The fuller a segment is with what is worth keeping, the more is written for each new copy that finds room: two others where two thirds are
-//! kept, three where three quarters are, seven where seven eighths are. Two are always fair, and three where there are dozens. But where nearly
-//! all of the room is settled and a segment has dozens of copies, segments are seldom less than three quarters full: nothing would be cleaned
-//! any more, and titles that became popular would find no room. So more may be written again as long as little is written for what is read.
+//! The fuller a segment is with what is worth keeping, the more is written for each new copy that
+//! finds room: two others where two thirds are kept, three where three quarters are, seven where
+//! seven eighths are. Two are always fair, and three where there are dozens. But where nearly all
+//! of the room is settled and a segment has dozens of copies, segments are seldom less than three
+//! quarters full: nothing would be cleaned any more, and titles that became popular would find no
+//! room. So more may be written again as long as little is written for what is read.
 
 /// At most this share of a segment of many copies is written again in any case,
 const SHARE_PERCENT: u64 = 75;
-/// and this of one with few. Of four copies three quarters gave less than half a hit more of a hundred for more than twice as much to write.
+/// and this of one with few. Of four copies three quarters gave less than half a hit more of a
+/// hundred for more than twice as much to write.
 const SHARE_PERCENT_OF_FEW: u64 = 67;
 /// The same while there is credit,
 const SHARE_PERCENT_WITH_CREDIT: u64 = 88;
-/// if a segment holds many copies, at least as many. With a dozen it would be half as much again to write, and no more hits.
+/// if a segment holds many copies, at least as many. With a dozen it would be half as much again to
+/// write, and no more hits.
 const MANY_COPIES: u64 = 20;
 /// Bytes of copies, new ones and those written again, that one byte read pays for.
 const PER_READ_BYTE: f64 = 0.07;
@@ -44,7 +48,8 @@ impl Credit {
         }
     }
 
-    /// So many bytes have been read of objects that may have copies, and been written as copies, since the store was opened.
+    /// So many bytes have been read of objects that may have copies, and been written as copies,
+    /// since the store was opened.
     #[allow(clippy::cast_precision_loss)]
     pub fn update(&mut self, read_bytes: u64, written_bytes: u64) {
         let read = read_bytes.saturating_sub(self.read_bytes);
@@ -53,8 +58,9 @@ impl Credit {
         self.bytes = (self.bytes + read as f64 * PER_READ_BYTE - written as f64).clamp(-self.bytes_max, self.bytes_max);
     }
 
-    /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a copy of `bytes`. Those counted one by one
-    /// are so many that are worth a little that for them it is never more than three quarters.
+    /// Most that may be written again of a segment that has room for `data_bytes` of copies, for a
+    /// copy of `bytes`. Those counted one by one are so many that are worth a little that for them
+    /// it is never more than three quarters.
     pub fn written_again_max(&self, data_bytes: u64, bytes: u64, is_single: bool) -> u64 {
         let percent = match holds_many(data_bytes, bytes) {
             false => SHARE_PERCENT_OF_FEW,

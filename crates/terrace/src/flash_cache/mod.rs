@@ -1,17 +1,22 @@
-//! The flash cache: which objects of the large space get a copy on flash, and reading by way of that copy.
+//! The flash cache: which objects of the large space get a copy on flash, and reading by way of
+//! that copy.
 //!
-//! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every checksum in an extent names
-//! its place, so an image proves whose it is: a read by way of a copy is verified as a read of the block is, and what does not
-//! match is forgotten. Nothing here must be durable, ordered or invalidated; all of it may be lost at any time.
+//! A copy is an exact image of an extent, in slices (docs/adr/0010-copies-beside-the-log.md). Every
+//! checksum in an extent names its place, so an image proves whose it is: a read by way of a copy
+//! is verified as a read of the block is, and what does not match is forgotten. Nothing here must
+//! be durable, ordered or invalidated; all of it may be lost at any time.
 //!
-//! This is the state; the threads that fill it and make room are `maintenance::{promote, small_moves, prefetch}`.
+//! This is the state; the threads that fill it and make room are `maintenance::{promote,
+//! small_moves, prefetch}`.
 //!
-//! The way of a copy: a reader reads a block (`cached_reader`), and what it reads is gathered as an image in RAM, from
-//! which others that want the same object are served meanwhile (`staging`). If the object is worth it (`admission`) the
-//! image is queued, and a thread writes it to a segment, where readers then find it (`copies`). A reader that
-//! takes a group in order has the next object read to RAM before it asks (`prefetch`).
+//! The way of a copy: a reader reads a block (`cached_reader`), and what it reads is gathered as an
+//! image in RAM, from which others that want the same object are served meanwhile (`staging`). If
+//! the object is worth it (`admission`) the image is queued, and a thread writes it to a segment,
+//! where readers then find it (`copies`). A reader that takes a group in order has the next object
+//! read to RAM before it asks (`prefetch`).
 //!
-//! Values too small for copies move back to the log when they are read often (`small`): those moves are records.
+//! Values too small for copies move back to the log when they are read often (`small`): those moves
+//! are records.
 
 pub mod admission;
 pub mod budget;
@@ -53,10 +58,12 @@ use std::{
 
 /// Longest part of an extent that is one image, in bytes.
 pub const SLICE_BYTES: u64 = 8 << 20;
-/// Shorter extents are not copied: the table would cost more than it gains. When they are read often they move to the log.
+/// Shorter extents are not copied: the table would cost more than it gains. When they are read
+/// often they move to the log.
 pub const COPY_BYTES_MIN: u64 = 32 << 10;
 
-/// RAM for small values on their way back to the log: this part of what large objects have, and beside it.
+/// RAM for small values on their way back to the log: this part of what large objects have, and
+/// beside it.
 const SMALL_STAGING_PART: u64 = 8;
 
 /// A slice of an extent: where the extent begins in its block, and which part of it.
@@ -173,7 +180,8 @@ impl FlashCache {
         })
     }
 
-    /// Counts a read by a name that need not be a key. What its reader will ask for next, if that can be told.
+    /// Counts a read by a name that need not be a key. What its reader will ask for next, if that
+    /// can be told.
     #[must_use]
     pub fn note_read(&self, name: &[u8]) -> Option<Vec<u8>> {
         self.runs.read(name)

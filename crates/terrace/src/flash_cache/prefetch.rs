@@ -1,13 +1,16 @@
-//! What is wanted ahead of its reader, and what was read ahead and waits for it: a group that is read in order has its next object
-//! in RAM.
+//! What is wanted ahead of its reader, and what was read ahead and waits for it: a group that is
+//! read in order has its next object in RAM.
 //!
-//! A reader that has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will most likely ask for the next one. A
-//! thread (`maintenance::prefetch`) reads that from the disk meanwhile, as an image like those that readers fill (`staging`): a reader
-//! that comes while it is being read is served as it grows. It is kept until its reader has had it, and goes on to flash only then, if
-//! it is worth a copy: the reader it was read for is no reason to copy it, and what that finds in RAM it need not read from flash.
+//! A reader that has come to an object by two or more steps in order (`seg-0012`, `seg-0013`) will
+//! most likely ask for the next one. A thread (`maintenance::prefetch`) reads that from the disk
+//! meanwhile, as an image like those that readers fill (`staging`): a reader that comes while it is
+//! being read is served as it grows. It is kept until its reader has had it, and goes on to flash
+//! only then, if it is worth a copy: the reader it was read for is no reason to copy it, and what
+//! that finds in RAM it need not read from flash.
 //!
-//! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of the room for images, and one
-//! object ahead of each reader: who stops asking has nothing more read for him. What nobody came for within [`KEPT`] is dropped.
+//! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of
+//! the room for images, and one object ahead of each reader: who stops asking has nothing more read
+//! for him. What nobody came for within [`KEPT`] is dropped.
 
 use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
 use parking_lot::{Condvar, Mutex};
@@ -121,7 +124,8 @@ impl FlashCache {
         wanted
     }
 
-    /// Makes room to read an extent of so many bytes ahead, of what has waited longest for its reader. `false` if there is none.
+    /// Makes room to read an extent of so many bytes ahead, of what has waited longest for its
+    /// reader. `false` if there is none.
     pub fn make_room_ahead(&self, extent_bytes: u64) -> bool {
         while self.images.bytes() + extent_bytes.min(SLICE_BYTES) > self.images.ahead_bytes_max() {
             let Some(oldest) = self.ahead.oldest() else {
@@ -137,7 +141,8 @@ impl FlashCache {
         images.iter().for_each(|image| self.images.drop_image(image));
     }
 
-    /// Has a complete image that was read written to flash, if that is worth it; else lets go of it.
+    /// Has a complete image that was read written to flash, if that is worth it; else lets go of
+    /// it.
     pub fn pass_on(&self, image: Arc<Image>, worth: Worth) {
         if worth != Worth::None && !self.copies.has(image.slice) {
             self.images.enqueue(image);

@@ -1,8 +1,9 @@
 //! Who reads in order by names that are no keys of the large space.
 //!
-//! An application may keep a value under another key than the one its callers ask for, as the S3 service does with objects that
-//! are written as they arrive. Then the keys that are read say nothing of the order. So such an application says which name was
-//! asked for, is told which will be asked for next, and knows the value's key.
+//! An application may keep a value under another key than the one its callers ask for, as the S3
+//! service does with objects that are written as they arrive. Then the keys that are read say
+//! nothing of the order. So such an application says which name was asked for, is told which will
+//! be asked for next, and knows the value's key.
 //!
 //! Invariant: bounded; the groups that were read longest ago are forgotten.
 
@@ -41,7 +42,8 @@ impl Runs {
         }
     }
 
-    /// Counts a read of `name`. What its reader will ask for next, if he has come by steps in order.
+    /// Counts a read of `name`. What its reader will ask for next, if he has come by steps in
+    /// order.
     #[must_use]
     pub fn read(&self, name: &[u8]) -> Option<Vec<u8>> {
         let prefix = self.rule.group(name);

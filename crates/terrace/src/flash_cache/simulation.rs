@@ -1,6 +1,7 @@
-//! The policy on the workload of the study of video tiering, without devices: 300 titles of 466 segments, or of ten, 50 sessions that each
-//! read a title in order, one in ten gives up; and on objects of one group that is too large to be of one heat. Segments of copies are
-//! modelled as `promote` handles them.
+//! The policy on the workload of the study of video tiering, without devices: 300 titles of 466
+//! segments, or of ten, 50 sessions that each read a title in order, one in ten gives up; and on
+//! objects of one group that is too large to be of one heat. Segments of copies are modelled as
+//! `promote` handles them.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
@@ -65,7 +66,8 @@ struct Outcome {
     hits: f64,
     /// Copies written per 100 reads, those written again included.
     writes: f64,
-    /// Share of the reads that the best fixed choice of titles would answer, with room for as many as there are segments.
+    /// Share of the reads that the best fixed choice of titles would answer, with room for as many
+    /// as there are segments.
     optimum: f64,
 }
 
@@ -367,8 +369,9 @@ fn hits_come_near_the_best_fixed_choice_with_few_writes() {
     check(STUDY, 0.05, 20.0);
 }
 
-/// Segments with dozens of copies are seldom less than three quarters full where nearly all is settled. Then nothing was cleaned, and what
-/// became popular found no room: 0.595 of 0.597 instead of 0.604.
+/// Segments with dozens of copies are seldom less than three quarters full where nearly all is
+/// settled. Then nothing was cleaned, and what became popular found no room: 0.595 of 0.597 instead
+/// of 0.604.
 #[test]
 fn what_becomes_popular_finds_room_among_full_segments() {
     let half = Workload {
@@ -394,7 +397,8 @@ fn segments_of_few_copies_are_not_written_again_and_again() {
     check(TEN_PARTS, 0.02, 9.0);
 }
 
-/// Segments of four copies, three of them worth keeping, used to be cleaned: 6.5 writes for 100 reads, and half a hit more.
+/// Segments of four copies, three of them worth keeping, used to be cleaned: 6.5 writes for 100
+/// reads, and half a hit more.
 #[test]
 fn two_thirds_of_a_segment_of_few_copies_are_kept_at_most() {
     let half = Workload {
@@ -407,7 +411,8 @@ fn two_thirds_of_a_segment_of_few_copies_are_kept_at_most() {
     check(half, 0.03, 4.0);
 }
 
-/// Copies for readers on their way used to be written again with the rest of their segment: 6.8 writes for 100 reads, and two more hits.
+/// Copies for readers on their way used to be written again with the rest of their segment: 6.8
+/// writes for 100 reads, and two more hits.
 #[test]
 fn readers_on_their_way_cost_little_where_segments_hold_a_dozen() {
     let half = Workload {
@@ -418,7 +423,8 @@ fn readers_on_their_way_cost_little_where_segments_hold_a_dozen() {
     check(half, 0.05, 5.0);
 }
 
-/// All that were read twice are worth a copy. They used to drive out each other: more than 300 writes for 100 reads.
+/// All that were read twice are worth a copy. They used to drive out each other: more than 300
+/// writes for 100 reads.
 #[test]
 fn objects_of_one_group_give_way_only_to_better_ones() {
     check(PHOTOS, 0.1, 20.0);

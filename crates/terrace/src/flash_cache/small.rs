@@ -1,16 +1,19 @@
 //! Small values in blocks: which of them come back to the flash log, and where they wait for that.
 //!
-//! Recycling destages what was not used while the log went round once. What it destaged and is read often later comes back, by a
-//! move that the thread `terrace-promote` commits. *Often* means: more often than the least used value that recycling keeps. So the
-//! unit is a *round*, the reads between the writing of a segment and its recycling: a value that is not used once in a round would
-//! leave again, and if values leave that were used several times, one must be used more often than these. Anything less strict
-//! makes values change places for ever, at a write to flash and one to the large device each.
+//! Recycling destages what was not used while the log went round once. What it destaged and is read
+//! often later comes back, by a move that the thread `terrace-promote` commits. *Often* means: more
+//! often than the least used value that recycling keeps. So the unit is a *round*, the reads
+//! between the writing of a segment and its recycling: a value that is not used once in a round
+//! would leave again, and if values leave that were used several times, one must be used more often
+//! than these. Anything less strict makes values change places for ever, at a write to flash and
+//! one to the large device each.
 //!
-//! Reads are counted in a sketch, which halves its counts about once a round. A value that comes back is forgotten in the sketch:
-//! when it leaves the log again, it has to earn its place anew.
+//! Reads are counted in a sketch, which halves its counts about once a round. A value that comes
+//! back is forgotten in the sketch: when it leaves the log again, it has to earn its place anew.
 //!
-//! Invariants: the queue is bounded in bytes, readers find what waits in it, and nobody waits for it. A place in a block is written
-//! once and never reused, so a value found by its place is the right one. All of this may be lost at any time.
+//! Invariants: the queue is bounded in bytes, readers find what waits in it, and nobody waits for
+//! it. A place in a block is written once and never reused, so a value found by its place is the
+//! right one. All of this may be lost at any time.
 
 use super::sketch::Sketch;
 use bytes::Bytes;
@@ -126,15 +129,16 @@ impl SmallValues {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Counts a read of a value in a block, with the store's reads of small values so far. Whether it should come back.
+    /// Counts a read of a value in a block, with the store's reads of small values so far. Whether
+    /// it should come back.
     #[must_use]
     pub fn read(&self, hash: u64, reads: u64) -> bool {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.policy.lock().read(hash, reads)
     }
 
-    /// A segment was recycled when so many reads had been made; the log has `segments`. Of what left it, `left` values, the uses
-    /// add up to `uses`.
+    /// A segment was recycled when so many reads had been made; the log has `segments`. Of what
+    /// left it, `left` values, the uses add up to `uses`.
     pub fn drained(&self, reads: u64, segments: usize, left: u64, uses: u64) {
         self.policy.lock().drained(reads, segments, left, uses);
     }

@@ -1,4 +1,5 @@
-//! Second chance and coming back together, without devices: reads of small objects by Zipf's law on a log that holds a part of them.
+//! Second chance and coming back together, without devices: reads of small objects by Zipf's law on
+//! a log that holds a part of them.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
 
@@ -123,7 +124,8 @@ impl Log {
     }
 }
 
-/// Reads after `warm_up` others; ranks are turned around in the middle of the warm-up if they `change`.
+/// Reads after `warm_up` others; ranks are turned around in the middle of the warm-up if they
+/// `change`.
 fn simulate(objects: usize, share: f64, warm_up: u64, measured: u64, change: bool) -> Outcome {
     let capacity = (objects as f64 * share * 0.92) as usize;
     let mut log = Log::new(objects, capacity);

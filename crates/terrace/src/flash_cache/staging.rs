@@ -1,12 +1,14 @@
-//! Images of slices in RAM: being filled by the one reader who reads the disk, read by everybody else who wants the same,
-//! and kept until the copy is on flash.
+//! Images of slices in RAM: being filled by the one reader who reads the disk, read by everybody
+//! else who wants the same, and kept until the copy is on flash.
 //!
 //! Invariants:
 //! - Bounded in bytes; one image per slice; it is filled from its start on.
-//! - An image that is being filled has one filler, which must let go of it: complete or not. A filler may be as slow as its
-//!   caller, so a reader waits for bytes for a bounded time. After that the reader that needs the next bytes becomes the
-//!   filler, and nobody else waits until more bytes have come.
-//! - Complete bytes do not change and are read without a lock, also while they are written to flash.
+//! - An image that is being filled has one filler, which must let go of it: complete or not. A
+//!   filler may be as slow as its caller, so a reader waits for bytes for a bounded time. After
+//!   that the reader that needs the next bytes becomes the filler, and nobody else waits until more
+//!   bytes have come.
+//! - Complete bytes do not change and are read without a lock, also while they are written to
+//!   flash.
 
 use super::Slice;
 use crate::io::AlignedBuffer;
@@ -21,7 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within that.
+/// How long a reader waits for bytes somebody else is reading. A disk in a hurry answers within
+/// that.
 pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bytes of a slice, as far as they were read.
@@ -76,8 +79,8 @@ pub enum Appended {
 }
 
 impl Image {
-    /// Copies the bytes at `from` into `out`; waits for them if somebody is reading them. After a wait in vain the caller becomes
-    /// the filler, if `may_fill` and the bytes are the next.
+    /// Copies the bytes at `from` into `out`; waits for them if somebody is reading them. After a
+    /// wait in vain the caller becomes the filler, if `may_fill` and the bytes are the next.
     pub fn read(&self, from: usize, out: &mut [u8], may_fill: bool) -> ImageRead {
         let until = Instant::now() + PATIENCE;
         let end = from + out.len();
@@ -167,7 +170,8 @@ pub struct Images {
     table: Mutex<HashMap<Slice, Arc<Image>>>,
     queue: Mutex<VecDeque<Arc<Image>>>,
     queued: Condvar,
-    /// The thread that writes images has something else to do, and may be asleep; changed with `queue` locked.
+    /// The thread that writes images has something else to do, and may be asleep; changed with
+    /// `queue` locked.
     is_roused: AtomicBool,
     roused: Condvar,
 }
@@ -219,7 +223,8 @@ impl Images {
         self.table.lock().get(&slice).map(Arc::clone)
     }
 
-    /// The image of a slice, or a new one that the caller fills. Those that are read ahead have half of the room.
+    /// The image of a slice, or a new one that the caller fills. Those that are read ahead have
+    /// half of the room.
     pub fn join(&self, slice: Slice, slice_bytes: usize, key: &Arc<[u8]>, is_ahead: bool) -> Joined {
         let mut table = self.table.lock();
         if let Some(image) = table.get(&slice) {
@@ -276,7 +281,8 @@ impl Images {
         self.is_roused.store(false, Ordering::Release);
     }
 
-    /// Ends [`Images::sleep`]: there is something else to do, which can wait as long as the next image is waited for.
+    /// Ends [`Images::sleep`]: there is something else to do, which can wait as long as the next
+    /// image is waited for.
     pub fn rouse(&self) {
         let _queue = self.queue.lock();
         self.is_roused.store(true, Ordering::Release);
@@ -359,8 +365,8 @@ mod tests {
         assert!(images.find(SLICE).is_none());
     }
 
-    /// A client that stopped reading kept the image that it filled: every other reader waited 100 ms at every read, and none
-    /// of them was allowed to fill it.
+    /// A client that stopped reading kept the image that it filled: every other reader waited 100
+    /// ms at every read, and none of them was allowed to fill it.
     #[test]
     fn who_waited_in_vain_for_the_next_bytes_fills_the_image() {
         let images = Images::new(1 << 20);
@@ -385,8 +391,8 @@ mod tests {
         assert_eq!((image.read(100, &mut out, true), out), (ImageRead::Done, [2; 100]));
     }
 
-    /// Whoever wrote an image to flash held its lock while it did, for seconds beside other work: readers of the object, which is
-    /// hot, waited for that.
+    /// Whoever wrote an image to flash held its lock while it did, for seconds beside other work:
+    /// readers of the object, which is hot, waited for that.
     #[test]
     fn a_whole_image_is_read_while_it_is_being_written() {
         let images = Images::new(1 << 20);

@@ -1,6 +1,7 @@
 //! Who reads a group in order, and where they are: the play heads of a title.
 //!
-//! Invariant: bounded; the head that has rested longest makes room. A head that does not move for long is taken for gone.
+//! Invariant: bounded; the head that has rested longest makes room. A head that does not move for
+//! long is taken for gone.
 
 /// Heads per group.
 const HEADS_MAX: usize = 16;
@@ -29,7 +30,8 @@ struct Head {
 pub(super) struct Heads(Vec<Head>);
 
 impl Heads {
-    /// The object with this number was read. Returns how many in order its reader has read up to it; 0 if this one was read before.
+    /// The object with this number was read. Returns how many in order its reader has read up to
+    /// it; 0 if this one was read before.
     pub(super) fn read(&mut self, ordinal: u64, now: f64) -> u32 {
         self.0.retain(|head| !head.is_gone(now));
         // The one that comes from nearest before; a reader may skip one, and may ask for one twice.
@@ -71,7 +73,8 @@ impl Heads {
         1
     }
 
-    /// After how many reads of the store the next head will be at this number; `None` if none is behind it.
+    /// After how many reads of the store the next head will be at this number; `None` if none is
+    /// behind it.
     pub(super) fn reads_until(&self, ordinal: u64, now: f64) -> Option<f64> {
         #[allow(clippy::cast_precision_loss)]
         let until = |head: &Head| (ordinal - head.ordinal) as f64 * head.rest.max(1.0);
@@ -141,7 +144,8 @@ mod tests {
         assert_eq!(runs, [1, 2, 0, 3, 1]);
     }
 
-    /// An object named `…/18446744073709551615` made debug builds panic at the second read, and others count in a circle.
+    /// An object named `…/18446744073709551615` made debug builds panic at the second read, and
+    /// others count in a circle.
     #[test]
     fn the_last_number_there_is_is_read_like_others() {
         let mut heads = Heads::default();

@@ -7,9 +7,9 @@
 //!   its buckets at least, and a reader that missed it in both has seen the count change.
 //! - No bucket is twice on a chain, so no move makes a later one wrong.
 //!
-//! If [`NODES_MAX`] buckets were searched and all are full, nothing has been moved and the caller grows the
-//! table. Breadth first keeps chains short: at 97 % load one bucket in five has a vacancy, so a chain of one or
-//! two moves is the rule.
+//! If [`NODES_MAX`] buckets were searched and all are full, nothing has been moved and the caller
+//! grows the table. Breadth first keeps chains short: at 97 % load one bucket in five has a
+//! vacancy, so a chain of one or two moves is the rule.
 
 use super::{
     geometry::{Geometry, Place},
@@ -35,15 +35,16 @@ struct Node {
 /// A slot to write: its bucket's number and its index.
 pub(super) type Cell = (usize, usize);
 
-/// Finds a slot for a new class at `place`, moving others as needed and calling `moved` once per move. The
-/// slot may still hold the word that was moved out of it; the caller overwrites it.
+/// Finds a slot for a new class at `place`, moving others as needed and calling `moved` once per
+/// move. The slot may still hold the word that was moved out of it; the caller overwrites it.
 pub(super) fn make_room(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut()) -> Option<Cell> {
     vacancy(table, place)
         .or_else(|| one_move(table, place, buckets, &mut moved))
         .or_else(|| search(table, place, buckets, moved))
 }
 
-/// An empty slot at `place`, in the primary bucket if possible: most lookups then need one cache line.
+/// An empty slot at `place`, in the primary bucket if possible: most lookups then need one cache
+/// line.
 pub(super) fn vacancy(table: &Table, place: &Place) -> Option<Cell> {
     let buckets = [place.primary, place.alternate].into_iter();
     buckets
@@ -51,8 +52,9 @@ pub(super) fn vacancy(table: &Table, place: &Place) -> Option<Cell> {
         .next()
 }
 
-/// A slot at `place` whose occupant goes straight to a vacancy: nine cases in ten at 97 % load. The buckets are looked
-/// into before any of them is decided upon, so that their cache lines come side by side and not one after the other.
+/// A slot at `place` whose occupant goes straight to a vacancy: nine cases in ten at 97 % load. The
+/// buckets are looked into before any of them is decided upon, so that their cache lines come side
+/// by side and not one after the other.
 #[inline]
 fn one_move(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut()) -> Option<Cell> {
     for bucket in [place.primary, place.alternate] {
@@ -75,7 +77,8 @@ fn one_move(table: &Table, place: &Place, buckets: usize, mut moved: impl FnMut(
     None
 }
 
-/// Writes the slot at `from` where it may go as well. Reads it again: a reader may have raised its recency since.
+/// Writes the slot at `from` where it may go as well. Reads it again: a reader may have raised its
+/// recency since.
 fn move_slot(table: &Table, from: Cell, to: Cell) -> Option<()> {
     let mover = Slot::from_word(table.bucket(from.0).load(from.1))?;
     let word = mover.with_identity(mover.identity().flipped()).word();

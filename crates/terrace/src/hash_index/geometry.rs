@@ -10,15 +10,15 @@
 //! tag        =  rest >> floor(log2 n)
 //! ```
 //!
-//! Classes of one bucket have rests that are `n` apart, so at least `2^floor(log2 n)` apart, so their
-//! tags differ: bucket and tag name exactly one class, the smallest whose product reaches
-//! `bucket * 2^class_bits + tag * 2^floor(log2 n)`. A tag has `class_bits - floor(log2 n)` bits. Therefore
-//! `class_bits` is `TAG_BITS` plus the log2 of the *smallest* number of buckets the partition ever has,
-//! and stays so for good: larger partitions use fewer bits of the tag, and no bit of the hash that was
-//! not stored is ever needed.
+//! Classes of one bucket have rests that are `n` apart, so at least `2^floor(log2 n)` apart, so
+//! their tags differ: bucket and tag name exactly one class, the smallest whose product reaches
+//! `bucket * 2^class_bits + tag * 2^floor(log2 n)`. A tag has `class_bits - floor(log2 n)` bits.
+//! Therefore `class_bits` is `TAG_BITS` plus the log2 of the *smallest* number of buckets the
+//! partition ever has, and stays so for good: larger partitions use fewer bits of the tag, and no
+//! bit of the hash that was not stored is ever needed.
 //!
-//! The alternate bucket lies a distance behind the primary one that is computed from the tag alone, so
-//! either is found from the other, and a displacement reads neither key nor flash.
+//! The alternate bucket lies a distance behind the primary one that is computed from the tag alone,
+//! so either is found from the other, and a displacement reads neither key nor flash.
 
 use super::slot::{Identity, TAG_BITS};
 
@@ -113,8 +113,8 @@ impl Geometry {
 /// Buckets from the primary to the alternate one: 1 to `buckets - 1`, spread by the tag.
 #[inline]
 fn distance(tag: u64, buckets: usize) -> usize {
-    // Multiplicative mixing: neighbouring tags must not have neighbouring alternates. The upper half of
-    // the product depends on all bits of the tag.
+    // Multiplicative mixing: neighbouring tags must not have neighbouring alternates. The upper
+    // half of the product depends on all bits of the tag.
     let mixed = tag.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     1 + ((mixed * (buckets as u64 - 1)) >> 32) as usize
 }

@@ -1,9 +1,12 @@
-//! A partition's slots as bytes, for the checkpoint of the flash index; docs/format.md has the layout.
+//! A partition's slots as bytes, for the checkpoint of the flash index; docs/format.md has the
+//! layout.
 //!
-//! Invariants: what [`decode`] gives has each slot where a partition of that shape looks for it, and at most one per class, as
-//! a partition itself has them. The checksum over the bytes is the checkpoint's; here the bytes may be anything.
+//! Invariants: what [`decode`] gives has each slot where a partition of that shape looks for it,
+//! and at most one per class, as a partition itself has them. The checksum over the bytes is the
+//! checkpoint's; here the bytes may be anything.
 //!
-//! On failure: bytes that are not an image, or one of another shape, give `None`, before more memory is taken than they have.
+//! On failure: bytes that are not an image, or one of another shape, give `None`, before more
+//! memory is taken than they have.
 
 use super::{
     geometry::Geometry,
@@ -21,7 +24,8 @@ pub(super) fn image_bytes(buckets: u64, entries: u64) -> u64 {
     HEAD_BYTES as u64 + buckets + entries * 8
 }
 
-/// Appends the image of a partition's slots: for each bucket which of its slots are in use, then their words.
+/// Appends the image of a partition's slots: for each bucket which of its slots are in use, then
+/// their words.
 pub(super) fn encode(frozen: &Frozen, out: &mut Vec<u8>) {
     let used = frozen.words.iter().filter(|word| **word != 0);
     #[allow(clippy::cast_possible_truncation)] // a table has below 2^30 buckets

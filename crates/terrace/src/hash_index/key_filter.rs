@@ -1,8 +1,10 @@
-//! Which keys may have their home outside the flash log (FlashStore's disk-presence bloom filter, section 4.2).
+//! Which keys may have their home outside the flash log (FlashStore's disk-presence bloom filter,
+//! section 4.2).
 //!
-//! A Bloom filter that grows by layers, each for twice the keys of the one before, and knows no removal; it is built
-//! anew now and then. The applier alone adds keys; the checkpoint copies layers meanwhile. Since bits are only ever set,
-//! a copy has every key that was added before it was begun, and perhaps later ones.
+//! A Bloom filter that grows by layers, each for twice the keys of the one before, and knows no
+//! removal; it is built anew now and then. The applier alone adds keys; the checkpoint copies
+//! layers meanwhile. Since bits are only ever set, a copy has every key that was added before it
+//! was begun, and perhaps later ones.
 //!
 //! On failure: a key that is wrongly taken for one of these costs a look at the ordered index.
 
@@ -76,7 +78,8 @@ impl Layer {
         bits.all(|(word, mask)| self.lines[line][word].load(Relaxed) & mask != 0)
     }
 
-    /// For one thread at a time: a load and a store cost a tenth of what a processor takes for the two as one.
+    /// For one thread at a time: a load and a store cost a tenth of what a processor takes for the
+    /// two as one.
     fn add(&self, hash: u64) {
         let (line, bits) = self.bits(hash);
         let words = &self.lines[line];
@@ -143,8 +146,8 @@ impl KeyFilter {
         layer.lines[lines].iter().flatten().map(|word| word.load(Relaxed))
     }
 
-    /// Makes the next layer, empty, with this room left. `false`, and nothing done, if it cannot have so much, or there are
-    /// enough layers. For a filter that is put together from a copy.
+    /// Makes the next layer, empty, with this room left. `false`, and nothing done, if it cannot
+    /// have so much, or there are enough layers. For a filter that is put together from a copy.
     pub fn restore_layer(&self, room: u64) -> bool {
         let number = self.layers();
         if number == LAYERS_MAX || room > layer_keys(number) {
@@ -156,7 +159,8 @@ impl KeyFilter {
         true
     }
 
-    /// Puts words into the lines of the last layer from `first` on. `false`, and nothing done, if it has not so many.
+    /// Puts words into the lines of the last layer from `first` on. `false`, and nothing done, if
+    /// it has not so many.
     pub fn restore_words(&self, first: usize, words: &[u64]) -> bool {
         let Some(layer) = self.made().last() else {
             return false;

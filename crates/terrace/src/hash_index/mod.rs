@@ -1,37 +1,40 @@
-//! The flash index: from the hash of a key to the record's address on flash, in RAM, at most 9 bytes per
-//! record, so that a lookup costs one read of flash (FlashStore, sections 4.3 and 4.4).
+//! The flash index: from the hash of a key to the record's address on flash, in RAM, at most 9
+//! bytes per record, so that a lookup costs one read of flash (FlashStore, sections 4.3 and 4.4).
 //!
-//! It is a bucketised cuckoo hash table. A slot is one 64-bit word, a bucket is eight slots in one cache
-//! line, and a key has two buckets, each computed from the other and the slot's tag. The table is cut into
-//! partitions by the top bits of the hash; each has a writer's mutex of its own and grows by itself,
-//! a few per cent at a time. Readers take no lock. See docs/design.md for figures and the room's files for
-//! the parts: `slot.rs` the word, `geometry.rs` hash to bucket and back, `table.rs` the memory, `displace.rs`
-//! making room, `partition.rs` readers against the writer.
+//! It is a bucketised cuckoo hash table. A slot is one 64-bit word, a bucket is eight slots in one
+//! cache line, and a key has two buckets, each computed from the other and the slot's tag. The
+//! table is cut into partitions by the top bits of the hash; each has a writer's mutex of its own
+//! and grows by itself, a few per cent at a time. Readers take no lock. See docs/design.md for
+//! figures and the room's files for the parts: `slot.rs` the word, `geometry.rs` hash to bucket and
+//! back, `table.rs` the memory, `displace.rs` making room, `partition.rs` readers against the
+//! writer.
 //!
 //! # Accelerator, yet truthful
 //!
-//! Losing a slot costs time, never data: the ordered index knows every object. A slot that is present must
-//! not lie, though: it is allowed to belong to another key (the record's key tells), never to an older version
-//! of the same key. Why it does not:
+//! Losing a slot costs time, never data: the ordered index knows every object. A slot that is
+//! present must not lie, though: it is allowed to belong to another key (the record's key tells),
+//! never to an older version of the same key. Why it does not:
 //!
-//! 1. The bits of the hash that the table uses (partition and class) split all keys into *classes*. Bucket,
-//!    tag and alternate flag name the class exactly, at every table size, so two classes are never confused.
+//! 1. The bits of the hash that the table uses (partition and class) split all keys into *classes*.
+//!    Bucket, tag and alternate flag name the class exactly, at every table size, so two classes
+//!    are never confused.
 //! 2. There is at most one slot per class: [`HashIndex::insert`] overwrites the one that is there.
-//! 3. Every put and every delete of any key of the class overwrites or removes that slot. So if the slot's record
-//!    has key K, no put or delete of K was applied after it: it is K's newest record.
+//! 3. Every put and every delete of any key of the class overwrites or removes that slot. So if the
+//!    slot's record has key K, no put or delete of K was applied after it: it is K's newest record.
 //!
-//! Two different keys in one class share its slot; the later insertion wins, and the other key is found by the
-//! ordered index. The argument rests on the callers: puts, deletes and moves come in the order they
-//! were committed, from one applier, and whoever refills the index (after an open) inserts what it read from
-//! the ordered index *under the applier's exclusion*; otherwise an old address could be inserted after its key
-//! was overwritten or deleted. An old address that a reader got before a change may still be used for as
-//! long as the reader pins the segment.
+//! Two different keys in one class share its slot; the later insertion wins, and the other key is
+//! found by the ordered index. The argument rests on the callers: puts, deletes and moves come in
+//! the order they were committed, from one applier, and whoever refills the index (after an open)
+//! inserts what it read from the ordered index *under the applier's exclusion*; otherwise an old
+//! address could be inserted after its key was overwritten or deleted. An old address that a reader
+//! got before a change may still be used for as long as the reader pins the segment.
 //!
 //! # False matches
 //!
-//! A key that is not on flash finds a slot of its class with probability `entries / 2^(partition_bits + 19 +
-//! log2 buckets_min)`: with the defaults `entries / 2^35`, or 0.03 % with ten million entries, one read of
-//! flash in vain each. The same share of the keys on flash has lost its slot to a key of the same class.
+//! A key that is not on flash finds a slot of its class with probability `entries /
+//! 2^(partition_bits + 19 + log2 buckets_min)`: with the defaults `entries / 2^35`, or 0.03 % with
+//! ten million entries, one read of flash in vain each. The same share of the keys on flash has
+//! lost its slot to a key of the same class.
 
 pub(crate) mod checkpoint;
 mod displace;
@@ -56,17 +59,18 @@ use slot::{SizeClass, Slot};
 use std::sync::atomic::{AtomicBool, Ordering};
 use table::Table;
 
-/// Buckets that a partition begins with at least, however little RAM there is: fewer make false matches more frequent.
+/// Buckets that a partition begins with at least, however little RAM there is: fewer make false
+/// matches more frequent.
 const BUCKETS_MIN_MIN: usize = 16;
 
 /// The shape of a flash index, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Parts that are locked and grow by themselves: a power of two, at most 65536. More of them make each growth
-    /// shorter.
+    /// Parts that are locked and grow by themselves: a power of two, at most 65536. More of them
+    /// make each growth shorter.
     pub partitions: usize,
-    /// Buckets of 64 bytes a partition starts with: a power of two, 2 to 16384. Each doubling of it, as of
-    /// `partitions`, halves the share of false matches.
+    /// Buckets of 64 bytes a partition starts with: a power of two, 2 to 16384. Each doubling of
+    /// it, as of `partitions`, halves the share of false matches.
     pub buckets_min: usize,
     /// RAM above which insertions overwrite little-used slots instead of growing the table.
     pub ram_bytes_max: usize,
@@ -84,8 +88,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For a flash log of up to `flash_bytes`: 64 bytes of RAM per MiB of flash to begin with, between
-    /// 4 MiB and 256 MiB. False matches and the length of one growth then stay as they are from 64 GiB up.
+    /// For a flash log of up to `flash_bytes`: 64 bytes of RAM per MiB of flash to begin with,
+    /// between 4 MiB and 256 MiB. False matches and the length of one growth then stay as they are
+    /// from 64 GiB up.
     ///
     /// With a bound on RAM it begins with less than half of that, if it must with fewer partitions.
     #[must_use]
@@ -205,7 +210,8 @@ impl HashIndex {
         partition.lookup(class).and_then(found)
     }
 
-    /// The same as [`HashIndex::lookup`], but does not count as a use: for recycling and verification.
+    /// The same as [`HashIndex::lookup`], but does not count as a use: for recycling and
+    /// verification.
     #[must_use]
     #[inline]
     pub fn peek(&self, hash: u64) -> Option<Found> {
@@ -216,8 +222,9 @@ impl HashIndex {
         partition.peek(class).and_then(found)
     }
 
-    /// Brings what insertions or lookups of these hashes will read into the processor's cache, side by side: one after the
-    /// other, each would wait for memory twice. Worth it for ten to twenty at once.
+    /// Brings what insertions or lookups of these hashes will read into the processor's cache, side
+    /// by side: one after the other, each would wait for memory twice. Worth it for ten to twenty
+    /// at once.
     pub fn touch(&self, hashes: impl IntoIterator<Item = u64>) {
         let touched = hashes.into_iter().fold(0, |touched, hash| {
             let (partition, class) = self.route(hash);
@@ -226,8 +233,9 @@ impl HashIndex {
         std::hint::black_box(touched);
     }
 
-    /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length there. Returns
-    /// the address that was there before, which may be another key's. The slot starts unused.
+    /// Makes `address` the place of the key with this hash; `record_bytes` is the record's length
+    /// there. Returns the address that was there before, which may be another key's. The slot
+    /// starts unused.
     pub fn insert(&self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
         let (partition, class) = self.route(hash);
         partition.insert(class, SizeClass::of(record_bytes), address)
@@ -239,8 +247,8 @@ impl HashIndex {
         partition.remove(class)
     }
 
-    /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the slot
-    /// does not say `address`.
+    /// Lookups of this hash since its slot was written or cleared, counted up to 3; `None` if the
+    /// slot does not say `address`.
     #[must_use]
     pub fn recency(&self, hash: u64, address: Address) -> Option<u8> {
         if self.is_hidden() {
@@ -273,7 +281,8 @@ impl HashIndex {
         self.hidden.load(Ordering::Acquire)
     }
 
-    /// Number of partitions, and of buckets each begins with: images fit only a table of the same shape.
+    /// Number of partitions, and of buckets each begins with: images fit only a table of the same
+    /// shape.
     #[must_use]
     pub fn shape(&self) -> (usize, usize) {
         (self.partitions.len(), self.buckets_min)
@@ -287,8 +296,8 @@ impl HashIndex {
         self.partitions.iter().map(bytes).sum()
     }
 
-    /// Appends an image of one partition as it is at one moment. Those who write to it wait meanwhile, for some milliseconds at
-    /// most; readers do not.
+    /// Appends an image of one partition as it is at one moment. Those who write to it wait
+    /// meanwhile, for some milliseconds at most; readers do not.
     ///
     /// # Panics
     /// If there is no partition of that number.
@@ -296,8 +305,9 @@ impl HashIndex {
         image::encode(&self.partitions[partition].image(), out);
     }
 
-    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses. `false`, and nothing done, if
-    /// the bytes are no image of a partition of this shape. The caller has hidden the table.
+    /// Puts an image in place of a partition's slots, except those whose address `keep` refuses.
+    /// `false`, and nothing done, if the bytes are no image of a partition of this shape. The
+    /// caller has hidden the table.
     pub fn restore_image(&self, partition: usize, image: &[u8], keep: impl Fn(Address) -> bool) -> bool {
         let Some(partition) = self.partitions.get(partition) else {
             return false;

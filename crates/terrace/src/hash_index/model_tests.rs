@@ -1,13 +1,15 @@
-//! The same partition under a model checker: `shuttle` runs the sources of this room with its own threads, atomics and
-//! locks, and chooses at random, or by priorities, which thread takes each step.
+//! The same partition under a model checker: `shuttle` runs the sources of this room with its own
+//! threads, atomics and locks, and chooses at random, or by priorities, which thread takes each
+//! step.
 //!
-//! A writer changes classes; readers look them up. Of each class a counter says what the writer has begun and
-//! what it has finished (its lowest bit: present, at an address made of class and counter). A lookup is right if its
-//! answer was true at some moment between its begin and its end: never an address of another class or of a
-//! time before, never a miss of what was there throughout.
+//! A writer changes classes; readers look them up. Of each class a counter says what the writer has
+//! begun and what it has finished (its lowest bit: present, at an address made of class and
+//! counter). A lookup is right if its answer was true at some moment between its begin and its end:
+//! never an address of another class or of a time before, never a miss of what was there
+//! throughout.
 //!
-//! Shuttle runs steps one after the other (sequential consistency); the orderings of the single atomics are argued
-//! for in `partition.rs`, not tested here.
+//! Shuttle runs steps one after the other (sequential consistency); the orderings of the single
+//! atomics are argued for in `partition.rs`, not tested here.
 #![allow(clippy::unwrap_used, clippy::duplicate_mod, dead_code)]
 
 use super::{
@@ -136,8 +138,8 @@ static MOVES: Counter = Counter::new(0);
 /// Images that were begun after some changes and before others.
 static IMAGES_AMIDST: Counter = Counter::new(0);
 
-/// Inserts `filled` of the classes; then, while two readers look, removes a random one and inserts another, or inserts
-/// one anew. So the table stays as full as it is.
+/// Inserts `filled` of the classes; then, while two readers look, removes a random one and inserts
+/// another, or inserts one anew. So the table stays as full as it is.
 fn writer_against_readers(buckets: usize, classes: usize, filled: usize, changes: usize) {
     use shuttle::rand::Rng;
     let watched = Arc::new(Watched::new(buckets, buckets, classes, 21));
@@ -289,12 +291,13 @@ fn a_mark_of_use_never_brings_a_slot_back() {
     shuttle::check_random(touch, 2_000);
 }
 
-/// The classes of a table of 32 slots: 0 to 30 are put into it and `left` is removed, so that a bucket that
-/// was full has a vacancy.
+/// The classes of a table of 32 slots: 0 to 30 are put into it and `left` is removed, so that a
+/// bucket that was full has a vacancy.
 const FILLED: usize = 31;
 
-/// A class to remove, one to insert next, and one that this insertion moves from its alternate bucket to its primary
-/// one: against the order in which readers look. Found by trying, on a partition outside the model.
+/// A class to remove, one to insert next, and one that this insertion moves from its alternate
+/// bucket to its primary one: against the order in which readers look. Found by trying, on a
+/// partition outside the model.
 fn backward_move(classes: &[u64]) -> Option<(usize, usize, usize)> {
     use super::partition::Partition;
     let is_alternate = |partition: &Partition, number: usize| {

@@ -3,25 +3,25 @@
 //! Writers hold the partition's mutex. Readers hold nothing; they see that they raced by two
 //! counters:
 //!
-//! - `moves` counts displacements. Each writes the slot where it goes, counts, then overwrites
-//!   it where it was. A reader that missed a class which was there throughout has therefore read a word
-//!   written after a count it had not seen at the start: a miss is believed only if `moves` has
-//!   not changed, and the reader looks again otherwise.
-//! - `generation` is odd while the table is being laid out anew (growth, clearing) and never returns to
-//!   an earlier value. What was read is believed, hit or miss, only if it has not changed; while it is odd,
-//!   readers use `frozen`, a copy of the table as it was.
+//! - `moves` counts displacements. Each writes the slot where it goes, counts, then overwrites it
+//!   where it was. A reader that missed a class which was there throughout has therefore read a
+//!   word written after a count it had not seen at the start: a miss is believed only if `moves`
+//!   has not changed, and the reader looks again otherwise.
+//! - `generation` is odd while the table is being laid out anew (growth, clearing) and never
+//!   returns to an earlier value. What was read is believed, hit or miss, only if it has not
+//!   changed; while it is odd, readers use `frozen`, a copy of the table as it was.
 //!
-//! All loads of slots and counters acquire and all stores release. So whoever reads a word that was written
-//! during a new layout also sees the odd generation, and whoever reads the even generation after it sees the
-//! layout whole.
+//! All loads of slots and counters acquire and all stores release. So whoever reads a word that was
+//! written during a new layout also sees the odd generation, and whoever reads the even generation
+//! after it sees the layout whole.
 //!
-//! Recency is raised by readers with a compare-and-swap on the word they saw, so a slot that has been
-//! replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use. Nobody
-//! but the writer changes anything else in a slot.
+//! Recency is raised by readers with a compare-and-swap on the word they saw, so a slot that has
+//! been replaced, moved or removed meanwhile stays as it is; what is lost then is one mark of use.
+//! Nobody but the writer changes anything else in a slot.
 //!
-//! Nothing fails here except for memory: where no growth is allowed any more, or where it would not help since the
-//! keys were made to collide, an insertion overwrites the least used of the 16 slots it could have had, which
-//! costs the loser a detour, not its data.
+//! Nothing fails here except for memory: where no growth is allowed any more, or where it would not
+//! help since the keys were made to collide, an insertion overwrites the least used of the 16 slots
+//! it could have had, which costs the loser a detour, not its data.
 
 use super::{
     displace::{Cell, make_room, vacancy},
@@ -36,8 +36,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Above this share of its slots in use, in per cent, a partition grows.
 pub(super) const LOAD_PERCENT_MAX: u64 = 97;
 
-/// Below it a partition does not grow only because there was no room at one place. Hashes spread evenly never
-/// come to that; keys chosen to collide must not inflate the table.
+/// Below it a partition does not grow only because there was no room at one place. Hashes spread
+/// evenly never come to that; keys chosen to collide must not inflate the table.
 const LOAD_PERCENT_MIN: u64 = 80;
 
 /// A partition.
@@ -81,7 +81,8 @@ struct Seen<'a> {
 }
 
 impl Partition {
-    /// An empty partition that may grow from `buckets_min` (a power of two above 1) to `buckets_max`.
+    /// An empty partition that may grow from `buckets_min` (a power of two above 1) to
+    /// `buckets_max`.
     pub(super) fn new(buckets_min: usize, buckets_max: usize) -> Self {
         Self {
             generation: AtomicU64::new(0),
@@ -189,7 +190,8 @@ impl Partition {
     /// Adds a class that is not there yet. The caller holds the writer's mutex.
     fn add(&self, class: u64, size: SizeClass, address: Address) {
         let full = (self.entries() + 1) * 100 > self.slots() * LOAD_PERCENT_MAX;
-        // A full table that may not grow gets no search either: it would be long, and mostly in vain.
+        // A full table that may not grow gets no search either: it would be long, and mostly in
+        // vain.
         let search = !full || self.grow();
         loop {
             let place = self.place(class);
@@ -264,8 +266,8 @@ impl Partition {
         self.freeze()
     }
 
-    /// Takes over the slots of an image, in place of what is there. The caller made sure that they are where a partition of
-    /// this shape has them.
+    /// Takes over the slots of an image, in place of what is there. The caller made sure that they
+    /// are where a partition of this shape has them.
     pub(super) fn restore(&self, image: &Frozen) {
         let _writer = self.writer.lock();
         self.table.reserve(self.buckets.load(Relaxed) as usize, image.buckets);
@@ -307,7 +309,8 @@ impl Partition {
         *self.frozen.write() = None;
     }
 
-    /// Goes to the next larger number of buckets. Says false, having changed nothing, at the largest.
+    /// Goes to the next larger number of buckets. Says false, having changed nothing, at the
+    /// largest.
     fn grow(&self) -> bool {
         let buckets = self.buckets.load(Relaxed) as usize;
         let next = Table::next_buckets(buckets);
@@ -321,8 +324,9 @@ impl Partition {
         true
     }
 
-    /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes to the first of its
-    /// buckets with room at the cost of two stores; then, in the table, the few that found both full.
+    /// Lays the slots of `frozen` out over `next` buckets: first in plain memory, where a slot goes
+    /// to the first of its buckets with room at the cost of two stores; then, in the table, the few
+    /// that found both full.
     fn spread(&self, frozen: &Frozen, next: usize) {
         let (layout, homeless) = self.lay_out(frozen, next);
         self.fill_buckets(&layout);
@@ -333,8 +337,8 @@ impl Partition {
                 let word = slot.with_identity(place.identity_in(bucket)).word();
                 self.table.bucket(bucket).store(free, word);
             } else {
-                // Evenly spread classes always find room at this load. Of those made to collide, some are
-                // lost: their keys are found by the longer way.
+                // Evenly spread classes always find room at this load. Of those made to collide,
+                // some are lost: their keys are found by the longer way.
                 lost += 1;
             }
         }
@@ -342,8 +346,9 @@ impl Partition {
         self.counts.evicted.store(self.evicted() + lost, Relaxed);
     }
 
-    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets were full. They come
-    /// in the order of their primary buckets, nearly, and keep it, so memory is written front to back.
+    /// The words of `next` buckets with the slots of `frozen`, and the slots for which both buckets
+    /// were full. They come in the order of their primary buckets, nearly, and keep it, so memory
+    /// is written front to back.
     fn lay_out(&self, frozen: &Frozen, next: usize) -> (Vec<u64>, Vec<(Place, Slot)>) {
         let mut words = vec![0; next * SLOTS];
         let mut filled = vec![0_u8; next];

@@ -8,9 +8,9 @@
 //! +----------------+---+------------+---------+--------------------------+
 //! ```
 //!
-//! `a` (alternate) is set in a slot that lies in the second of its two buckets. The all-zero word is an
-//! empty slot; no other word is, because an address is never 0. The tag and `a` together are the
-//! slot's *identity*: with the bucket's number they say exactly which class the slot belongs to
+//! `a` (alternate) is set in a slot that lies in the second of its two buckets. The all-zero word
+//! is an empty slot; no other word is, because an address is never 0. The tag and `a` together are
+//! the slot's *identity*: with the bucket's number they say exactly which class the slot belongs to
 //! (see `geometry.rs`).
 //!
 //! The word lives in RAM only; its layout is fixed by a test because changing it changes the limits
@@ -115,10 +115,11 @@ impl Identity {
 
 /// How many bytes to read so that one read brings the whole record: one of 64 sizes.
 ///
-/// The ladder: 128, 256, 384 and 512 bytes, then four steps per doubling (640, 768, 896, 1024, 1280, …)
-/// up to 16 MiB, and [`SizeClass::HEAD_BYTES`] more: values like to be powers of two long, and a record is a header and a
-/// key longer than its value. Without that, records of 8 KiB values were read as 10 KiB, more often than not a page more than needed. Above
-/// 640 bytes a read is at most 25 % longer than its record. A record longer than all of that is in the last class: its
+/// The ladder: 128, 256, 384 and 512 bytes, then four steps per doubling (640, 768, 896, 1024,
+/// 1280, …) up to 16 MiB, and [`SizeClass::HEAD_BYTES`] more: values like to be powers of two long,
+/// and a record is a header and a key longer than its value. Without that, records of 8 KiB values
+/// were read as 10 KiB, more often than not a page more than needed. Above 640 bytes a read is at
+/// most 25 % longer than its record. A record longer than all of that is in the last class: its
 /// reader sees in the header that bytes are missing and reads the rest with a second read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SizeClass(u8);
@@ -219,7 +220,8 @@ mod tests {
             }
             bytes += 1 + bytes / 64;
         }
-        // A value of 8 KiB, a header and a key: three pages of 4 KiB nearly wherever the record begins.
+        // A value of 8 KiB, a header and a key: three pages of 4 KiB nearly wherever the record
+        // begins.
         assert_eq!(SizeClass::of(8192 + 100).read_bytes_max(), 8192 + 128);
         assert_eq!(SizeClass::of((16 << 20) + 128).read_bytes_max(), (16 << 20) + 128);
         assert_eq!(SizeClass::of(u64::MAX).read_bytes_max(), (16 << 20) + 128);

@@ -1,12 +1,13 @@
 //! The buckets of one partition: an array that grows in place and never moves or frees a bucket.
 //!
-//! Buckets come in segments. The first holds the smallest table; after it, each doubling of the table
-//! is cut into 32 segments (fewer while a doubling has fewer buckets). A reader holding a
+//! Buckets come in segments. The first holds the smallest table; after it, each doubling of the
+//! table is cut into 32 segments (fewer while a doubling has fewer buckets). A reader holding a
 //! bucket number goes to its bucket through two set-once cells, so reading takes no lock and no
 //! reference count, and a stale number still names a bucket that exists.
 //!
-//! Invariants: a segment once there stays; `reserve` is called by the partition's writer alone, before
-//! it makes the larger number of buckets known. There is no failure but running out of memory.
+//! Invariants: a segment once there stays; `reserve` is called by the partition's writer alone,
+//! before it makes the larger number of buckets known. There is no failure but running out of
+//! memory.
 
 use super::sync::AtomicU64;
 use std::sync::{
@@ -106,8 +107,8 @@ impl Table {
         next / segment_buckets(next.ilog2()) * segment_buckets(next.ilog2())
     }
 
-    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`, with which
-    /// a table takes at most `ram_bytes`; `buckets_min` if none does.
+    /// The largest number of buckets, on the ladder of [`Table::next_buckets`] from `buckets_min`,
+    /// with which a table takes at most `ram_bytes`; `buckets_min` if none does.
     pub(super) fn buckets_within(buckets_min: usize, ram_bytes: usize) -> usize {
         let fits =
             |buckets| buckets <= buckets_min << DOUBLINGS_MAX && Self::ram_bytes_of(buckets_min, buckets) <= ram_bytes;

@@ -336,8 +336,8 @@ fn impossible_shapes_are_refused() {
     assert_eq!(HashIndex::new(widest).unwrap().insert(u64::MAX, address(1), 1), None);
 }
 
-/// What is known of one key: the number of its last change, begun and finished, times two, plus 1 if it is
-/// present after it.
+/// What is known of one key: the number of its last change, begun and finished, times two, plus 1
+/// if it is present after it.
 #[derive(Default)]
 struct Watched {
     begun: AtomicU64,
@@ -387,7 +387,8 @@ fn readers_see_only_what_was_true_while_they_looked() {
                 });
             }
             for step in 0..40_000 {
-                // Ever more keys at first, so that the table grows under the readers; then changes at its load.
+                // Ever more keys at first, so that the table grows under the readers; then changes
+                // at its load.
                 let key = random.random_range(0..hashes.len().min(20 + step / 10));
                 let state = watched[key].finished.load(SeqCst);
                 let present = random.random_range(0..8) > 0;

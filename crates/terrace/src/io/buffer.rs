@@ -8,8 +8,8 @@ use std::ops::{Deref, DerefMut};
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// A growable byte buffer whose memory starts at a page boundary. Bytes between the length and the end
-/// of the last page are unspecified until [`AlignedBuffer::pad_to_page`] zeroes them.
+/// A growable byte buffer whose memory starts at a page boundary. Bytes between the length and the
+/// end of the last page are unspecified until [`AlignedBuffer::pad_to_page`] zeroes them.
 #[derive(Clone, Default)]
 pub struct AlignedBuffer {
     pages: Vec<Page>,
@@ -47,7 +47,8 @@ impl AlignedBuffer {
     pub fn reserve(&mut self, bytes: usize) {
         let pages = bytes.div_ceil(PAGE_BYTES);
         if self.pages.is_empty() {
-            // The kernel clears fresh memory when it is used, page by page; to clear it here as well would touch all of it twice.
+            // The kernel clears fresh memory when it is used, page by page; to clear it here as
+            // well would touch all of it twice.
             self.pages = zeroed_vec(pages);
         } else if pages > self.pages.len() {
             self.pages.reserve(pages - self.pages.len());

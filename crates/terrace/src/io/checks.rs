@@ -1,5 +1,5 @@
-//! What both disks check before they act, so that a mistake shows the same way on both, and how errors
-//! come to name the path.
+//! What both disks check before they act, so that a mistake shows the same way on both, and how
+//! errors come to name the path.
 
 use super::PAGE_BYTES;
 use std::{
@@ -26,7 +26,8 @@ pub(super) fn relative(path: &Path) -> io::Result<PathBuf> {
     Ok(clean)
 }
 
-/// Says in `source` what failed and where. The kind stays, except that a full quota is a full device.
+/// Says in `source` what failed and where. The kind stays, except that a full quota is a full
+/// device.
 pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io::Error {
     let kind = match source.kind() {
         io::ErrorKind::QuotaExceeded => io::ErrorKind::StorageFull,
@@ -43,8 +44,8 @@ pub(super) fn at(operation: &'static str, path: &Path, source: io::Error) -> io:
     )
 }
 
-/// The error for a range whose end is no valid file offset. Kernels answer those with `EINVAL`, which
-/// would be mistaken for a refusal of direct I/O.
+/// The error for a range whose end is no valid file offset. Kernels answer those with `EINVAL`,
+/// which would be mistaken for a refusal of direct I/O.
 pub(super) fn check_range(path: &Path, offset: u64, bytes: usize) -> io::Result<()> {
     match offset.checked_add(bytes as u64) {
         Some(end) if i64::try_from(end).is_ok() => Ok(()),

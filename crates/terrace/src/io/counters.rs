@@ -1,7 +1,7 @@
 //! The counters behind [`DiskCounters`], shared by a disk and the files it opened.
 //!
-//! They are statistics: relaxed, exact in their sums, but not a snapshot of one moment. A request is
-//! counted when it is made, its bytes when it succeeded.
+//! They are statistics: relaxed, exact in their sums, but not a snapshot of one moment. A request
+//! is counted when it is made, its bytes when it succeeded.
 
 use super::DiskCounters;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -3,15 +3,16 @@
 //! Invariants:
 //! - Every operation moves all its bytes or fails; short and interrupted calls are continued here.
 //! - A file asked to be direct and refused by the file system, when it is opened or at its first
-//!   transfer, goes on through the page cache; alignment is demanded of writers all the same, so that
-//!   a mistake shows on every file system.
+//!   transfer, goes on through the page cache; alignment is demanded of writers all the same, so
+//!   that a mistake shows on every file system.
 //! - A direct file takes reads of any alignment; unaligned ones go through a bounce buffer.
 //! - A directory is durable when `create_dir_all` returns; the files in it wait for `sync_dir`.
 //! - What is created here is the user's alone, whatever the umask: directories 0700, files 0600. A
 //!   directory below the root that others could enter is closed to them by `create_dir_all`.
 //!
-//! On failure the error names the operation and the path and keeps its kind. Nothing is retried except
-//! interrupted calls; what was written of a failed write, or is durable after a failed sync, is unknown.
+//! On failure the error names the operation and the path and keeps its kind. Nothing is retried
+//! except interrupted calls; what was written of a failed write, or is durable after a failed sync,
+//! is unknown.
 
 mod direct;
 #[cfg(test)]
@@ -95,7 +96,8 @@ impl Disk for FileDisk {
             .mode(FILE_MODE)
             .open(&path)
             .and_then(|file| {
-                // Opening a directory for reading succeeds; say so here rather than at the first read.
+                // Opening a directory for reading succeeds; say so here rather than at the first
+                // read.
                 if file.metadata()?.is_dir() {
                     return Err(io::ErrorKind::IsADirectory.into());
                 }
@@ -224,8 +226,8 @@ pub fn close_to_others(path: &Path) {
 fn sync_directory(path: &Path) -> io::Result<()> {
     let synced = File::open(path).and_then(|directory| directory.sync_all());
     match synced {
-        // Some network and user-space file systems cannot sync a directory and say so with EINVAL; they
-        // make names durable on their own terms, and refusing to run there would help nobody.
+        // Some network and user-space file systems cannot sync a directory and say so with EINVAL;
+        // they make names durable on their own terms, and refusing to run there would help nobody.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result.map_err(|error| at("sync directory", path, error)),
     }
@@ -302,8 +304,8 @@ impl DiskFile for OpenFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.counters.sync_requested();
-        // An interrupted sync did not happen; a failed one is not retried, because the kernel may have
-        // dropped the pages it could not write and would then report success.
+        // An interrupted sync did not happen; a failed one is not retried, because the kernel may
+        // have dropped the pages it could not write and would then report success.
         uninterrupted(|| self.file.sync_data()).map_err(|error| at("sync", &self.path, error))
     }
 
@@ -326,7 +328,8 @@ impl DiskFile for OpenFile {
     }
 
     fn warm(&self) {
-        // Looking for a hole walks the list of the file's extents, which the file system keeps then.
+        // Looking for a hole walks the list of the file's extents, which the file system keeps
+        // then.
         let _ = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(0));
     }
 
@@ -377,8 +380,8 @@ impl OpenFile {
             if bytes == 0 {
                 break;
             }
-            // A direct read may only go on at a boundary of units. One that stopped elsewhere stopped at the
-            // end of the file, or else is taken up again from the last boundary.
+            // A direct read may only go on at a boundary of units. One that stopped elsewhere
+            // stopped at the end of the file, or else is taken up again from the last boundary.
             if self.is_direct() && bytes % self.read_unit_bytes != 0 && filled + bytes < buffer.len() {
                 if position + bytes as u64 >= self.file.metadata()?.len() {
                     return Ok(filled + bytes);
@@ -410,8 +413,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// How many of `wanted` bytes to transfer at a time, for the sake of who else reads the device. Through the page cache the
-    /// kernel chooses.
+    /// How many of `wanted` bytes to transfer at a time, for the sake of who else reads the device.
+    /// Through the page cache the kernel chooses.
     fn slice_of(&self, wanted: usize) -> usize {
         if !self.is_direct() {
             return wanted;
@@ -419,7 +422,8 @@ impl OpenFile {
         self.neighbours.slice_of(wanted, Instant::now())
     }
 
-    /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer by buffer.
+    /// Writes all of `buffers`: in one call, unless that would be too long, and what is left buffer
+    /// by buffer.
     fn write_vectored_fully(&self, buffers: &[&[u8]], offset: u64) -> io::Result<()> {
         let bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut written = if self.slice_of(bytes) == bytes {
@@ -445,8 +449,9 @@ impl OpenFile {
         Ok(())
     }
 
-    /// One transfer: again if interrupted, and again through the page cache if the file system accepted
-    /// `O_DIRECT` but refuses to act on it. Ranges were checked, so `EINVAL` has no other cause.
+    /// One transfer: again if interrupted, and again through the page cache if the file system
+    /// accepted `O_DIRECT` but refuses to act on it. Ranges were checked, so `EINVAL` has no other
+    /// cause.
     fn attempt(&self, mut transfer: impl FnMut(&File) -> io::Result<usize>) -> io::Result<usize> {
         loop {
             let direct = self.is_direct();
@@ -467,7 +472,8 @@ impl OpenFile {
             result => result,
         };
         if reserved.is_err() && self.file.metadata()?.len() > len {
-            // Give back what was taken before there was no more. The first error is the one to report.
+            // Give back what was taken before there was no more. The first error is the one to
+            // report.
             let _ = self.file.set_len(len);
         }
         reserved

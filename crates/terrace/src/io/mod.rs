@@ -2,8 +2,9 @@
 //! that a test can put a simulated disk underneath that loses, reorders and tears unsynced writes.
 //!
 //! Invariants:
-//! - `write_at` of a file opened with [`OpenMode::direct`] takes buffers, offsets and lengths that are
-//!   multiples of [`PAGE_BYTES`]; [`AlignedBuffer`] provides them. The fallback accepts the same calls.
+//! - `write_at` of a file opened with [`OpenMode::direct`] takes buffers, offsets and lengths that
+//!   are multiples of [`PAGE_BYTES`]; [`AlignedBuffer`] provides them. The fallback accepts the
+//!   same calls.
 //! - Nothing is durable before `sync_data` of the file returned, and a file's name is not durable
 //!   before `sync_dir` of its directory returned.
 //! - Short reads and writes are never returned: an operation moves all bytes or fails.
@@ -120,7 +121,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
     /// Counters of what this disk was asked to do since it was opened.
     fn counters(&self) -> DiskCounters;
-    /// Where a file, or the root for an empty path, is in the operating system's file system, if it is there.
+    /// Where a file, or the root for an empty path, is in the operating system's file system, if it
+    /// is there.
     fn host_path(&self, _path: &Path) -> Option<PathBuf> {
         None
     }
@@ -133,8 +135,8 @@ pub trait Disk: Send + Sync + fmt::Debug {
     }
 }
 
-/// Puts a small file in place of the one with this name, or where none is: the one or the other is there after a crash, and
-/// the new one when this has returned.
+/// Puts a small file in place of the one with this name, or where none is: the one or the other is
+/// there after a crash, and the new one when this has returned.
 ///
 /// # Errors
 /// The disk's; what was there before may be there still.
@@ -170,7 +172,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// The operating system's. What was written of `buffer` is then unknown.
     fn write_all_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
-    /// Writes all of `buffers`, one behind the other, from `offset`: as one request where the system can.
+    /// Writes all of `buffers`, one behind the other, from `offset`: as one request where the
+    /// system can.
     ///
     /// # Errors
     /// As [`DiskFile::write_all_at`]; what was written of any of them is then unknown.
@@ -188,7 +191,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// The operating system's; afterwards the file's unsynced content is unknown.
     fn sync_data(&self) -> io::Result<()>;
     /// Reserves `bytes` of space from the start of the file and makes the file that long, so that
-    /// later writes inside cannot run out of space. Writes zeros where the file system cannot reserve.
+    /// later writes inside cannot run out of space. Writes zeros where the file system cannot
+    /// reserve.
     ///
     /// # Errors
     /// `StorageFull` when there is no room, or the operating system's.
@@ -205,11 +209,12 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     fn len(&self) -> io::Result<u64>;
     /// Whether the file really bypasses the page cache.
     fn is_direct(&self) -> bool;
-    /// Has the operating system read what it must know about the file before it can read the file, so that the first read of it is
-    /// one read of the device. Reads no data; may do nothing.
+    /// Has the operating system read what it must know about the file before it can read the file,
+    /// so that the first read of it is one read of the device. Reads no data; may do nothing.
     fn warm(&self) {}
-    /// Reads whose offset and length are multiples of this go to the device as they are, into page-aligned memory. A
-    /// power of two, at most a page: often a sector, so a short record across two pages need not be read as both.
+    /// Reads whose offset and length are multiples of this go to the device as they are, into
+    /// page-aligned memory. A power of two, at most a page: often a sector, so a short record
+    /// across two pages need not be read as both.
     fn read_unit_bytes(&self) -> usize {
         PAGE_BYTES
     }

@@ -1,10 +1,12 @@
 //! Threads that help a call which reads many values.
 //!
-//! Reads wait for a device, and a device answers several in little more time than one; so one caller's reads go on side by side.
-//! The threads stay for the next call, since starting them anew costs more than many a read. Whoever calls works with them,
-//! so a call ends even if no thread can be started.
+//! Reads wait for a device, and a device answers several in little more time than one; so one
+//! caller's reads go on side by side. The threads stay for the next call, since starting them anew
+//! costs more than many a read. Whoever calls works with them, so a call ends even if no thread can
+//! be started.
 //!
-//! Invariant: what a call hands over is used up and dropped before the call returns. So no helper ever holds the last of anything.
+//! Invariant: what a call hands over is used up and dropped before the call returns. So no helper
+//! ever holds the last of anything.
 
 use parking_lot::{Condvar, Mutex};
 use std::{

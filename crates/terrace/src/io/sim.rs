@@ -1,12 +1,14 @@
-//! A simulated disk, for tests: in memory, deterministic from a seed, and as unkind as a disk may be.
+//! A simulated disk, for tests: in memory, deterministic from a seed, and as unkind as a disk may
+//! be.
 //!
-//! For every file it keeps what is durable and each change since the last sync, for the directories the
-//! durable names and the changes since. A power cut decides change by change what survives.
+//! For every file it keeps what is durable and each change since the last sync, for the directories
+//! the durable names and the changes since. A power cut decides change by change what survives.
 //!
 //! Invariants:
-//! - Whatever was written before a successful `sync_data` survives, under its name if the directory was
-//!   synced too. Nothing else is promised: a sector (512 bytes) is whole, old or new, and that is all.
-//!   A removal, a rename, a length may be undone; a new file may vanish although its data was synced.
+//! - Whatever was written before a successful `sync_data` survives, under its name if the directory
+//!   was synced too. Nothing else is promised: a sector (512 bytes) is whole, old or new, and that
+//!   is all. A removal, a rename, a length may be undone; a new file may vanish although its data
+//!   was synced.
 //! - The same calls in the same order with the same seed give the same results.
 //!
 //! On failure: with the power off every call fails, and files opened before a cut fail forever.
@@ -100,8 +102,8 @@ impl SimDisk {
         self.shared.state.lock().power_cut();
     }
 
-    /// Cuts the power when `operations` more have been done. The next one after them fails; of a write,
-    /// some sectors may have been written. Reads are no operations.
+    /// Cuts the power when `operations` more have been done. The next one after them fails; of a
+    /// write, some sectors may have been written. Reads are no operations.
     pub fn cut_after(&self, operations: u64) {
         let mut state = self.shared.state.lock();
         state.cut_at = Some(state.operations.saturating_add(operations));
@@ -118,8 +120,8 @@ impl SimDisk {
         self.shared.state.lock().survival = survival;
     }
 
-    /// Decides what survived, makes it durable and turns the power on. Faults and capacity stay. Does
-    /// nothing if the power is on.
+    /// Decides what survived, makes it durable and turns the power on. Faults and capacity stay.
+    /// Does nothing if the power is on.
     pub fn restore_power(&self) {
         self.shared.state.lock().restore_power();
     }
@@ -132,8 +134,8 @@ impl SimDisk {
         state.restore_power();
     }
 
-    /// Operations done so far: writes, allocations, changes of length, creations, removals, renames and
-    /// syncs. Reads and openings are not counted, as no cut could tell them apart.
+    /// Operations done so far: writes, allocations, changes of length, creations, removals, renames
+    /// and syncs. Reads and openings are not counted, as no cut could tell them apart.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations
@@ -190,8 +192,8 @@ impl SimDisk {
         })
     }
 
-    /// Cuts or extends a file, both what is read now and what is durable. What was not synced before
-    /// becomes durable, too.
+    /// Cuts or extends a file, both what is read now and what is durable. What was not synced
+    /// before becomes durable, too.
     ///
     /// # Errors
     /// If the file is absent.
@@ -218,8 +220,8 @@ impl SimDisk {
         })
     }
 
-    /// Puts a file with this content there, durably, in place of what has the name; creates directories
-    /// as needed. For feeding arbitrary bytes to what reads them.
+    /// Puts a file with this content there, durably, in place of what has the name; creates
+    /// directories as needed. For feeding arbitrary bytes to what reads them.
     ///
     /// # Errors
     /// If the path is a directory or below a file.

@@ -1,10 +1,14 @@
-//! Reads first, on one device: while short reads of a device are under way, long transfers are made in slices.
+//! Reads first, on one device: while short reads of a device are under way, long transfers are made
+//! in slices.
 //!
-//! A read of 4 KiB that comes while a device takes a write of 1 MiB waits for it. Between slices it gets its turn. Where nobody
-//! reads, long writes are faster in one piece; and on a disk that has to seek, reads between slices would cost both a seek each, so
-//! writes stay in one piece there. What kind of device it is its short reads tell: what a kernel says of virtual ones is often wrong.
+//! A read of 4 KiB that comes while a device takes a write of 1 MiB waits for it. Between slices it
+//! gets its turn. Where nobody reads, long writes are faster in one piece; and on a disk that has
+//! to seek, reads between slices would cost both a seek each, so writes stay in one piece there.
+//! What kind of device it is its short reads tell: what a kernel says of virtual ones is often
+//! wrong.
 //!
-//! Invariant: only the size of transfers is decided here, never what is written or when a write is done.
+//! Invariant: only the size of transfers is decided here, never what is written or when a write is
+//! done.
 
 use super::PAGE_BYTES;
 use crate::metrics::moving_average::MovingAverage;
@@ -22,8 +26,9 @@ use std::{
 
 /// Reads up to this length are short.
 pub(super) const SHORT_BYTES: usize = 32 << 10;
-/// Shortest slice; none is twice as long. Measured on an SSD with writes of 133 MB/s beside reads of 4 KiB: their 99th percentile is 330 µs with slices of
-/// 128 KiB, 440 with 256 KiB, 490 with 512 KiB and 1,190 with 1 MiB; 240 without writes.
+/// Shortest slice; none is twice as long. Measured on an SSD with writes of 133 MB/s beside reads
+/// of 4 KiB: their 99th percentile is 330 µs with slices of 128 KiB, 440 with 256 KiB, 490 with 512
+/// KiB and 1,190 with 1 MiB; 240 without writes.
 const SLICE_BYTES: usize = 128 << 10;
 /// Short reads are under way if one ended so lately.
 const LATELY: Duration = Duration::from_millis(20);
@@ -76,8 +81,9 @@ impl Neighbours {
         self.ended_us.store(self.micros(ended).max(1), Ordering::Relaxed);
     }
 
-    /// How many of `wanted` bytes to read or write at a time. No slice is much shorter than the others: a request for a small rest costs
-    /// more than the wait it saves, and many devices take it for a reader in order, for whom they read ahead.
+    /// How many of `wanted` bytes to read or write at a time. No slice is much shorter than the
+    /// others: a request for a small rest costs more than the wait it saves, and many devices take
+    /// it for a reader in order, for whom they read ahead.
     pub fn slice_of(&self, wanted: usize, now: Instant) -> usize {
         let slices = wanted / SLICE_BYTES;
         if slices < 2 || !self.are_short_reads_under_way(now) {
@@ -119,8 +125,9 @@ mod tests {
         assert_eq!(neighbours.slice_of(LONG, later), LONG, "nobody reads any more");
     }
 
-    /// A value of 128 KiB with its header was read as 128 KiB and a rest of 8, twice as many requests as values. An SSD that reads
-    /// ahead for whoever goes on where he was then was busy with that when the next read came, which took 3.0 ms instead of 0.6.
+    /// A value of 128 KiB with its header was read as 128 KiB and a rest of 8, twice as many
+    /// requests as values. An SSD that reads ahead for whoever goes on where he was then was busy
+    /// with that when the next read came, which took 3.0 ms instead of 0.6.
     #[test]
     fn nothing_is_cut_into_a_slice_and_a_small_rest() {
         let neighbours = Neighbours::new();

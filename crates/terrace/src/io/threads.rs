@@ -1,4 +1,5 @@
-//! Where the threads of a store are started: one place, so that a test can refuse one and see when each has ended.
+//! Where the threads of a store are started: one place, so that a test can refuse one and see when
+//! each has ended.
 
 use std::{
     io,

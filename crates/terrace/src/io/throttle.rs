@@ -1,14 +1,17 @@
 //! Reads first: how much of a device's time background work may have.
 //!
-//! Promotion, recycling, destaging and cleaning work in steps of a few hundred kilobytes to a few megabytes. After a step its thread
-//! rests, the longer the smaller its *share* of the device is. The share is controlled by what callers' reads say: their
-//! latencies while nothing runs in the background are remembered (calm), and when more than a few of the reads are slower than
-//! nearly all of the calm ones, the share is halved; while they are not, it grows. Where nobody reads, background work has the whole device.
+//! Promotion, recycling, destaging and cleaning work in steps of a few hundred kilobytes to a few
+//! megabytes. After a step its thread rests, the longer the smaller its *share* of the device is.
+//! The share is controlled by what callers' reads say: their latencies while nothing runs in the
+//! background are remembered (calm), and when more than a few of the reads are slower than nearly
+//! all of the calm ones, the share is halved; while they are not, it grows. Where nobody reads,
+//! background work has the whole device.
 //!
-//! A rest is cut short when callers stop reading, and there is none at all where waiting would cost more than it gains: the log is about
-//! to run out of segments, the store is being closed.
+//! A rest is cut short when callers stop reading, and there is none at all where waiting would cost
+//! more than it gains: the log is about to run out of segments, the store is being closed.
 //!
-//! Invariants: nothing here decides about correctness; a step is never refused, only put off, by [`REST_MAX`] at most.
+//! Invariants: nothing here decides about correctness; a step is never refused, only put off, by
+//! [`REST_MAX`] at most.
 
 use crate::{io::SEEKS_NS, metrics::moving_average::MovingAverage};
 use parking_lot::Mutex;
@@ -22,7 +25,8 @@ use std::{
 pub struct PaceStats {
     /// Share of the device's time that background work may have at the moment, per mille.
     pub share_per_mille: u32,
-    /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is not known.
+    /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is
+    /// not known.
     pub slow_ns: u64,
     /// Microseconds that background threads rested for callers, since open.
     pub rested_us: u64,
@@ -175,9 +179,9 @@ impl Pace {
         }
     }
 
-    /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has ended for so long. With no
-    /// read under way a device is not busy, however slow it was: so who is let in after a jam comes one by one, until the mean
-    /// has fallen.
+    /// Whether reads are under way, and such reads take longer than `wait_max` lately, or none has
+    /// ended for so long. With no read under way a device is not busy, however slow it was: so who
+    /// is let in after a jam comes one by one, until the mean has fallen.
     #[must_use]
     pub fn is_busy(&self, wait_max: Duration) -> bool {
         if self.reading.load(Ordering::Relaxed) == 0 {
@@ -197,7 +201,8 @@ impl Pace {
         ended_us > 0 && since_us <= micros(MEAN_LASTS) && self.mean_ns.get() > SEEKS_NS
     }
 
-    /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that there is no time for that.
+    /// Does one step of background work on `bytes` of the device, and rests. `is_urgent` says that
+    /// there is no time for that.
     pub fn step<T>(&self, bytes: u64, is_urgent: impl Fn() -> bool, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         self.steps.fetch_add(1, Ordering::Relaxed);

@@ -1,16 +1,16 @@
 //! Where a record lies in the flash log.
 //!
-//! The ring of segments is one line of bytes: byte `segment_number * segment_bytes + offset`. Records
-//! start on multiples of 16 bytes, so that 36 bits name any record within 1 TiB of flash.
+//! The ring of segments is one line of bytes: byte `segment_number * segment_bytes + offset`.
+//! Records start on multiples of 16 bytes, so that 36 bits name any record within 1 TiB of flash.
 //!
 //! Invariant: an [`Address`] is never 0. The ring begins with a segment header, so no record lies
-//! there, and the flash index uses the all-zero word for an empty slot. Numbers read from a device go
-//! through [`Address::new`], which refuses what cannot be the start of a record.
+//! there, and the flash index uses the all-zero word for an empty slot. Numbers read from a device
+//! go through [`Address::new`], which refuses what cannot be the start of a record.
 
 use std::{fmt, num::NonZeroU64};
 
-/// Byte offset of a record in the ring of segments: a multiple of [`Address::ALIGNMENT_BYTES`], above
-/// 0 and below [`Address::LIMIT_BYTES`].
+/// Byte offset of a record in the ring of segments: a multiple of [`Address::ALIGNMENT_BYTES`],
+/// above 0 and below [`Address::LIMIT_BYTES`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(NonZeroU64);
 
@@ -24,8 +24,8 @@ impl Address {
     /// Every address is below this byte offset (1 TiB).
     pub const LIMIT_BYTES: u64 = Self::ALIGNMENT_BYTES << Self::PACKED_BITS;
 
-    /// The address of the record that starts `offset_bytes` into the ring, or `None` if no record can
-    /// start there (not aligned, 0, or beyond [`Address::LIMIT_BYTES`]).
+    /// The address of the record that starts `offset_bytes` into the ring, or `None` if no record
+    /// can start there (not aligned, 0, or beyond [`Address::LIMIT_BYTES`]).
     #[must_use]
     pub fn new(offset_bytes: u64) -> Option<Self> {
         if offset_bytes >= Self::LIMIT_BYTES || !offset_bytes.is_multiple_of(Self::ALIGNMENT_BYTES) {

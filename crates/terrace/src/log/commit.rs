@@ -53,8 +53,8 @@ const FRAME_BYTES_TARGET: usize = 1 << 20;
 pub enum Committer {
     /// A caller: waits for the applier and for free segments.
     User,
-    /// Who gives space back, by deletes, drops and the moves of cleaning. Waits as well, but may use one of the reserved
-    /// segments: else nobody could end the state of two full tiers.
+    /// Who gives space back, by deletes, drops and the moves of cleaning. Waits as well, but may
+    /// use one of the reserved segments: else nobody could end the state of two full tiers.
     Freeing,
     /// Recycling: uses the reserved segments and never waits for itself.
     LogGc,
@@ -96,8 +96,8 @@ pub struct CommitLog {
     pub pool: Arc<FramePool>,
     /// Each of these is raised before its commit can be seen.
     committed_seq: AtomicU64,
-    /// Every commit up to this seq is in the overlay and in `ranges`. Behind `committed_seq` while one
-    /// is being added.
+    /// Every commit up to this seq is in the overlay and in `ranges`. Behind `committed_seq` while
+    /// one is being added.
     shown_seq: AtomicU64,
     /// Seq of the last commit that was visible at once.
     buffered_seq: AtomicU64,
@@ -113,7 +113,8 @@ pub struct CommitLog {
     pub index_full: IndexFull,
     /// What of the flash device is kept for commits that free space, and for the index.
     pub reserve: Arc<Reserve>,
-    /// What was committed when recycling had last tried every segment and could free none; 0 if it could.
+    /// What was committed when recycling had last tried every segment and could free none; 0 if it
+    /// could.
     stuck_at_seq: AtomicU64,
     to_apply: Mutex<VecDeque<Arc<Frame>>>,
     apply_signal: Condvar,
@@ -140,7 +141,8 @@ struct Tail {
     next_seq: u64,
     /// A segment made ready ahead of need.
     spare: Option<(u32, u64)>,
-    /// Who may write into the segment while there are no more free ones than reserved: who may take that many.
+    /// Who may write into the segment while there are no more free ones than reserved: who may take
+    /// that many.
     keeps_free: u32,
 }
 

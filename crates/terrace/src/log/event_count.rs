@@ -1,11 +1,12 @@
 //! Where threads wait for a round of the group commit.
 //!
-//! All of a round's waiters are woken by one system call and go on without taking a lock in turn: with many writers on
-//! few cores their waking is what a round costs. (parking_lot's condition variable hands its mutex from one to the next,
-//! with a system call each; the standard library's wakes all at once.)
+//! All of a round's waiters are woken by one system call and go on without taking a lock in turn:
+//! with many writers on few cores their waking is what a round costs. (parking_lot's condition
+//! variable hands its mutex from one to the next, with a system call each; the standard library's
+//! wakes all at once.)
 //!
-//! Invariant: a wake-up is never lost. Who waits took a ticket before he let go of the lock under which he saw that he
-//! must wait; every wake-up makes the tickets given before it worthless.
+//! Invariant: a wake-up is never lost. Who waits took a ticket before he let go of the lock under
+//! which he saw that he must wait; every wake-up makes the tickets given before it worthless.
 
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError,
@@ -27,8 +28,8 @@ impl Gate {
         self.opened.load(Ordering::Acquire)
     }
 
-    /// Returns after the next wake-up since `ticket` that meets this thread, at once if there was any. The caller looks
-    /// again at what it waits for.
+    /// Returns after the next wake-up since `ticket` that meets this thread, at once if there was
+    /// any. The caller looks again at what it waits for.
     pub(super) fn wait(&self, ticket: u64) {
         let guard = self.guard();
         if self.ticket() == ticket {

@@ -2,11 +2,13 @@
 //!
 //! Invariants:
 //! - Little-endian; reserved bytes are zero; zero is never a kind or a magic.
-//! - A segment begins with one header page; frames follow, each starting at a page boundary and padded to one.
-//! - A record starts at a multiple of [`RECORD_UNIT_BYTES`]. Its header checksum covers header, extension, key
-//!   and attributes; the value has its own checksum, which the header (and so the header checksum) holds.
-//! - A frame is valid if its header is and every record in it decodes and exactly fills the payload. A batch is
-//!   always inside one frame, so it is in the log whole or not at all.
+//! - A segment begins with one header page; frames follow, each starting at a page boundary and
+//!   padded to one.
+//! - A record starts at a multiple of [`RECORD_UNIT_BYTES`]. Its header checksum covers header,
+//!   extension, key and attributes; the value has its own checksum, which the header (and so the
+//!   header checksum) holds.
+//! - A frame is valid if its header is and every record in it decodes and exactly fills the
+//!   payload. A batch is always inside one frame, so it is in the log whole or not at all.
 //!
 //! Decoders take any bytes: they return `None` and never panic.
 
@@ -49,7 +51,8 @@ pub struct SegmentHeader {
     pub store_id: u64,
     /// Its number in the ring.
     pub number: u32,
-    /// Counts every use of any segment; frames carry it, so that those of an earlier use never pass.
+    /// Counts every use of any segment; frames carry it, so that those of an earlier use never
+    /// pass.
     pub generation: u64,
     /// Lowest seq that may be in it.
     pub first_seq: u64,
@@ -117,8 +120,8 @@ pub struct FrameHeader {
     pub payload_bytes: u32,
     /// Number of records.
     pub record_count: u32,
-    /// Everything up to this seq was durable when the frame was written. Recovery tells by it whether a bad
-    /// frame before this one was merely never synced, or is damage.
+    /// Everything up to this seq was durable when the frame was written. Recovery tells by it
+    /// whether a bad frame before this one was merely never synced, or is damage.
     pub durable_seq: u64,
 }
 
@@ -262,14 +265,16 @@ impl<'a> Body<'a> {
         )
     }
 
-    /// Whether this, as the newest record of its key, says what the key holds. A move only counts if the entry still has
-    /// its version, which the applier decides; a range deletion is of no key.
+    /// Whether this, as the newest record of its key, says what the key holds. A move only counts
+    /// if the entry still has its version, which the applier decides; a range deletion is of no
+    /// key.
     #[must_use]
     pub const fn answers_for_key(&self) -> bool {
         !self.is_move() && !matches!(self, Self::DeleteRange { .. })
     }
 
-    /// Whether this record is a value's home, if it is the newest word on it: only such records are read by their place.
+    /// Whether this record is a value's home, if it is the newest word on it: only such records are
+    /// read by their place.
     #[must_use]
     pub const fn is_home(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::MoveToFlash { .. })
@@ -377,8 +382,8 @@ impl<'a> Record<'a> {
         out[at + value.len()..].fill(0);
     }
 
-    /// Reads a record's header, key and attributes from the start of `bytes` and checks them; the value is taken
-    /// as it is. `bytes` may be longer than the record.
+    /// Reads a record's header, key and attributes from the start of `bytes` and checks them; the
+    /// value is taken as it is. `bytes` may be longer than the record.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let record = Self::parse(bytes)?;
@@ -454,8 +459,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Longest the record of a value in the log can be, padding included, by what its entry says: a moved record is a little
-/// longer than the one that was put.
+/// Longest the record of a value in the log can be, padding included, by what its entry says: a
+/// moved record is a little longer than the one that was put.
 #[must_use]
 pub const fn record_bytes_max(key_bytes: usize, attributes_bytes: usize, value_bytes: u64) -> u64 {
     let head_bytes = RECORD_HEADER_BYTES + MOVE_EXTENSION_BYTES + key_bytes + attributes_bytes;
@@ -518,8 +523,8 @@ impl RecordLayout {
     }
 }
 
-/// Iterates over the records in a frame's payload without checking checksums; ends at the first that does not
-/// parse. Yields the offset of each record within the payload.
+/// Iterates over the records in a frame's payload without checking checksums; ends at the first
+/// that does not parse. Yields the offset of each record within the payload.
 pub fn records(payload: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -530,7 +535,8 @@ pub fn records(payload: &[u8]) -> impl Iterator<Item = (usize, Record<'_>)> {
     })
 }
 
-/// Checks a whole frame: header, every record, every value. Returns the header if all of it is sound.
+/// Checks a whole frame: header, every record, every value. Returns the header if all of it is
+/// sound.
 #[must_use]
 pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     let header = FrameHeader::decode(bytes)?;
@@ -561,8 +567,8 @@ pub fn check_frame(bytes: &[u8], generation: u64) -> Option<FrameHeader> {
     (count == header.record_count).then_some(header)
 }
 
-/// Whether bytes look like the beginning of a frame of this generation, sound or not. No single flipped bit hides both the
-/// magic and the generation.
+/// Whether bytes look like the beginning of a frame of this generation, sound or not. No single
+/// flipped bit hides both the magic and the generation.
 #[must_use]
 pub fn looks_like_a_frame(page: &[u8], generation: u64) -> bool {
     let (Some(magic), Some(stored)) = (page.first_chunk::<4>(), page.get(8..16)) else {

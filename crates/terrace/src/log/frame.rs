@@ -1,14 +1,18 @@
 //! A frame in memory: the unit of group commit, of the overlay and of applying.
 //!
-//! Commits append records to the open frame; a table by key answers for them at once. When the frame is sealed it is
-//! written to its place in a segment and applied to the index, in either order; it leaves the overlay after both.
+//! Commits append records to the open frame; a table by key answers for them at once. When the
+//! frame is sealed it is written to its place in a segment and applied to the index, in either
+//! order; it leaves the overlay after both.
 //!
 //! Invariants:
-//! - A frame's place is fixed when it is opened, so every record's address is known when it is committed.
-//! - Its bytes are in `contents` until it is sealed and in `sealed` from then on; they move once, under the lock for writing. So who
-//!   holds the lock for reading finds them in one of the two for as long as he holds it. In `sealed` nothing can change them: that it is
-//!   set is seen together with all that was appended before, and they are given to the pool only when nobody has the frame any more. So
-//!   they are read there without the lock, which would be one more place of memory to wait for.
+//! - A frame's place is fixed when it is opened, so every record's address is known when it is
+//!   committed.
+//! - Its bytes are in `contents` until it is sealed and in `sealed` from then on; they move once,
+//!   under the lock for writing. So who holds the lock for reading finds them in one of the two for
+//!   as long as he holds it. In `sealed` nothing can change them: that it is set is seen together
+//!   with all that was appended before, and they are given to the pool only when nobody has the
+//!   frame any more. So they are read there without the lock, which would be one more place of
+//!   memory to wait for.
 
 use super::{
     address::Address,
@@ -28,7 +32,8 @@ pub struct FramePool {
     /// Buffers and tables kept at most, each; more are freed.
     parts_max: usize,
     buffers: Mutex<Vec<AlignedBuffer>>,
-    /// Bytes for a frame, as frames are lately: a new buffer is made for one at once, and not grown into it in steps.
+    /// Bytes for a frame, as frames are lately: a new buffer is made for one at once, and not grown
+    /// into it in steps.
     frame_bytes: AtomicUsize,
     tables: Mutex<Vec<Table>>,
 }
@@ -42,8 +47,8 @@ const POOLED_BYTES_MAX: usize = 2 << 20;
 const READY: usize = 2;
 
 impl FramePool {
-    /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, what comes after a full overlay would be
-    /// written to memory the kernel has to map and clear first.
+    /// Keeps as many parts as an overlay of so many bytes has frames of 1 MiB: with fewer, what
+    /// comes after a full overlay would be written to memory the kernel has to map and clear first.
     pub fn for_overlay(overlay_bytes: u64) -> Self {
         Self {
             parts_max: usize::try_from(overlay_bytes >> 20).unwrap_or(usize::MAX).max(4),
@@ -58,8 +63,9 @@ impl FramePool {
         spare.unwrap_or_else(|| AlignedBuffer::with_capacity(self.frame_bytes.load(Ordering::Relaxed)))
     }
 
-    /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared already: to a caller that fills frame after
-    /// frame that would be half of his time. For a thread that has more of it.
+    /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared
+    /// already: to a caller that fills frame after frame that would be half of his time. For a
+    /// thread that has more of it.
     pub fn make_ready(&self) {
         let bytes = self.frame_bytes.load(Ordering::Relaxed);
         if self.buffers.lock().len() >= READY {
@@ -292,7 +298,8 @@ impl Frame {
             };
             record.encode_into(&mut contents.buffer[at..]);
             contents.has_homes |= record.body.is_home();
-            // Until the applier decides about a move the old home answers; what a range deletion hides is told by versions.
+            // Until the applier decides about a move the old home answers; what a range deletion
+            // hides is told by versions.
             if record.body.answers_for_key()
                 && let Some(replaced) = insert(&mut contents.table, &contents.buffer, *hash, at)
                 && unfinished
@@ -311,7 +318,8 @@ impl Frame {
         }
     }
 
-    /// Writes the header and pads; no more records after this. Returns the end of the frame in the segment.
+    /// Writes the header and pads; no more records after this. Returns the end of the frame in the
+    /// segment.
     pub fn seal(&self, durable_seq: u64) -> u64 {
         let mut contents = self.contents.write();
         let payload_bytes = contents.buffer.len() - FRAME_HEADER_BYTES;
@@ -342,13 +350,14 @@ impl Frame {
         }
     }
 
-    /// Its records point to values in the large space that are not known to be durable, the last of them with this
-    /// turn (above 0).
+    /// Its records point to values in the large space that are not known to be durable, the last of
+    /// them with this turn (above 0).
     pub fn needs_large_sync(&self, turn: u64) {
         self.large_turn.fetch_max(turn, Ordering::AcqRel);
     }
 
-    /// Up to which turn the large space must be synced before this frame may be written; 0 if it need not be.
+    /// Up to which turn the large space must be synced before this frame may be written; 0 if it
+    /// need not be.
     pub fn large_turn(&self) -> u64 {
         self.large_turn.load(Ordering::Acquire)
     }
@@ -363,7 +372,8 @@ impl Frame {
         Some(self.filter_bit.load(Ordering::Acquire)).filter(|bit| *bit != NO_BIT)
     }
 
-    /// Nobody looks for a key in it any more, only for records by their places: another frame gets its table.
+    /// Nobody looks for a key in it any more, only for records by their places: another frame gets
+    /// its table.
     pub fn forget_keys(&self) {
         let mut contents = self.contents.write();
         contents.sync_seqs = Vec::new();

@@ -1,9 +1,10 @@
-//! Which segments may be written again, as bytes for the index's mark: without it every segment counted as used after an
-//! open, and had to be read and drained once more.
+//! Which segments may be written again, as bytes for the index's mark: without it every segment
+//! counted as used after an open, and had to be read and drained once more.
 //!
-//! Invariants: a segment is listed with the generation of the use that is over. Nothing that the index holds as of the
-//! mark's seq points into that use, and no commit after that seq is in it. A later use has a higher generation, whose
-//! header is durable before its first frame, so a list that is out of date is told by the header.
+//! Invariants: a segment is listed with the generation of the use that is over. Nothing that the
+//! index holds as of the mark's seq points into that use, and no commit after that seq is in it. A
+//! later use has a higher generation, whose header is durable before its first frame, so a list
+//! that is out of date is told by the header.
 //!
 //! On failure: a segment that is not listed counts as used, which costs time and no data.
 
@@ -18,7 +19,8 @@ const MAGIC: [u8; 4] = *b"TRFS";
 const FORMAT_VERSION: u32 = 1;
 const HEAD_BYTES: usize = 12;
 const ITEM_BYTES: usize = 12;
-/// Most that a mark lists: there is one per memtable, so it must stay small. More count as used until they are drained.
+/// Most that a mark lists: there is one per memtable, so it must stay small. More count as used
+/// until they are drained.
 pub const LISTED_MAX: usize = 4096;
 
 /// The stored form of a list in order of the numbers, each there once, generations from 1.
@@ -37,8 +39,9 @@ pub fn encode_free_list(list: &[OverUse]) -> Vec<u8> {
     out
 }
 
-/// Reads the stored form; gives the list and what follows it. Other bytes are taken to have no list, as in marks that
-/// `repair` writes. `None` if a list is cut short, of another format, or not as it is written.
+/// Reads the stored form; gives the list and what follows it. Other bytes are taken to have no
+/// list, as in marks that `repair` writes. `None` if a list is cut short, of another format, or not
+/// as it is written.
 #[must_use]
 pub fn decode_free_list(bytes: &[u8]) -> Option<(Vec<OverUse>, &[u8])> {
     if !bytes.starts_with(&MAGIC) {
@@ -61,9 +64,10 @@ pub fn decode_free_list(bytes: &[u8]) -> Option<(Vec<OverUse>, &[u8])> {
 }
 
 impl Segments {
-    /// Uses of segments that are over once the index has persisted `applied_seq`: of free ones, and of those drained as of
-    /// that seq. Only a use that is still the segment's last one may be listed; so of the free, those nobody takes meanwhile,
-    /// and of the drained, those whose generation is the same after the look as before.
+    /// Uses of segments that are over once the index has persisted `applied_seq`: of free ones, and
+    /// of those drained as of that seq. Only a use that is still the segment's last one may be
+    /// listed; so of the free, those nobody takes meanwhile, and of the drained, those whose
+    /// generation is the same after the look as before.
     pub fn over_uses(&self, applied_seq: u64) -> Vec<OverUse> {
         let mut list: Vec<OverUse> = self
             .iter()
@@ -90,8 +94,8 @@ impl Segments {
         (over && segment.generation() == generation).then_some((segment.number, generation))
     }
 
-    /// Frees the segments whose last use is listed, before recovery looks at any. Generations that are listed are not given
-    /// out again, even if the files that had them are gone.
+    /// Frees the segments whose last use is listed, before recovery looks at any. Generations that
+    /// are listed are not given out again, even if the files that had them are gone.
     pub fn free_over_uses(&self, list: &[OverUse]) {
         for &(number, generation) in list {
             self.next_generation

@@ -1,6 +1,7 @@
 //! What each file in the ring is, told by its header when the store is opened.
 //!
-//! On failure: what belongs to another store or cannot be told is left alone, and reported as damage.
+//! On failure: what belongs to another store or cannot be told is left alone, and reported as
+//! damage.
 
 use super::{
     format::{FrameHeader, SegmentHeader, SegmentUse},
@@ -87,8 +88,8 @@ impl Segments {
         Ok(())
     }
 
-    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash leaves it old or new and
-    /// never torn; a new file is all zeros.
+    /// What a segment's file holds, by its header. A new header fits in one sector, so a crash
+    /// leaves it old or new and never torn; a new file is all zeros.
     fn identify(&self, segment: &Segment, length: u64) -> std::io::Result<Found> {
         let mut page = AlignedBuffer::zeroed(PAGE_BYTES);
         segment.file.read_up_to_at(&mut page, 0)?;

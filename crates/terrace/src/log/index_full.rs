@@ -1,9 +1,9 @@
-//! What a full device of the index holds up: nothing at first, since memtables take more; the commits, once too many
-//! memtables wait or the index has too many runs; the readers never.
+//! What a full device of the index holds up: nothing at first, since memtables take more; the
+//! commits, once too many memtables wait or the index has too many runs; the readers never.
 //!
-//! Invariants: while the applier is held up no caller's commit is taken, so what it still applies is bounded by what is
-//! committed. It goes on with that all the same, since snapshots and scans wait for it. A success ends what its
-//! failure began.
+//! Invariants: while the applier is held up no caller's commit is taken, so what it still applies
+//! is bounded by what is committed. It goes on with that all the same, since snapshots and scans
+//! wait for it. A success ends what its failure began.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,8 @@ impl IndexFull {
         state.compaction = full;
     }
 
-    /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting is of no use.
+    /// The applier may not seal its memtable now. Whether that is for want of room, so that waiting
+    /// is of no use.
     pub fn holds_up_applier(&self) -> bool {
         let mut state = self.state.lock();
         let full = state.flush.is_some() || state.compaction.is_some();

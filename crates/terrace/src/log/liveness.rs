@@ -1,12 +1,15 @@
-//! What lives in the log's segments, about; and segments that give their room back to the file system.
+//! What lives in the log's segments, about; and segments that give their room back to the file
+//! system.
 //!
-//! The applier tells of values that come and go. Lengths of overwritten values are averages, and of a segment that was
-//! written before the store was opened only what died since is known: it counts as full of life. So the figure is a hint: which
-//! segments are worth draining. What really lives in one says the index when it is drained.
+//! The applier tells of values that come and go. Lengths of overwritten values are averages, and of
+//! a segment that was written before the store was opened only what died since is known: it counts
+//! as full of life. So the figure is a hint: which segments are worth draining. What really lives
+//! in one says the index when it is drained.
 //!
-//! A free segment whose room is given back keeps its file, empty. To be used again it is given its length as a new one is, durably
-//! and before its next header; so after a crash it is empty, or of its length and without a header of its next use, which is what a
-//! file looks like that was just made. Its generation is not forgotten: the index's mark lists it with the free ones.
+//! A free segment whose room is given back keeps its file, empty. To be used again it is given its
+//! length as a new one is, durably and before its next header; so after a crash it is empty, or of
+//! its length and without a header of its next use, which is what a file looks like that was just
+//! made. Its generation is not forgotten: the index's mark lists it with the free ones.
 
 use super::segments::{Segment, Segments};
 use crate::{Result, io::PAGE_BYTES};
@@ -39,7 +42,8 @@ impl Segment {
         *self.refused.lock() = Some((round, self.live_bytes()));
     }
 
-    /// Whether draining it may succeed in this round: it was not tried in it, or a part of it has died since.
+    /// Whether draining it may succeed in this round: it was not tried in it, or a part of it has
+    /// died since.
     pub fn is_worth_trying(&self, round: u64) -> bool {
         let part_bytes = self.end_bytes() / TRIED_AGAIN_DIVISOR;
         self.refused
@@ -69,7 +73,8 @@ impl Segments {
         Some(&self.get(number)?.live_bytes)
     }
 
-    /// Gives the room of a free segment back to the file system, if more than `keep` are free. True if it did.
+    /// Gives the room of a free segment back to the file system, if more than `keep` are free. True
+    /// if it did.
     ///
     /// # Errors
     /// The device's. The segment is free as before.

@@ -1,11 +1,13 @@
-//! The flash log: fixed-size segments in ring order, written in frames, never in place. It is the commit log
-//! and, at the same time, where small values live; so a small value is written once (FlashStore section 4.5).
+//! The flash log: fixed-size segments in ring order, written in frames, never in place. It is the
+//! commit log and, at the same time, where small values live; so a small value is written once
+//! (FlashStore section 4.5).
 //!
-//! In reading order: [`mod@format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit in memory),
-//! [`commit`] (order and visibility), [`overlay`] (frames not yet applied), [`writer`] (group commit), [`recent`]
-//! (what was just written, in RAM), [`reader`] (one record), [`scan`] (a whole segment), [`parallel_scan`] (the
-//! same by several requests), [`recover`] (the end of the log), [`free_list`] (what the index's mark says of the
-//! ring), `reserve` (space of a full device for what frees space).
+//! In reading order: [`mod@format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit
+//! in memory), [`commit`] (order and visibility), [`overlay`] (frames not yet applied), [`writer`]
+//! (group commit), [`recent`] (what was just written, in RAM), [`reader`] (one record), [`scan`] (a
+//! whole segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the
+//! log), [`free_list`] (what the index's mark says of the ring), `reserve` (space of a full device
+//! for what frees space).
 
 pub mod address;
 pub mod commit;

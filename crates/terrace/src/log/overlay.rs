@@ -2,9 +2,10 @@
 //! `Buffered` commit at once, a `Sync` commit when it is durable. Until then an earlier record of
 //! the key answers, here or in the index.
 //!
-//! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when it is both written
-//! and applied, so at every moment a committed record can be found here or through the indexes. Before it leaves it is among the
-//! recent frames, so what was just written is in RAM all the time.
+//! The overlay is a list of frames, newest last. A frame enters when it is opened and leaves when
+//! it is both written and applied, so at every moment a committed record can be found here or
+//! through the indexes. Before it leaves it is among the recent frames, so what was just written is
+//! in RAM all the time.
 
 mod frame_filter;
 
@@ -28,8 +29,8 @@ use std::{
     time::Duration,
 };
 
-/// A record is counted as this many bytes at least: applying it takes its time, however short it is, and who scans waits for all of
-/// them.
+/// A record is counted as this many bytes at least: applying it takes its time, however short it
+/// is, and who scans waits for all of them.
 const RECORD_BYTES_MIN: u64 = 256;
 
 /// The list of unapplied frames.
@@ -113,7 +114,8 @@ impl Overlay {
         self.records.fetch_add(u64::from(view.record_count()), Ordering::AcqRel);
     }
 
-    /// Lets go of the frames at the front that are written and applied: they are `recent` before that.
+    /// Lets go of the frames at the front that are written and applied: they are `recent` before
+    /// that.
     pub fn release_finished(&self, recent: &RecentFrames) {
         let alone = self.releasing.lock();
         let is_finished = |frame: &&Arc<Frame>| frame.is_finished();
@@ -148,8 +150,8 @@ impl Overlay {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Last seq of the last frame that left. While this stays the same, what the index says of a key that is not
-    /// in the overlay is its latest state.
+    /// Last seq of the last frame that left. While this stays the same, what the index says of a
+    /// key that is not in the overlay is its latest state.
     pub fn released_seq(&self) -> u64 {
         self.released_seq.load(Ordering::Acquire)
     }
@@ -218,8 +220,9 @@ impl Overlay {
         asked.find_map(|frame| look(&frame.view()))
     }
 
-    /// Hands the record at a place to `use_record`, if its frame is in the overlay. The indexes may know a record before it
-    /// is on the device; whoever comes from them with its address must look here first.
+    /// Hands the record at a place to `use_record`, if its frame is in the overlay. The indexes may
+    /// know a record before it is on the device; whoever comes from them with its address must look
+    /// here first.
     pub fn find_at<R>(&self, segment: u32, offset: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         if self.frame_count() == 0 {
             return None;
@@ -294,7 +297,8 @@ mod tests {
         assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
     }
 
-    /// A frame left the overlay before it was kept: what had just been written was read from the device for a moment.
+    /// A frame left the overlay before it was kept: what had just been written was read from the
+    /// device for a moment.
     #[test]
     fn what_leaves_is_in_ram_all_the_time() {
         let overlay = Overlay::starting_at(0, 1 << 20);

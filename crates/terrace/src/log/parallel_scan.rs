@@ -1,7 +1,9 @@
-//! Reads a segment whole by several requests at a time, for somebody who waits for it: a device answers several in little more time
-//! than one. (To read the next segment meanwhile gained nothing where it was tried: its memory took as long as it saved.)
+//! Reads a segment whole by several requests at a time, for somebody who waits for it: a device
+//! answers several in little more time than one. (To read the next segment meanwhile gained nothing
+//! where it was tried: its memory took as long as it saved.)
 //!
-//! On failure: the error of the first place that could not be read. A thread that cannot be started is done without.
+//! On failure: the error of the first place that could not be read. A thread that cannot be started
+//! is done without.
 
 use super::{
     scan::{READ_BYTES, SegmentImage},
@@ -17,7 +19,8 @@ use std::{
 /// Requests under way.
 const REQUESTS: usize = 4;
 
-/// Reads a segment, with the memory of another image: to get that anew costs as much as the reading.
+/// Reads a segment, with the memory of another image: to get that anew costs as much as the
+/// reading.
 ///
 /// # Errors
 /// The device's.

@@ -1,5 +1,5 @@
-//! Reads records by their addresses: one device read when the caller knows how long a record may be, and one for several that
-//! lie together.
+//! Reads records by their addresses: one device read when the caller knows how long a record may
+//! be, and one for several that lie together.
 
 use super::{
     address::Address,
@@ -10,7 +10,8 @@ use crate::{Error, Result, io::AlignedBuffer};
 use std::{cell::RefCell, ops::Range};
 
 thread_local! {
-    /// Direct reads need aligned memory; one buffer per reading thread saves an allocation per read.
+    /// Direct reads need aligned memory; one buffer per reading thread saves an allocation per
+    /// read.
     static BUFFER: RefCell<AlignedBuffer> = const { RefCell::new(AlignedBuffer::new()) };
 }
 
@@ -26,8 +27,8 @@ pub enum Found<R> {
     NotARecord,
 }
 
-/// Reads the record at `address` and hands it to `use_record`. `expected_bytes` is what to read at once; a longer
-/// record costs a second read. Returns the number of device reads made too.
+/// Reads the record at `address` and hands it to `use_record`. `expected_bytes` is what to read at
+/// once; a longer record costs a second read. Returns the number of device reads made too.
 ///
 /// # Errors
 /// The device's.
@@ -69,9 +70,9 @@ pub fn read_record<R>(
     })
 }
 
-/// Reads a stretch of the ring at once and hands the records at `places`, which lie in it and in one segment, to `use_record` with
-/// their number in the list. Those that are no sound record are left out: look them up one by one. Returns the number of device
-/// reads made.
+/// Reads a stretch of the ring at once and hands the records at `places`, which lie in it and in
+/// one segment, to `use_record` with their number in the list. Those that are no sound record are
+/// left out: look them up one by one. Returns the number of device reads made.
 ///
 /// # Errors
 /// The device's.
@@ -111,7 +112,8 @@ pub fn read_stretch(
     })
 }
 
-/// Reads a segment from `start`, which is a multiple of the file's unit, to `end` and to the end of the unit there.
+/// Reads a segment from `start`, which is a multiple of the file's unit, to `end` and to the end of
+/// the unit there.
 fn fill(buffer: &mut AlignedBuffer, segment: &Segment, start: u64, end: u64, segment_bytes: u64) -> Result<()> {
     let end = end
         .next_multiple_of(segment.file.read_unit_bytes() as u64)
@@ -124,7 +126,8 @@ fn fill(buffer: &mut AlignedBuffer, segment: &Segment, start: u64, end: u64, seg
         .map_err(|error| Error::io(format!("read segment {:08x} at {start}", segment.number), &error))
 }
 
-/// The record at the start of `bytes`, if it is one of the segment's present use and its checksums match.
+/// The record at the start of `bytes`, if it is one of the segment's present use and its checksums
+/// match.
 fn sound_record<'a>(segment: &Segment, bytes: &'a [u8]) -> Option<Record<'a>> {
     #[allow(clippy::cast_possible_truncation)] // the low half, by definition
     let generation = segment.generation() as u32;

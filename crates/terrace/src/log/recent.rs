@@ -1,18 +1,24 @@
-//! Frames that were written lately, to be read by place: what was just written is often read soon, and then no device need be asked.
+//! Frames that were written lately, to be read by place: what was just written is often read soon,
+//! and then no device need be asked.
 //!
-//! A frame comes here just before the overlay lets go of it: written, applied, and never changed again. A long one is kept as it is; of a
-//! short one a copy is kept without its padding, so that its memory, which may be much longer, goes to the next frame. What was read
-//! here is marked, and handed on when its frame leaves, to an heir: the cache, which so has nothing that is here. RAM that the heir
-//! may have and does not use is lent to frames, so what a store was filled with is read from RAM as long as there is room.
+//! A frame comes here just before the overlay lets go of it: written, applied, and never changed
+//! again. A long one is kept as it is; of a short one a copy is kept without its padding, so that
+//! its memory, which may be much longer, goes to the next frame. What was read here is marked, and
+//! handed on when its frame leaves, to an heir: the cache, which so has nothing that is here. RAM
+//! that the heir may have and does not use is lent to frames, so what a store was filled with is
+//! read from RAM as long as there is room.
 //!
 //! Invariants:
-//! - A frame is found by generation and offset, which together name a place for ever: a segment that is used anew has another
-//!   generation. So what is found is what was written at the place that was asked for, or nothing.
-//! - A frame's bytes do not change while it is here, whoever has it, and are read without a lock. Whoever has found a frame keeps it
-//!   ([`Arc`]): if it leaves meanwhile its memory goes to no other frame before he lets go of it.
+//! - A frame is found by generation and offset, which together name a place for ever: a segment
+//!   that is used anew has another generation. So what is found is what was written at the place
+//!   that was asked for, or nothing.
+//! - A frame's bytes do not change while it is here, whoever has it, and are read without a lock.
+//!   Whoever has found a frame keeps it ([`Arc`]): if it leaves meanwhile its memory goes to no
+//!   other frame before he lets go of it.
 //! - Together they take no more than their share and what the heir lends; the oldest leaves first.
 //!
-//! Nothing of this outlives the process, and nothing depends on it: what is not here is on the device.
+//! Nothing of this outlives the process, and nothing depends on it: what is not here is on the
+//! device.
 
 use super::{
     format::{FRAME_HEADER_BYTES, RECORD_UNIT_BYTES, Record},
@@ -29,13 +35,15 @@ use std::{
 
 /// Of the RAM for values one part in so many is for recent frames.
 const PART: u64 = 8;
-/// Of frames that take up to so much memory, and of those that fill less than half of theirs, a copy is kept.
+/// Of frames that take up to so much memory, and of those that fill less than half of theirs, a
+/// copy is kept.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 /// Half of what may leave at once, if what came is shorter.
 const LEFT_BYTES_MIN: u64 = 1 << 20;
 /// What a frame costs besides its bytes.
 const FRAME_OVERHEAD_BYTES: usize = 128;
-/// Records whose memory is fetched side by side: as many as the processor's first cache has room for.
+/// Records whose memory is fetched side by side: as many as the processor's first cache has room
+/// for.
 const FETCHED_TOGETHER: usize = 32;
 /// Of a record so many bytes are fetched at once; the processor itself reads on in what is longer.
 const FETCHED_BYTES_MAX: usize = 1 << 10;
@@ -113,7 +121,9 @@ impl RecentFrames {
         let _ = self.heir.set(heir);
     }
 
-    /// Keeps a frame that is written and applied, if anybody may ask for a place in it: inline values are in the index. The RAM that came with it: it may be too much now ([`RecentFrames::give_back`]).
+    /// Keeps a frame that is written and applied, if anybody may ask for a place in it: inline
+    /// values are in the index. The RAM that came with it: it may be too much now
+    /// ([`RecentFrames::give_back`]).
     pub fn add(&self, frame: &Arc<Frame>) -> u64 {
         if self.share_bytes == 0 || !frame.view().has_homes() {
             return 0;
@@ -132,9 +142,10 @@ impl RecentFrames {
         bytes
     }
 
-    /// Lets go of the oldest frames if there are more than the share and what is lent, since so many bytes came. What is handed on may
-    /// take as much as its frame did, so that the next one must leave for it: most of that is left for who comes next, or the first
-    /// reader to want a little room would move all there is.
+    /// Lets go of the oldest frames if there are more than the share and what is lent, since so
+    /// many bytes came. What is handed on may take as much as its frame did, so that the next one
+    /// must leave for it: most of that is left for who comes next, or the first reader to want a
+    /// little room would move all there is.
     pub fn give_back(&self, came_bytes: u64) {
         if self.bytes() <= self.share_bytes {
             return;
@@ -180,8 +191,9 @@ impl RecentFrames {
         frame.read(at, place.0, use_record)
     }
 
-    /// The same for many places, each with the length that its record has at most: hands the records that are here to `use_record`, each
-    /// with the number of its place. A record by itself is little work and a long wait for memory; the waits for many are one.
+    /// The same for many places, each with the length that its record has at most: hands the
+    /// records that are here to `use_record`, each with the number of its place. A record by itself
+    /// is little work and a long wait for memory; the waits for many are one.
     pub fn find_many(&self, places: &[Option<(PlaceInLog, usize)>], mut use_record: impl FnMut(usize, &Record<'_>)) {
         let mut found = Vec::with_capacity(FETCHED_TOGETHER.min(places.len()));
         for (chunk, places) in places.chunks(FETCHED_TOGETHER).enumerate() {
@@ -199,7 +211,8 @@ impl RecentFrames {
         }
     }
 
-    /// The frames that places are in, each with the number of the place and where in the frame it is.
+    /// The frames that places are in, each with the number of the place and where in the frame it
+    /// is.
     fn frames_with(&self, places: &[Option<(PlaceInLog, usize)>], found: &mut Vec<(usize, usize, Arc<RecentFrame>)>) {
         if self.share_bytes == 0 {
             return;
@@ -212,7 +225,8 @@ impl RecentFrames {
         }
     }
 
-    /// What is at a place is of no use there any more: it is not handed on. Hands it to `use_record` if it was read.
+    /// What is at a place is of no use there any more: it is not handed on. Hands it to
+    /// `use_record` if it was read.
     pub fn take_read<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let (frame, at) = self.frame_with(place)?;
         let (word, bit) = frame.mark(at)?;
@@ -253,8 +267,9 @@ impl Kept {
     }
 }
 
-/// The record at an offset in a frame. Who asks may have the address from an earlier use of the segment, when another record
-/// began there, or none: so it is believed only if its checksum matches.
+/// The record at an offset in a frame. Who asks may have the address from an earlier use of the
+/// segment, when another record began there, or none: so it is believed only if its checksum
+/// matches.
 fn record_at(frame: &[u8], at: usize, generation: u64) -> Option<Record<'_>> {
     let bytes = frame.get(at..).filter(|_| at >= FRAME_HEADER_BYTES)?;
     #[allow(clippy::cast_possible_truncation)] // the low half, by definition
@@ -307,7 +322,8 @@ impl RecentFrame {
     fn read<R>(&self, at: usize, generation: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         self.with_record(at, generation, |record| {
             let (word, bit) = self.mark(at)?;
-            // Most marks of what is read often are there: to look costs less than to write, and takes the line from nobody.
+            // Most marks of what is read often are there: to look costs less than to write, and
+            // takes the line from nobody.
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -315,7 +331,8 @@ impl RecentFrame {
         })?
     }
 
-    /// Begins to get what [`RecentFrame::read`] will need from memory: no load here waits for another.
+    /// Begins to get what [`RecentFrame::read`] will need from memory: no load here waits for
+    /// another.
     fn fetch(&self, at: usize, length: usize) {
         let end = at.saturating_add(length.min(FETCHED_BYTES_MAX));
         let lines = (at..end).step_by(LINE_BYTES);

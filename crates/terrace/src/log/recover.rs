@@ -1,20 +1,22 @@
 //! Finds the end of the log after a crash, and the frames the ordered index has not persisted.
 //!
-//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So the log is sound from frame
-//! to frame exactly as long as a frame's first seq follows the last one's. Where that ends:
+//! Seqs are contiguous: each commit takes the next one. Generations rise in log order. So the log
+//! is sound from frame to frame exactly as long as a frame's first seq follows the last one's.
+//! Where that ends:
 //! - nothing sound after it: the log ends here (a torn tail);
-//! - sound frames after it in the same segment, and nothing says that the missing seqs were durable: they were written, never
-//!   synced, and reached the device out of order. The log ends here too; their headers are wiped, so that a later
-//!   recovery does not take them for its own;
-//! - something says that the missing seqs were durable: damage. What is missing is reported, the segment is kept, and
-//!   the log goes on behind it. Nothing is dropped silently.
+//! - sound frames after it in the same segment, and nothing says that the missing seqs were
+//!   durable: they were written, never synced, and reached the device out of order. The log ends
+//!   here too; their headers are wiped, so that a later recovery does not take them for its own;
+//! - something says that the missing seqs were durable: damage. What is missing is reported, the
+//!   segment is kept, and the log goes on behind it. Nothing is dropped silently.
 //!
-//! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since a segment is synced
-//! before the next one gets its first frame.
+//! Two things say so: a later frame's `durable_seq`, and any sound frame in a later segment, since
+//! a segment is synced before the next one gets its first frame.
 //!
-//! A log that begins after what the index holds is not opened: objects would silently have values of long ago. That is what an
-//! index that is gone, or from a backup older than the log, looks like. A hole between sound frames is a segment that was
-//! cut, emptied or removed: as long as a file, or a missing one, accounts for it, it costs what was in it, and is reported.
+//! A log that begins after what the index holds is not opened: objects would silently have values
+//! of long ago. That is what an index that is gone, or from a backup older than the log, looks
+//! like. A hole between sound frames is a segment that was cut, emptied or removed: as long as a
+//! file, or a missing one, accounts for it, it costs what was in it, and is reported.
 
 use super::{
     format::{FrameHeader, check_frame, looks_like_a_frame},
@@ -37,7 +39,8 @@ pub struct RecoveredLog {
     pub frames: Vec<Arc<Frame>>,
     /// The last seq of the log.
     pub last_seq: u64,
-    /// The segment the log ends in and where: new frames go there. `None` if a new segment is to be taken.
+    /// The segment the log ends in and where: new frames go there. `None` if a new segment is to be
+    /// taken.
     pub tail: Option<(u32, u64)>,
     /// Damage found, in words.
     pub damage: Vec<String>,
@@ -52,7 +55,8 @@ struct Recovery<'a> {
     log: RecoveredLog,
     /// Last seq of the last sound frame, once one was seen.
     reached: Option<u64>,
-    /// Segments behind that frame in which something was begun that the index does not have, and nothing is sound.
+    /// Segments behind that frame in which something was begun that the index does not have, and
+    /// nothing is sound.
     torn: Vec<&'a Segment>,
     read_only: bool,
 }
@@ -100,7 +104,8 @@ pub fn recover(segments: &Segments, persisted_seq: u64, pool: Arc<FramePool>, re
     Ok(log)
 }
 
-/// After a process crash the frames may still be on their way to the device; from here on they count as durable.
+/// After a process crash the frames may still be on their way to the device; from here on they
+/// count as durable.
 fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     let numbers: BTreeSet<u32> = log.frames.iter().map(|frame| frame.segment).collect();
     for segment in numbers.into_iter().filter_map(|number| segments.get(number)) {
@@ -110,9 +115,10 @@ fn sync_taken(segments: &Segments, log: &RecoveredLog) -> Result<()> {
     Ok(())
 }
 
-/// The last segment that begins with commits the index has: everything it has not is there or after. Only a sound frame can
-/// tell. A segment's header is written ahead of need, and segments that were made ready before a crash and never used have
-/// one too. A torn first frame may be of a life whose log ended before it, and the log have gone on in the segment before.
+/// The last segment that begins with commits the index has: everything it has not is there or
+/// after. Only a sound frame can tell. A segment's header is written ahead of need, and segments
+/// that were made ready before a crash and never used have one too. A torn first frame may be of a
+/// life whose log ended before it, and the log have gone on in the segment before.
 ///
 /// # Errors
 /// The device's.
@@ -168,7 +174,8 @@ impl<'a> Recovery<'a> {
             && let Some(segment) = self.segments.get(number)
             && self.is_used_at(segment, end as usize)?
         {
-            // The index has more than the log: the end of the log is damaged. Not written over: records may be sound.
+            // The index has more than the log: the end of the log is damaged. Not written over:
+            // records may be sound.
             let lost = format!(
                 "commits {} to {}, which the index has persisted",
                 reached + 1,
@@ -248,7 +255,8 @@ impl<'a> Recovery<'a> {
         Ok(false)
     }
 
-    /// A segment's first frame is sound and does not follow: what is missing was before it, and durable.
+    /// A segment's first frame is sound and does not follow: what is missing was before it, and
+    /// durable.
     fn gap_before(&mut self, position: usize, missing_from: u64, frame: &FoundFrame<'_>) -> Result<()> {
         let lost = lost_durable(missing_from, frame);
         let mut damaged = None;
@@ -322,8 +330,8 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Frees the segments behind the log's end whose first frame was torn. The frame is wiped, as it tells of seqs that others
-    /// are going to have.
+    /// Frees the segments behind the log's end whose first frame was torn. The frame is wiped, as
+    /// it tells of seqs that others are going to have.
     fn free_torn(&mut self) -> Result<()> {
         for segment in std::mem::take(&mut self.torn) {
             let zeros = AlignedBuffer::zeroed(PAGE_BYTES);

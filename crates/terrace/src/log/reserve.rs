@@ -1,19 +1,21 @@
 //! Space on the flash tier's file system that only the way out of a full device may use.
 //!
-//! A store on a full device gets its room back by deletes, and what they free is reused only once the ordered index has
-//! persisted them: which takes room. So a file of some memtables' length is kept from the day the store is opened. What is on
-//! the way out and meets a full device gives the file up and has its space; new data is refused from then on, until the file
-//! is there again. A preallocated file and not an account, since other programs fill devices as well, and since the index
-//! writes its own files.
+//! A store on a full device gets its room back by deletes, and what they free is reused only once
+//! the ordered index has persisted them: which takes room. So a file of some memtables' length is
+//! kept from the day the store is opened. What is on the way out and meets a full device gives the
+//! file up and has its space; new data is refused from then on, until the file is there again. A
+//! preallocated file and not an account, since other programs fill devices as well, and since the
+//! index writes its own files.
 //!
-//! Where the large tier is on the same device a block is kept as well: what was deleted here and there comes back when what lives
-//! between is moved out, and that is written first.
+//! Where the large tier is on the same device a block is kept as well: what was deleted here and
+//! there comes back when what lives between is moved out, and that is written first.
 //!
-//! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments for commits that free
-//! space; cleaning, where blocks are on the same device. Who restores it: recycling, as soon as the device has more room than
-//! that.
+//! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
+//! for commits that free space; cleaning, where blocks are on the same device. Who restores it:
+//! recycling, as soon as the device has more room than that.
 //!
-//! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open makes it anew.
+//! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
+//! makes it anew.
 
 use crate::{
     Error, Options, Result, Tier,
@@ -30,13 +32,15 @@ use std::{
 
 /// The file, in the flash tier's directory.
 const FILE: &str = "TERRACE.reserve";
-/// Its length in memtables, and one segment more: as many as wait to be flushed at most, one with what is deleted afterwards, and as much as a
-/// compaction of small tables holds twice for a moment.
+/// Its length in memtables, and one segment more: as many as wait to be flushed at most, one with
+/// what is deleted afterwards, and as much as a compaction of small tables holds twice for a
+/// moment.
 const MEMTABLES: u64 = 4;
-/// How much more than its length must be available before it is made again, as a divisor of its length: else what is on its
-/// way out would give it up again at once.
+/// How much more than its length must be available before it is made again, as a divisor of its
+/// length: else what is on its way out would give it up again at once.
 const MARGIN_DIVISOR: u64 = 4;
-/// Blocks of room that are left to cleaning where it shares the device: as many as the large tier keeps from callers.
+/// Blocks of room that are left to cleaning where it shares the device: as many as the large tier
+/// keeps from callers.
 pub const CLEANING_BLOCKS: u64 = 2;
 /// At most this often it is tried to make it again.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
@@ -57,7 +61,8 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Sets it aside. A device without room for it is no error: what is there can be read and deleted.
+    /// Sets it aside. A device without room for it is no error: what is there can be read and
+    /// deleted.
     ///
     /// # Errors
     /// The operating system's, if the directory cannot be used.

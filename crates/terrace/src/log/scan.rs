@@ -18,7 +18,8 @@ pub struct SegmentImage {
     /// Generation of its present use.
     pub generation: u64,
     bytes: AlignedBuffer,
-    /// Sound frames, once somebody asked for all: where each starts, and its header. Checksums are looked at once.
+    /// Sound frames, once somebody asked for all: where each starts, and its header. Checksums are
+    /// looked at once.
     sound: OnceLock<Vec<(usize, FrameHeader)>>,
 }
 
@@ -104,15 +105,16 @@ impl SegmentImage {
         })
     }
 
-    /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides both the magic and the
-    /// generation.
+    /// Whether a frame of this use begins at `offset`, sound or not. No single flipped bit hides
+    /// both the magic and the generation.
     pub fn looks_used_at(&self, offset: usize) -> bool {
         self.bytes
             .get(offset..)
             .is_some_and(|bytes| looks_like_a_frame(bytes, self.generation))
     }
 
-    /// The frame header at `offset`, if it is one of this use of the segment, whether or not its frame is sound.
+    /// The frame header at `offset`, if it is one of this use of the segment, whether or not its
+    /// frame is sound.
     pub fn header_at(&self, offset: usize) -> Option<FrameHeader> {
         FrameHeader::decode(self.bytes.get(offset..)?).filter(|header| header.generation == self.generation)
     }
@@ -142,8 +144,8 @@ impl SegmentImage {
         })
     }
 
-    /// Parts between frames that are not zero and not the rest after the last frame: `(from, to)` in bytes. A frame
-    /// was there once and is damaged.
+    /// Parts between frames that are not zero and not the rest after the last frame: `(from, to)`
+    /// in bytes. A frame was there once and is damaged.
     pub fn damaged(&self) -> Vec<(usize, usize)> {
         let mut damaged = Vec::new();
         let mut at = PAGE_BYTES;

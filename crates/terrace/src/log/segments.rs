@@ -1,11 +1,15 @@
 //! The ring of segments: which exist, what state each is in, who reads them.
 //!
-//! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) → free, or ends
-//! in quarantine. Only `free` is left by writing the file: its new header, with a new generation, is durable before
-//! the first frame goes in, so a crash leaves either the old use or the new one, never a mixture.
+//! One owner per file: this table. A segment goes free → open → sealed → draining → drained(seq) →
+//! free, or ends in quarantine. Only `free` is left by writing the file: its new header, with a new
+//! generation, is durable before the first frame goes in, so a crash leaves either the old use or
+//! the new one, never a mixture.
 //!
-//! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own word and then
-//! read the other's (both sequentially consistent), so at least one of the two sees the other and backs off.
+//! A reader pins a segment; a pinned one is not freed. Pinning and freeing each write their own
+//! word and then read the other's (both sequentially consistent), so at least one of the two sees
+//! the other and backs off.
+
+mod room;
 
 use super::format::{SegmentHeader, SegmentUse};
 use crate::{
@@ -41,8 +45,8 @@ pub enum SegmentState {
     Drained = 4,
     /// Damaged and still referred to; kept as it is.
     Quarantined = 5,
-    /// Holds copies of extents of the large space, and no part of the log. Free whenever they are wanted no more: a reader
-    /// that comes too late is told by the checksums.
+    /// Holds copies of extents of the large space, and no part of the log. Free whenever they are
+    /// wanted no more: a reader that comes too late is told by the checksums.
     Copies = 6,
 }
 
@@ -76,7 +80,8 @@ pub struct Segment {
     pub(super) cut_at: AtomicU64,
     /// See `liveness`.
     pub(super) live_bytes: AtomicU64,
-    /// The round of recycling in which it could not be drained for want of room, and what lived in it then.
+    /// The round of recycling in which it could not be drained for want of room, and what lived in
+    /// it then.
     pub(super) refused: Mutex<Option<(u64, u64)>>,
     begun: Mutex<Instant>,
 }
@@ -134,7 +139,8 @@ impl Segment {
         Some(self.cut_at.load(Ordering::Acquire)).filter(|at| *at != u64::MAX)
     }
 
-    /// How long ago its present use began; if that was before the store was opened, how long ago that was.
+    /// How long ago its present use began; if that was before the store was opened, how long ago
+    /// that was.
     pub fn age(&self) -> Duration {
         self.begun.lock().elapsed()
     }
@@ -179,13 +185,15 @@ pub struct Segments {
     pub(super) creating: Mutex<()>,
     pub(super) next_generation: AtomicU64,
     device_full: AtomicBool,
-    /// What of the device is left to others when a segment is made that nobody needs for the way out.
+    /// What of the device is left to others when a segment is made that nobody needs for the way
+    /// out.
     left_to_others_bytes: AtomicU64,
     /// What opening found damaged, in words.
     damage: Mutex<Vec<String>>,
 }
 
-/// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot be.
+/// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot
+/// be.
 const SEGMENTS_MAX: u32 = 1 << 22;
 
 /// Segments kept back for recycling, so that it can always make progress.
@@ -242,7 +250,8 @@ impl Segments {
             .list(Path::new(DIRECTORY))
             .map_err(|error| Error::io("list segments", &error))?;
         names.sort();
-        // Other names are not the ring's; a number beyond the largest ring would only make the table huge.
+        // Other names are not the ring's; a number beyond the largest ring would only make the
+        // table huge.
         Ok(names
             .iter()
             .filter(|name| name.len() == "00000000.seg".len())
@@ -332,7 +341,8 @@ impl Segments {
         self.next_generation.load(Ordering::Acquire) - 1
     }
 
-    /// Counts the uses of segments that were begun: while it rises, segments become free or can be made.
+    /// Counts the uses of segments that were begun: while it rises, segments become free or can be
+    /// made.
     pub fn uses_begun(&self) -> u64 {
         self.next_generation.load(Ordering::Acquire)
     }
@@ -357,8 +367,9 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on return. Leaves
-    /// `keep_free` other free ones, as files: what a device could still hold when it was asked may be gone when needed.
+    /// Takes a free segment (or makes one) and makes it the next use's: its header is durable on
+    /// return. Leaves `keep_free` other free ones, as files: what a device could still hold when it
+    /// was asked may be gone when needed.
     ///
     /// # Errors
     /// [`Error::OutOfSpace`] if there is none and none can be made.
@@ -435,60 +446,11 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives a file its full length, durably: were the header of its first use to survive a crash and its length not, it
-    /// would look like a segment that lost its frames.
+    /// Gives a file its full length, durably: were the header of its first use to survive a crash
+    /// and its length not, it would look like a segment that lost its frames.
     pub(super) fn allocate(&self, file: &dyn DiskFile) -> std::io::Result<()> {
         file.allocate(self.segment_bytes)?;
         unless(Mutation::SegmentLength, || file.sync_data())
-    }
-
-    /// Whether callers can have a segment, as the device says now.
-    pub fn has_for_callers(&self) -> bool {
-        self.free() > RESERVED_SEGMENTS || (self.may_grow() && !self.is_device_short())
-    }
-
-    fn may_grow(&self) -> bool {
-        self.slots.len() > self.created.load(Ordering::Acquire) as usize
-    }
-
-    /// Whether it is the device that has no segment for callers.
-    pub fn is_device_short(&self) -> bool {
-        self.may_grow() && !self.has_room_beside(self.left_to_others_bytes()).unwrap_or(true)
-    }
-
-    fn left_to_others_bytes(&self) -> u64 {
-        self.left_to_others_bytes.load(Ordering::Acquire)
-    }
-
-    /// Whether the device has room for a segment and so much more.
-    fn has_room_beside(&self, bytes: u64) -> std::io::Result<bool> {
-        let available = self.disk.available_bytes()?;
-        Ok(available >= bytes.saturating_add(self.segment_bytes))
-    }
-
-    /// From now on so much of the device is left to others.
-    pub fn leave_to_others(&self, bytes: u64) {
-        self.left_to_others_bytes.store(bytes, Ordering::Release);
-    }
-
-    /// Who leaves the reserved segments alone leaves the device what others need to make room on it.
-    fn check_device(&self, keep_free: u32) -> Result<()> {
-        let left_bytes = self.left_to_others_bytes();
-        if left_bytes == 0 || keep_free < RESERVED_SEGMENTS {
-            return Ok(());
-        }
-        let has_room = self.has_room_beside(left_bytes);
-        if has_room.map_err(|error| Error::io_on(Tier::Flash, "ask for the free space", &error))? {
-            return Ok(());
-        }
-        self.device_full.store(true, Ordering::Release);
-        Err(Error::OutOfSpace {
-            tier: Tier::Flash,
-            reason: format!(
-                "the device has no room for a segment of {} bytes beside {left_bytes} that are kept for cleaning",
-                self.segment_bytes
-            ),
-        })
     }
 
     fn create(&self) -> Result<u32> {
@@ -549,8 +511,8 @@ impl Segments {
         segment.set_state(SegmentState::Sealed);
     }
 
-    /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`, up to which everything
-    /// is written and applied, and that are wanted.
+    /// The sealed segment that was written longest ago, of those with nothing after `finished_seq`,
+    /// up to which everything is written and applied, and that are wanted.
     pub fn oldest_sealed(&self, finished_seq: u64, is_wanted: impl Fn(&Segment) -> bool) -> Option<&Segment> {
         self.iter()
             .filter(|segment| segment.state() == SegmentState::Sealed && segment.last_seq() <= finished_seq)
@@ -579,8 +541,8 @@ impl Segments {
         segment.set_state(SegmentState::Quarantined);
     }
 
-    /// Frees a drained segment unless somebody has it pinned. The caller made sure that nobody can find a place in
-    /// it any more: the index persisted its drained seq and no snapshot is older.
+    /// Frees a drained segment unless somebody has it pinned. The caller made sure that nobody can
+    /// find a place in it any more: the index persisted its drained seq and no snapshot is older.
     pub fn free_drained(&self, segment: &Segment) -> bool {
         segment.set_state(SegmentState::Free);
         if segment.pins.load(Ordering::SeqCst) > 0 && !active(Mutation::SegmentWhilePinned) {

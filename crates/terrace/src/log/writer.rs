@@ -1,13 +1,14 @@
 //! Writes sealed frames to their segments and makes them durable, in groups.
 //!
-//! One thread at a time has the pen. A commit that must be durable takes the pen if it is free and then writes and
-//! syncs for everybody who committed before it looked; else it waits for whoever has it. So a lone writer pays no
-//! hand-over, and many writers share one fdatasync.
+//! One thread at a time has the pen. A commit that must be durable takes the pen if it is free and
+//! then writes and syncs for everybody who committed before it looked; else it waits for whoever
+//! has it. So a lone writer pays no hand-over, and many writers share one fdatasync.
 //!
 //! Invariants:
-//! - Frames are written in log order. A segment is synced before the first frame of the next one is written, so a
-//!   power cut can leave a hole only in the segment that was written last.
-//! - A frame with a record that points to a value in the large space is written only after that value is durable.
+//! - Frames are written in log order. A segment is synced before the first frame of the next one is
+//!   written, so a power cut can leave a hole only in the segment that was written last.
+//! - A frame with a record that points to a value in the large space is written only after that
+//!   value is durable.
 //! - After a failed write or sync nothing is written any more: what the device holds is unknown.
 
 use super::{
@@ -28,10 +29,12 @@ use std::{
     },
 };
 
-/// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not wait for more of them.
+/// Frames written in one go when nothing is to be synced: writers who wait for room in RAM need not
+/// wait for more of them.
 const FRAMES_UNSYNCED: usize = 4;
-/// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame that is longer: it is cut into
-/// requests that the device has at once, where writes one after the other would have it wait for each next one.
+/// Frames that lie side by side go to the device as one write of up to so many bytes, or one frame
+/// that is longer: it is cut into requests that the device has at once, where writes one after the
+/// other would have it wait for each next one.
 const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// Makes the values of the large space up to a turn durable.
@@ -40,8 +43,8 @@ pub type LargeSync = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
 /// Group commit.
 pub struct FrameWriter {
     state: Mutex<State>,
-    /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it served, and one of the
-    /// others to lead the next.
+    /// Who waits for an even round, and for an odd one: so that the end of a round wakes those it
+    /// served, and one of the others to lead the next.
     rounds: [Gate; 2],
     durable_seq: AtomicU64,
     /// Whether there is a reason in `state`: raised with its lock held, for those who only look.
@@ -65,7 +68,8 @@ struct State {
     round: u64,
     /// The round makes everything up to this seq durable.
     round_seq: u64,
-    /// Somebody came between a round's beginning and its sealing: they wait for the next one, though it may serve them.
+    /// Somebody came between a round's beginning and its sealing: they wait for the next one,
+    /// though it may serve them.
     unsure: bool,
     sealed: VecDeque<Arc<Frame>>,
     written_seq: u64,
@@ -158,7 +162,8 @@ impl FrameWriter {
         (state.sealed.len(), state.unsynced_bytes)
     }
 
-    /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns at once if somebody else has the pen.
+    /// Writes some of what is sealed, without syncing it, and says whether there is more. Returns
+    /// at once if somebody else has the pen.
     ///
     /// # Errors
     /// [`Error::Failed`] if a write failed now or before.
@@ -178,11 +183,13 @@ impl FrameWriter {
         outcome
     }
 
-    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it pushes the open frame and
-    /// gives the last seq sealed. Says whether this call wrote anything itself.
+    /// Returns when everything up to `seq` is durable. `seal` is called with the pen in hand: it
+    /// pushes the open frame and gives the last seq sealed. Says whether this call wrote anything
+    /// itself.
     ///
     /// # Errors
-    /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is then unknown.
+    /// [`Error::Failed`] if a write or sync failed now or before; whether `seq` is on the device is
+    /// then unknown.
     pub fn make_durable(&self, segments: &Segments, seq: u64, seal: impl Fn() -> u64) -> Result<bool> {
         let mut led = false;
         while self.durable_seq() < seq {
@@ -192,7 +199,8 @@ impl FrameWriter {
             }
             Self::check(&state)?;
             if state.pen_taken {
-                // What the round under way has sealed it makes durable; everything later is the next round's.
+                // What the round under way has sealed it makes durable; everything later is the
+                // next round's.
                 let round = if seq <= state.round_seq {
                     state.round
                 } else {
@@ -215,7 +223,8 @@ impl FrameWriter {
         &self.rounds[(round % 2) as usize]
     }
 
-    /// One round: takes the pen, seals, writes, syncs, and wakes those it served and who leads the next.
+    /// One round: takes the pen, seals, writes, syncs, and wakes those it served and who leads the
+    /// next.
     fn lead_round<'a>(
         &'a self,
         segments: &Segments,
@@ -232,8 +241,9 @@ impl FrameWriter {
         state = self.state.lock();
         state.round_seq = sealed_seq;
         let mut state = self.write_with_pen(segments, state, true)?;
-        // A frame that was pushed after the sealing has been written too, so the round served some who wait for the
-        // next; were one of them chosen to lead, it would return and the others sleep on.
+        // A frame that was pushed after the sealing has been written too, so the round served some
+        // who wait for the next; were one of them chosen to lead, it would return and the others
+        // sleep on.
         let unsure = std::mem::take(&mut state.unsure) || state.written_seq > sealed_seq;
         drop(state);
         // The next leader first: the device works while the others wake up.
@@ -358,7 +368,8 @@ impl FrameWriter {
     }
 }
 
-/// Parts frames, which are in the order of the log, into those that one write takes: side by side in one segment, and not too many bytes.
+/// Parts frames, which are in the order of the log, into those that one write takes: side by side
+/// in one segment, and not too many bytes.
 fn runs(frames: &[Arc<Frame>]) -> impl Iterator<Item = &[Arc<Frame>]> {
     let mut run_bytes = 0;
     frames.chunk_by(move |frame, next| {

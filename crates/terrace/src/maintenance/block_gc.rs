@@ -1,17 +1,21 @@
-//! Cleans blocks: moves what lives in blocks that are mostly dead to other blocks, so that these can be deleted.
+//! Cleans blocks: moves what lives in blocks that are mostly dead to other blocks, so that these
+//! can be deleted.
 //!
-//! A block is walked from one end to the other in long reads. What an entry of the index points to is alive; it is gathered up
-//! to a region's length, written in one run beside other things that have lived for long, synced, and moves are
-//! committed, exactly as log GC does it with cold values of the log. What has expired or was deleted by a range is
-//! dropped instead. Then nothing lives in the block, and log GC deletes it like any other.
+//! A block is walked from one end to the other in long reads. What an entry of the index points to
+//! is alive; it is gathered up to a region's length, written in one run beside other things that
+//! have lived for long, synced, and moves are committed, exactly as log GC does it with cold values
+//! of the log. What has expired or was deleted by a range is dropped instead. Then nothing lives in
+//! the block, and log GC deletes it like any other.
 //!
 //! Invariants:
 //! - The block is only read here. What is read is verified before it is written anywhere.
-//! - Only blocks at rest are cleaned, in which every extent is accounted: what points into them points there in the index.
-//! - After a walk a block is empty, or it is set aside: no block is walked again and again for nothing.
+//! - Only blocks at rest are cleaned, in which every extent is accounted: what points into them
+//!   points there in the index.
+//! - After a walk a block is empty, or it is set aside: no block is walked again and again for
+//!   nothing.
 //!
-//! On failure: what cannot be read is left where it is, with all of its block, and reported; others are cleaned. If writing fails
-//! nothing was changed but for orphaned space; it is tried again.
+//! On failure: what cannot be read is left where it is, with all of its block, and reported; others
+//! are cleaned. If writing fails nothing was changed but for orphaned space; it is tried again.
 
 use crate::{
     Error, Result,
@@ -35,9 +39,11 @@ use std::{
 
 /// Longer values are moved piece by piece, not held in RAM.
 const VALUE_BYTES_IN_RAM_MAX: u64 = 8 << 20;
-/// After a burst the thread rests as long as that took, at most this long, unless somebody waits for it.
+/// After a burst the thread rests as long as that took, at most this long, unless somebody waits
+/// for it.
 const REST_MAX: Duration = Duration::from_millis(100);
-/// A block that was set aside is looked at again after this long, if something in it has died since.
+/// A block that was set aside is looked at again after this long, if something in it has died
+/// since.
 const SET_ASIDE: Duration = Duration::from_secs(600);
 
 /// The cleaning thread's state.
@@ -100,7 +106,8 @@ impl BlockGc {
         }
         engine.block_gc.begin_pass();
         if engine.block_gc.has_waiting() {
-            // What is full counts as much as what is at rest, and only that can be cleaned. Recycling does it in its own time.
+            // What is full counts as much as what is at rest, and only that can be cleaned.
+            // Recycling does it in its own time.
             engine.large_result(engine.large.seal_ready())?;
         }
         self.look_at_set_aside();

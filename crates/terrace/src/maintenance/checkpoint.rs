@@ -1,11 +1,13 @@
-//! Takes a checkpoint of the flash index while others read and write: one that is due, or at the end.
+//! Takes a checkpoint of the flash index while others read and write: one that is due, or at the
+//! end.
 //!
-//! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3) partition after partition of
-//! the flash index is copied and written, then the filter, (4) what is committed is noted, (5) the ordered index persists
-//! all of that, (6) the header is written, the file synced, renamed, and the directory synced.
+//! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3)
+//! partition after partition of the flash index is copied and written, then the filter, (4) what is
+//! committed is noted, (5) the ordered index persists all of that, (6) the header is written, the
+//! file synced, renamed, and the directory synced.
 //!
-//! On failure: what was written is removed. A sync that failed says nothing about any other file, and nobody was promised anything of
-//! this one; so the store goes on.
+//! On failure: what was written is removed. A sync that failed says nothing about any other file,
+//! and nobody was promised anything of this one; so the store goes on.
 
 use crate::{
     Error, Result, Tier,
@@ -24,10 +26,11 @@ const GENTLE_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
 /// Memtables that the index must have room for on the device, beside the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
 
-/// At least this many times a checkpoint's length is written to the log before the next one: so they stay below a sixteenth
-/// of it.
+/// At least this many times a checkpoint's length is written to the log before the next one: so
+/// they stay below a sixteenth of it.
 const LOG_PER_CHECKPOINT: u64 = 16;
-/// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves takes long.
+/// Without a checkpoint one is taken at once if it has this many bytes: the walk that it saves
+/// takes long.
 const FIRST_BYTES: u64 = 1 << 20;
 /// How often the background looks whether one is due.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,8 +58,8 @@ pub fn turn(engine: &Engine) -> Next {
     }
 }
 
-/// Takes one when the store is closed in order and everything is persisted, unless reading the log behind the newest one
-/// is less than writing it anew.
+/// Takes one when the store is closed in order and everything is persisted, unless reading the log
+/// behind the newest one is less than writing it anew.
 pub fn at_close(engine: &Engine) {
     if engine.options.checkpoint_log_bytes == 0 {
         return;
@@ -89,11 +92,12 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
     }
 }
 
-/// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not before the flash index is
-/// filled, nor where nothing was ever committed.
+/// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not
+/// before the flash index is filled, nor where nothing was ever committed.
 ///
 /// # Errors
-/// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the index.
+/// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the
+/// index.
 pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&Newest>) -> bool) -> Result<bool> {
     engine.checkpoints.take_next(|newest| {
         if !is_wanted(newest) {
@@ -105,7 +109,8 @@ pub fn take_if(engine: &Engine, haste: Haste, is_wanted: impl FnOnce(Option<&New
 
 fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let checkpoints = &engine.checkpoints;
-    // First: what is applied later may or may not be in the copies, and is looked up in the log when they are used.
+    // First: what is applied later may or may not be in the copies, and is looked up in the log
+    // when they are used.
     let begun_seq = engine.log.applied_seq();
     let applied_bytes = checkpoints.applied_bytes();
     // After it: so it has every key that was elsewhere as of then, and the flash index is filled.

@@ -1,17 +1,22 @@
-//! Takes dead objects out of the index: those that range deletions hide, and those that have expired.
+//! Takes dead objects out of the index: those that range deletions hide, and those that have
+//! expired.
 //!
-//! A pass walks entries of the ordered index, not values, a bounded step at a time, and commits a *drop* for each that is
-//! dead: a move to nowhere, which the applier takes only if the entry still has that version. Between steps it waits until
-//! the drops are applied, and rests as long as the step took; so it holds nobody up for long.
+//! A pass walks entries of the ordered index, not values, a bounded step at a time, and commits a
+//! *drop* for each that is dead: a move to nowhere, which the applier takes only if the entry still
+//! has that version. Between steps it waits until the drops are applied, and rests as long as the
+//! step took; so it holds nobody up for long.
 //!
-//! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more: docs/durability.md,
-//!   section 7.
-//! - Expired objects by a pass over all of the index, and only if the earliest expiry has come. Passes keep a distance.
+//! - Ranges, the oldest first. A range is forgotten when nothing it hides can be found any more:
+//!   docs/durability.md, section 7.
+//! - Expired objects by a pass over all of the index, and only if the earliest expiry has come.
+//!   Passes keep a distance.
 //! - If there is both, they take turns, unless many ranges are outstanding: then these go first.
 //!
-//! Invariant: a pass that is given up changes nothing but what it dropped; the next one begins anew.
+//! Invariant: a pass that is given up changes nothing but what it dropped; the next one begins
+//! anew.
 //!
-//! On failure: the range stays in the set and its objects stay hidden, so nothing is wrong but the space. It is tried again.
+//! On failure: the range stays in the set and its objects stay hidden, so nothing is wrong but the
+//! space. It is tried again.
 
 use crate::{
     Error, Result,
@@ -228,7 +233,8 @@ impl Walk {
         }
     }
 
-    /// Looks at the next entries, drops the dead, and waits until that is applied. `stays` is told the expiries of the others.
+    /// Looks at the next entries, drops the dead, and waits until that is applied. `stays` is told
+    /// the expiries of the others.
     fn step(&mut self, engine: &Engine, mut stays: impl FnMut(u64)) -> Result<()> {
         let mut doomed = Vec::new();
         let (mut seen, mut key_bytes) = (0, 0);

@@ -1,12 +1,16 @@
-//! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead blocks.
+//! Makes room: drains the oldest segment of the flash log, frees drained segments and deletes dead
+//! blocks.
 //!
-//! A live value whose only copy is in the segment is either reinserted into the log (if it was read lately, `second_chance`) or
-//! destaged to the large space, many in one sequential write; a record says so (a move), and the applier takes the move only if the entry
-//! still has that version. A dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is free again when (a) the index has persisted everything up to the last move out of
-//! it, (b) no snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing lives.
-//! What makes blocks so is block GC, or time.
+//! A live value whose only copy is in the segment is either reinserted into the log (if it was read
+//! lately, `second_chance`) or destaged to the large space, many in one sequential write; a record
+//! says so (a move), and the applier takes the move only if the entry still has that version. A
+//! dead value (expired, or deleted by a range) is dropped instead: a move to nowhere. A segment is
+//! free again when (a) the index has persisted everything up to the last move out of it, (b) no
+//! snapshot is older, (c) no reader has it pinned. The same holds for a block in which nothing
+//! lives. What makes blocks so is block GC, or time.
 
 mod blocks;
+mod damage;
 mod pinned;
 pub mod second_chance;
 mod sorting;
@@ -14,8 +18,7 @@ mod sorting;
 use crate::{
     Error, Result, Tier,
     blocks::Origin,
-    engine::{Engine, HASH_INDEX_LOAD_WANTED, go_on_if},
-    io::PAGE_BYTES,
+    engine::{Engine, HASH_INDEX_LOAD_WANTED},
     key_hash,
     log::{
         address::Address,
@@ -38,26 +41,29 @@ use second_chance::Credit;
 use sorting::sort_by_key;
 use std::{
     collections::BTreeMap,
-    ops::Bound,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-/// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans above 80 %).
+/// Recycling starts when less than this share of the ring is free (FlashStore section 4.5 cleans
+/// above 80 %).
 const FREE_SHARE_MIN_PERCENT: u32 = 20;
-/// Once it has started it goes on until so much more is free: values are destaged in few long bursts.
+/// Once it has started it goes on until so much more is free: values are destaged in few long
+/// bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
 /// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
-/// How often a segment is tried that could not be drained for want of room, though nothing here has made any.
+/// How often a segment is tried that could not be drained for want of room, though nothing here has
+/// made any.
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// Without a commit for so long nothing happens.
 const QUIET: Duration = Duration::from_secs(1);
 /// At most this often the index is asked to persist what freeing waits for.
 const MARK_INTERVAL: Duration = Duration::from_millis(200);
-/// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the index, however small.
+/// The same if only blocks wait for it and nobody is short of room: each mark makes a table of the
+/// index, however small.
 const BLOCKS_MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// And while writers wait for blocks to go.
 const AWAITED_MARK_INTERVAL: Duration = Duration::from_millis(20);
@@ -67,7 +73,8 @@ pub struct LogGc {
     engine: Arc<Engine>,
     marked_at: Instant,
     dead_blocks: BTreeMap<u64, DeadBlock>,
-    /// Counts what made room: segments that could not be drained for want of it are tried again then.
+    /// Counts what made room: segments that could not be drained for want of it are tried again
+    /// then.
     round: u64,
     /// When one was last tried all the same.
     probed_at: Instant,
@@ -76,7 +83,8 @@ pub struct LogGc {
     blocks_seen: Option<(Progress, Instant)>,
     /// It has started, and not yet got where it stops.
     is_under_way: bool,
-    /// Of the segments kept free for recycling so few are left that each segment must give something back, whatever is in it.
+    /// Of the segments kept free for recycling so few are left that each segment must give
+    /// something back, whatever is in it.
     is_short: bool,
     credit: Credit,
     pinned: Pinned,
@@ -138,7 +146,8 @@ impl LogGc {
             self.round += 1;
         }
         if self.blocks_are_due() {
-            // A full large tier must not keep the log from being recycled, nor dead blocks from being deleted.
+            // A full large tier must not keep the log from being recycled, nor dead blocks from
+            // being deleted.
             let sealed = self.engine.large_result(self.engine.large.seal_ready());
             self.unless_full(sealed)?;
             let deleted = self.delete_dead_blocks();
@@ -173,7 +182,8 @@ impl LogGc {
             return Ok(freed);
         }
         if drained > 0 && segments.available() == 0 {
-            // Those are free with the next mark. Whatever is drained before needs room that is not there, and waits for a later mark.
+            // Those are free with the next mark. Whatever is drained before needs room that is not
+            // there, and waits for a later mark.
             return Ok(freed);
         }
         let Some(segment) = self.next_segment(segments, drained) else {
@@ -183,8 +193,8 @@ impl LogGc {
         self.drain_or_refuse(segment).map(|()| true)
     }
 
-    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be dead, or its values may go where
-    /// these cannot.
+    /// Drains a segment. Without room for that it is noted, and is no error: a younger one may be
+    /// dead, or its values may go where these cannot.
     fn drain_or_refuse(&mut self, segment: &Segment) -> Result<()> {
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
@@ -203,8 +213,9 @@ impl LogGc {
         }
     }
 
-    /// Whether segments in which nothing lives are freed though there are enough free ones: where room is short, and when
-    /// nothing happens. Not before: a checkpoint of the flash index needs the log behind it.
+    /// Whether segments in which nothing lives are freed though there are enough free ones: where
+    /// room is short, and when nothing happens. Not before: a checkpoint of the flash index needs
+    /// the log behind it.
     fn dead_are_wanted(&mut self) -> bool {
         let committed_seq = self.engine.log.committed_seq();
         if self.quiet_since.0 != committed_seq {
@@ -213,7 +224,8 @@ impl LogGc {
         self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.lacks_block_room()
     }
 
-    /// A segment in which next to nothing lives is freed without need: it costs little, and its room is not waited for later.
+    /// A segment in which next to nothing lives is freed without need: it costs little, and its
+    /// room is not waited for later.
     fn free_dead_segment(&mut self) -> Result<bool> {
         let engine = Arc::clone(&self.engine);
         let segments = &engine.log.segments;
@@ -226,13 +238,15 @@ impl LogGc {
         self.drain_or_refuse(segment).map(|()| true)
     }
 
-    /// The segment to drain next: the oldest that may be drained. If none may, that is told to those who wait for room, and now
-    /// and then the oldest is tried all the same, since room may come from elsewhere.
+    /// The segment to drain next: the oldest that may be drained. If none may, that is told to
+    /// those who wait for room, and now and then the oldest is tried all the same, since room may
+    /// come from elsewhere.
     fn next_segment<'a>(&mut self, segments: &'a Segments, drained: usize) -> Option<&'a Segment> {
         let log = &self.engine.log;
         let committed_seq = log.committed_seq();
         let is_applied = log.applied_seq() >= committed_seq;
-        // Applied and written: what is only applied is not in the file yet, and would be taken for dead.
+        // Applied and written: what is only applied is not in the file yet, and would be taken for
+        // dead.
         let released_seq = log.overlay.released_seq();
         let round = self.round;
         let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
@@ -252,8 +266,8 @@ impl LogGc {
         segments.oldest_sealed(released_seq, |_| true)
     }
 
-    /// Passes a result on, except that a full device is only told of. Where it is the flash tier's as well, the reserve makes room
-    /// for what deletes blocks.
+    /// Passes a result on, except that a full device is only told of. Where it is the flash tier's
+    /// as well, the reserve makes room for what deletes blocks.
     fn unless_full(&self, result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::OutOfSpace { .. }) => {
@@ -345,7 +359,8 @@ impl LogGc {
         sort_by_key(&mut hot, |live| live.record.key);
         sort_by_key(&mut cold, |live| live.record.key);
         let committed = self.reinsert(&hot);
-        // For what is in the log, now: a drain that fails later is tried again, and these are not there any more then.
+        // For what is in the log, now: a drain that fails later is tried again, and these are not
+        // there any more then.
         self.credit.spend(second_chances.min(committed.bytes));
         committed.outcome?;
         match self.destage(&cold) {
@@ -355,7 +370,8 @@ impl LogGc {
             outcome => outcome?,
         }
         self.tell_heat(&cold);
-        // Also what was overwritten in this segment may still be read by a snapshot taken before now.
+        // Also what was overwritten in this segment may still be read by a snapshot taken before
+        // now.
         let seq = engine.log.committed_seq();
         engine.log.seal();
         engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
@@ -432,7 +448,8 @@ impl LogGc {
         small.drained(reads, segments, cold.len() as u64, uses);
     }
 
-    /// With the large tier full, writing live values again only helps if enough of the segment is dead.
+    /// With the large tier full, writing live values again only helps if enough of the segment is
+    /// dead.
     fn reinserting_helps(&self, cold: &[Live<'_>], image: &SegmentImage) -> bool {
         let live_bytes: usize = cold.iter().map(|live| live.record.record_bytes()).sum();
         live_bytes < image.len_bytes() * 8 / 10
@@ -454,7 +471,8 @@ impl LogGc {
                 let Some(address) = Address::new(position) else {
                     continue;
                 };
-                // The flash index never lies about a slot it has; if it has none, the ordered index must say.
+                // The flash index never lies about a slot it has; if it has none, the ordered index
+                // must say.
                 let recent = engine.hash_index.recency(hash, address);
                 let found = Live {
                     hash,
@@ -477,7 +495,8 @@ impl LogGc {
         Ok(live)
     }
 
-    /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the rest.
+    /// Commits a drop for what is dead, so that no entry leads into the segment any more; gives the
+    /// rest.
     fn drop_dead<'a>(&self, live: Vec<Live<'a>>) -> Result<Vec<Live<'a>>> {
         let presence = self.engine.presence();
         let (dead, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
@@ -515,69 +534,6 @@ impl LogGc {
     fn destage(&self, values: &[Live<'_>]) -> Result<()> {
         let moved: Vec<_> = values.iter().map(|live| moves::Moved::of(&live.record)).collect();
         moves::to_blocks(&self.engine, Committer::LogGc, Origin::Recycling, &moved)
-    }
-
-    /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
-    fn refuses_damage(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
-        let mut damaged = image.damaged();
-        let end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
-        if !self.tail_is_whole(segment, image)? {
-            damaged.push((end, image.len_bytes()));
-        }
-        if damaged.is_empty() {
-            return Ok(false);
-        }
-        let engine = &self.engine;
-        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
-        let mut needed_for = None;
-        engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
-            let hit = |address: u64| {
-                let within = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
-                damaged.iter().any(within)
-            };
-            if matches!(entry.home, Home::Flash { address } if hit(address)) {
-                needed_for = Some(String::from_utf8_lossy(key).into_owned());
-            }
-            go_on_if(needed_for.is_none())
-        })?;
-        if let Some(key) = needed_for {
-            tracing::error!(
-                segment = segment.number,
-                key,
-                "the segment is damaged and still needed: quarantined"
-            );
-            engine.log.segments.quarantine(segment);
-            return Ok(true);
-        }
-        tracing::warn!(
-            segment = segment.number,
-            "the segment has damaged frames, but nothing points into them"
-        );
-        Ok(false)
-    }
-
-    /// Whether the last sound frame of a segment is its last one.
-    fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
-        let last = image.frames().last();
-        let end = last.as_ref().map_or(PAGE_BYTES, |frame| frame.end());
-        if image.looks_used_at(end) {
-            return Ok(false);
-        }
-        // The segment written next says with what it went on, unless it has been used again since.
-        let segments = &self.engine.log.segments;
-        let next = segments
-            .iter()
-            .find(|other| other.generation() == segment.generation() + 1 && other.state() != SegmentState::Free);
-        let (Some(next), Some(last)) = (next, last) else {
-            return Ok(true);
-        };
-        let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
-        next.file
-            .read_exact_at(&mut page, PAGE_BYTES as u64)
-            .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
-        let first =
-            crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
-        Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
     }
 }
 

@@ -1,19 +1,22 @@
-//! Brings values to where they belong by the rules of now: after *SizeThreshold* or the pins of prefixes were changed, and
-//! for pins as long as there are any.
+//! Brings values to where they belong by the rules of now: after *SizeThreshold* or the pins of
+//! prefixes were changed, and for pins as long as there are any.
 //!
-//! A thread walks the ordered index, not the values, and moves what is misplaced, a bounded step at a time, within a rate. What that is:
+//! A thread walks the ordered index, not the values, and moves what is misplaced, a bounded step at
+//! a time, within a rate. What that is:
 //!
 //! - a value in the log that belongs in the large space is destaged;
 //! - a value in a block that is pinned to the log moves there, unless pins take too much of flash.
 //!
-//! A value in a block that is merely shorter than *SizeThreshold* stays, like one that was destaged: if it is read often it comes
-//! back by itself (`heat`), and one that nobody reads has no business on flash. Recycling destages misplaced values, too.
+//! A value in a block that is merely shorter than *SizeThreshold* stays, like one that was
+//! destaged: if it is read often it comes back by itself (`heat`), and one that nobody reads has no
+//! business on flash. Recycling destages misplaced values, too.
 //!
-//! All of the index is walked once after the rules have changed, which a file remembers (`record`). After that only what is pinned is,
-//! now and then: the walk also counts its bytes.
+//! All of the index is walked once after the rules have changed, which a file remembers (`record`).
+//! After that only what is pinned is, now and then: the walk also counts its bytes.
 //!
-//! Invariant: a walk that is given up changed nothing but what it moved. Pins are kept only as long as what they ask for fits
-//! into half of the log; beyond that recycling could not go on, so they count for nothing, and the figures and a warning say so.
+//! Invariant: a walk that is given up changed nothing but what it moved. Pins are kept only as long
+//! as what they ask for fits into half of the log; beyond that recycling could not go on, so they
+//! count for nothing, and the figures and a warning say so.
 //!
 //! On failure: nothing is wrong but the place. The step is tried again.
 
@@ -49,7 +52,8 @@ const REST_MAX: Duration = Duration::from_millis(50);
 const WALK_INTERVAL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
 /// and this many times as long as one took.
 const WALK_DISTANCE: u32 = 20;
-/// How often a step is made again that found no room in the log, before what it wanted to move there is left to the next walk,
+/// How often a step is made again that found no room in the log, before what it wanted to move
+/// there is left to the next walk,
 const TRIES_MAX: u32 = 50;
 /// and how long apart.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
@@ -180,7 +184,8 @@ impl Migrator {
             let took = walk.began.elapsed();
             walk.tell(engine);
             if walk.is_whole {
-                // What was moved must not be lost once nobody looks for it any more, and is there for whoever is told so.
+                // What was moved must not be lost once nobody looks for it any more, and is there
+                // for whoever is told so.
                 let moved_seq = engine.log.wait_applied()?;
                 engine.log.make_durable(moved_seq)?;
                 let record = record::Record {

@@ -1,10 +1,13 @@
-//! Moves of values from one home to another, whoever wants them: a record each, with the version that moves.
+//! Moves of values from one home to another, whoever wants them: a record each, with the version
+//! that moves.
 //!
 //! Invariants:
-//! - The applier takes a move only if the entry still has the version, so a move never loses to or beats a concurrent write. Two moves of
-//!   one value at the same time do no harm: the later one counts, and the place of the other is dead.
+//! - The applier takes a move only if the entry still has the version, so a move never loses to or
+//!   beats a concurrent write. Two moves of one value at the same time do no harm: the later one
+//!   counts, and the place of the other is dead.
 //! - A value is durable at its new place before its move is committed.
-//! - A value that was written and got no move is abandoned; one whose move may be in the log never is.
+//! - A value that was written and got no move is abandoned; one whose move may be in the log never
+//!   is.
 //!
 //! On failure: what was committed counts, the rest is as it was. It can be tried again.
 
@@ -25,8 +28,9 @@ use std::ops::Range;
 /// Record bytes of one commit of moves, where segments are not shorter than a few of them.
 const MOVES_BYTES: usize = 256 << 10;
 
-/// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment that it does not fit into is lost:
-/// found by pinned values in a log of short segments, which took more room each time they were written again.
+/// Record bytes of one commit of moves. A commit lies in one segment, and what is left of a segment
+/// that it does not fit into is lost: found by pinned values in a log of short segments, which took
+/// more room each time they were written again.
 #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
 pub fn commit_bytes(engine: &Engine) -> usize {
     MOVES_BYTES.min(engine.log.segments.segment_bytes() as usize / 16)
@@ -77,7 +81,8 @@ pub fn commit<'a>(engine: &Engine, who: Committer, moves: impl Iterator<Item = (
     done
 }
 
-/// The record that says that a value lives in the log from here on. `record` holds it, and names its version.
+/// The record that says that a value lives in the log from here on. `record` holds it, and names
+/// its version.
 #[must_use]
 pub fn to_flash<'a>(record: &Record<'a>) -> Record<'a> {
     let body = Body::MoveToFlash {
@@ -188,8 +193,8 @@ fn write_regions(engine: &Engine, origin: Origin, items: &[DestageItem<'_>]) -> 
     Ok(written)
 }
 
-/// The same for a value that is read as it is written: `head` says what it is, `checksum` what it must come to. The inner
-/// error is that of reading it.
+/// The same for a value that is read as it is written: `head` says what it is, `checksum` what it
+/// must come to. The inner error is that of reading it.
 ///
 /// # Errors
 /// As [`to_blocks`].

@@ -1,5 +1,5 @@
-//! The thread that reads objects from blocks to RAM ahead of readers that go through a group in order. What is wanted, and what
-//! becomes of it, `flash_cache::prefetch` says.
+//! The thread that reads objects from blocks to RAM ahead of readers that go through a group in
+//! order. What is wanted, and what becomes of it, `flash_cache::prefetch` says.
 
 use crate::{Result, blocks::PIECES_PER_READ, engine::Engine, flash_cache::count, ordered_index::Home};
 

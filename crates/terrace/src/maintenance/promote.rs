@@ -1,7 +1,7 @@
 //! The thread that writes images to flash as copies, and makes room for them.
 //!
-//! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and counted. It writes in chunks and
-//! lets reads go first.
+//! Nobody waits for it: what it cannot write in time or has no room or budget for is dropped and
+//! counted. It writes in chunks and lets reads go first.
 
 use crate::{
     Error, Result, ScanRange,
@@ -34,11 +34,13 @@ use std::{
 const CHUNK_BYTES: usize = 512 << 10;
 /// How long it waits for the next image when there is nothing else to do.
 const IDLE: Duration = Duration::from_millis(100);
-/// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits for it.
+/// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits
+/// for it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Segments that copies leave free, for the log to begin at once.
 pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
-/// Steps of the index that are spent on measuring before the next image is looked at: some milliseconds.
+/// Steps of the index that are spent on measuring before the next image is looked at: some
+/// milliseconds.
 const MEASURING_STEPS: usize = 5_000;
 /// What it takes to begin a scan, in steps.
 const SCAN_STEPS: usize = 100;
@@ -68,7 +70,8 @@ pub struct Promoter {
     space_seen: Option<Instant>,
     /// What callers had asked for when it was last looked at.
     asked_bytes: u64,
-    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of it, and their last pages are not full.
+    /// Bytes of copies in a full segment, lately: the next one often does not fit into the last of
+    /// it, and their last pages are not full.
     full_bytes: u64,
 }
 
@@ -96,7 +99,8 @@ impl Promoter {
                 self.seal_open();
             }
             self.look_at_space();
-            // Where each object is a group by itself nothing is copied before its group is measured, so that must not wait for images.
+            // Where each object is a group by itself nothing is copied before its group is
+            // measured, so that must not wait for images.
             let all_measured = self.measure_some();
             small_moves::move_waiting(&self.engine, &mut self.budget);
             let asked_bytes = self.cache.counters.asked_bytes.load(Ordering::Relaxed);
@@ -137,7 +141,8 @@ impl Promoter {
         self.seal_one(which)
     }
 
-    /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be cleaned from here on.
+    /// Ends the segment of a kind, if there is one. Whatever comes of its contents, it may be
+    /// cleaned from here on.
     fn seal_one(&mut self, which: usize) -> Result<()> {
         let Some(open) = self.open[which].take() else {
             return Ok(());
@@ -220,7 +225,8 @@ impl Promoter {
         false
     }
 
-    /// Measures a group, and says how many objects were looked at. Where that fails nothing of the group is copied.
+    /// Measures a group, and says how many objects were looked at. Where that fails nothing of the
+    /// group is copied.
     fn measure(&self, group: &Unmeasured) -> usize {
         let bounds = (
             Bound::Included(group.prefix.clone()),
@@ -313,8 +319,8 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Ends the open segment of a kind and begins another, for a copy of `bytes` before which those below the bar must give way. `false` if there is
-    /// none to be had.
+    /// Ends the open segment of a kind and begins another, for a copy of `bytes` before which those
+    /// below the bar must give way. `false` if there is none to be had.
     fn next_segment(&mut self, is_passing: bool, bytes: u64, bar: Option<f64>) -> Result<bool> {
         let which = usize::from(is_passing);
         self.seal_full(which)?;
@@ -357,7 +363,8 @@ impl Promoter {
         Ok(true)
     }
 
-    /// Most that may be written again of the segment that is cleaned next, for a copy of so many bytes.
+    /// Most that may be written again of the segment that is cleaned next, for a copy of so many
+    /// bytes.
     fn written_again_max(&mut self, bytes: u64, is_single: bool) -> u64 {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.cache.counters;
@@ -367,8 +374,9 @@ impl Promoter {
             .written_again_max(data_bytes(&self.engine), bytes, is_single)
     }
 
-    /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping, after copying that again; nothing, if too
-    /// much of it is worth as much as the bar. It would drive out what comes back soon for the same price.
+    /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping,
+    /// after copying that again; nothing, if too much of it is worth as much as the bar. It would
+    /// drive out what comes back soon for the same price.
     fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
         let cache = Arc::clone(&self.cache);
         let Some((victim, kept)) = least_worth(&cache) else {
@@ -447,8 +455,9 @@ fn data_bytes(engine: &Engine) -> u64 {
     engine.log.segments.segment_bytes() - 2 * PAGE_BYTES as u64
 }
 
-/// Forgets the copies in a segment and gives it back to the ring, unless another thread was quicker: found by the model test, both
-/// freed it, the log had it by then, and lost it to the next one who took it.
+/// Forgets the copies in a segment and gives it back to the ring, unless another thread was
+/// quicker: found by the model test, both freed it, the log had it by then, and lost it to the next
+/// one who took it.
 fn release(engine: &Engine, number: u32) {
     let Some(forgotten) = engine.flash_cache.copies.end(number) else {
         return;
@@ -463,8 +472,8 @@ fn release(engine: &Engine, number: u32) {
     }
 }
 
-/// The log needs room: drops the segment of copies with the least worth keeping, if copies have more than is theirs for certain.
-/// Returns whether it did.
+/// The log needs room: drops the segment of copies with the least worth keeping, if copies have
+/// more than is theirs for certain. Returns whether it did.
 pub fn release_to_log(engine: &Engine) -> bool {
     let (used, _) = engine.flash_cache.copies.segments();
     if used <= guaranteed(engine) {

@@ -1,7 +1,8 @@
 //! Moves small values that wait back to the log.
 //!
-//! A move is a record like any other: it holds the value, and counts only if the entry still has the version that moved. Until
-//! it is applied the value's old place answers. So nothing here has to be ordered with anything (docs/durability.md, section 5).
+//! A move is a record like any other: it holds the value, and counts only if the entry still has
+//! the version that moved. Until it is applied the value's old place answers. So nothing here has
+//! to be ordered with anything (docs/durability.md, section 5).
 //!
 //! On failure: the value stays where it is.
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 /// Bytes of one commit of moves.
 const COMMIT_BYTES: usize = 256 << 10;
 
-/// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for waits on.
+/// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for
+/// waits on.
 pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
     let small = &engine.flash_cache.small;
     small.applied(engine.log.applied_seq());
@@ -36,7 +38,8 @@ pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
     }
 }
 
-/// Recycling keeps segments free for the log; values that come back may have what is above its reserve.
+/// Recycling keeps segments free for the log; values that come back may have what is above its
+/// reserve.
 fn has_room(engine: &Engine) -> bool {
     let log = &engine.log;
     !log.is_closing() && !log.is_behind() && log.segments.available() > RESERVED_SEGMENTS + 1

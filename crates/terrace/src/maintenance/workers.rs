@@ -1,5 +1,5 @@
-//! The threads of an open store. Each does one thing and holds no state that matters: what they do is decided by the log,
-//! the index and the ring.
+//! The threads of an open store. Each does one thing and holds no state that matters: what they do
+//! is decided by the log, the index and the ring.
 
 use crate::{
     Error, Result,
@@ -22,7 +22,8 @@ use std::{
 const SYNC_WHEN_IDLE: Duration = Duration::from_secs(1);
 /// Wait before trying again what a full device refused.
 const RETRY: Duration = Duration::from_millis(500);
-/// With so many runs in the index's first level a merge may use the reserve: half of what makes the applier wait for it.
+/// With so many runs in the index's first level a merge may use the reserve: half of what makes the
+/// applier wait for it.
 const URGENT_RUNS: usize = 15;
 /// How long the index is left as it is before it is looked at what readers have paid for.
 const READERS_IDLE: Duration = Duration::from_millis(200);
@@ -40,11 +41,11 @@ const EXPIRE_IDLE: Duration = Duration::from_millis(50);
 const EXPIRY_IDLE_MAX: Duration = Duration::from_secs(1);
 /// and whether a range that was swept can be forgotten.
 const RANGES_IDLE: Duration = Duration::from_millis(2);
-/// A store is at rest when nothing has happened for so long: longer than any of the waits by which recycling and cleaning do
-/// one thing after the other.
+/// A store is at rest when nothing has happened for so long: longer than any of the waits by which
+/// recycling and cleaning do one thing after the other.
 const AT_REST_AFTER: Duration = Duration::from_secs(3);
-/// Whatever makes work raises the store's event, so this is how long a worker sleeps that none woke: for what nothing tells, as
-/// a snapshot that becomes too old.
+/// Whatever makes work raises the store's event, so this is how long a worker sleeps that none
+/// woke: for what nothing tells, as a snapshot that becomes too old.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// Wait before looking whether values are to be moved because of the rules.
 const MIGRATE_IDLE: Duration = Duration::from_millis(200);
@@ -59,7 +60,8 @@ const NICENESS: i32 = 5;
 /// Starts the threads of a store, and adds each to `threads`.
 ///
 /// # Errors
-/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody else opens the store.
+/// If a thread cannot be started. Those in `threads` run by then: they must be ended before anybody
+/// else opens the store.
 pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
     // Before any thread that writes: it notes the rules by which values are placed from here on.
     let migrator = (!engine.options.read_only).then(|| Migrator::new(Arc::clone(engine)));
@@ -87,14 +89,16 @@ pub fn start(engine: &Arc<Engine>, threads: &mut Vec<JoinHandle<()>>) -> Result<
     Ok(())
 }
 
-/// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows priorities, at the devices: it derives them
-/// from this one. Where that is not allowed everything works all the same.
+/// Lets other threads go first, on the processor and, where the kernel's I/O scheduler knows
+/// priorities, at the devices: it derives them from this one. Where that is not allowed everything
+/// works all the same.
 fn be_gentle() {
     let this = rustix::thread::gettid();
     let _ = rustix::process::setpriority_process(Some(this), NICENESS);
 }
 
-/// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any more.
+/// A thread that ends by a panic ends all writing: what it did for the store is done by nobody any
+/// more.
 fn spawn(engine: &Arc<Engine>, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let engine = Arc::clone(engine);
     let guarded = move || {
@@ -119,8 +123,8 @@ pub enum Next {
     Again,
     /// The same, after this time.
     In(Duration),
-    /// There is nothing to do. It looks again after `soon` while the store is in use, and after `late` or when something happens
-    /// once the store is at rest.
+    /// There is nothing to do. It looks again after `soon` while the store is in use, and after
+    /// `late` or when something happens once the store is at rest.
     Look { soon: Duration, late: Duration },
 }
 
@@ -137,7 +141,8 @@ fn work(engine: &Engine, mut rest: impl FnMut(Duration), mut turn: impl FnMut() 
     let mut seen = activity.count();
     let mut busy_at = Instant::now();
     loop {
-        // Before anything is looked at: what happens from here on ends the wait, the end of the store too.
+        // Before anything is looked at: what happens from here on ends the wait, the end of the
+        // store too.
         let now = activity.count();
         if engine.log.is_closed() {
             return;
@@ -188,7 +193,8 @@ fn flush(engine: &Arc<Engine>) {
     }
 }
 
-/// Flushes sealed memtables. The applier made the log durable up to their marks before it sealed them.
+/// Flushes sealed memtables. The applier made the log durable up to their marks before it sealed
+/// them.
 fn flush_index(engine: &Arc<Engine>) {
     let mut seen = 0;
     while !engine.log.is_closed() {
@@ -269,8 +275,8 @@ fn compact_index(engine: &Arc<Engine>) {
     });
 }
 
-/// What deletions have left, and what readers have paid for. Nothing but readers' time depends on it: a device that is full is not made
-/// fuller for that, and a failure is none of anybody else's.
+/// What deletions have left, and what readers have paid for. Nothing but readers' time depends on
+/// it: a device that is full is not made fuller for that, and a failure is none of anybody else's.
 fn merge_for_scans(engine: &Engine, watermark: u64) -> bool {
     let index = &engine.index;
     if engine.log.index_full.reason().is_some() || !engine.log.reserve.is_whole() {
@@ -296,7 +302,8 @@ fn promote(engine: &Arc<Engine>) {
 
 fn log_gc(engine: &Arc<Engine>) {
     let mut gc = LogGc::new(Arc::clone(engine));
-    // What was raised during the turn does not count: with every flush a hurried turn would ask for the next mark at once.
+    // What was raised during the turn does not count: with every flush a hurried turn would ask for
+    // the next mark at once.
     let rest = |wait| engine.recycle_work.wait_beyond(engine.recycle_work.count(), wait);
     work(engine, rest, || {
         engine.look_at_fill();

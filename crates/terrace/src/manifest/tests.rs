@@ -98,7 +98,8 @@ fn a_newer_format_is_told_from_damage() {
     }
 }
 
-/// A store was closed and could not be opened again: meanwhile the process had started another program, which held its lock.
+/// A store was closed and could not be opened again: meanwhile the process had started another
+/// program, which held its lock.
 #[test]
 fn a_lock_that_goes_soon_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,8 +17,8 @@ const FIRST_BUCKET_NS: u64 = 1_000;
 /// One operation's count and latencies since open.
 #[derive(Debug, Clone)]
 pub struct OperationStats {
-    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …; `reader` and `writer` are streams, each counted when it ends
-    /// with the time spent in its calls.
+    /// `get`, `put`, `delete`, `write`, `head`, `scan`, …; `reader` and `writer` are streams, each
+    /// counted when it ends with the time spent in its calls.
     pub name: &'static str,
     /// Calls that succeeded.
     pub count: u64,
@@ -26,8 +26,8 @@ pub struct OperationStats {
     pub errors: u64,
     /// Sum of the latencies in nanoseconds.
     pub total_ns: u64,
-    /// Count of calls per latency bucket: upper bound in nanoseconds, calls at or below it and above
-    /// the bound before.
+    /// Count of calls per latency bucket: upper bound in nanoseconds, calls at or below it and
+    /// above the bound before.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -98,8 +98,8 @@ fn elapsed_ns(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The calls of one stream. They count as one operation when the stream ends, with the time spent in them: what the
-/// caller does in between is not the store's latency.
+/// The calls of one stream. They count as one operation when the stream ends, with the time spent
+/// in them: what the caller does in between is not the store's latency.
 #[derive(Debug)]
 pub struct StreamClock {
     operation: Arc<Operation>,
@@ -114,8 +114,8 @@ impl StreamClock {
         Self::new(operation, true)
     }
 
-    /// For a stream to write: it ends with [`StreamClock::last`], or when a call fails. One that the caller gives up
-    /// is no operation.
+    /// For a stream to write: it ends with [`StreamClock::last`], or when a call fails. One that
+    /// the caller gives up is no operation.
     pub fn writing(operation: &Arc<Operation>) -> Self {
         Self::new(operation, false)
     }

@@ -1,7 +1,8 @@
 //! An event that many may raise and some wait for.
 //!
-//! Invariant: no event is lost. Whoever waits has read the count before looking for work; an event since then ends the wait at
-//! once. Raising one takes no lock while nobody waits, so it may be done wherever something happens.
+//! Invariant: no event is lost. Whoever waits has read the count before looking for work; an event
+//! since then ends the wait at once. Raising one takes no lock while nobody waits, so it may be
+//! done wherever something happens.
 
 use parking_lot::{Condvar, Mutex};
 use std::{
@@ -13,8 +14,9 @@ use std::{
 #[derive(Debug, Default)]
 pub struct Event {
     count: AtomicU64,
-    /// Threads that wait or are about to: they count themselves before they look at `count`, which is raised before this is
-    /// looked at. All four are sequentially consistent, so one of the two sees the other.
+    /// Threads that wait or are about to: they count themselves before they look at `count`, which
+    /// is raised before this is looked at. All four are sequentially consistent, so one of the two
+    /// sees the other.
     waiting: AtomicUsize,
     lock: Mutex<()>,
     signal: Condvar,
@@ -35,7 +37,8 @@ impl Event {
         }
     }
 
-    /// Waits until it was raised since `seen`, at most for `wait`, and takes note of how often it was.
+    /// Waits until it was raised since `seen`, at most for `wait`, and takes note of how often it
+    /// was.
     pub fn wait(&self, seen: &mut u64, wait: Duration) {
         self.wait_beyond(*seen, wait);
         *seen = self.count();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct MovingAverage<const PARTS: u64>(AtomicU64);
 
 impl<const PARTS: u64> MovingAverage<PARTS> {
-    /// Takes note of a value. Values that come at the same moment may lose one another; the mean is none the worse for it.
+    /// Takes note of a value. Values that come at the same moment may lose one another; the mean is
+    /// none the worse for it.
     pub fn add(&self, value: u64) {
         let mean = self.get();
         self.0.store(mean - mean / PARTS + value / PARTS, Ordering::Relaxed);

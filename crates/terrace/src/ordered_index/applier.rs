@@ -1,12 +1,13 @@
 //! The one writer of the ordered index.
 //!
-//! Invariants: there is one [`Applier`] at a time. It holds the active memtable, which only it replaces, and so
-//! inserts without any lock. Commits complete in the order of their seqs, one or many at once; between two
-//! completions entries may come in any order (in key order they go in up to twice as fast). A memtable is sealed
-//! only when no commit is begun, with a mark that says exactly what is in it.
+//! Invariants: there is one [`Applier`] at a time. It holds the active memtable, which only it
+//! replaces, and so inserts without any lock. Commits complete in the order of their seqs, one or
+//! many at once; between two completions entries may come in any order (in key order they go in up
+//! to twice as fast). A memtable is sealed only when no commit is begun, with a mark that says
+//! exactly what is in it.
 //!
-//! On failure: inserts cannot fail (memory only). A commit out of order is a bug that would corrupt the index, and
-//! panics before anything is changed.
+//! On failure: inserts cannot fail (memory only). A commit out of order is a bug that would corrupt
+//! the index, and panics before anything is changed.
 
 use super::{Entry, IndexMark, OrderedIndex, VERSION_LIMIT, errors, item_seqno, mark::MARK_KEY};
 use crate::{Error, Result, hash_index::key_filter::KeyFilter, key_hash};
@@ -48,7 +49,8 @@ impl OrderedIndex {
 }
 
 impl Applier {
-    /// Inserts or replaces an entry in commit `seq`. Until [`Applier::applied`] commits and keys may come in any order.
+    /// Inserts or replaces an entry in commit `seq`. Until [`Applier::applied`] commits and keys
+    /// may come in any order.
     ///
     /// # Panics
     /// If `seq` is not after the last complete commit, or the key is not one.
@@ -97,7 +99,8 @@ impl Applier {
         self.filter.insert(hash);
     }
 
-    /// Commit `seq`, and with it every one before, is complete: snapshots at `seq` may be read from now on.
+    /// Commit `seq`, and with it every one before, is complete: snapshots at `seq` may be read from
+    /// now on.
     ///
     /// # Panics
     /// If a later commit was begun or completed.
@@ -131,12 +134,12 @@ impl Applier {
         self.memtable_bytes() >= self.index.options.memtable_bytes
     }
 
-    /// Seals the active memtable with its mark, ready to be flushed. `false`, and nothing done, if the newest mark
-    /// already has this seq: nothing was committed since.
+    /// Seals the active memtable with its mark, ready to be flushed. `false`, and nothing done, if
+    /// the newest mark already has this seq: nothing was committed since.
     ///
     /// # Errors
-    /// `Invalid` if the mark's seq is not the last complete commit's, or a commit is begun. `Corruption` if the
-    /// library gave up earlier.
+    /// `Invalid` if the mark's seq is not the last complete commit's, or a commit is begun.
+    /// `Corruption` if the library gave up earlier.
     pub fn rotate(&mut self, mark: IndexMark) -> Result<bool> {
         if mark.applied_seq != self.applied_seq || self.begun_seq != self.applied_seq {
             return Err(Error::invalid(format!(

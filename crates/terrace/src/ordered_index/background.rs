@@ -1,10 +1,12 @@
 //! What background threads do: flush sealed memtables, compact tables.
 //!
-//! Invariants: one flush and one compaction at a time (they may overlap each other). The tree outlives both calls,
-//! so the library never sees its stop signal during a compaction, which would make it install half a result.
+//! Invariants: one flush and one compaction at a time (they may overlap each other). The tree
+//! outlives both calls, so the library never sees its stop signal during a compaction, which would
+//! make it install half a result.
 //!
-//! On failure: nothing was installed, and the call can be repeated, unless the directory names another state than
-//! the one in memory (a failure after the rename) or the library gave up: then every later call is `Failed`.
+//! On failure: nothing was installed, and the call can be repeated, unless the directory names
+//! another state than the one in memory (a failure after the rename) or the library gave up: then
+//! every later call is `Failed`.
 
 use super::{IndexMark, OrderedIndex, UPGRADE_BITS, errors, open::CURRENT_FILE, read_seqno};
 use crate::{Error, Result};
@@ -24,11 +26,12 @@ pub(super) type Choice = Arc<dyn CompactionStrategy>;
 const UPGRADES_RESERVED: u64 = 256;
 
 impl OrderedIndex {
-    /// Writes the sealed memtables to flash. When this returns, everything up to the returned mark's seq is durable;
-    /// `None` if no memtable is sealed. The caller has made the log durable up to the newest sealed mark.
+    /// Writes the sealed memtables to flash. When this returns, everything up to the returned
+    /// mark's seq is durable; `None` if no memtable is sealed. The caller has made the log durable
+    /// up to the newest sealed mark.
     ///
-    /// `watermark_seq` is at most the oldest snapshot that will still be read, and at most the last complete commit;
-    /// older snapshots cannot be read afterwards.
+    /// `watermark_seq` is at most the oldest snapshot that will still be read, and at most the last
+    /// complete commit; older snapshots cannot be read afterwards.
     ///
     /// # Errors
     /// `OutOfSpace`, `Io`: the memtables are kept; try again. `Failed`: open the index again.
@@ -47,7 +50,8 @@ impl OrderedIndex {
         });
         let flushed = self.noting_failure(flushed);
         if flushed.is_err() {
-            // Noted before the other's lock is tried: a compaction under way looks at the note after giving it back.
+            // Noted before the other's lock is tried: a compaction under way looks at the note
+            // after giving it back.
             self.has_leftovers.store(true, Ordering::Release);
             if let Some(_alone) = self.compacting.try_lock() {
                 self.remove_leftovers();
@@ -59,7 +63,8 @@ impl OrderedIndex {
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.copy_state();
         self.written.look(&self.tree);
-        // Sealing holds the same lock, so both lists agree here: what the library no longer has sealed is on flash.
+        // Sealing holds the same lock, so both lists agree here: what the library no longer has
+        // sealed is on flash.
         let mut marks = self.marks.lock();
         let sealed_now = self.tree.sealed_memtable_count();
         while marks.sealed.len() > sealed_now {
@@ -73,13 +78,15 @@ impl OrderedIndex {
     /// [`OrderedIndex::flush_sealed`].
     ///
     /// # Errors
-    /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is damaged.
+    /// `OutOfSpace`, `Io`: the tables are as before; try again later. `Corruption`: a table is
+    /// damaged.
     pub fn compact(&self, watermark_seq: u64) -> Result<bool> {
         self.compact_by(watermark_seq, || Some(self.strategy.clone()))
     }
 
-    /// Merges the runs of the first level into the next if readers have paid for it (see [`super::read_triggered`]), though they are fewer
-    /// than [`OrderedIndex::compact`] merges. `false` if they have not. For after that had nothing to do.
+    /// Merges the runs of the first level into the next if readers have paid for it (see
+    /// [`super::read_triggered`]), though they are fewer than [`OrderedIndex::compact`] merges.
+    /// `false` if they have not. For after that had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].
@@ -92,11 +99,13 @@ impl OrderedIndex {
         })
     }
 
-    /// Forgets states that nobody reads any more, and with them the files of tables that were merged. A flush or a compaction
-    /// does so with the watermark it was given when it began; where commits or snapshots have gone on meanwhile the state it
-    /// replaced is left, until the next one. On a full device there is no next one, and no room while the files are there.
+    /// Forgets states that nobody reads any more, and with them the files of tables that were
+    /// merged. A flush or a compaction does so with the watermark it was given when it began; where
+    /// commits or snapshots have gone on meanwhile the state it replaced is left, until the next
+    /// one. On a full device there is no next one, and no room while the files are there.
     ///
-    /// Nothing is removed of an index that has failed: which state its directory names is unknown then.
+    /// Nothing is removed of an index that has failed: which state its directory names is unknown
+    /// then.
     ///
     /// # Errors
     /// `Io`: a file cannot be removed. Nothing is lost; try again later.
@@ -116,7 +125,8 @@ impl OrderedIndex {
             self.has_leftovers.store(true, Ordering::Release);
         }
         if self.has_leftovers.load(Ordering::Acquire) {
-            // Attempts that overlap each other, for as long as the device is full, must not fill it with what they leave.
+            // Attempts that overlap each other, for as long as the device is full, must not fill it
+            // with what they leave.
             let _no_flush = self.flushing.lock();
             let _no_compaction = self.compacting.lock();
             self.remove_leftovers();
@@ -130,7 +140,8 @@ impl OrderedIndex {
         if self.upgrades_left() == 0 {
             return Ok(false);
         }
-        // With the lock in hand: nothing but a flush changes the state until it is merged, and that only adds a run, which is newer.
+        // With the lock in hand: nothing but a flush changes the state until it is merged, and that
+        // only adds a run, which is newer.
         let Some(strategy) = choose() else { return Ok(false) };
         let watermark = self.raise_watermark(watermark_seq);
         self.written.look(&self.tree);
@@ -149,7 +160,8 @@ impl OrderedIndex {
         Ok(changed)
     }
 
-    /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of compactions.
+    /// Removes what failed attempts have left behind. The caller holds the locks of flushes and of
+    /// compactions.
     fn remove_leftovers(&self) {
         self.has_leftovers.store(false, Ordering::Release);
         if self.check_usable().is_ok() {
@@ -163,8 +175,8 @@ impl OrderedIndex {
         read_seqno(seq)
     }
 
-    /// States that may still be installed before the next commit (see the argument in the module's header).
-    /// Each commit starts the low bits of the counter anew, and each state takes one.
+    /// States that may still be installed before the next commit (see the argument in the module's
+    /// header). Each commit starts the low bits of the counter anew, and each state takes one.
     fn upgrades_left(&self) -> u64 {
         let used = self.seqno.get() & ((1 << UPGRADE_BITS) - 1);
         ((1 << UPGRADE_BITS) - UPGRADES_RESERVED).saturating_sub(used)

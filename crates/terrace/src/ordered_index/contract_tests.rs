@@ -1,5 +1,5 @@
-//! What the ordered index relies on in lsm-tree, tested on the library itself. A new version of it is taken only
-//! if these pass; each test says which rule of ours stands on it.
+//! What the ordered index relies on in lsm-tree, tested on the library itself. A new version of it
+//! is taken only if these pass; each test says which rule of ours stands on it.
 #![allow(clippy::unwrap_used)]
 
 use super::{item_seqno, read_seqno};
@@ -77,8 +77,8 @@ fn the_highest_persisted_seqno_falls_when_tombstones_are_dropped() {
     assert_eq!(tree.get_highest_persisted_seqno(), Some(1));
 }
 
-/// States take the counter's value and raise it; reads use the newest state strictly below their seqno; rotation
-/// changes the live state in place.
+/// States take the counter's value and raise it; reads use the newest state strictly below their
+/// seqno; rotation changes the live state in place.
 #[test]
 fn reads_use_the_state_of_their_snapshot() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,9 +103,10 @@ fn reads_use_the_state_of_their_snapshot() {
     }
 }
 
-/// The exact rule of the watermark: of one key, every item behind a newer one goes if it is below the watermark,
-/// whether or not that newer one is. A snapshot between the two still finds it, because it uses the older state;
-/// maintenance keeps the newest state below the watermark and all after it.
+/// The exact rule of the watermark: of one key, every item behind a newer one goes if it is below
+/// the watermark, whether or not that newer one is. A snapshot between the two still finds it,
+/// because it uses the older state; maintenance keeps the newest state below the watermark and all
+/// after it.
 #[test]
 fn the_watermark_drops_shadowed_items_below_it_and_keeps_the_states_above() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +161,8 @@ fn old_states_are_freed_by_the_watermark() {
     assert!(vanished.is_err(), "why get_at checks the watermark first");
 }
 
-/// By itself, too: it installs no state and takes no seqno. A state whose successor is not below the watermark stays, with its tables.
+/// By itself, too: it installs no state and takes no seqno. A state whose successor is not below
+/// the watermark stays, with its tables.
 #[test]
 fn maintenance_alone_frees_states_and_their_tables() {
     let dir = tempfile::tempdir().unwrap();
@@ -293,8 +295,8 @@ fn a_failed_flush_keeps_its_memtables_and_its_files_are_removed_at_open() {
     assert_eq!(tables(dir.path()), 2);
 }
 
-/// For a rebuild: keys come in order, all items get the one seqno the counter had, above everything flushed, and
-/// what was in memory is flushed first.
+/// For a rebuild: keys come in order, all items get the one seqno the counter had, above everything
+/// flushed, and what was in memory is flushed first.
 #[test]
 fn ingested_items_share_the_next_seqno() {
     let dir = tempfile::tempdir().unwrap();

@@ -33,7 +33,8 @@ fn fill(dir: &Path) -> u64 {
     seq
 }
 
-/// Opens and reads everything there is; counts the errors and checks what is shown against what was written.
+/// Opens and reads everything there is; counts the errors and checks what is shown against what was
+/// written.
 fn read_everything(dir: &Path) -> Result<usize> {
     let (index, mark) = OrderedIndex::open(dir, SMALL)?;
     let seq = mark.map_or(0, |mark| mark.applied_seq);
@@ -195,8 +196,9 @@ fn leftovers_of_a_crash_are_removed_at_open() {
     assert_eq!(files(dir.path()).len(), well);
 }
 
-/// On a full device flushes and compactions fail again and again, and overlap each other by chance. For as long as each
-/// left the cleaning up to whoever met nobody else, what they left behind took the room that came back.
+/// On a full device flushes and compactions fail again and again, and overlap each other by chance.
+/// For as long as each left the cleaning up to whoever met nobody else, what they left behind took
+/// the room that came back.
 #[test]
 fn leftovers_of_a_flush_are_removed_once_the_compaction_beside_it_has_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -218,9 +220,10 @@ fn leftovers_of_a_flush_are_removed_once_the_compaction_beside_it_has_ended() {
     assert_eq!(index.flush_sealed(1).unwrap(), Some(mark(1)));
 }
 
-/// Every step of the library's way to a new state, seen from a crash: the directory is copied over and over while
-/// another thread applies, flushes and compacts. A copy is not taken at one moment; so it is only used if the
-/// file that names the state did not change meanwhile and no table it names was removed.
+/// Every step of the library's way to a new state, seen from a crash: the directory is copied over
+/// and over while another thread applies, flushes and compacts. A copy is not taken at one moment;
+/// so it is only used if the file that names the state did not change meanwhile and no table it
+/// names was removed.
 #[test]
 fn a_crash_at_any_moment_reopens_at_a_mark() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! A note in the index's directory that a table of it was found damaged. Most of a table is read only when it is needed, so an
-//! open does not see such damage; the one after it has this note, and can do something about it.
+//! A note in the index's directory that a table of it was found damaged. Most of a table is read
+//! only when it is needed, so an open does not see such damage; the one after it has this note, and
+//! can do something about it.
 //!
-//! The note goes with the directory when the index is built anew. On failure: there is none, and whoever meets the damage
-//! again tries again.
+//! The note goes with the directory when the index is built anew. On failure: there is none, and
+//! whoever meets the damage again tries again.
 
 use super::{OrderedIndex, errors, mark::MARK_KEY};
 use crate::Error;
@@ -47,8 +48,9 @@ impl DamageNote {
 }
 
 impl OrderedIndex {
-    /// The keys that tables show which can be read in part only: of each table what is before its first damaged block, and what
-    /// is behind its last. What the index has for a key is to be asked one by one.
+    /// The keys that tables show which can be read in part only: of each table what is before its
+    /// first damaged block, and what is behind its last. What the index has for a key is to be
+    /// asked one by one.
     pub fn keys_in_sound_parts(&self) -> BTreeSet<Vec<u8>> {
         let mut keys = BTreeSet::new();
         let state = self.tree.current_version();

@@ -1,12 +1,13 @@
 //! An entry: what the ordered index holds for one key, and its bytes.
 //!
-//! Invariants: one entry has one encoding (`decode` accepts nothing that `encode_into` does not write), and
-//! the common entry, a value in the flash log without attributes, takes exactly 20 bytes, the most that
-//! `lsm_tree::Slice` holds without a heap allocation. The layout is normative in docs/format.md.
+//! Invariants: one entry has one encoding (`decode` accepts nothing that `encode_into` does not
+//! write), and the common entry, a value in the flash log without attributes, takes exactly 20
+//! bytes, the most that `lsm_tree::Slice` holds without a heap allocation. The layout is normative
+//! in docs/format.md.
 //!
-//! On failure: `decode` returns `None` for any bytes that are no entry; it never panics and allocates no more
-//! than the bytes it was given. `encode_into` asserts that the numbers fit, because a number cut short would
-//! be a wrong address on flash.
+//! On failure: `decode` returns `None` for any bytes that are no entry; it never panics and
+//! allocates no more than the bytes it was given. `encode_into` asserts that the numbers fit,
+//! because a number cut short would be a wrong address on flash.
 
 use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, codec::Reader, visibility::presence::Presence};
 use bytes::Bytes;
@@ -72,7 +73,8 @@ pub struct Entry {
     pub checksum: u32,
     /// Where the value lives.
     pub home: Home,
-    /// The attributes in their stored form ([`crate::Attributes::encode`]), empty if there are none.
+    /// The attributes in their stored form ([`crate::Attributes::encode`]), empty if there are
+    /// none.
     pub attributes: Bytes,
 }
 
@@ -80,8 +82,8 @@ impl Entry {
     /// Replaces `out` with the entry's bytes.
     ///
     /// # Panics
-    /// If a number is not below its limit, or an inline value's length is not `length`: writing such an entry
-    /// would lose the object.
+    /// If a number is not below its limit, or an inline value's length is not `length`: writing
+    /// such an entry would lose the object.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         out.clear();
         assert!(self.version.0 < VERSION_LIMIT, "version {} is too large", self.version);

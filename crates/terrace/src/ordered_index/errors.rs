@@ -1,9 +1,9 @@
 //! lsm-tree's errors, and its panics, in the words of this crate.
 //!
-//! lsm-tree verifies the checksum of every block it loads, and returns an error when it is wrong. Some of its
-//! decoders of metadata assert instead; and its locks panic once a thread panicked while holding them. Nothing
-//! on disk may take the process down, so every call that reads tables runs under [`guarded_read`] or
-//! [`guarded_write`], which turn a panic into `Corruption`.
+//! lsm-tree verifies the checksum of every block it loads, and returns an error when it is wrong.
+//! Some of its decoders of metadata assert instead; and its locks panic once a thread panicked
+//! while holding them. Nothing on disk may take the process down, so every call that reads tables
+//! runs under [`guarded_read`] or [`guarded_write`], which turn a panic into `Corruption`.
 
 use crate::{Error, Result, Tier};
 use std::{
@@ -11,8 +11,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs a read. A file that is missing, too short, or points to impossible offsets (the system's "invalid argument")
-/// is corrupt, not merely an I/O failure.
+/// Runs a read. A file that is missing, too short, or points to impossible offsets (the system's
+/// "invalid argument") is corrupt, not merely an I/O failure.
 pub(super) fn guarded_read<T>(context: &str, read: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T> {
     guarded(context, read)?.map_err(|error| match error {
         lsm_tree::Error::Io(error)

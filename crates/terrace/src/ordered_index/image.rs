@@ -1,7 +1,8 @@
 //! The index's newest state on flash, held for a copy of it.
 //!
-//! Invariants: what is given are the bytes of one state and the tables it names, and their mark. Tables are written once and
-//! removed when the last state that has them is dropped; the image holds its state, so its files stay.
+//! Invariants: what is given are the bytes of one state and the tables it names, and their mark.
+//! Tables are written once and removed when the last state that has them is dropped; the image
+//! holds its state, so its files stay.
 //!
 //! On failure: nothing was changed.
 
@@ -37,7 +38,8 @@ impl OrderedIndex {
     /// # Errors
     /// `Failed` after a failure that left it unknown which state that is, `Io`, `Corruption`.
     pub fn image(&self) -> Result<IndexImage> {
-        // No flush installs a state meanwhile, so the persisted mark is the state's. A compaction may; it keeps the mark.
+        // No flush installs a state meanwhile, so the persisted mark is the state's. A compaction
+        // may; it keeps the mark.
         let _one = self.flushing.lock();
         self.check_usable()?;
         let mark = self.marks.lock().persisted.clone();
@@ -64,8 +66,8 @@ impl OrderedIndex {
         ))
     }
 
-    /// The bytes of `current` and of the state it names, if that is state `id`: between a state's being named on flash and
-    /// its being the current one in memory they differ.
+    /// The bytes of `current` and of the state it names, if that is state `id`: between a state's
+    /// being named on flash and its being the current one in memory they differ.
     fn state_files(&self, id: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let path = self.dir.join(CURRENT_FILE);
         let fail = |path: &Path, error| Error::io_on(Tier::Flash, format!("reading {}", path.display()), &error);

@@ -1,16 +1,19 @@
 //! The mark: how the index remembers how much of the log it holds.
 //!
-//! Just before a memtable is sealed the applier writes a mark into it, under a key no object can have. The
-//! mark is therefore flushed in one atomic step with every entry up to its seq and with none after, and the
-//! newest mark found at open says where the replay of the log starts. The highest seqno found in the tables
-//! could not say it: compaction drops tombstones and overwritten entries, so that number can fall.
+//! Just before a memtable is sealed the applier writes a mark into it, under a key no object can
+//! have. The mark is therefore flushed in one atomic step with every entry up to its seq and with
+//! none after, and the newest mark found at open says where the replay of the log starts. The
+//! highest seqno found in the tables could not say it: compaction drops tombstones and overwritten
+//! entries, so that number can fall.
 //!
-//! Invariants: the mark's key sorts behind every key of at most [`KEY_BYTES_MAX`] bytes; scans end before it.
-//! It is the last key, not the first, so that ascending keys (where a flush does not overlap what was written
-//! before) still let compaction move or leave alone older tables; a mark in front of all keys would make every
-//! flush overlap every table. (The empty key is refused by lsm-tree anyway.)
+//! Invariants: the mark's key sorts behind every key of at most [`KEY_BYTES_MAX`] bytes; scans end
+//! before it. It is the last key, not the first, so that ascending keys (where a flush does not
+//! overlap what was written before) still let compaction move or leave alone older tables; a mark
+//! in front of all keys would make every flush overlap every table. (The empty key is refused by
+//! lsm-tree anyway.)
 //!
-//! On failure: a mark that does not decode makes the open fail with `Corruption`; nothing is guessed.
+//! On failure: a mark that does not decode makes the open fail with `Corruption`; nothing is
+//! guessed.
 
 use crate::{KEY_BYTES_MAX, codec::Reader};
 use bytes::Bytes;
@@ -33,8 +36,8 @@ pub struct IndexMark {
 }
 
 impl IndexMark {
-    /// The stored form: `magic, format u16, zero u16, applied_seq u64, payload length u32, CRC-32C u32, payload`;
-    /// the checksum covers everything but itself.
+    /// The stored form: `magic, format u16, zero u16, applied_seq u64, payload length u32, CRC-32C
+    /// u32, payload`; the checksum covers everything but itself.
     ///
     /// # Panics
     /// If the payload is 4 GiB or longer.

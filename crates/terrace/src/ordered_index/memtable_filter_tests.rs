@@ -64,7 +64,8 @@ fn a_key_is_found_wherever_it_is_and_memtables_are_asked_only_for_what_they_have
     assert_eq!(may_have(0..1010), 0);
 }
 
-/// What is applied before a lookup begins is found, while memtables are sealed, flushed and compacted as fast as it goes.
+/// What is applied before a lookup begins is found, while memtables are sealed, flushed and
+/// compacted as fast as it goes.
 #[test]
 fn no_key_is_hidden_while_its_memtable_is_flushed() {
     const ROUNDS: u64 = 400;

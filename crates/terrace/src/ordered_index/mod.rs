@@ -1,52 +1,62 @@
 //! The ordered index: key → [`Entry`], in key order, with versions by the store's own seqs.
 //!
-//! Purpose: one durable, ordered map on flash that is a fold of the flash log. It has no log of its own: what
-//! was in memory at a crash is replayed from the flash log, from the seq of the newest persisted [`IndexMark`].
-//! This is the only module that knows `lsm_tree`. One [`Applier`] writes, any thread reads, background threads
-//! call [`OrderedIndex::flush_sealed`] and [`OrderedIndex::compact`].
+//! Purpose: one durable, ordered map on flash that is a fold of the flash log. It has no log of its
+//! own: what was in memory at a crash is replayed from the flash log, from the seq of the newest
+//! persisted [`IndexMark`]. This is the only module that knows `lsm_tree`. One [`Applier`] writes,
+//! any thread reads, background threads call [`OrderedIndex::flush_sealed`] and
+//! [`OrderedIndex::compact`].
 //!
 //! # Why a read at a snapshot is right
 //!
-//! The library keeps a history of *states* (which memtables, which tables), each with a seqno taken from the
-//! shared counter, under the history's write lock, when a flush or compaction installs it. A read at seqno `r`
-//! uses the newest state whose seqno is below `r`, and shows the newest item whose seqno is below `r`.
-//! Write `a` for the last applied commit and `s'` for `s << UPGRADE_BITS`. Items of commit `s` have seqno `s'`;
-//! when commit `a` is complete the applier raises the counter to at least `a'`; a read at snapshot `S` uses
-//! `(S+1)'`; a read of the latest uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between
-//! two commits (`flush_sealed` and `compact` refuse sooner). Then:
+//! The library keeps a history of *states* (which memtables, which tables), each with a seqno taken
+//! from the shared counter, under the history's write lock, when a flush or compaction installs it.
+//! A read at seqno `r` uses the newest state whose seqno is below `r`, and shows the newest item
+//! whose seqno is below `r`. Write `a` for the last applied commit and `s'` for `s <<
+//! UPGRADE_BITS`. Items of commit `s` have seqno `s'`; when commit `a` is complete the applier
+//! raises the counter to at least `a'`; a read at snapshot `S` uses `(S+1)'`; a read of the latest
+//! uses the largest seqno. Fewer than `2^UPGRADE_BITS` states are installed between two
+//! commits (`flush_sealed` and `compact` refuse sooner). Then:
 //!
-//! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`. Seqnos of
-//!    states rise in the order of installation.
-//! 2. *Nothing is missed.* Let a read at `S ≤ a` use state `V`, and let `W` be the state installed after `V`, if any;
-//!    so `W.seqno ≥ (S+1)'`. With `b` the last complete commit when `W` was installed, `(b+1)' > W.seqno ≥ (S+1)'`, hence
-//!    `S < b`: all items up to `S` were applied before `W` replaced `V`. Until then `V` was the live state, every
-//!    item went to its active memtable, and rotation, done by the applier between commits, replaces the live state
-//!    in place, keeping its seqno. So `V` holds them all.
-//! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only meets items of sealed memtables, so
-//!    of commits complete before `W` was installed: their seqnos are at most `W.seqno` rounded down to a commit, `b'`.
-//!    Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`, so all of these items are visible to each of them, and the newest
-//!    per key is the only one they can see. Dropping the shadowed ones, and tombstones in the last level, is
-//!    therefore right for every reader of `W`; readers of older snapshots use older states, which keep their tables.
-//! 4. *Old states live long enough, and no longer.* A state is forgotten only when a newer one has a seqno below the watermark
-//!    `(w+1)'`, where `w` is at most the oldest snapshot still read and at most `a`; such a reader would use the
-//!    newer one. [`OrderedIndex::get_at`] refuses snapshots older than a watermark it was given. With no snapshot but the
-//!    latest, `w = a`, only the live state is left ([`OrderedIndex::forget_states`]): what a compaction has merged does not
-//!    stay on flash until another is through, which on a full device would be never.
+//! 1. A state installed while commit `a` is the last complete one has a seqno in `[a', (a+1)')`.
+//!    Seqnos of states rise in the order of installation.
+//! 2. *Nothing is missed.* Let a read at `S ≤ a` use state `V`, and let `W` be the state installed
+//!    after `V`, if any; so `W.seqno ≥ (S+1)'`. With `b` the last complete commit when `W` was
+//!    installed, `(b+1)' > W.seqno ≥ (S+1)'`, hence `S < b`: all items up to `S` were applied
+//!    before `W` replaced `V`. Until then `V` was the live state, every item went to its active
+//!    memtable, and rotation, done by the applier between commits, replaces the live state in
+//!    place, keeping its seqno. So `V` holds them all.
+//! 3. *Nothing needed is dropped.* A flush or compaction that produces `W` only meets items of
+//!    sealed memtables, so of commits complete before `W` was installed: their seqnos are at most
+//!    `W.seqno` rounded down to a commit, `b'`. Readers of `W` have `(S+1)' > W.seqno`, so `S ≥ b`,
+//!    so all of these items are visible to each of them, and the newest per key is the only one
+//!    they can see. Dropping the shadowed ones, and tombstones in the last level, is therefore
+//!    right for every reader of `W`; readers of older snapshots use older states, which keep their
+//!    tables.
+//! 4. *Old states live long enough, and no longer.* A state is forgotten only when a newer one has
+//!    a seqno below the watermark `(w+1)'`, where `w` is at most the oldest snapshot still read and
+//!    at most `a`; such a reader would use the newer one. [`OrderedIndex::get_at`] refuses
+//!    snapshots older than a watermark it was given. With no snapshot but the latest, `w = a`, only
+//!    the live state is left ([`OrderedIndex::forget_states`]): what a compaction has merged does
+//!    not stay on flash until another is through, which on a full device would be never.
 //!
-//! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`, where `D` is the
-//! mark's seq; persisted items have seqnos of at most `D'`, and the applier only accepts later commits.
+//! After an open there is one state with seqno 0, no snapshots, and the counter starts at `D'`,
+//! where `D` is the mark's seq; persisted items have seqnos of at most `D'`, and the applier only
+//! accepts later commits.
 //!
 //! # What persists
 //!
-//! A memtable is sealed with its mark inside, memtables are flushed together and in order, and a flush installs its
-//! tables by replacing one small file. So what is on flash is always the fold of the log up to exactly the mark's
-//! seq. Nothing is flushed before the caller asks; the caller first makes the log durable up to that seq.
+//! A memtable is sealed with its mark inside, memtables are flushed together and in order, and a
+//! flush installs its tables by replacing one small file. So what is on flash is always the fold of
+//! the log up to exactly the mark's seq. Nothing is flushed before the caller asks; the caller
+//! first makes the log durable up to that seq.
 //!
 //! # On failure
 //!
-//! A failed flush keeps its memtables in memory and can be tried again; files it left behind are removed when neither
-//! a flush nor a compaction runs, and at the next open. If a failure leaves it unknown which state the directory names, flushes and compactions are refused
-//! from then on (`Failed`) and reads go on. Damaged files are `Corruption`, at open or when the block is read.
+//! A failed flush keeps its memtables in memory and can be tried again; files it left behind are
+//! removed when neither a flush nor a compaction runs, and at the next open. If a failure leaves it
+//! unknown which state the directory names, flushes and compactions are refused from then
+//! on (`Failed`) and reads go on. Damaged files are `Corruption`, at open or when the block is
+//! read.
 
 mod applier;
 mod background;
@@ -106,17 +116,19 @@ use std::{
 use table_bytes::WrittenTables;
 use tombstones::Tombstones;
 
-/// States the library may install between two commits, as bits of the seqno below the commit's seq. With 48
-/// bits of seq this leaves the top bit clear, as the library asks.
+/// States the library may install between two commits, as bits of the seqno below the commit's seq.
+/// With 48 bits of seq this leaves the top bit clear, as the library asks.
 const UPGRADE_BITS: u32 = 15;
 
 /// How the ordered index is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexOptions {
-    /// RAM for data blocks, in bytes. Filters and block indexes are held outside it (about 2.5 bytes per key).
+    /// RAM for data blocks, in bytes. Filters and block indexes are held outside it (about 2.5
+    /// bytes per key).
     pub cache_bytes: u64,
-    /// Size at which [`Applier::is_full`] asks for a rotation, in bytes as the library counts them (about 64 per
-    /// entry and its key and bytes). Small ones stay in the processor's caches: see docs/adr/0001-ordered-index.md.
+    /// Size at which [`Applier::is_full`] asks for a rotation, in bytes as the library counts them
+    /// (about 64 per entry and its key and bytes). Small ones stay in the processor's caches: see
+    /// docs/adr/0001-ordered-index.md.
     pub memtable_bytes: u64,
     /// Size of the tables compaction writes, in bytes; the first level below L0 holds four of them.
     pub table_bytes: u64,
@@ -146,8 +158,8 @@ pub struct IndexRam {
     pub filters_bytes: u64,
 }
 
-/// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the rest of its node, and the count of
-/// who has its bytes.
+/// What an item of a memtable costs besides what the library counts, its key, its bytes and 64: the
+/// rest of its node, and the count of who has its bytes.
 const ITEM_OVERHEAD_BYTES: u64 = 48;
 
 /// The ordered index. Shared behind an `Arc`.
@@ -212,7 +224,8 @@ impl OrderedIndex {
         Ok(self.look_up(key, hash)?.0)
     }
 
-    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    /// The same for a caller of the store: what he looks at in vain counts
+    /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors
     /// As for [`OrderedIndex::get`].
@@ -222,8 +235,9 @@ impl OrderedIndex {
         Ok(entry)
     }
 
-    /// The newest entry of a key, and how many runs it was looked for in that a merge would have spared. If a memtable may have the
-    /// key the library asks that and all the rest, and nothing is counted.
+    /// The newest entry of a key, and how many runs it was looked for in that a merge would have
+    /// spared. If a memtable may have the key the library asks that and all the rest, and nothing
+    /// is counted.
     fn look_up(&self, key: &[u8], hash: u64) -> Result<(Option<Entry>, u64)> {
         if self.unflushed.may_have(hash) {
             return Ok((self.read(key, SeqNo::MAX)?, 0));
@@ -251,7 +265,8 @@ impl OrderedIndex {
     /// The entry of a key as of commit `seq`.
     ///
     /// # Errors
-    /// `Invalid` if a flush or compaction was given a watermark after `seq`; else as for [`OrderedIndex::get`].
+    /// `Invalid` if a flush or compaction was given a watermark after `seq`; else as for
+    /// [`OrderedIndex::get`].
     pub fn get_at(&self, key: &[u8], seq: u64) -> Result<Option<Entry>> {
         self.check_readable(seq)?;
         self.read(key, read_seqno(seq))
@@ -276,8 +291,8 @@ impl OrderedIndex {
         }
     }
 
-    /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what it needs:
-    /// later watermarks do not affect it.
+    /// Entries within bounds as of commit `seq`, in key order, from both ends. The scan holds what
+    /// it needs: later watermarks do not affect it.
     ///
     /// # Errors
     /// `Invalid` as for [`OrderedIndex::get_at`].
@@ -285,7 +300,8 @@ impl OrderedIndex {
         self.begin_scan(bounds, seq)
     }
 
-    /// The same for a caller of the store: what he looks at in vain counts ([`OrderedIndex::merge_for_readers`]).
+    /// The same for a caller of the store: what he looks at in vain counts
+    /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors
     /// As for [`OrderedIndex::scan`].
@@ -332,7 +348,8 @@ impl OrderedIndex {
         self.marks.lock().sealed.len()
     }
 
-    /// Runs in the first level: what every lookup of an absent key has to ask besides one run per further level.
+    /// Runs in the first level: what every lookup of an absent key has to ask besides one run per
+    /// further level.
     #[must_use]
     pub fn l0_runs(&self) -> usize {
         self.tree.l0_run_count()
@@ -376,7 +393,8 @@ impl OrderedIndex {
             flushed_bytes: self.written.flushed_bytes(),
             compactions: self.written.compactions(),
             compacted_bytes: self.written.compacted_bytes(),
-            // Two counters that others raise meanwhile: their difference may be off by a few, never below zero.
+            // Two counters that others raise meanwhile: their difference may be off by a few, never
+            // below zero.
             block_reads: metrics
                 .data_block_load_count()
                 .saturating_sub(metrics.data_block_load_cached_count()) as u64,
@@ -405,8 +423,9 @@ const fn item_seqno(seq: u64) -> SeqNo {
     seq << UPGRADE_BITS
 }
 
-/// Seqno for reading as of commit `seq`, and for dropping what nobody reads from then on: the library shows what is strictly
-/// below it, and uses and keeps the states below it. It is that of the next commit, so that states installed since `seq` are.
+/// Seqno for reading as of commit `seq`, and for dropping what nobody reads from then on: the
+/// library shows what is strictly below it, and uses and keeps the states below it. It is that of
+/// the next commit, so that states installed since `seq` are.
 const fn read_seqno(seq: u64) -> SeqNo {
     item_seqno(seq + 1)
 }

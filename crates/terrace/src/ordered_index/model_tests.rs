@@ -11,8 +11,8 @@ use std::{
 
 const ALL: KeyBounds = (Bound::Unbounded, Bound::Unbounded);
 
-/// What each commit does, and what each key holds after each commit: computed before, so that threads can check
-/// any snapshot without asking each other.
+/// What each commit does, and what each key holds after each commit: computed before, so that
+/// threads can check any snapshot without asking each other.
 struct History {
     commits: Vec<Vec<(u16, bool)>>,
     per_key: BTreeMap<u16, Vec<(u64, bool)>>,
@@ -123,7 +123,8 @@ fn run_concurrently(seed: u64, commits: usize, keys: u16) {
                 if index.compact(watermark()).unwrap() {
                     steps.fetch_add(1, Ordering::Relaxed);
                 }
-                // Now and then readers pay for a merge. More often, and they would leave nothing for compaction to do.
+                // Now and then readers pay for a merge. More often, and they would leave nothing
+                // for compaction to do.
                 if merges.load(Ordering::Relaxed) <= 2 * steps.load(Ordering::Relaxed) {
                     index.looks.pay_for_runs(1 << 10);
                     if index.merge_for_readers(watermark()).unwrap() {

@@ -1,7 +1,7 @@
 //! Opening the ordered index.
 //!
-//! On failure: nothing was changed that a later open could miss. Files that no state names (leftovers of a flush
-//! or compaction cut short) are removed here and by the library.
+//! On failure: nothing was changed that a later open could miss. Files that no state names
+//! (leftovers of a flush or compaction cut short) are removed here and by the library.
 
 use super::{
     IndexMark, IndexOptions, Marks, OrderedIndex, damaged::DamageNote, errors, item_seqno, mark::MARK_KEY,
@@ -30,24 +30,28 @@ use std::{
     },
 };
 
-/// Bits per key of the bloom filters. An absent key asks every run: up to about four of level 0 and a few deeper
-/// ones. At 16 bits a filter errs once in some 2,000 lookups, so eight runs stay below 0.01 reads.
+/// Bits per key of the bloom filters. An absent key asks every run: up to about four of level 0 and
+/// a few deeper ones. At 16 bits a filter errs once in some 2,000 lookups, so eight runs stay below
+/// 0.01 reads.
 const FILTER_BITS_PER_KEY: f32 = 16.0;
-/// Open table files kept. Tables are at most 64 MiB, so this covers an index of 32 GiB without reopening.
+/// Open table files kept. Tables are at most 64 MiB, so this covers an index of 32 GiB without
+/// reopening.
 const OPEN_FILES_MAX: usize = 512;
-/// Runs gathered in the first level before they are merged into the next. Twice the library's own: a put of 1 KiB then
-/// costs an eighth less CPU, and the filters keep a lookup of an absent key below 0.01 reads all the same.
+/// Runs gathered in the first level before they are merged into the next. Twice the library's own:
+/// a put of 1 KiB then costs an eighth less CPU, and the filters keep a lookup of an absent key
+/// below 0.01 reads all the same.
 const FIRST_LEVEL_RUNS: u8 = 8;
 /// File naming the current state.
 pub(super) const CURRENT_FILE: &str = "current";
 pub(super) const TABLES_DIR: &str = "tables";
 
 impl OrderedIndex {
-    /// Opens or creates the index in `dir` and returns the newest mark on flash: what comes after its seq is to be
-    /// replayed. No mark means the index is empty.
+    /// Opens or creates the index in `dir` and returns the newest mark on flash: what comes after
+    /// its seq is to be replayed. No mark means the index is empty.
     ///
     /// # Errors
-    /// `Corruption` if its files are damaged or incomplete: rebuild the index from the log. `Io`, `OutOfSpace`.
+    /// `Corruption` if its files are damaged or incomplete: rebuild the index from the log. `Io`,
+    /// `OutOfSpace`.
     pub fn open(dir: &Path, options: IndexOptions) -> Result<(Self, Option<IndexMark>)> {
         prepare_directory(dir)?;
         let context = format!("opening the index in {}", dir.display());
@@ -99,7 +103,8 @@ impl OrderedIndex {
 }
 
 fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter) -> Config {
-    // The second counter follows the first for transactions on top of the library; nothing here reads it.
+    // The second counter follows the first for transactions on top of the library; nothing here
+    // reads it.
     Config::new(dir, seqno, SequenceNumberCounter::default())
         .use_cache(Arc::new(Cache::with_capacity_bytes(options.cache_bytes)))
         .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_FILES_MAX))))
@@ -108,7 +113,8 @@ fn config(dir: &Path, options: IndexOptions, seqno: SequenceNumberCounter) -> Co
         .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
             BloomConstructionPolicy::BitsPerKey(FILTER_BITS_PER_KEY),
         )))
-        // Filters and block indexes whole and in RAM: a lookup costs at most one read of the device per run.
+        // Filters and block indexes whole and in RAM: a lookup costs at most one read of the device
+        // per run.
         .filter_block_partitioning_policy(PinningPolicy::all(false))
         .index_block_partitioning_policy(PinningPolicy::all(false))
         .filter_block_pinning_policy(PinningPolicy::all(true))
@@ -128,8 +134,9 @@ fn read_mark(tree: &Tree, context: &str) -> Result<Option<IndexMark>> {
     }
 }
 
-/// Creates the directory durably, removes temporary files of a rename cut short, and verifies the state. Without the
-/// file that names the state the library would start over and write over the tables: refused here.
+/// Creates the directory durably, removes temporary files of a rename cut short, and verifies the
+/// state. Without the file that names the state the library would start over and write over the
+/// tables: refused here.
 fn prepare_directory(dir: &Path) -> Result<()> {
     let context = |what: &str, path: &Path| format!("{what} {}", path.display());
     let fail = |what: &str, path: &Path, error: &io::Error| Error::io_on(Tier::Flash, context(what, path), error);
@@ -162,8 +169,9 @@ fn prepare_directory(dir: &Path) -> Result<()> {
     }
 }
 
-/// Verifies the file that lists the tables against the checksum beside its number: `number u64, XXH3-128 u128,
-/// kind of checksum u8 (0)`. The library writes that checksum and does not look at it.
+/// Verifies the file that lists the tables against the checksum beside its number: `number u64,
+/// XXH3-128 u128, kind of checksum u8 (0)`. The library writes that checksum and does not look at
+/// it.
 fn verify_state(dir: &Path, current: &[u8]) -> Result<()> {
     let damaged = |file: &str| {
         Error::corruption(

@@ -1,7 +1,8 @@
 //! An index that fits into the block cache is read once, from one end to the other, after an open.
 //!
-//! Lookups would otherwise read it block by block, in no order, each waiting for the device: two thousand waits for one long
-//! read. What is read here stays in the kernel's cache, from where the library has it at once.
+//! Lookups would otherwise read it block by block, in no order, each waiting for the device: two
+//! thousand waits for one long read. What is read here stays in the kernel's cache, from where the
+//! library has it at once.
 
 use super::{OrderedIndex, open::TABLES_DIR};
 use lsm_tree::AbstractTree as _;
@@ -14,8 +15,8 @@ use std::{
 const STEP_BYTES: usize = 256 << 10;
 
 impl OrderedIndex {
-    /// Reads all tables, if they take no more than the block cache may; until `is_over`. Damage is left to whoever needs the
-    /// block. Gives the bytes read.
+    /// Reads all tables, if they take no more than the block cache may; until `is_over`. Damage is
+    /// left to whoever needs the block. Gives the bytes read.
     pub fn warm(&self, is_over: impl Fn() -> bool) -> u64 {
         if self.tree.disk_space() > self.options.cache_bytes {
             return 0;

@@ -1,22 +1,28 @@
 //! What readers pay for what is not merged, and when it is merged for them.
 //!
-//! A run of the first level is one more place where each step of a scan has to look, and each lookup of a key that is not in a newer one;
-//! so is a memtable for a scan. The library merges the first level when eight runs have come together, so that each flush need not write
-//! the index anew. It does not know whether anybody reads: after the last flush of a burst up to seven runs stay for as long as nobody
-//! writes.
+//! A run of the first level is one more place where each step of a scan has to look, and each
+//! lookup of a key that is not in a newer one; so is a memtable for a scan. The library merges the
+//! first level when eight runs have come together, so that each flush need not write the index
+//! anew. It does not know whether anybody reads: after the last flush of a burst up to seven runs
+//! stay for as long as nobody writes.
 //!
-//! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had to look at a run that a merge would
-//! have spared it. When they have paid for the runs as much as a merge costs, the first level is merged into the next; when they have
-//! paid for memtables as much as a flush costs, the memtable is sealed (the engine does so only while nobody writes: it would be
-//! followed by many short runs). It is the rule for skis, rented until the rent has come to their price: whatever comes after, looks
-//! and merges together cost at most twice what they would if that had been known.
+//! So what readers pay is counted, in *looks*: steps of scans and lookups, each as often as it had
+//! to look at a run that a merge would have spared it. When they have paid for the runs as much as
+//! a merge costs, the first level is merged into the next; when they have paid for memtables as
+//! much as a flush costs, the memtable is sealed (the engine does so only while nobody writes: it
+//! would be followed by many short runs). It is the rule for skis, rented until the rent has come
+//! to their price: whatever comes after, looks and merges together cost at most twice what they
+//! would if that had been known.
 //!
 //! Invariants:
-//! - Without readers nothing is merged that the library would not merge: who only writes has as many bytes written as ever. Of the
-//!   engine's own walks and lookups none counts, since they go on whether anybody reads or not.
-//! - What is paid is spent once. Bytes written by merges for readers are at most [`BYTES_PER_LOOK`] times what readers have paid.
+//! - Without readers nothing is merged that the library would not merge: who only writes has as
+//!   many bytes written as ever. Of the engine's own walks and lookups none counts, since they go
+//!   on whether anybody reads or not.
+//! - What is paid is spent once. Bytes written by merges for readers are at most [`BYTES_PER_LOOK`]
+//!   times what readers have paid.
 //!
-//! Only figures are kept here, in RAM; on failure, and when the index is closed, they are lost, and readers pay again.
+//! Only figures are kept here, in RAM; on failure, and when the index is closed, they are lost, and
+//! readers pay again.
 
 use super::OrderedIndex;
 use crate::metrics::striped::Striped;
@@ -26,12 +32,13 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// Bytes of tables that are merged in the time of one look at a run. Measured by processor time, with 360,000 to 660,000 entries of 41 bytes:
-/// each run more costs a step of a scan 60 ns (179 in one run, 355 in four) and a lookup of an absent key 75; a flush takes 320 ns an
-/// entry, and a merge of eight runs, which also looks at each, about twice that.
+/// Bytes of tables that are merged in the time of one look at a run. Measured by processor time,
+/// with 360,000 to 660,000 entries of 41 bytes: each run more costs a step of a scan 60 ns (179 in
+/// one run, 355 in four) and a lookup of an absent key 75; a flush takes 320 ns an entry, and a
+/// merge of eight runs, which also looks at each, about twice that.
 pub(super) const BYTES_PER_LOOK: u64 = 4;
-/// Bytes of a memtable, as the library counts them, that are flushed in the time of one look at it: 85 ns for a step of a scan, 3.2 ns for
-/// each of these bytes.
+/// Bytes of a memtable, as the library counts them, that are flushed in the time of one look at it:
+/// 85 ns for a step of a scan, 3.2 ns for each of these bytes.
 const MEMTABLE_BYTES_PER_LOOK: u64 = 24;
 /// To begin a scan in a run costs as much as so many steps in it.
 const LOOKS_PER_BEGINNING: u64 = 8;
@@ -142,8 +149,9 @@ impl OrderedIndex {
         }
     }
 
-    /// The merge that leaves no run in the first level, if there is one to make. It goes where the library's own would, which is the first
-    /// level that is not empty, or the one above if only the last is and has outgrown what the library lets the first one have.
+    /// The merge that leaves no run in the first level, if there is one to make. It goes where the
+    /// library's own would, which is the first level that is not empty, or the one above if only
+    /// the last is and has outgrown what the library lets the first one have.
     pub(super) fn merge_of_runs(&self) -> Option<MergeOfRuns> {
         let state = self.tree.current_version();
         let levels: Vec<u64> = state.iter_levels().map(|level| level.size()).collect();
@@ -176,7 +184,8 @@ impl OrderedIndex {
     }
 }
 
-/// Of so many runs of the first level, those that a merge of all of them would spare who looks at them.
+/// Of so many runs of the first level, those that a merge of all of them would spare who looks at
+/// them.
 pub(super) const fn spared(runs: u64, has_deeper: bool) -> u64 {
     if has_deeper { runs } else { runs.saturating_sub(1) }
 }

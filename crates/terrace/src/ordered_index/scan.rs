@@ -1,7 +1,7 @@
 //! Scans over the ordered index.
 //!
-//! A scan holds the tables and memtables it started with, so it sees one state however long it takes, and
-//! neither flush nor compaction waits for it.
+//! A scan holds the tables and memtables it started with, so it sees one state however long it
+//! takes, and neither flush nor compaction waits for it.
 //!
 //! Invariants: a scan ends before the mark, so it never reads what is put into its memtable later.
 //! Keys come in order from both ends, each once.

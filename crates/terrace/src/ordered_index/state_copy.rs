@@ -1,11 +1,12 @@
 //! The two small files that say which tables the index has, once more.
 //!
-//! `current` names a file `vN` and has its checksum; `vN` lists the tables. Without either of them nothing of the index can be
-//! used, and where the log was recycled nothing else has what they say. So both are in the file `copy`, too: `N u64,
-//! XXH3-128 of vN u128, vN`, numbers little-endian.
+//! `current` names a file `vN` and has its checksum; `vN` lists the tables. Without either of them
+//! nothing of the index can be used, and where the log was recycled nothing else has what they say.
+//! So both are in the file `copy`, too: `N u64, XXH3-128 of vN u128, vN`, numbers little-endian.
 //!
-//! The copy is written after each change of the state, and may be one behind after a crash. It is therefore used only to
-//! replace one of the two where the other one is sound and agrees with it: then it is of the same state.
+//! The copy is written after each change of the state, and may be one behind after a crash. It is
+//! therefore used only to replace one of the two where the other one is sound and agrees with it:
+//! then it is of the same state.
 //!
 //! On failure: there is no copy, or an old one, and the index is what it was.
 
@@ -92,7 +93,8 @@ pub(super) fn update(dir: &Path) {
     }
 }
 
-/// Replaces the one of the two files that is damaged or gone, if the other one and the copy agree. Returns its name.
+/// Replaces the one of the two files that is damaged or gone, if the other one and the copy agree.
+/// Returns its name.
 ///
 /// # Errors
 /// The file system's.
@@ -151,7 +153,8 @@ mod tests {
         }
     }
 
-    /// A copy that a crash left behind names tables that may be gone, and commits whose log may be recycled.
+    /// A copy that a crash left behind names tables that may be gone, and commits whose log may be
+    /// recycled.
     #[test]
     fn a_copy_of_another_state_is_not_used() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,21 +1,24 @@
 //! How many bytes of tables flushes and compactions have written.
 //!
-//! The library tells neither, so the tables are looked at whenever a flush or a compaction is over: a table that was
-//! not there before was written by one or the other, and by which one its items say. A flush writes what is newer than
-//! all tables before it (it has at least the mark, and no two marks have the same seq); a compaction writes again
-//! what tables held when it began. So a table that has an item newer than those of all tables that were known is a
-//! flush's, any other new one a compaction's.
+//! The library tells neither, so the tables are looked at whenever a flush or a compaction is over:
+//! a table that was not there before was written by one or the other, and by which one its items
+//! say. A flush writes what is newer than all tables before it (it has at least the mark, and no
+//! two marks have the same seq); a compaction writes again what tables held when it began. So a
+//! table that has an item newer than those of all tables that were known is a flush's, any other
+//! new one a compaction's.
 //!
-//! Invariants: each table is counted once. The tables are looked at before a compaction begins as well, so what it may
-//! merge is known by then. (Were a flush to install a table between that look and the library's choice of tables,
-//! and its own look to come only after the merge is over, that table would be missed and the merge's taken for
-//! a flush's: a thread would have to stand still for all of a merge.)
+//! Invariants: each table is counted once. The tables are looked at before a compaction begins as
+//! well, so what it may merge is known by then. (Were a flush to install a table between that look
+//! and the library's choice of tables, and its own look to come only after the merge is over, that
+//! table would be missed and the merge's taken for a flush's: a thread would have to stand still
+//! for all of a merge.)
 //!
-//! What is known here also tells what a flush or compaction that failed has left behind: files that were never in any
-//! state. On a full device they would eat what room somebody makes, since every attempt leaves more of them.
+//! What is known here also tells what a flush or compaction that failed has left behind: files that
+//! were never in any state. On a full device they would eat what room somebody makes, since every
+//! attempt leaves more of them.
 //!
-//! On failure: tables of a flush or compaction that failed are not counted, nor are the small files that name the
-//! current state.
+//! On failure: tables of a flush or compaction that failed are not counted, nor are the small files
+//! that name the current state.
 
 use lsm_tree::{AbstractTree as _, SeqNo, TableId, Tree};
 use parking_lot::Mutex;
@@ -68,7 +71,8 @@ impl WrittenTables {
     /// Counts the tables that are new.
     pub(super) fn look(&self, tree: &Tree) {
         let mut known = self.known.lock();
-        // Asked under the lock, so that no look sees an older state than the one before. It keeps its tables' files.
+        // Asked under the lock, so that no look sees an older state than the one before. It keeps
+        // its tables' files.
         let version = tree.current_version();
         let before = known.highest_seqno;
         let mut tables = HashSet::with_capacity(known.tables.len());

@@ -400,8 +400,8 @@ fn states_between_two_commits_are_bounded() {
     assert_eq!(index.flush_sealed(1).unwrap(), Some(mark(1)));
 }
 
-/// Found by a full device: of nine tables merged into one all ten stayed, and without their room nothing else could ever be installed
-/// that would have let them go.
+/// Found by a full device: of nine tables merged into one all ten stayed, and without their room
+/// nothing else could ever be installed that would have let them go.
 #[test]
 fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
     let dir = tempfile::tempdir().unwrap();
@@ -432,7 +432,8 @@ fn tables_that_were_merged_go_although_no_flush_or_compaction_follows() {
     index.forget_states(3).unwrap();
     assert_eq!(tables(), 1);
     assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));
-    // With nobody reading an older state none is left even for a moment, though no commit came in between.
+    // With nobody reading an older state none is left even for a moment, though no commit came in
+    // between.
     merge(3);
     assert_eq!((index.stats().tables, tables()), (1, 1));
     assert_eq!(index.get_at(b"k", 3).unwrap(), Some(flash_entry(3)));

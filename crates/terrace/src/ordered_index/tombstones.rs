@@ -1,19 +1,21 @@
 //! When what deletions leave in the index is merged away.
 //!
-//! A deletion adds an entry that says so, a *tombstone*; it and what it hides go when a merge takes both into the last level. The library
-//! merges by size alone: after many deletions, and nothing else, both stay for as long as nobody writes, and each scan over
-//! those keys steps over all of them.
+//! A deletion adds an entry that says so, a *tombstone*; it and what it hides go when a merge takes
+//! both into the last level. The library merges by size alone: after many deletions, and nothing
+//! else, both stay for as long as nobody writes, and each scan over those keys steps over all of
+//! them.
 //!
-//! So tombstones pay for the merge of their level with the next one: as soon as there are enough for what that reads and writes
-//! it is done, from the runs downwards, until they are gone. What lies in the memtable is flushed for that, if it is enough.
+//! So tombstones pay for the merge of their level with the next one: as soon as there are enough
+//! for what that reads and writes it is done, from the runs downwards, until they are gone. What
+//! lies in the memtable is flushed for that, if it is enough.
 //!
 //! Invariants:
 //! - Merges for tombstones write at most [`BYTES_PER_TOMBSTONE`] for each, in each level.
-//! - None is made in vain: tombstones leave their level by it. In the last one they do if no snapshot is older, and only then
-//!   it is merged with itself.
+//! - None is made in vain: tombstones leave their level by it. In the last one they do if no
+//!   snapshot is older, and only then it is merged with itself.
 //!
-//! Levels are merged whole, since the library takes no other choice from outside: so in an index much larger than what was deleted
-//! of it, tombstones wait for merges by size.
+//! Levels are merged whole, since the library takes no other choice from outside: so in an index
+//! much larger than what was deleted of it, tombstones wait for merges by size.
 
 use super::{OrderedIndex, background::Choice, read_seqno, read_triggered::LAST_LEVEL};
 use crate::Result;
@@ -27,12 +29,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of tables that are merged for a tombstone, in each level: some ten entries. On its way down a tree whose levels are ten times
-/// each other an entry is written as often anyway.
+/// Bytes of tables that are merged for a tombstone, in each level: some ten entries. On its way
+/// down a tree whose levels are ten times each other an entry is written as often anyway.
 const BYTES_PER_TOMBSTONE: u64 = 512;
 /// Fewer are left alone: a scan steps over them, and what they hide, in some milliseconds.
 const TOMBSTONES_MIN: u64 = 8_192;
-/// At most this often the runs are merged for tombstones: who deletes on and on would else have each flush merged with the next level.
+/// At most this often the runs are merged for tombstones: who deletes on and on would else have
+/// each flush merged with the next level.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Tombstones that no table has yet, and when merges were made for those that tables have.
@@ -79,7 +82,8 @@ impl OrderedIndex {
         in_tables + self.tombstones.in_memtable.load(Ordering::Relaxed)
     }
 
-    /// Merges a level for its tombstones, if they pay for it. `false` if none do. For after [`OrderedIndex::compact`] had nothing to do.
+    /// Merges a level for its tombstones, if they pay for it. `false` if none do. For after
+    /// [`OrderedIndex::compact`] had nothing to do.
     ///
     /// # Errors
     /// As for [`OrderedIndex::compact`].
@@ -94,7 +98,8 @@ impl OrderedIndex {
         })
     }
 
-    /// Whether the memtable has so many tombstones that those, once they are in a table, pay for a merge.
+    /// Whether the memtable has so many tombstones that those, once they are in a table, pay for a
+    /// merge.
     #[must_use]
     pub fn wants_tombstones_flushed(&self) -> bool {
         let in_memtable = self.tombstones.in_memtable.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! 600,000 of a million keys of a bucket were deleted, and then nothing was written: what was left was merged by nobody, and each
-//! listing stepped over all of it, for a quarter of a second.
+//! 600,000 of a million keys of a bucket were deleted, and then nothing was written: what was left
+//! was merged by nobody, and each listing stepped over all of it, for a quarter of a second.
 #![allow(clippy::unwrap_used)]
 
 use super::{

@@ -1,7 +1,8 @@
 //! The way of a read: overlay → flash index (RAM cache or one flash read) → ordered index → home.
 //!
-//! What is found by an address is trusted only if key and checksums match; else the lookup starts again, since a move or
-//! an overwrite may have come between. A mismatch that stays is damage to that object and nothing else.
+//! What is found by an address is trusted only if key and checksums match; else the lookup starts
+//! again, since a move or an overwrite may have come between. A mismatch that stays is damage to
+//! that object and nothing else.
 //!
 //! A hit of the flash index is the key's newest applied record if its key matches (see
 //! `flash::index`), so it needs no second opinion. The overlay is asked first and the applier
@@ -10,8 +11,8 @@
 //! it is durable, so nothing that was read is taken back by a crash; until then reads find what was
 //! there before, and do not wait.
 //!
-//! What is found may be dead: expired, or hidden by a range deletion. What decides about that is taken before the key
-//! is looked up (`presence`).
+//! What is found may be dead: expired, or hidden by a range deletion. What decides about that is
+//! taken before the key is looked up (`presence`).
 
 mod describe;
 pub mod multi_get;
@@ -169,7 +170,8 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     let presence = engine.presence();
     match answer_of_overlay(engine, hash, key, &presence) {
         Some(Answer::Whole(found)) => return Ok(found),
-        // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and its block gone by now.
+        // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and
+        // its block gone by now.
         Some(Answer::InBlock) => {
             return get_by_ordered_index(engine, key, |key| {
                 Ok(find_entry(engine, key)?.map(|described| described.entry))
@@ -268,8 +270,9 @@ fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool 
     record.key == key && version.is_none_or(|version| version.0 == record.version())
 }
 
-/// The record at an address, from overlay, cache or recent frames. Of a version that is known the recent frames are asked first: a
-/// record with that key and version is the right one wherever it is found, and the overlay has a lock that is everybody's.
+/// The record at an address, from overlay, cache or recent frames. Of a version that is known the
+/// recent frames are asked first: a record with that key and version is the right one wherever it
+/// is found, and the overlay has a lock that is everybody's.
 fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
     let segments = &engine.log.segments;
     let written = segments.place(address.bytes());
@@ -315,7 +318,8 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
     recent(written).map_or(InRam::Absent(Some(place)), InRam::Read)
 }
 
-/// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not `version`.
+/// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not
+/// `version`.
 fn read_flash(
     engine: &Engine,
     key: &[u8],
@@ -369,8 +373,8 @@ pub fn get_by_ordered_index(
         };
         match read_for_caller(engine, key, &entry) {
             Ok(hit) => return Ok(Some(hit)),
-            // The same entry again: nothing moved, so it is damage. But a move that is not applied yet may lead to a sound
-            // value: after a crash the old place may be damaged by then.
+            // The same entry again: nothing moved, so it is damage. But a move that is not applied
+            // yet may lead to a sound value: after a crash the old place may be damaged by then.
             Err(error) if previous.as_ref() == Some(&entry) => {
                 if waited || engine.log.applied_seq() >= engine.log.committed_seq() {
                     return Err(error);
@@ -396,7 +400,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     find_home(engine, key, entry).map(|(hit, _)| hit)
 }
 
-/// The same for a caller who wants this object: a small value in a block that is read often comes back to the log.
+/// The same for a caller who wants this object: a small value in a block that is read often comes
+/// back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
     if let Some(extent) = from_block.filter(|extent| small_reads::may_move_to_log(engine, key, extent)) {
@@ -475,8 +480,8 @@ pub fn not_there(engine: &Engine, key: &[u8], address: u64) -> Error {
     )
 }
 
-/// A value where its entry says that it is, for those who move or verify it: counts as no read, and is neither taken from
-/// the cache nor put there. `None` if it is not there.
+/// A value where its entry says that it is, for those who move or verify it: counts as no read, and
+/// is neither taken from the cache nor put there. `None` if it is not there.
 ///
 /// # Errors
 /// [`Error::Corruption`], the devices'.

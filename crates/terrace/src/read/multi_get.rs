@@ -1,8 +1,8 @@
 //! Reading many values for one call.
 //!
-//! First what RAM has, on the caller's thread: handing that to others costs more than it takes. For the rest a device is
-//! asked, several times side by side ([`crate::io::read_pool`]), and once for records of the log that lie together, as those of one
-//! commit do.
+//! First what RAM has, on the caller's thread: handing that to others costs more than it takes. For
+//! the rest a device is asked, several times side by side ([`crate::io::read_pool`]), and once for
+//! records of the log that lie together, as those of one commit do.
 
 use super::{Hit, find_in_ram, get, get_from_ram, is_wanted, scan::ScanItem, snapshot::Snapshot, take_read};
 
@@ -25,7 +25,8 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Records this near to each other are read at once: to read on costs a device less than another request.
+/// Records this near to each other are read at once: to read on costs a device less than another
+/// request.
 const GAP_BYTES_MAX: u64 = 16 << 10;
 /// One read for several records has at most so much, so that several are under way.
 const STRETCH_BYTES_MAX: u64 = 256 << 10;
@@ -37,9 +38,9 @@ const MOMENT_ATTEMPTS: usize = 3;
 
 /// Reads several objects, all as of one moment. The results are in the order of the keys.
 ///
-/// That moment is the last commit, *s*, up to which all is visible before the reads. An object with a version of at most *s*
-/// was there at *s* as it was read: all that came since is newer. What is absent was absent at *s*
-/// if nothing has taken it away since ([`Departures`]).
+/// That moment is the last commit, *s*, up to which all is visible before the reads. An object with
+/// a version of at most *s* was there at *s* as it was read: all that came since is newer. What is
+/// absent was absent at *s* if nothing has taken it away since ([`Departures`]).
 ///
 /// [`Departures`]: crate::log::departures::Departures
 pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Option<Object>>> {
@@ -199,7 +200,8 @@ impl Stretch {
         } else {
             vec![None]
         };
-        // One alone, and those of which it is not clear what their places hold: as any single value.
+        // One alone, and those of which it is not clear what their places hold: as any single
+        // value.
         let numbered = self.items.iter().zip(values.iter_mut());
         numbered
             .map(|((at, item), value)| (*at, value.take().map_or_else(|| item.value(), Ok)))

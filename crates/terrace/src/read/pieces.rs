@@ -1,13 +1,14 @@
-//! A value of the large space in pieces: those that are in RAM are handed out as they are, the others are read from the device, up to
-//! a MiB at once, and kept in the cache.
+//! A value of the large space in pieces: those that are in RAM are handed out as they are, the
+//! others are read from the device, up to a MiB at once, and kept in the cache.
 //!
-//! Pieces lie on a grid, so what one reader leaves in the cache is what the next one asks for. A piece is a place of its block like
-//! a value, and goes stale as little. It leaves the cache when it has not been asked for, not when its value is deleted: a
-//! long value has too many.
+//! Pieces lie on a grid, so what one reader leaves in the cache is what the next one asks for. A
+//! piece is a place of its block like a value, and goes stale as little. It leaves the cache when
+//! it has not been asked for, not when its value is deleted: a long value has too many.
 //!
-//! Invariants: at most [`PIECES_PER_READ`] pieces are held besides those of the cache. No byte is handed out before the value is known to
-//! be the key's: by a piece in the cache, or by its header. Nothing is read before somebody wants bytes, and who begins at the start has
-//! the header by the same device read: on a disk with other readers two reads are two seeks.
+//! Invariants: at most [`PIECES_PER_READ`] pieces are held besides those of the cache. No byte is
+//! handed out before the value is known to be the key's: by a piece in the cache, or by its header.
+//! Nothing is read before somebody wants bytes, and who begins at the start has the header by the
+//! same device read: on a disk with other readers two reads are two seeks.
 
 use crate::cache::{CachedValue, Place};
 
@@ -85,7 +86,8 @@ impl Pieces {
         self.reader.is_near()
     }
 
-    /// Whether the piece with the first byte is in the cache; then the value is `key`'s, and is counted as found there.
+    /// Whether the piece with the first byte is in the cache; then the value is `key`'s, and is
+    /// counted as found there.
     pub fn is_begun_in_ram(&self) -> bool {
         let found = self.cached(0).is_some();
         if found {
@@ -124,8 +126,9 @@ impl Pieces {
         Some(piece.slice((position - start) as usize..))
     }
 
-    /// The next piece, or what is left of it, or less if no more than `bytes` are wanted. What `bytes` names beyond it is read from the
-    /// device at once, as far as one read goes. Empty only at the end.
+    /// The next piece, or what is left of it, or less if no more than `bytes` are wanted. What
+    /// `bytes` names beyond it is read from the device at once, as far as one read goes. Empty only
+    /// at the end.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.

@@ -8,8 +8,8 @@ use crate::{
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};
 
-/// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one version to the end however
-/// the object changes meanwhile.
+/// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one
+/// version to the end however the object changes meanwhile.
 #[derive(Debug)]
 pub struct Reader {
     info: ObjectInfo,
@@ -29,7 +29,8 @@ enum Source {
 }
 
 impl Reader {
-    /// Opens a stream over what `lookup` finds. With `patience`, not from the large tier's device while that is busier.
+    /// Opens a stream over what `lookup` finds. With `patience`, not from the large tier's device
+    /// while that is busier.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         key: &[u8],
@@ -53,7 +54,8 @@ impl Reader {
         Err(last_error.unwrap_or(Error::Unavailable("the value could not be opened")))
     }
 
-    /// Opens the newest version. A small value is found as by a get: one flash read, and it counts as use.
+    /// Opens the newest version. A small value is found as by a get: one flash read, and it counts
+    /// as use.
     pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
         if let Some(hit) = small_value(engine, key)? {
             return Self::of_hit(hit).map(Some);
@@ -61,7 +63,8 @@ impl Reader {
         Self::open(engine, key, |key| find_entry(engine, key), patience)
     }
 
-    /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says nothing about the key.
+    /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
+    /// nothing about the key.
     pub(crate) fn in_ram(engine: &Engine, key: &[u8]) -> Result<Option<Self>> {
         let hit = get_from_ram(engine, key)?.flatten();
         hit.map(Self::of_hit).transpose()
@@ -176,8 +179,9 @@ impl Reader {
         }
     }
 
-    /// Reads on, without a copy: the next piece of the value, which is at most 256 KiB of a long value and all of a small one. If it is not in
-    /// RAM, up to 1 MiB of the `bytes` that the caller will want are read for it and for the pieces after it. If less than the piece is
+    /// Reads on, without a copy: the next piece of the value, which is at most 256 KiB of a long
+    /// value and all of a small one. If it is not in RAM, up to 1 MiB of the `bytes` that the
+    /// caller will want are read for it and for the pieces after it. If less than the piece is
     /// wanted it may be shorter, but has that unless the end comes before. Empty only at the end.
     ///
     /// # Errors
@@ -189,7 +193,8 @@ impl Reader {
         }
     }
 
-    /// What [`Reader::read_piece`] gives if that is in RAM and can be had without waiting; `None` at the end, too.
+    /// What [`Reader::read_piece`] gives if that is in RAM and can be had without waiting; `None`
+    /// at the end, too.
     pub fn piece_in_ram(&mut self) -> Option<Bytes> {
         match &mut self.source {
             Source::Memory { value, position } => Some(rest_of(value, position)).filter(|rest| !rest.is_empty()),

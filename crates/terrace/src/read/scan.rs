@@ -8,11 +8,12 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// For so many objects of one call memory is got beforehand; most scans that are asked for more end sooner.
+/// For so many objects of one call memory is got beforehand; most scans that are asked for more end
+/// sooner.
 const PRESIZED_MAX: usize = 256;
 
-/// An iterator over objects in key order, from both ends. It sees the store as it was when it began, without what had expired
-/// by then, and holds a snapshot until it is dropped.
+/// An iterator over objects in key order, from both ends. It sees the store as it was when it
+/// began, without what had expired by then, and holds a snapshot until it is dropped.
 #[derive(Debug)]
 pub struct Scan {
     inner: IndexScan,
@@ -118,7 +119,8 @@ impl ScanItem {
         self.by_snapshot(read_home).map(|hit| hit.value)
     }
 
-    /// Looks for the value with `read`. The snapshot keeps the entry's home where it was, so there is nothing to look up again.
+    /// Looks for the value with `read`. The snapshot keeps the entry's home where it was, so there
+    /// is nothing to look up again.
     pub(super) fn by_snapshot<T>(&self, read: impl FnOnce(&Engine, &[u8], &Entry) -> Result<T>) -> Result<T> {
         self.snapshot.read(|_| read(self.engine(), &self.key, &self.entry))
     }

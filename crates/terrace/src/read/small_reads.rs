@@ -1,4 +1,5 @@
-//! Reads of small values from their blocks: those that are read often come back to the log (`flash_cache::small`).
+//! Reads of small values from their blocks: those that are read often come back to the
+//! log (`flash_cache::small`).
 
 use crate::{
     engine::Engine,
@@ -12,7 +13,8 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Whether the value of an extent is one that comes back to the log when it is read often, and not one that is copied.
+/// Whether the value of an extent is one that comes back to the log when it is read often, and not
+/// one that is copied.
 pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
     extent.extent_bytes < COPY_BYTES_MIN
         && extent.length < engine.placement.large_from(key)

@@ -12,10 +12,11 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's seq: no later commit is
-/// seen. Until it is dropped, or older than [`crate::Options::snapshot_max_age`], space freed since cannot be reused; how many are
-/// open, how old the oldest is and what they hold back shows in the statistics.
-/// Its clock does not stand still: what expires meanwhile is absent from it, too.
+/// The store as it was when the snapshot was taken. Reads go to the ordered index at the snapshot's
+/// seq: no later commit is seen. Until it is dropped, or older than
+/// [`crate::Options::snapshot_max_age`], space freed since cannot be reused; how many are open, how
+/// old the oldest is and what they hold back shows in the statistics. Its clock does not stand
+/// still: what expires meanwhile is absent from it, too.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Arc<Taken>);
 

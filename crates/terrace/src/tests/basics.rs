@@ -1,4 +1,5 @@
-//! What a caller expects of a store: every home, every kind of write, snapshots, scans, recycling, refusals.
+//! What a caller expects of a store: every home, every kind of write, snapshots, scans, recycling,
+//! refusals.
 
 use super::{bytes, open, small_options};
 use crate::{

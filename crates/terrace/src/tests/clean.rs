@@ -123,7 +123,8 @@ fn a_huge_value_alone_in_its_block_stays_there() {
 fn nobody_waits_for_what_others_are_writing() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    // Each longer than a block, so its block is full from the beginning, and long before it holds anything.
+    // Each longer than a block, so its block is full from the beginning, and long before it holds
+    // anything.
     let begin = |n: u64| {
         let value = bytes(n, 1 << 20);
         let options = WriterOptions {
@@ -205,7 +206,8 @@ fn with_the_bound_far_off_nothing_is_moved() {
     assert!(stats.space(Tier::Large).amplification() > 2.0, "{stats:#?}");
     store.close().unwrap();
     drop(store);
-    // With the usual one they are cleaned after an open as well: by the account that the mark holds.
+    // With the usual one they are cleaned after an open as well: by the account that the mark
+    // holds.
     let store = open(dir.path());
     let stats = tidied(&store, 256 << 10);
     assert!(stats.large.blocks_cleaned > 3, "{stats:#?}");
@@ -222,8 +224,8 @@ fn disk_usage(dir: &Path) -> u64 {
 
 #[test]
 fn the_figures_say_what_du_says() {
-    /// Manifests, the lock, the small files that name the index's state, what the file system keeps beside the data; and tables that
-    /// a compaction replaced, which the next one removes.
+    /// Manifests, the lock, the small files that name the index's state, what the file system keeps
+    /// beside the data; and tables that a compaction replaced, which the next one removes.
     const BESIDE: u64 = 500 << 10;
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
@@ -264,8 +266,9 @@ fn the_figures_say_what_du_says() {
     assert_holds(&store, &values);
 }
 
-/// To delete a dead block its headers are looked at once more, and to look for each of them on a disk that callers read from took
-/// twenty seconds a block: writers that waited for cleaning waited for minutes.
+/// To delete a dead block its headers are looked at once more, and to look for each of them on a
+/// disk that callers read from took twenty seconds a block: writers that waited for cleaning waited
+/// for minutes.
 #[test]
 fn on_a_disk_that_seeks_a_block_is_walked_in_bursts() {
     let (dir, large) = (tempfile::tempdir().unwrap(), SimDisk::new(1));

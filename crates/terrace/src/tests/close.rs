@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A buffered commit acknowledged while the store was being closed stayed in a frame that nobody wrote.
+/// A buffered commit acknowledged while the store was being closed stayed in a frame that nobody
+/// wrote.
 #[test]
 fn what_was_acknowledged_while_closing_is_there() {
     for round in 0..20 {

@@ -85,7 +85,8 @@ fn what_is_read_often_is_read_from_flash_also_after_an_open() {
     assert!(store.verify().unwrap().errors.is_empty());
 }
 
-/// What may be written again to make room for copies follows what is read, so it must be counted once, wherever it comes from.
+/// What may be written again to make room for copies follows what is read, so it must be counted
+/// once, wherever it comes from.
 #[test]
 fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
@@ -109,8 +110,9 @@ fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
     assert_eq!(asked_for_title("copies"), PARTS);
 }
 
-/// A client that paused a video kept what it had read of an object in RAM: whoever came after it waited 100 ms at every read,
-/// and as long as it paused the object got no copy, however often it was read.
+/// A client that paused a video kept what it had read of an object in RAM: whoever came after it
+/// waited 100 ms at every read, and as long as it paused the object got no copy, however often it
+/// was read.
 #[test]
 fn a_reader_that_pauses_keeps_an_object_from_nobody() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));
@@ -278,8 +280,9 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
     assert_eq!(store.stats().reads.ahead_hits, hits + 1);
 }
 
-/// What was read ahead was copied to flash for the reader it was read for, who then read it from there: one flash write for most
-/// reads, and a hit that the disk had answered. 35 writes for 100 reads in the benchmark of videos instead of 7.
+/// What was read ahead was copied to flash for the reader it was read for, who then read it from
+/// there: one flash write for most reads, and a hit that the disk had answered. 35 writes for 100
+/// reads in the benchmark of videos instead of 7.
 #[test]
 fn nothing_is_copied_for_the_reader_it_was_read_ahead_for() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(18));
@@ -387,7 +390,8 @@ fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
     assert!(impatient.reader("cold").unwrap().is_some());
 }
 
-/// Objects of a group that is much larger than flash, all read alike: none is better than another, so none is written for another's sake.
+/// Objects of a group that is much larger than flash, all read alike: none is better than another,
+/// so none is written for another's sake.
 #[test]
 fn copies_that_are_worth_the_same_do_not_drive_each_other_out() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(31));
@@ -411,8 +415,9 @@ fn copies_that_are_worth_the_same_do_not_drive_each_other_out() {
     assert!(heat.copies > 0 && heat.recopied_bytes == 0, "{heat:?}");
 }
 
-/// A site of images has a group for each of them. Groups were measured ten a second, the one read last first, and nothing is copied
-/// before: 12,000 reads of 4,000 images of different popularity left it to the disk to answer 397 of the 400 that followed.
+/// A site of images has a group for each of them. Groups were measured ten a second, the one read
+/// last first, and nothing is copied before: 12,000 reads of 4,000 images of different popularity
+/// left it to the disk to answer 397 of the 400 that followed.
 #[test]
 fn a_thousand_groups_are_known_soon() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(32));
@@ -421,7 +426,8 @@ fn a_thousand_groups_are_known_soon() {
     for number in 0..1_000 {
         store.put(image(number), bytes(number, PART_BYTES)).unwrap();
     }
-    // The popular ones come first, then each once, then the popular ones for a fifth of the time that measuring all took.
+    // The popular ones come first, then each once, then the popular ones for a fifth of the time
+    // that measuring all took.
     let until = Instant::now() + Duration::from_secs(20);
     let popular = 0..10_u64;
     for number in popular.clone().chain(0..1_000) {

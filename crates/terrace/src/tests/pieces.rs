@@ -95,7 +95,8 @@ fn a_reader_reads_what_ram_does_not_have() {
     );
 }
 
-/// A client who has the newest version already cost a seek of the disk, and one who had not cost two: one for the header alone.
+/// A client who has the newest version already cost a seek of the disk, and one who had not cost
+/// two: one for the header alone.
 #[test]
 fn a_reader_that_nobody_reads_from_reads_nothing_and_one_read_brings_head_and_value() {
     let dir = tempfile::tempdir().unwrap();

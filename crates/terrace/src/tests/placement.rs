@@ -98,7 +98,8 @@ fn a_higher_threshold_moves_only_what_is_read_often() {
     check(&store, "k", COUNT, VALUE_BYTES);
 }
 
-/// A step that moved nothing because the store was being closed counted as done, and the walk as over.
+/// A step that moved nothing because the store was being closed counted as done, and the walk as
+/// over.
 #[test]
 fn a_close_in_the_middle_of_settling_does_not_end_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +129,8 @@ fn settling_survives_power_cuts_at_any_moment() {
     put(&store, "k", COUNT, VALUE_BYTES);
     drop(store);
     for (round, survival) in (0..24).zip(Survival::ALL.into_iter().cycle()) {
-        // Down and up again; what is up there is put there, so that there is always something to move.
+        // Down and up again; what is up there is put there, so that there is always something to
+        // move.
         let threshold = [4 << 10, 16 << 10][round as usize % 2];
         let disk = if round % 3 == 0 { &large } else { &flash };
         disk.cut_after(round * 7);

@@ -167,7 +167,8 @@ fn a_range_deletion_outlives_an_open_in_the_log_and_in_the_mark() {
         fill(&store, "a/", 3_000);
         fill(&store, "b/", 30);
         store.flush().unwrap();
-        // Enough that it is not swept by the time the store closes, most likely; the open must be right in either case.
+        // Enough that it is not swept by the time the store closes, most likely; the open must be
+        // right in either case.
         store.delete_prefix("a/", Durability::Sync).unwrap();
         if persisted {
             store.put("after", "v").unwrap();
@@ -310,8 +311,8 @@ fn a_deletion_that_is_not_flushed_is_durable_when_it_says_so() {
     assert!(matches!(closed, Err(Error::Unavailable(_))), "{closed:?}");
 }
 
-/// Ranges are deleted, swept and forgotten as fast as can be while others read: none of them ever finds what was deleted
-/// before he began.
+/// Ranges are deleted, swept and forgotten as fast as can be while others read: none of them ever
+/// finds what was deleted before he began.
 #[test]
 fn nobody_finds_what_was_deleted_before_he_looked() {
     let dir = tempfile::tempdir().unwrap();

@@ -27,7 +27,8 @@ fn recycled_segments_are_free_again_after_an_open() {
     let store = open(dir.path());
     overwrite(&store, 0);
     assert!(store.stats().log.segments_recycled > 16, "the ring went round");
-    // Until recycling rests; the last commit then has the index persist a mark that knows of all it did.
+    // Until recycling rests; the last commit then has the index persist a mark that knows of all it
+    // did.
     let mut last = None;
     let deadline = Instant::now() + Duration::from_secs(20);
     let rested = loop {

@@ -62,8 +62,8 @@ fn put_and_get(store: &Store, seed: u64) {
     }
 }
 
-/// A process at its limit of threads got an error from `open`, but those started by then went on for ever, and the lock was
-/// free: the next `open` made a second set of them on the same files.
+/// A process at its limit of threads got an error from `open`, but those started by then went on
+/// for ever, and the lock was free: the next `open` made a second set of them on the same files.
 #[test]
 fn a_store_whose_threads_cannot_all_be_started_leaves_none_and_can_be_opened_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -91,8 +91,8 @@ fn a_store_whose_threads_cannot_all_be_started_leaves_none_and_can_be_opened_lat
     }
 }
 
-/// Recycling and cleaning were started before the rules that they place values by were noted: after a crash in between an open
-/// by the rules before did not look for what was placed by the new ones.
+/// Recycling and cleaning were started before the rules that they place values by were noted: after
+/// a crash in between an open by the rules before did not look for what was placed by the new ones.
 #[test]
 fn the_rules_are_noted_before_any_thread_is_started() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(1));

@@ -1,13 +1,16 @@
 //! Range deletions that are not swept yet: which versions they hide.
 //!
-//! A [`DeletedRange`] says that every object with a key in it and a version before its seq is gone as of its seq. Such a
-//! fact stays true, so a reader may hold a [`RangeSet`] for as long as he likes; he takes it before he looks a key up.
-//! [`Ranges`] is the set of an open store: the log adds to it inside the commit, expiry takes out what nothing is
-//! hidden by any more. Why that is safe: docs/durability.md, section 7.
+//! A [`DeletedRange`] says that every object with a key in it and a version before its seq is gone
+//! as of its seq. Such a fact stays true, so a reader may hold a [`RangeSet`] for as long as he
+//! likes; he takes it before he looks a key up. [`Ranges`] is the set of an open store: the log
+//! adds to it inside the commit, expiry takes out what nothing is hidden by any more. Why that is
+//! safe: docs/durability.md, section 7.
 //!
-//! Invariants: a set never changes; a change of [`Ranges`] puts another in its place. A start is before its end.
+//! Invariants: a set never changes; a change of [`Ranges`] puts another in its place. A start is
+//! before its end.
 //!
-//! On failure: there is nothing here that can fail. What is too much waits at the caller's ([`Ranges::has_room`]).
+//! On failure: there is nothing here that can fail. What is too much waits at the caller's
+//! ([`Ranges::has_room`]).
 
 pub mod stored;
 
@@ -66,8 +69,9 @@ fn successor(key: &[u8]) -> Option<Vec<u8>> {
     Some(next)
 }
 
-/// The first key of a range and the first behind it (empty: no end), as a record has them. `None` if no key can be in the
-/// range. Bounds longer than a key may be are cut to what they mean for keys.
+/// The first key of a range and the first behind it (empty: no end), as a record has them. `None`
+/// if no key can be in the range. Bounds longer than a key may be are cut to what they mean for
+/// keys.
 pub fn first_and_end(range: &ScanRange) -> Option<(Vec<u8>, Vec<u8>)> {
     // A key as a lower bound: longer ones begin behind what their first 4096 bytes spell.
     let from = |key: &[u8], inclusive: bool| {
@@ -286,8 +290,8 @@ impl Ranges {
         self.admission.lock()
     }
 
-    /// Whether another range may be added without waiting for expiry. (After a crash there may be more at first: those
-    /// that were swept since the last mark are there again.)
+    /// Whether another range may be added without waiting for expiry. (After a crash there may be
+    /// more at first: those that were swept since the last mark are there again.)
     pub fn has_room(&self) -> bool {
         let set = self.set.read();
         let bytes: usize = set.ranges.iter().map(|range| range.key_bytes()).sum();

@@ -1,13 +1,13 @@
-//! Which seqs somebody still reads at. A snapshot is a seq: taking one costs a map entry; holding one keeps old
-//! versions in the index and keeps drained segments and blocks from being reused.
+//! Which seqs somebody still reads at. A snapshot is a seq: taking one costs a map entry; holding
+//! one keeps old versions in the index and keeps drained segments and blocks from being reused.
 //!
 //! Invariants:
-//! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a snapshot counts, nothing
-//!   it sees is freed.
+//! - A seq that is given as the oldest is not newer than any snapshot that counts. So while a
+//!   snapshot counts, nothing it sees is freed.
 //! - With a maximum age, a snapshot stops to count when it is found too old, under the lock, and is
 //!   marked before the next oldest seq is given. While a read by it is under way it counts on,
-//!   however old: the index must not forget the state that the read is looking at. No read begins by
-//!   a snapshot that is marked or too old.
+//!   however old: the index must not forget the state that the read is looking at. No read begins
+//!   by a snapshot that is marked or too old.
 //! - What the store registers for itself has no maximum age.
 
 use crate::{Error, Result, metrics::event::Event};
@@ -105,8 +105,9 @@ impl Snapshots {
         self
     }
 
-    /// Registers a caller's snapshot at what `current_seq` gives. Both happen under the lock that [`Snapshots::oldest_or`]
-    /// takes, so a snapshot is never older than a watermark computed before it.
+    /// Registers a caller's snapshot at what `current_seq` gives. Both happen under the lock that
+    /// [`Snapshots::oldest_or`] takes, so a snapshot is never older than a watermark computed
+    /// before it.
     pub fn register(self: &Arc<Self>, current_seq: impl FnOnce() -> u64) -> SnapshotSeq {
         self.register_as(self.max_age.is_some(), current_seq)
     }
@@ -138,8 +139,8 @@ impl Snapshots {
         }
     }
 
-    /// The oldest snapshot's seq, or what `current_seq` gives if there is none. Those that are too old do not count from
-    /// here on.
+    /// The oldest snapshot's seq, or what `current_seq` gives if there is none. Those that are too
+    /// old do not count from here on.
     pub fn oldest_or(&self, current_seq: impl FnOnce() -> u64) -> u64 {
         let mut open = self.open.lock();
         while let Some(oldest) = open.first_entry() {

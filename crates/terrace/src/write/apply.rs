@@ -1,13 +1,17 @@
-//! The applier: folds frames into the indexes, in seq order. One thread, the only one that changes them.
+//! The applier: folds frames into the indexes, in seq order. One thread, the only one that changes
+//! them.
 //!
-//! Frames that wait together are applied at once, and of the records of one key that replace each other only the last
-//! one is: nobody can ask for a state in between, since what is applied is shown by frames.
+//! Frames that wait together are applied at once, and of the records of one key that replace each
+//! other only the last one is: nobody can ask for a state in between, since what is applied is
+//! shown by frames.
 //!
-//! For each record: the ordered index's entry, the flash index's slot, the accounting. A move counts only if the entry
-//! still has the version that moved, so it never loses to or beats a concurrent overwrite.
+//! For each record: the ordered index's entry, the flash index's slot, the accounting. A move
+//! counts only if the entry still has the version that moved, so it never loses to or beats a
+//! concurrent overwrite.
 //!
-//! Between frames it seals the memtable when it is full (with a mark that says how far it got, once the log is durable
-//! that far) and, after an open, fills the flash index a little at a time ([`fill`]).
+//! Between frames it seals the memtable when it is full (with a mark that says how far it got, once
+//! the log is durable that far) and, after an open, fills the flash index a little at a time
+//! ([`fill`]).
 
 mod cache_transfer;
 mod fill;
@@ -103,7 +107,8 @@ impl Arrived<'_> {
 enum Replaced {
     /// Nothing, for all we know.
     Nothing,
-    /// An object in the flash log, of unknown length. It was at this address, if it was the same key's.
+    /// An object in the flash log, of unknown length. It was at this address, if it was the same
+    /// key's.
     Flash(Address),
     /// This.
     Entry(Entry),
@@ -199,8 +204,9 @@ impl Applier {
             engine.index_work.raise();
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Durable before it is sealed, not before it is flushed: the library flushes whatever is sealed by then, so a memtable
-        // sealed behind the flusher's back would be persisted ahead of the log.
+        // Durable before it is sealed, not before it is flushed: the library flushes whatever is
+        // sealed by then, so a memtable sealed behind the flusher's back would be persisted ahead
+        // of the log.
         unless(Mutation::LogBeforeMark, || {
             engine.log.make_durable(self.index.applied_seq())
         })?;
@@ -230,8 +236,9 @@ impl Applier {
         // nobody saw it, and nothing that this applier does now is persisted, so the next open
         // decides.
         let durable_seq = self.engine.log.writer.durable_seq();
-        // In key order, since the memtable takes it up to twice as fast; the sort is stable, so records of one key stay
-        // in the order of their seqs. A frame that recovery found may begin with commits the index has persisted.
+        // In key order, since the memtable takes it up to twice as fast; the sort is stable, so
+        // records of one key stay in the order of their seqs. A frame that recovery found may begin
+        // with commits the index has persisted.
         let count = views.iter().map(|view| view.record_count() as usize).sum();
         let mut records: Vec<Arrived<'_>> = Vec::with_capacity(count);
         for view in &views {
@@ -358,7 +365,8 @@ impl Applier {
     /// The key's entry as it is now.
     fn current_entry(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         self.engine.index.get_with_hash(key, hash).unwrap_or_else(|error| {
-            // What it replaces is then accounted as alive until `repair` counts again: space is lost, no data.
+            // What it replaces is then accounted as alive until `repair` counts again: space is
+            // lost, no data.
             tracing::error!(%error, "the index cannot say what a commit replaces");
             None
         })
@@ -407,7 +415,8 @@ impl Applier {
         let current = self
             .current_entry(hash, record.key)
             .filter(|entry| entry.version.0 == version || active(Mutation::MoveVersion));
-        // Alive first, then dead if the move comes too late: so the block never looks unused in between.
+        // Alive first, then dead if the move comes too late: so the block never looks unused in
+        // between.
         self.engine.large.account_live(extent.block, extent.extent_bytes);
         let Some(entry) = current else {
             self.engine.large.account_dead(extent.block, extent.extent_bytes);
@@ -432,7 +441,8 @@ impl Applier {
         if entry.home.kind() == HomeKind::Flash {
             self.remove_slot(hash);
         }
-        // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a drop of the same value.
+        // Here, where it takes effect: sweeping, recycling and cleaning may each have committed a
+        // drop of the same value.
         if record.seq > self.engine.recovered_seq {
             let presence = self.engine.presence();
             count_drop(&self.engine, presence.dead(record.key, version, &entry.attributes));
@@ -469,7 +479,8 @@ fn block_home(extent: Extent) -> Home {
     }
 }
 
-/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time had come.
+/// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time
+/// had come.
 fn count_drop(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
         Some(Dead::Deleted) => &engine.metrics.dropped_deleted,

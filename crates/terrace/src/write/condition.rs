@@ -1,15 +1,17 @@
 //! Conditional writes: decided inside the commit, never before.
 //!
-//! What the ordered index says may take a device read, which must not happen while everybody waits. So the index is
-//! asked before the commit, together with how far the overlay had been released by then. Inside the commit the overlay is
-//! asked first; if it does not know the key and has released nothing since, the index's answer still stands.
+//! What the ordered index says may take a device read, which must not happen while everybody waits.
+//! So the index is asked before the commit, together with how far the overlay had been released by
+//! then. Inside the commit the overlay is asked first; if it does not know the key and has released
+//! nothing since, the index's answer still stands.
 //!
 //! What is decided on is the newest committed state, whether it is visible yet or not: else two
 //! `Sync` writes of one version could both be accepted. So the answer may tell of a commit that is
 //! not durable. [`Judged::rests_on`] names it, and the log waits for it before it answers.
 //!
-//! Whether what is found is dead is decided inside the commit, with the time and the range deletions as of then, and with the
-//! range deletions as of the precheck as well: one that was forgotten since may be what hides the index's answer.
+//! Whether what is found is dead is decided inside the commit, with the time and the range
+//! deletions as of then, and with the range deletions as of the precheck as well: one that was
+//! forgotten since may be what hides the index's answer.
 
 use crate::log::commit::Judged;
 use crate::{

@@ -1,7 +1,8 @@
-//! Deletes a range of keys by one record, whatever is in it. The range joins the set of the log inside its commit; expiry
-//! takes the entries out later.
+//! Deletes a range of keys by one record, whatever is in it. The range joins the set of the log
+//! inside its commit; expiry takes the entries out later.
 //!
-//! On failure: as any commit. If expiry cannot keep up, the call waits for it before it commits anything.
+//! On failure: as any commit. If expiry cannot keep up, the call waits for it before it commits
+//! anything.
 
 use super::finish;
 

@@ -1,16 +1,17 @@
 //! The way of a write: check → place (by size) → commit → publish → apply.
 //!
-//! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`), everything else into the
-//!    log with its record; unless its prefix is pinned (`placement`).
+//! 1. *Place*: a value of at least SizeThreshold goes to the large space first (`large`),
+//!    everything else into the log with its record; unless its prefix is pinned (`placement`).
 //! 2. *Commit* (`log`): the records get their seq and their place in the open frame. Those of a
 //!    `Buffered` write are visible.
 //! 3. *Durable*: a `Sync` write waits for the frame's fdatasync (`flash::writer`), grouped with
 //!    others, and is visible then.
 //! 4. *Apply* (`apply`): one thread folds frames into the indexes, in seq order.
 //!
-//! A value is durable before the record that points to it is written: a `Sync` write syncs its value before it commits. A
-//! `Buffered` one does not even wait for its value to be written; its frame has the large space synced before it is
-//! written itself, up to that value's turn, and the writes of later values go on meanwhile.
+//! A value is durable before the record that points to it is written: a `Sync` write syncs its
+//! value before it commits. A `Buffered` one does not even wait for its value to be written; its
+//! frame has the large space synced before it is written itself, up to that value's turn, and the
+//! writes of later values go on meanwhile.
 
 pub mod apply;
 pub mod condition;
@@ -216,7 +217,8 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     for operation in &batch.operations {
         check_key(&operation.key)?;
     }
-    // A later operation on a key replaces an earlier one; all conditions are decided on the state before the batch.
+    // A later operation on a key replaces an earlier one; all conditions are decided on the state
+    // before the batch.
     let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(batch.operations.len());
     for (position, operation) in batch.operations.iter().enumerate() {
         last.insert(&operation.key, position);
@@ -258,7 +260,8 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
     if let Some(value) = value {
         check_length(value.len() as u64)?;
         if value.len() as u64 >= engine.placement.large_from(&operation.key) {
-            // Even if the batch is to be durable, its values are written while the next ones are copied.
+            // Even if the batch is to be durable, its values are written while the next ones are
+            // copied.
             let write = || PendingLarge::write(engine, &operation.key, &attributes, value, true);
             pending = Some(engine.block_gc.find_room(engine, write)?);
         }

@@ -1,17 +1,21 @@
 //! Where writers of large values wait for room, and what block GC tells them.
 //!
-//! There are two reasons to wait. Blocks take more than they may (`hold_back`): a writer waits before it has reserved
-//! anything, until the space is within its limit again, until block GC says that it can do nothing, or for ten
-//! seconds in which nothing was moved or deleted. And there is no room (`find_room`): a writer waits while something is on
-//! its way to giving room back, tries again at each progress, and is refused at once if nothing is.
+//! There are two reasons to wait. Blocks take more than they may (`hold_back`): a writer waits
+//! before it has reserved anything, until the space is within its limit again, until block GC says
+//! that it can do nothing, or for ten seconds in which nothing was moved or deleted. And there is
+//! no room (`find_room`): a writer waits while something is on its way to giving room back, tries
+//! again at each progress, and is refused at once if nothing is.
 //!
-//! What gives room back goes through these places, each entered before the one before it is left: a range deletion that is
-//! not swept; a commit that is not applied; a block that is being cleaned; a block in which nothing lives; a block that is
-//! being deleted, which leaves that place only after its room was given back; where the log is on the same device, a segment in which next
-//! to nothing lives, and one that is free; a device with room for the reserve, which is about to be restored. So whoever looks at them in this order and
-//! then asks for room misses nothing: what had left a place before the look is met in a later one, or is room.
+//! What gives room back goes through these places, each entered before the one before it is left: a
+//! range deletion that is not swept; a commit that is not applied; a block that is being cleaned; a
+//! block in which nothing lives; a block that is being deleted, which leaves that place only after
+//! its room was given back; where the log is on the same device, a segment in which next to nothing
+//! lives, and one that is free; a device with room for the reserve, which is about to be restored.
+//! So whoever looks at them in this order and then asks for room misses nothing: what had left a
+//! place before the look is met in a later one, or is room.
 //!
-//! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not worth a deadlock.
+//! Invariant: whatever the threads do or fail to do, a writer goes on. A bound on space is not
+//! worth a deadlock.
 
 use crate::{
     Result, Tier,
@@ -33,7 +37,8 @@ impl BlockGcState {
         Bounds::of(&engine.options).holds(&engine.large.totals(), self.finding().tolerated_bytes)
     }
 
-    /// Before large values are written: waits while blocks take more than they may and cleaning can help.
+    /// Before large values are written: waits while blocks take more than they may and cleaning can
+    /// help.
     pub fn hold_back(&self, engine: &Engine) {
         if !self.is_over(engine) {
             return;
@@ -45,8 +50,8 @@ impl BlockGcState {
         self.held(0, || self.wait(engine));
     }
 
-    /// Makes attempts to find room for a large value, the next one whenever something was moved or deleted, for as long as
-    /// room is on its way.
+    /// Makes attempts to find room for a large value, the next one whenever something was moved or
+    /// deleted, for as long as room is on its way.
     ///
     /// # Errors
     /// The last attempt's.
@@ -78,7 +83,8 @@ impl BlockGcState {
         })
     }
 
-    /// Whether anything that was deleted is on its way to giving room back. In the order in which it goes there.
+    /// Whether anything that was deleted is on its way to giving room back. In the order in which
+    /// it goes there.
     fn is_room_coming(&self, engine: &Engine) -> bool {
         if engine.log.index_full.reason().is_some() {
             // No block goes before the index has persisted that it is dead.

@@ -12,7 +12,8 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// A value that is in the large space, or on its way there, but in no commit yet. Dropped uncommitted, it is abandoned.
+/// A value that is in the large space, or on its way there, but in no commit yet. Dropped
+/// uncommitted, it is abandoned.
 pub struct PendingLarge<'a> {
     engine: &'a Engine,
     value: Option<LargeValue>,
@@ -62,8 +63,8 @@ impl<'a> PendingLarge<'a> {
         self.place.checksum
     }
 
-    /// Before its commit: makes it durable, together with others that finish now, or has that done with the frame of its
-    /// record.
+    /// Before its commit: makes it durable, together with others that finish now, or has that done
+    /// with the frame of its record.
     ///
     /// # Errors
     /// The large space's; if that refuses writes from now on, so does the store.
@@ -80,8 +81,9 @@ impl<'a> PendingLarge<'a> {
         }
     }
 
-    /// Inside its commit, which nothing refuses any more but want of room in the log: from now on frames are not written
-    /// before it is durable. Not earlier: if its write fails, that concerns no other commit. May be called again.
+    /// Inside its commit, which nothing refuses any more but want of room in the log: from now on
+    /// frames are not written before it is durable. Not earlier: if its write fails, that concerns
+    /// no other commit. May be called again.
     pub fn enter(&self) {
         if self.turn > 0 {
             self.engine.unsynced.add(self.turn, self.place);
@@ -128,8 +130,8 @@ impl Drop for PendingLarge<'_> {
     }
 }
 
-/// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without leaves only space that
-/// cleaning reclaims.
+/// A stream into one value. Nothing is visible before [`ValueWriter::finish`]; dropping it without
+/// leaves only space that cleaning reclaims.
 pub struct ValueWriter {
     engine: Arc<Engine>,
     key: Vec<u8>,
@@ -209,7 +211,8 @@ impl ValueWriter {
     /// Appends to the value.
     ///
     /// # Errors
-    /// [`Error::Invalid`] beyond the announced or the largest length, or the large space's. The stream is then over.
+    /// [`Error::Invalid`] beyond the announced or the largest length, or the large space's. The
+    /// stream is then over.
     pub fn append(&mut self, data: &[u8]) -> Result<()> {
         let clock = Arc::clone(&self.clock);
         let outcome = clock.time(|| self.try_append(data));
@@ -249,7 +252,8 @@ impl ValueWriter {
     /// Commits the object.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as for a put.
+    /// [`Error::Invalid`] if fewer bytes came than announced, [`Error::ConditionFailed`], and as
+    /// for a put.
     pub fn finish(self) -> Result<Version> {
         let clock = Arc::clone(&self.clock);
         clock.last(|| self.commit())
@@ -311,8 +315,8 @@ mod tests {
         tests::{bytes, small_options},
     };
 
-    /// A value whose write behind had failed, and whose commit was then refused, made the frame of other commits fail, and with
-    /// it the store.
+    /// A value whose write behind had failed, and whose commit was then refused, made the frame of
+    /// other commits fail, and with it the store.
     #[test]
     fn a_failed_write_of_what_is_not_committed_fails_no_other_commit() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), SimDisk::new(1));

@@ -72,7 +72,8 @@ fn a_power_cut_at_any_moment_of_a_backup_leaves_a_backup_or_a_part_that_is_refus
     assert_eq!(contents(&store), expected);
 }
 
-/// A machine to restore to. The index keeps its files in a real directory, which no simulated cut touches.
+/// A machine to restore to. The index keeps its files in a real directory, which no simulated cut
+/// touches.
 struct Machine {
     dir: tempfile::TempDir,
     flash: SimDisk,

@@ -1,5 +1,6 @@
-//! Backups, restores and snapshots that grow too old: what is linked and what copied, what is refused, what is left by power cuts and full
-//! devices. Backups beside writers are tested by `model`.
+//! Backups, restores and snapshots that grow too old: what is linked and what copied, what is
+//! refused, what is left by power cuts and full devices. Backups beside writers are tested by
+//! `model`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 #[path = "../common/mod.rs"]

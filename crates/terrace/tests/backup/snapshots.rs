@@ -134,7 +134,8 @@ fn read_until_too_old(snapshot: &Snapshot, reads: &AtomicU64) -> Error {
     }
 }
 
-/// Each batch writes all keys anew, and the ring is so small that what a snapshot sees is gone soon after it is too old.
+/// Each batch writes all keys anew, and the ring is so small that what a snapshot sees is gone soon
+/// after it is too old.
 #[test]
 fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_too_old() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What tests of the engine share, those inside the crate (as `crate::test_common`) and those outside it.
+//! What tests of the engine share, those inside the crate (as `crate::test_common`) and those
+//! outside it.
 #![allow(dead_code, clippy::unwrap_used)] // no test uses all of it
 
 use std::{

@@ -33,8 +33,9 @@ impl Bench {
         }
     }
 
-    /// A copy of all of it as it is now, index included. Should the index go on to another state meanwhile, another copy is
-    /// taken: the index of one moment and the log of another never were together.
+    /// A copy of all of it as it is now, index included. Should the index go on to another state
+    /// meanwhile, another copy is taken: the index of one moment and the log of another never were
+    /// together.
     pub fn fork(&self) -> Self {
         let state = || fs::read(self.index_dir().join("current")).ok();
         for _ in 0..100 {
@@ -65,7 +66,8 @@ impl Bench {
             space_slack_bytes: 0,
             memtable_bytes: 1 << 20,
             overlay_bytes: 1 << 20,
-            // Blocks stay where they are, but where a test says otherwise: others damage what they find.
+            // Blocks stay where they are, but where a test says otherwise: others damage what they
+            // find.
             space_amplification_percent: 1_000_000,
             space_amplification_max_percent: 2_000_000,
             cache_bytes: 0,

@@ -1,4 +1,5 @@
-//! Checkpoints of the flash index: used when they can be believed, and harmless in every other case.
+//! Checkpoints of the flash index: used when they can be believed, and harmless in every other
+//! case.
 
 use crate::bench::{BUFFERED, Bench, Values, assert_all, bytes};
 use std::{
@@ -63,7 +64,8 @@ impl Told {
         }
     }
 
-    /// Everything is as it was told, by way of the flash index and by the ordered one, and counted right.
+    /// Everything is as it was told, by way of the flash index and by the ordered one, and counted
+    /// right.
     fn check(&self, store: &Store) {
         for _ in 0..2 {
             assert_all(store, &self.values);
@@ -88,7 +90,8 @@ fn open_with(bench: &Bench, checkpoint_log_bytes: u64) -> Store {
     Store::open(options).unwrap()
 }
 
-/// A bench with a store that has a history, a checkpoint, and more history behind it that the index has persisted.
+/// A bench with a store that has a history, a checkpoint, and more history behind it that the index
+/// has persisted.
 fn prepared(seed: u64) -> (Bench, Store, Told) {
     let bench = Bench::new(seed);
     let store = open_with(&bench, 0);
@@ -213,7 +216,8 @@ fn they_are_written_by_themselves_and_off_with_0() {
     assert_eq!(bench.flash.files(), files);
 }
 
-/// Opens a copy of a bench after `harm` was done to it, and expects a walk; then a new checkpoint, and that it is used.
+/// Opens a copy of a bench after `harm` was done to it, and expects a walk; then a new checkpoint,
+/// and that it is used.
 fn expect_a_walk(what: &str, bench: &Bench, told: &Told, harm: impl FnOnce(&Bench)) {
     let bench = bench.fork();
     harm(&bench);
@@ -390,7 +394,8 @@ fn fail_and_go_on(seed: u64, what: &str, can_remove: bool, break_it: impl FnOnce
 
 #[test]
 fn one_that_cannot_be_written_does_not_stop_the_store() {
-    // Making it, writing its content, its header, giving it its name. (Removing one that is not there comes first.)
+    // Making it, writing its content, its header, giving it its name. (Removing one that is not
+    // there comes first.)
     for after in 0..5 {
         let fault = Fault::new(FaultKind::Write).on(NEW_FILE).after(after);
         fail_and_go_on(20 + after, "a write fails", false, |disk| disk.set_fault(Some(fault)));

@@ -1,4 +1,5 @@
-//! Cleaning with everything that can come between: devices that fail, damage, power cuts at each step, snapshots, readers.
+//! Cleaning with everything that can come between: devices that fail, damage, power cuts at each
+//! step, snapshots, readers.
 
 use crate::bench::{Bench, Values, assert_all, bytes, eventually};
 use std::{
@@ -287,7 +288,8 @@ fn a_large_tier_without_room_is_cleaned_no_further_and_goes_on_with_more() {
     assert_sound(&store);
 }
 
-/// One failed read, and a dead block was kept for as long as the store was open: it was not looked at again.
+/// One failed read, and a dead block was kept for as long as the store was open: it was not looked
+/// at again.
 #[test]
 fn a_dead_block_that_could_not_be_looked_through_is_deleted_later() {
     let bench = Bench::new(90);

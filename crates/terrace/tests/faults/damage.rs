@@ -8,8 +8,9 @@ use terrace::{Durability, Error, Store, io::Disk};
 /// The last commit of the log. Damage to it looks like a write that a crash cut off.
 const LAST: &str = "last";
 
-/// A store with objects in every home, overwritten ones, and segments that were recycled. `persisted`: closed, so that the
-/// index has everything; else the last commits are in the log only, and most of them in its last segment.
+/// A store with objects in every home, overwritten ones, and segments that were recycled.
+/// `persisted`: closed, so that the index has everything; else the last commits are in the log
+/// only, and most of them in its last segment.
 fn fixture(persisted: bool) -> (Bench, Values) {
     for _ in 0..50 {
         let bench = Bench::new(11);
@@ -23,8 +24,9 @@ fn fixture(persisted: bool) -> (Bench, Values) {
             return (bench, values);
         }
         let copy = bench.fork();
-        // Recycling has the index persist what it drains, whenever it comes to that; and the log may have gone on to its next
-        // segment just now. Then too little is left that damage could lose.
+        // Recycling has the index persist what it drains, whenever it comes to that; and the log
+        // may have gone on to its next segment just now. Then too little is left that damage could
+        // lose.
         let in_log_only = store.stats().index.persisted_seq <= before;
         let end = copy.flash.read_file(&last_segment(&copy)).unwrap();
         let value = values["flash 10"].last().unwrap();
@@ -70,8 +72,8 @@ fn put_last(store: &Store, values: &mut Values) {
         put(&format!("flash {n:02}"), flash, Durability::Sync);
     }
     put("large 03", bytes(7, 30_000), Durability::Buffered);
-    // Only what a later frame calls durable can be told from a write that a crash cut off: so the last frame holds LAST
-    // alone, and says that everything before it was durable.
+    // Only what a later frame calls durable can be told from a write that a crash cut off: so the
+    // last frame holds LAST alone, and says that everything before it was durable.
     put("large 04", bytes(9, 30_000), Durability::Sync);
     put(LAST, bytes(8, 100), Durability::Sync);
 }
@@ -98,8 +100,8 @@ fn last_segment(bench: &Bench) -> String {
     used.max_by_key(generation).unwrap()
 }
 
-/// Opens a damaged store and reads all of it. `what` says what was done to it; `end_is_gone` that the last segment of the log
-/// is, which looks as if the commits in it had never been.
+/// Opens a damaged store and reads all of it. `what` says what was done to it; `end_is_gone` that
+/// the last segment of the log is, which looks as if the commits in it had never been.
 fn judge(bench: &Bench, values: &Values, what: &str, end_is_gone: bool, tally: &mut Tally) {
     let store = match bench.open() {
         Ok(store) => store,
@@ -195,7 +197,8 @@ fn flip_bits_on_the_tiers(persisted: bool, per_file: usize) -> Tally {
 fn flipped_bits_in_a_closed_store() {
     let tally = flip_bits_on_the_tiers(true, 4);
     println!("{tally:?}");
-    // A manifest is there twice, and everything else costs what it holds: no file of the tiers keeps the store closed.
+    // A manifest is there twice, and everything else costs what it holds: no file of the tiers
+    // keeps the store closed.
     assert!(
         tally.errors > 0 && tally.unharmed > 0 && tally.refused == 0,
         "{tally:?}"

@@ -58,7 +58,8 @@ fn a_read_error_concerns_what_was_read() {
     assert_all(&store, &values);
 }
 
-/// Breaks a disk after some more requests of a kind, writes until that shows, and opens the store again.
+/// Breaks a disk after some more requests of a kind, writes until that shows, and opens the store
+/// again.
 fn break_and_reopen(seed: u64, is_flash: bool, kind: FaultKind, after: u64, survival: Survival) {
     let what = format!("seed {seed}, flash {is_flash}, {kind:?} after {after}, {survival:?}");
     let bench = Bench::new(seed);
@@ -133,8 +134,8 @@ fn failed_writes_and_syncs_lose_nothing_acknowledged() {
     }
 }
 
-/// Buffered values are written behind the caller's back: when that fails, the store stops writing, goes on reading, and
-/// has a state of its past when it is opened again.
+/// Buffered values are written behind the caller's back: when that fails, the store stops writing,
+/// goes on reading, and has a state of its past when it is opened again.
 #[test]
 fn a_write_behind_that_fails_stops_writes_and_leaves_a_state_of_the_past() {
     for after in [0, 1, 3, 8, 20] {

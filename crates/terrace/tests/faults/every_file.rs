@@ -1,8 +1,9 @@
-//! Every file of a store, damaged in every way: opened and read, verified, repaired, read and verified again. Never a wrong value,
-//! and never worse after a repair.
+//! Every file of a store, damaged in every way: opened and read, verified, repaired, read and
+//! verified again. Never a wrong value, and never worse after a repair.
 //!
-//! Each run does one thing to each file, another one each time. With `TERRACE_DAMAGE_PLACES` (bits flipped per file) it does all of
-//! them, which takes minutes; `TERRACE_DAMAGE_SEED` does again what a run did.
+//! Each run does one thing to each file, another one each time. With `TERRACE_DAMAGE_PLACES` (bits
+//! flipped per file) it does all of them, which takes minutes; `TERRACE_DAMAGE_SEED` does again
+//! what a run did.
 
 use crate::bench::{BUFFERED, Bench, bytes, files};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -47,7 +48,8 @@ impl Fixture {
         let store = Store::open(options(&bench, is_young)).unwrap();
         fill(&store, &mut held, 1);
         if !is_young {
-            // Cold small values go to blocks, their segments to others; deletes are in the index alone by then.
+            // Cold small values go to blocks, their segments to others; deletes are in the index
+            // alone by then.
             for n in 0..900_u64 {
                 put(&store, &mut held, &format!("filler {:03}", n % 300), bytes(n, 2_500));
             }
@@ -274,7 +276,8 @@ fn serve(
             let stats = store.stats();
             let before = answers(&store, &fixture.held, what);
             for (key, answer) in &before {
-                // What is lost of the log's end, behind what the index has, is told of and not known by key.
+                // What is lost of the log's end, behind what the index has, is told of and not
+                // known by key.
                 let is_told = !fixture.is_closed && !stats.damage.is_empty();
                 // The end of the log, gone as a whole, looks as if it had never been.
                 let may_be_gone = !fixture.is_closed && file.ends_with(".seg");
@@ -333,7 +336,8 @@ fn repair(fixture: &Fixture, copy: &Bench, file: &str, what: &str, before: Optio
             "{what}: {key} was right before the repair and is {answer:?}: {:?}",
             report.notes
         );
-        // Where the index is lost and the log was recycled, or the log's end is lost, nobody can know; it is said.
+        // Where the index is lost and the log was recycled, or the log's end is lost, nobody can
+        // know; it is said.
         let is_known = fixture.is_closed && (fixture.is_young || !in_index);
         assert!(
             *answer < Answer::Older || was == Some(Answer::Older) || !is_known,
@@ -442,7 +446,8 @@ fn every_file_of_a_store_that_was_killed() {
     assert!(tally.mended > 0 && tally.damaged > 0, "{tally:?}");
 }
 
-/// A segment that was cut short closed the store if the log went on in another one, and what was lost was told by its commits only.
+/// A segment that was cut short closed the store if the log went on in another one, and what was
+/// lost was told by its commits only.
 #[test]
 fn a_segment_cut_short_costs_its_own_records_and_names_them() {
     let fixture = Fixture::new(true, true);

@@ -1,6 +1,7 @@
-//! A flash device that the index fills: the index keeps its own files, so no simulated disk can refuse it room. Each test runs
-//! itself again in a process with a mount namespace of its own, on a small tmpfs that vanishes with the process. Where
-//! the system allows no such namespace, it says so and tests nothing.
+//! A flash device that the index fills: the index keeps its own files, so no simulated disk can
+//! refuse it room. Each test runs itself again in a process with a mount namespace of its own, on a
+//! small tmpfs that vanishes with the process. Where the system allows no such namespace, it says
+//! so and tests nothing.
 
 use crate::bench::{BUFFERED, Values, assert_all, bytes, eventually};
 use std::{
@@ -129,8 +130,9 @@ impl Device {
     }
 }
 
-/// Puts tiny objects, which live in the index, until there is no room for them. Now and then a compaction that ends gives room
-/// back meanwhile; then more go in. What waits to be persisted then has the reserve.
+/// Puts tiny objects, which live in the index, until there is no room for them. Now and then a
+/// compaction that ends gives room back meanwhile; then more go in. What waits to be persisted then
+/// has the reserve.
 fn fill_up(store: &Store, values: &mut Values) {
     for _ in 0..50 {
         let before = values.len();
@@ -146,9 +148,10 @@ fn fill_up(store: &Store, values: &mut Values) {
     panic!("there is always room again");
 }
 
-/// Fills it until the index is longer than the log may ever be. A refusal does not say that it is: what
-/// a compaction has written and not finished fills a device as well, and a moment later it is removed,
-/// the reserve is restored and more goes in. Below this length there is always room for the reserve.
+/// Fills it until the index is longer than the log may ever be. A refusal does not say that it is:
+/// what a compaction has written and not finished fills a device as well, and a moment later it is
+/// removed, the reserve is restored and more goes in. Below this length there is always room for
+/// the reserve.
 fn fill_with_index(device: &Device, store: &Store, values: &mut Values) {
     eventually("filling the device with the index", store, |_| {
         fill_up(store, values);
@@ -168,7 +171,8 @@ fn put_until_refused(store: &Store, values: &mut Values) {
     panic!("there is no end of room");
 }
 
-/// Writes until that works again. A flush and a compaction may still take each other's room for a moment.
+/// Writes until that works again. A flush and a compaction may still take each other's room for a
+/// moment.
 fn resumes(store: &Store, values: &mut Values, count: u64) {
     let start = Instant::now();
     let until_done = |attempt: &dyn Fn() -> terrace::Result<()>| {
@@ -202,7 +206,8 @@ fn drop_promptly(store: Store) {
     assert!(matches!(closed, Ok(()) | Err(Error::OutOfSpace { .. })), "{closed:?}");
 }
 
-/// Whether a flush is still refused depends on what compactions gave back; that it was is what [`fill_up`] waits for.
+/// Whether a flush is still refused depends on what compactions gave back; that it was is what
+/// [`fill_up`] waits for.
 fn assert_answers_and_reads(store: &Store, values: &Values) {
     assert_all(store, values);
     // A scan waits for the applier, which must not wait for room.
@@ -341,7 +346,8 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
     );
 }
 
-/// Puts objects of one length until they are refused; says how many went in, and how long the refusal took.
+/// Puts objects of one length until they are refused; says how many went in, and how long the
+/// refusal took.
 fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
     let value = bytes(1, length);
     for n in 0..100_000 {
@@ -355,8 +361,8 @@ fn fill_with(store: &Store, prefix: &str, length: usize) -> (u64, Duration) {
     panic!("there is no end of room");
 }
 
-/// One file system for everything was filled and emptied: the index could not be flushed any more, deletes were refused after
-/// ten seconds each, and what was dead stayed for ever.
+/// One file system for everything was filled and emptied: the index could not be flushed any more,
+/// deletes were refused after ten seconds each, and what was dead stayed for ever.
 #[test]
 fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     on_a_small_device(
@@ -403,9 +409,9 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     );
 }
 
-/// One file system for everything was filled with small values to its last byte, so cleaning had no room to move what lived between what was
-/// deleted: it stayed full until all of it was deleted. And deletes that leave a mark beside, as those over S3, were
-/// refused.
+/// One file system for everything was filled with small values to its last byte, so cleaning had no
+/// room to move what lived between what was deleted: it stayed full until all of it was deleted.
+/// And deletes that leave a mark beside, as those over S3, were refused.
 #[test]
 fn what_is_deleted_here_and_there_of_a_full_file_system_is_room_again() {
     on_a_small_device(

@@ -1,5 +1,5 @@
-//! Full devices, failing devices, damaged files: what is acknowledged stays readable or is an error, never other bytes,
-//! and never a panic.
+//! Full devices, failing devices, damaged files: what is acknowledged stays readable or is an
+//! error, never other bytes, and never a panic.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bench;

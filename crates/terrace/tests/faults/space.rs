@@ -230,7 +230,8 @@ fn with_both_tiers_full_reads_and_deletes_go_on_and_room_given_back_is_used_agai
 /// Longer than a block: each has one of its own.
 const LONG: usize = 100_000;
 
-/// The first large value after everything was deleted came to a tier that was full still: nobody waited for what was about to be freed.
+/// The first large value after everything was deleted came to a tier that was full still: nobody
+/// waited for what was about to be freed.
 fn takes_the_next_large_value_after(delete: impl Fn(&Store, &Values), options: Options) {
     let store = Store::open(options).unwrap();
     for round in 0..5 {
@@ -274,8 +275,9 @@ fn a_large_value_waits_for_room_that_deletions_are_about_to_give_back() {
     }
 }
 
-/// A stream of unknown length asks for room as it goes. Only its first bytes waited for what deletions were about to give back: one that came
-/// to a tier that was full meanwhile was refused, at its end if it was short and in the middle if it was long.
+/// A stream of unknown length asks for room as it goes. Only its first bytes waited for what
+/// deletions were about to give back: one that came to a tier that was full meanwhile was refused,
+/// at its end if it was short and in the middle if it was long.
 #[test]
 fn a_stream_under_way_waits_for_room_that_deletions_are_about_to_give_back() {
     for (before, after) in [

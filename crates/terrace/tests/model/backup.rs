@@ -1,6 +1,7 @@
-//! Backups of a store that is written meanwhile: segments are recycled, the index is flushed and compacted, blocks are sealed and
-//! deleted. Each backup must verify clean, and the store restored from it must hold exactly what the history says of the commit
-//! it ends with, which must lie between what was committed before the call and after it.
+//! Backups of a store that is written meanwhile: segments are recycled, the index is flushed and
+//! compacted, blocks are sealed and deleted. Each backup must verify clean, and the store restored
+//! from it must hold exactly what the history says of the commit it ends with, which must lie
+//! between what was committed before the call and after it.
 
 use crate::{
     history::History,

@@ -1,5 +1,6 @@
-//! Checkpoints of the flash index: what a store answers after it was filled from one, key by key; and histories that take
-//! many, are cut while they are taken and loaded, and are opened again at once.
+//! Checkpoints of the flash index: what a store answers after it was filled from one, key by key;
+//! and histories that take many, are cut while they are taken and loaded, and are opened again at
+//! once.
 
 use crate::{
     Tally, for_some_time,
@@ -30,7 +31,8 @@ pub fn wait_until_filled(store: &Store) {
     }
 }
 
-/// Each key is what a scan found, those that are gone included: a slot that leads to an older version would answer.
+/// Each key is what a scan found, those that are gone included: a slot that leads to an older
+/// version would answer.
 pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
     for key in keys {
         let found = store.get(key).unwrap();
@@ -52,8 +54,8 @@ pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
     }
 }
 
-/// One caller writes, another takes one checkpoint after the other. Lives are short, and some end while the flash index
-/// is still being filled.
+/// One caller writes, another takes one checkpoint after the other. Lives are short, and some end
+/// while the flash index is still being filled.
 fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let mut state = State::new();

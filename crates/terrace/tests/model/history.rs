@@ -193,7 +193,8 @@ impl<'a> History<'a> {
                 assert!(version.0 > self.last_version, "{version} after {}", self.last_version);
                 self.last_version = version.0;
                 apply(&mut self.now, version.0, &changes);
-                // A frame takes a page at least, and values of the large space take their records only.
+                // A frame takes a page at least, and values of the large space take their records
+                // only.
                 let bytes_of = |change: &Change| match change {
                     Change::Put(_, put) => put.value.len().min(25_000),
                     _ => 0,
@@ -530,7 +531,8 @@ impl<'a> History<'a> {
     }
 
     fn take_snapshot(&mut self) -> Step {
-        // A snapshot keeps segments from being freed; the ring is tiny, and after an open none is free at first.
+        // A snapshot keeps segments from being freed; the ring is tiny, and after an open none is
+        // free at first.
         if !self.alone || self.snapshots.len() >= 3 || self.store.stats().log.segments_free < 6 {
             return Ok(());
         }

@@ -1,9 +1,10 @@
-//! A machine under test: two simulated disks, a real directory for the index, and a store that is opened again and
-//! again.
+//! A machine under test: two simulated disks, a real directory for the index, and a store that is
+//! opened again and again.
 //!
-//! The index keeps its files in a real directory, which no simulated cut touches. It stays as it is at the cut: what the
-//! index publishes, it has made durable itself, and only after the log was. (That nothing is published after the
-//! power went is part of what is tested: the flush asks the log first, whose disk is off.)
+//! The index keeps its files in a real directory, which no simulated cut touches. It stays as it is
+//! at the cut: what the index publishes, it has made durable itself, and only after the log was.
+//! (That nothing is published after the power went is part of what is tested: the flush asks the
+//! log first, whose disk is off.)
 
 use crate::model::{Held, State};
 use rand::{Rng, rngs::StdRng};
@@ -43,7 +44,8 @@ impl Machine {
             let now_ms = Arc::clone(&now_ms);
             Clock::new(move || UNIX_EPOCH + Duration::from_millis(now_ms.load(Ordering::SeqCst)))
         };
-        // Often enough that blocks are cleaned all the time; now and then never, so that blocks die as a whole.
+        // Often enough that blocks are cleaned all the time; now and then never, so that blocks die
+        // as a whole.
         let space = [(105, 115), (130, 150), (1_000_000, 2_000_000)][rng.random_range(0..3)];
         let options = Options {
             space_amplification_percent: space.0,
@@ -105,7 +107,8 @@ impl Machine {
         self.now_ms.fetch_add(rng.random_range(0..=ms_max), Ordering::SeqCst);
     }
 
-    /// The same, on directories of the real file system: the power cannot be cut, and files can be linked.
+    /// The same, on directories of the real file system: the power cannot be cut, and files can be
+    /// linked.
     pub fn on_real_disks(rng: &mut StdRng) -> Self {
         let machine = Self::new(rng);
         {

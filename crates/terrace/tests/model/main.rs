@@ -1,11 +1,13 @@
 //! Random histories against a model, with power cuts at any moment, on simulated disks.
 //!
-//! Small options make recycling, destaging, index flushes, cleaning and block deletion happen all the time. After each cut the store
-//! must hold a state it had: every commit up to some moment and none after it, that moment being no earlier than the last
-//! acknowledged durable commit. Then the history goes on.
+//! Small options make recycling, destaging, index flushes, cleaning and block deletion happen all
+//! the time. After each cut the store must hold a state it had: every commit up to some moment and
+//! none after it, that moment being no earlier than the last acknowledged durable commit. Then the
+//! history goes on.
 //!
-//! `TERRACE_MODEL_SECONDS` is how long each test runs (default 10), `TERRACE_MODEL_SEED` where it starts. A failure prints
-//! its seed; threads make the course of a history differ from run to run, so several tries may be needed.
+//! `TERRACE_MODEL_SECONDS` is how long each test runs (default 10), `TERRACE_MODEL_SEED` where it
+//! starts. A failure prints its seed; threads make the course of a history differ from run to run,
+//! so several tries may be needed.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod backup;
@@ -90,7 +92,8 @@ impl Tally {
         self.blocks_deleted += blocks.iter().max().map_or(0, |last| last - blocks.len() as u64);
     }
 
-    /// Whether every mechanism was met, or there were too few commits to expect that: histories without one prove nothing about it.
+    /// Whether every mechanism was met, or there were too few commits to expect that: histories
+    /// without one prove nothing about it.
     fn is_meaningful(&self) -> bool {
         let counts = [
             self.cuts,
@@ -116,8 +119,9 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs `history` with one seed after the other until the time is over; for longer if some mechanism was not met by then, since that can be
-/// chance: not every store moves values back, for example, and two or three may be all there is time for.
+/// Runs `history` with one seed after the other until the time is over; for longer if some
+/// mechanism was not met by then, since that can be chance: not every store moves values back, for
+/// example, and two or three may be all there is time for.
 fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -140,8 +140,9 @@ impl Journal {
         self.durable_seq = self.durable_seq.max(other.durable_seq);
     }
 
-    /// Checks that `found`, as of `now_ms`, is what is left after a crash: all commits up to some seq, none after it, that seq
-    /// being no earlier than what was acknowledged as durable; each commit whole or absent.
+    /// Checks that `found`, as of `now_ms`, is what is left after a crash: all commits up to some
+    /// seq, none after it, that seq being no earlier than what was acknowledged as durable; each
+    /// commit whole or absent.
     pub fn check(mut self, found: &State, now_ms: u64) -> Result<(), String> {
         let unclear = self.place_in_flight(found, now_ms);
         let mut state = self.base;
@@ -176,8 +177,9 @@ impl Journal {
         ))
     }
 
-    /// Gives the commits in flight that show their version in `found` their place among the others; returns those that
-    /// would not show if they happened. (One that would show and does not did not happen.)
+    /// Gives the commits in flight that show their version in `found` their place among the others;
+    /// returns those that would not show if they happened. (One that would show and does not did
+    /// not happen.)
     fn place_in_flight(&mut self, found: &State, now_ms: u64) -> Vec<Vec<Change>> {
         let mut unclear = Vec::new();
         for changes in std::mem::take(&mut self.in_flight) {
@@ -200,8 +202,8 @@ impl Journal {
     }
 }
 
-/// Whether some of the unclear commits, each whole, make of `state` what was found. They come last: whoever has a commit in
-/// flight has made none since, and callers keep to their own keys.
+/// Whether some of the unclear commits, each whole, make of `state` what was found. They come last:
+/// whoever has a commit in flight has made none since, and callers keep to their own keys.
 fn explained(
     differences: &BTreeMap<Key, String>,
     state: &State,

@@ -1,14 +1,18 @@
-//! A disk: a head that seeks, platters that turn, a cache that reads ahead and writes back, and a queue that is served
-//! in the order of shortest positioning.
+//! A disk: a head that seeks, platters that turn, a cache that reads ahead and writes back, and a
+//! queue that is served in the order of shortest positioning.
 //!
-//! - Positioning is seek plus the wait until the first sector comes round; the platter's angle follows from the time.
-//! - After a read the head reads on into the cache while nothing else wants it; a reader that goes on where it was
-//!   therefore gets the media rate. The buffer hides what the drive needs to start again after it was full.
-//! - A write is answered from the cache. The drive writes back when the cache is filled to a share, when it has been
-//!   idle for a while, and for a flush. Neighbouring writes go to the media in one go.
+//! - Positioning is seek plus the wait until the first sector comes round; the platter's angle
+//!   follows from the time.
+//! - After a read the head reads on into the cache while nothing else wants it; a reader that goes
+//!   on where it was therefore gets the media rate. The buffer hides what the drive needs to start
+//!   again after it was full.
+//! - A write is answered from the cache. The drive writes back when the cache is filled to a share,
+//!   when it has been idle for a while, and for a flush. Neighbouring writes go to the media in one
+//!   go.
 //! - A flush is a barrier, as FLUSH CACHE of ATA is: what arrives after it waits.
 //!
-//! Invariants: those of [`super`]. One thing at a time happens on the media. Dirty extents never touch each other.
+//! Invariants: those of [`super`]. One thing at a time happens on the media. Dirty extents never
+//! touch each other.
 
 use super::extents::{Dirty, Extent};
 use super::geometry::Geometry;
@@ -148,7 +152,8 @@ impl Disk {
         }
     }
 
-    /// If a read continues what the head reads anyway: when its data is there. The head stays with it until then.
+    /// If a read continues what the head reads anyway: when its data is there. The head stays with
+    /// it until then.
     fn follow_stream(&mut self, at: Nanoseconds, start: u64, end: u64) -> Option<Nanoseconds> {
         let is_free = matches!(self.work, None | Some((_, Work::Stream)));
         let mut stream = self
@@ -233,7 +238,8 @@ impl Disk {
         } else {
             None
         };
-        // Somebody waits for a read, and for a write only if the cache is full or flushed: these take turns.
+        // Somebody waits for a read, and for a write only if the cache is full or flushed: these
+        // take turns.
         let is_awaited = self.flush.is_some() || !self.writes.is_empty();
         match (read, extent) {
             (_, Some(start)) if read.is_none() || (is_awaited && self.was_read) => self.begin_write_back(at, start),

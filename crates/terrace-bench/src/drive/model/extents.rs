@@ -1,4 +1,5 @@
-//! What a disk's cache has to write back: extents of the drive, each with the writes that are in it.
+//! What a disk's cache has to write back: extents of the drive, each with the writes that are in
+//! it.
 //!
 //! Invariants: extents neither overlap nor touch. Each write is in exactly one extent or taken.
 

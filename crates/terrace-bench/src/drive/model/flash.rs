@@ -1,13 +1,17 @@
-//! A flash SSD: a link, a buffer for writes, a mapping table, channels that work side by side, and garbage collection.
+//! A flash SSD: a link, a buffer for writes, a mapping table, channels that work side by side, and
+//! garbage collection.
 //!
-//! - A read of unexpected pages waits for the electronics, each channel it touches, the slowest chip, and the link.
-//!   A sequential reader is served from pages that were prefetched.
-//! - A write is answered from the buffer. Pages are programmed after a while, for a flush, and when the buffer fills;
-//!   each goes to the channel that is free first. A write waits while the buffer is full.
-//! - A channel short of free erase blocks collects garbage before it programs: see [`super::mapping`].
+//! - A read of unexpected pages waits for the electronics, each channel it touches, the slowest
+//!   chip, and the link. A sequential reader is served from pages that were prefetched.
+//! - A write is answered from the buffer. Pages are programmed after a while, for a flush, and when
+//!   the buffer fills; each goes to the channel that is free first. A write waits while the buffer
+//!   is full.
+//! - A channel short of free erase blocks collects garbage before it programs: see
+//!   [`super::mapping`].
 //! - A flush waits until everything buffered is programmed.
 //!
-//! Invariants: those of [`super`]. Times are decided on arrival, except for what stays in the buffer.
+//! Invariants: those of [`super`]. Times are decided on arrival, except for what stays in the
+//! buffer.
 
 use super::mapping::{Mapping, Moved};
 use super::{Agenda, Event, Internals, Link, Model, Nanoseconds, Operation, Request, microseconds, transfer};
@@ -75,7 +79,8 @@ impl Flash {
         request.offset / self.profile.page_bytes..request.end().div_ceil(self.profile.page_bytes)
     }
 
-    /// A transfer over the link that could begin at `ready`, for a request that arrived at `at`: when it ends.
+    /// A transfer over the link that could begin at `ready`, for a request that arrived at `at`:
+    /// when it ends.
     fn link(&mut self, at: Nanoseconds, ready: Nanoseconds, bytes: u64) -> Nanoseconds {
         self.link.book(at, ready, transfer(bytes, self.profile.link_mb_per_s))
     }
@@ -123,7 +128,8 @@ impl Flash {
             self.link(at, first, request.bytes).max(last)
         };
         self.agenda.complete(done, request.id);
-        // A reader that went on where it was is sequential; prefetching starts with its second read.
+        // A reader that went on where it was is sequential; prefetching starts with its second
+        // read.
         let mut stream = stream.unwrap_or_default();
         let is_sequential = position.is_some();
         stream.next = end;

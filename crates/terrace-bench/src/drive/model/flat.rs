@@ -1,5 +1,5 @@
-//! A drive without mechanics: a fixed latency and a rate for each direction, lanes that work side by side, and a
-//! volatile write buffer. The `nvme` profile is one.
+//! A drive without mechanics: a fixed latency and a rate for each direction, lanes that work side
+//! by side, and a volatile write buffer. The `nvme` profile is one.
 //!
 //! Invariants: those of [`super`]. Writes settle in the order of their arrival.
 

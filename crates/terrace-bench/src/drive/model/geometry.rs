@@ -1,9 +1,10 @@
 //! Where bytes lie on a disk's platters: seek curve, zones, angles.
 //!
-//! Sources: the seek curve's form (a root for short distances, linear for long ones) is that of Ruemmler and Wilkes, "An
-//! introduction to disk drive modeling", IEEE Computer 1994.
+//! Sources: the seek curve's form (a root for short distances, linear for long ones) is that of
+//! Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 1994.
 //!
-//! Invariants: reading on without a pause needs no rotational wait, across tracks too: tracks are skewed for that.
+//! Invariants: reading on without a pause needs no rotational wait, across tracks too: tracks are
+//! skewed for that.
 
 use super::{Nanoseconds, transfer};
 use crate::drive::profile::DiskProfile;
@@ -22,7 +23,8 @@ pub struct Geometry {
     rates: Vec<f64>,
     turn: f64,
     stroke: f64,
-    /// Seek time in milliseconds: `constant + root × √d + linear × d`, d being the share of the surface.
+    /// Seek time in milliseconds: `constant + root × √d + linear × d`, d being the share of the
+    /// surface.
     constant: f64,
     root: f64,
     linear: f64,
@@ -72,7 +74,8 @@ impl Geometry {
         self.rate(offset) * self.turn / 1_000.0
     }
 
-    /// Time from the start until the first byte of `target` is under the head; `settle` is added to a seek.
+    /// Time from the start until the first byte of `target` is under the head; `settle` is added to
+    /// a seek.
     pub fn position(&self, at: Nanoseconds, head: u64, target: u64, settle: Nanoseconds) -> Nanoseconds {
         let distance = head.abs_diff(target);
         let is_near = (distance as f64) < self.track_bytes(target);

@@ -1,10 +1,12 @@
 //! Where an SSD's logical pages lie: the mapping table, erase blocks, and garbage collection.
 //!
-//! A page is never written in place: its new version goes to the open block of a channel, and the old one is garbage. A
-//! channel with few free blocks takes the block with the least valid pages, moves them, and erases it.
+//! A page is never written in place: its new version goes to the open block of a channel, and the
+//! old one is garbage. A channel with few free blocks takes the block with the least valid pages,
+//! moves them, and erases it.
 //!
-//! Invariants: a logical page has at most one valid physical page. The sum of valid pages of a channel's blocks is its
-//! count. No channel holds more valid pages than leave it a block to collect into.
+//! Invariants: a logical page has at most one valid physical page. The sum of valid pages of a
+//! channel's blocks is its count. No channel holds more valid pages than leave it a block to
+//! collect into.
 
 use crate::drive::profile::FlashProfile;
 use crate::drive::random::Random;
@@ -33,7 +35,8 @@ struct Channel {
     valid_pages: u64,
 }
 
-/// See the module. Pages are numbered from 1 in the tables, so that 0 is none and fresh tables cost no memory.
+/// See the module. Pages are numbered from 1 in the tables, so that 0 is none and fresh tables cost
+/// no memory.
 #[derive(Debug)]
 pub struct Mapping {
     block_pages: u32,
@@ -106,7 +109,8 @@ impl Mapping {
         )
     }
 
-    /// The channel to write to next: the one that is free first, in turn among equals, with room for another page.
+    /// The channel to write to next: the one that is free first, in turn among equals, with room
+    /// for another page.
     pub fn pick(&mut self, free_at: &[u64]) -> usize {
         let count = self.channels.len();
         let limit = u64::from(self.channel_blocks - self.reserve as u32 - 1) * u64::from(self.block_pages);

@@ -1,12 +1,13 @@
 //! The physical models: when a request completes, and when a write reaches the media.
 //!
-//! A model knows no bytes, no threads and no clock: requests come in with the virtual time of their arrival, and events
-//! come out with the virtual time they happen at. The same requests at the same times give the same events.
+//! A model knows no bytes, no threads and no clock: requests come in with the virtual time of their
+//! arrival, and events come out with the virtual time they happen at. The same requests at the same
+//! times give the same events.
 //!
-//! Invariants: each request completes exactly once, at or after its arrival. Each write settles (reaches the media)
-//! exactly once, before, at or after its completion. When a flush completes, every write that completed before it
-//! arrived has settled. Events come out in the order of their times.
-//! Nothing here can fail; a request beyond the drive's end is refused before it gets here.
+//! Invariants: each request completes exactly once, at or after its arrival. Each write settles
+//! (reaches the media) exactly once, before, at or after its completion. When a flush completes,
+//! every write that completed before it arrived has settled. Events come out in the order of their
+//! times. Nothing here can fail; a request beyond the drive's end is refused before it gets here.
 
 mod disk;
 mod extents;
@@ -87,8 +88,8 @@ pub enum Event {
 
 /// A drive's behaviour in time.
 pub trait Model: Send {
-    /// A request arrives. Times need not grow: an arrival before the last one, or before the time the model has
-    /// advanced to, counts as arriving as early as the model still allows.
+    /// A request arrives. Times need not grow: an arrival before the last one, or before the time
+    /// the model has advanced to, counts as arriving as early as the model still allows.
     fn submit(&mut self, at: Nanoseconds, request: Request);
 
     /// Lets time pass until `until`, and appends what happened.
@@ -97,7 +98,8 @@ pub trait Model: Send {
     /// The time of the next event if nothing else arrives; `None` if nothing will happen.
     fn next_event(&self) -> Option<Nanoseconds>;
 
-    /// The power goes and comes back: queue and caches are gone, the media are what they were. Time goes on.
+    /// The power goes and comes back: queue and caches are gone, the media are what they were. Time
+    /// goes on.
     fn power_cycle(&mut self, at: Nanoseconds);
 
     /// What the drive did apart from requests, for a reader to see why it took its time.
@@ -144,7 +146,8 @@ impl Agenda {
         self.completions.push(Reverse((at, id)));
     }
 
-    /// The next event somebody waits for. Settlements can wait while there is one: they come out before it.
+    /// The next event somebody waits for. Settlements can wait while there is one: they come out
+    /// before it.
     fn next(&self) -> Option<Nanoseconds> {
         let heap = if self.completions.is_empty() {
             &self.settlements
@@ -154,8 +157,8 @@ impl Agenda {
         heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Moves what is due at `until` into `events`. Of the same time, settlements come first: a flush must find its
-    /// writes settled.
+    /// Moves what is due at `until` into `events`. Of the same time, settlements come first: a
+    /// flush must find its writes settled.
     fn drain(&mut self, until: Nanoseconds, events: &mut Vec<Event>) {
         loop {
             let completion = self.completions.peek().map_or(Nanoseconds::MAX, |Reverse((at, _))| *at);

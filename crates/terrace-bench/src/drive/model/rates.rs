@@ -1,4 +1,5 @@
-//! What a model gives a host with one request at a time, in virtual time: no FUSE, no root, no waiting.
+//! What a model gives a host with one request at a time, in virtual time: no FUSE, no root, no
+//! waiting.
 
 use super::{Event, Model, Nanoseconds, Operation, Request};
 use crate::drive::random::Random;
@@ -19,7 +20,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// An access by `fio`'s name; `None` if it is not one of `randread`, `read`, `randwrite`, `write`.
+    /// An access by `fio`'s name; `None` if it is not one of `randread`, `read`, `randwrite`,
+    /// `write`.
     pub fn parse(name: &str, bytes: u64) -> Option<Self> {
         let (operation, is_random) = match name {
             "randread" => (Operation::Read, true),
@@ -72,8 +74,8 @@ impl Host<'_> {
     }
 }
 
-/// Fills the first `span` bytes, rests, and returns the rate of an access within them over some seconds, in 10⁶ bytes
-/// per second.
+/// Fills the first `span` bytes, rests, and returns the rate of an access within them over some
+/// seconds, in 10⁶ bytes per second.
 pub fn rate(model: &mut dyn Model, access: Access, span: u64, seconds: u64, seed: u64) -> f64 {
     let mut host = Host {
         model,

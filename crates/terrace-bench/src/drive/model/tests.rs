@@ -303,7 +303,8 @@ fn a_disk_forgets_its_cache_without_power() {
 
 #[test]
 fn small_random_writes_make_an_ssd_collect_garbage() {
-    // Small, with small blocks, so that it is full soon and its spare space is what the profile says.
+    // Small, with small blocks, so that it is full soon and its spare space is what the profile
+    // says.
     let bytes = 256 << 20;
     let new = |aged_share| {
         let profile = FlashProfile {

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-/// The daemon of drives that tests create, when one of them started this; else nothing. See [`super::daemon`].
+/// The daemon of drives that tests create, when one of them started this; else nothing. See
+/// [`super::daemon`].
 #[test]
 fn daemon_process() {
     let Some(directory) = std::env::var_os("TERRACE_BENCH_TEST_DAEMON").map(PathBuf::from) else {

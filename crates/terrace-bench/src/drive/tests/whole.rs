@@ -1,5 +1,5 @@
-//! Drives end to end: FUSE, loop device, ext4, power cut. They need root and /dev/fuse; where these are not there the
-//! tests say so and pass.
+//! Drives end to end: FUSE, loop device, ext4, power cut. They need root and /dev/fuse; where these
+//! are not there the tests say so and pass.
 //!
 //! Every drive is in a guard that removes it, so that a failed test leaves no mounts behind.
 
@@ -83,7 +83,8 @@ fn forgetful() -> Profile {
     profile
 }
 
-/// Overwrites a file in place past the page cache: the drive has the data, but was not told to flush it.
+/// Overwrites a file in place past the page cache: the drive has the data, but was not told to
+/// flush it.
 fn overwrite_direct(path: &Path, data: &[u8]) {
     let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
     let file = OpenOptions::new().write(true).custom_flags(direct).open(path).unwrap();
@@ -288,7 +289,8 @@ fn removing_leaves_nothing_and_creating_replaces_nothing() {
     guard.drive = Some(Drive::create_in(&guard.runtime(), spec).unwrap());
 }
 
-/// What a contender of a benchmark left behind decided where the next one's files lay, and so how fast its disk was.
+/// What a contender of a benchmark left behind decided where the next one's files lay, and so how
+/// fast its disk was.
 #[test]
 fn an_emptied_drive_is_as_a_new_one() {
     if !is_possible() {
@@ -308,8 +310,8 @@ fn an_emptied_drive_is_as_a_new_one() {
     write_synced(&file, &pattern(100_000, 2));
 }
 
-/// It was set where the loop device is made; making the file system then undid it on disks, and who reads by mapped memory read
-/// 2.5 MiB for each page.
+/// It was set where the loop device is made; making the file system then undid it on disks, and who
+/// reads by mapped memory read 2.5 MiB for each page.
 #[test]
 fn the_kernel_reads_no_more_ahead_than_on_a_disk() {
     if !is_possible() {

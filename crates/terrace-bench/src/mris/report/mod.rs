@@ -1,6 +1,7 @@
 //! The evaluation's part of the report: the paper's figures and tables, ours beside the paper's.
 //!
-//! Here are the order of the sections and what they share; each has a file. Of what was not measured nothing is shown.
+//! Here are the order of the sections and what they share; each has a file. Of what was not
+//! measured nothing is shown.
 
 mod costs;
 mod insertion;

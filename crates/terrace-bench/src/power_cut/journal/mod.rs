@@ -1,12 +1,13 @@
 //! What the store was asked and what it acknowledged, and what of it may be missing after a cut.
 //!
-//! The versions that commits got are their order. A store is right after a cut if some moment in that order explains all it
-//! holds: every commit up to it is there, none after it, and it is no earlier than the last acknowledged `Sync` commit.
-//! An operation without an acknowledgement may have happened: what it put says so by its version. What it deleted cannot say
-//! so, and is allowed to be gone.
+//! The versions that commits got are their order. A store is right after a cut if some moment in
+//! that order explains all it holds: every commit up to it is there, none after it, and it is no
+//! earlier than the last acknowledged `Sync` commit. An operation without an acknowledgement may
+//! have happened: what it put says so by its version. What it deleted cannot say so, and is allowed
+//! to be gone.
 //!
-//! Invariant: each caller has one operation under way at a time, and keys that are not shared have one caller. So an
-//! operation without an acknowledgement is the last one on its keys.
+//! Invariant: each caller has one operation under way at a time, and keys that are not shared have
+//! one caller. So an operation without an acknowledgement is the last one on its keys.
 
 #[cfg(test)]
 mod tests;
@@ -181,8 +182,8 @@ impl Journal {
         Err(self.explain(found, &maybe_deleted, &moments, &mismatches, first))
     }
 
-    /// Gives those operations a version that were not acknowledged and are there. Returns how many, and the keys that
-    /// others of them may have deleted.
+    /// Gives those operations a version that were not acknowledged and are there. Returns how many,
+    /// and the keys that others of them may have deleted.
     fn place_unheard(&mut self, found: &State) -> Result<(u64, BTreeSet<String>), Violation> {
         let mut unheard = 0;
         let mut maybe_deleted = BTreeSet::new();
@@ -283,7 +284,8 @@ impl Journal {
         first: usize,
     ) -> Violation {
         let timelines = self.timelines();
-        // What every moment from the last durable commit on has: older, or gone without anything later to explain it.
+        // What every moment from the last durable commit on has: older, or gone without anything
+        // later to explain it.
         let mut lost = Vec::new();
         for (key, timeline) in &timelines {
             let held = found.get(*key).copied();

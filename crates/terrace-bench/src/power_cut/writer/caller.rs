@@ -1,7 +1,8 @@
-//! One thread that writes: operations of every kind on keys of its own, and on a few that all share.
+//! One thread that writes: operations of every kind on keys of its own, and on a few that all
+//! share.
 //!
-//! Of its own keys it knows exactly what they hold, so every condition, read and snapshot is checked as it goes. It ends at the
-//! first call that fails.
+//! Of its own keys it knows exactly what they hold, so every condition, read and snapshot is
+//! checked as it goes. It ends at the first call that fails.
 
 use crate::power_cut::{
     protocol::{Change, Held, Said},
@@ -48,8 +49,8 @@ pub struct Taken {
     held: BTreeMap<String, Held>,
 }
 
-/// Reads through snapshots, each for a while. In a thread of its own: a caller may be waiting for a segment that
-/// a snapshot keeps from being freed.
+/// Reads through snapshots, each for a while. In a thread of its own: a caller may be waiting for a
+/// segment that a snapshot keeps from being freed.
 pub fn check_snapshots(taken: &Receiver<Taken>, mut rng: StdRng) {
     while let Ok(Taken { snapshot, held }) = taken.recv() {
         let taken_at = Instant::now();

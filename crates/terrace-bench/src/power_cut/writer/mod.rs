@@ -1,7 +1,9 @@
-//! The process that is killed: opens the store, shows what it holds, waits for the word, and writes until the end.
+//! The process that is killed: opens the store, shows what it holds, waits for the word, and writes
+//! until the end.
 //!
-//! It judges only what it alone can know: whether values are what was written, what `verify` finds, whether conditions, reads
-//! and snapshots are right while it runs. What may be missing after a cut is for the parent to judge.
+//! It judges only what it alone can know: whether values are what was written, what `verify` finds,
+//! whether conditions, reads and snapshots are right while it runs. What may be missing after a cut
+//! is for the parent to judge.
 
 mod caller;
 mod events;
@@ -106,8 +108,8 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     })
 }
 
-/// What the kernel and other processes do of their own accord. It must not be needed, and it must not hurt: it makes
-/// things durable in an order that the engine did not ask for.
+/// What the kernel and other processes do of their own accord. It must not be needed, and it must
+/// not hurt: it makes things durable in an order that the engine did not ask for.
 fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
     loop {
         std::thread::sleep(Duration::from_millis(rng.random_range(5..60)));

@@ -1,8 +1,10 @@
-//! Engines that are libraries of the system, behind shims in C and C++ with one table of calls (`rival.h`).
+//! Engines that are libraries of the system, behind shims in C and C++ with one table of
+//! calls (`rival.h`).
 //!
-//! The bindings on the registry build an engine of their own or have had no release for years; Debian's libraries are what people
-//! install. Berkeley DB's header, with its structures full of function pointers, is no work for a hand-written binding, so what
-//! crosses the border is small: bytes go in, and what is found is given to a function that copies it.
+//! The bindings on the registry build an engine of their own or have had no release for years;
+//! Debian's libraries are what people install. Berkeley DB's header, with its structures full of
+//! function pointers, is no work for a hand-written binding, so what crosses the border is small:
+//! bytes go in, and what is found is given to a function that copies it.
 #![allow(unsafe_code)]
 
 use super::{KeyValue, Opening};
@@ -33,7 +35,8 @@ impl Bytes {
     }
 
     /// # Safety
-    /// `data` must point to `length` bytes, unless that is 0, which stay as they are for as long as the slice is used.
+    /// `data` must point to `length` bytes, unless that is 0, which stay as they are for as long as
+    /// the slice is used.
     unsafe fn as_slice<'a>(self) -> &'a [u8] {
         if self.length == 0 {
             return &[];
@@ -86,7 +89,8 @@ pub struct Foreign {
     settings: String,
 }
 
-// Safety: rival.h promises that the calls may be made from several threads at once; close needs the whole value.
+// Safety: rival.h promises that the calls may be made from several threads at once; close needs the
+// whole value.
 unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
@@ -96,7 +100,8 @@ fn sync_flag(durability: Durability) -> c_int {
 
 /// Copies what was found into a `Vec<u8>`.
 extern "C" fn take_value(sink: *mut c_void, _key: Bytes, value: Bytes) {
-    // Safety: the sink is the vector that `get` gave with this function, and the value is the engine's until this returns.
+    // Safety: the sink is the vector that `get` gave with this function, and the value is the
+    // engine's until this returns.
     let (sink, value) = unsafe { (&mut *sink.cast::<Vec<u8>>(), value.as_slice()) };
     sink.extend_from_slice(value);
 }
@@ -105,7 +110,8 @@ type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]);
 
 /// Shows what was found to a visitor.
 extern "C" fn take_pair(sink: *mut c_void, key: Bytes, value: Bytes) {
-    // Safety: the sink is the visitor that `scan` gave with this function, and both are the engine's until this returns.
+    // Safety: the sink is the visitor that `scan` gave with this function, and both are the
+    // engine's until this returns.
     let (visit, key, value) = unsafe { (&mut *sink.cast::<Visit<'_>>(), key.as_slice(), value.as_slice()) };
     visit(key, value);
 }
@@ -192,7 +198,8 @@ impl KeyValue for Foreign {
     fn put_all(&self, pairs: &[(&[u8], &[u8])], durability: Durability) -> Outcome {
         let keys: Vec<Bytes> = pairs.iter().map(|pair| Bytes::of(pair.0)).collect();
         let values: Vec<Bytes> = pairs.iter().map(|pair| Bytes::of(pair.1)).collect();
-        // Safety: both arrays have as many entries as is said, and what they point to outlives the call.
+        // Safety: both arrays have as many entries as is said, and what they point to outlives the
+        // call.
         self.call(|database, why| unsafe {
             (self.calls.put)(
                 database,

@@ -1,7 +1,8 @@
 //! Who sees: sessions that each read a title in order, one thread each, on any server.
 //!
-//! A player starts when its first segment is there, keeps some segments ahead of what it shows, and pauses when the next one is not
-//! there in time: the pause counts from the moment at which it should have been shown.
+//! A player starts when its first segment is there, keeps some segments ahead of what it shows, and
+//! pauses when the next one is not there in time: the pause counts from the moment at which it
+//! should have been shown.
 
 use super::{Server, Settings, System};
 use crate::{
@@ -48,7 +49,8 @@ impl Window {
         self.flash_written_bytes += other.flash_written_bytes;
     }
 
-    /// Share of what was delivered that did not come from the disk. Below 0 if more was read than delivered.
+    /// Share of what was delivered that did not come from the disk. Below 0 if more was read than
+    /// delivered.
     #[must_use]
     pub fn hits(&self) -> f64 {
         1.0 - self.disk_read_bytes as f64 / self.delivered_bytes.max(1) as f64
@@ -136,8 +138,9 @@ impl<'a> Audience<'a> {
         }
     }
 
-    /// Reads one segment after the other until so many sessions have begun, and says what went where in equal parts of them. For the
-    /// server the time passes meanwhile in which the sessions would be played.
+    /// Reads one segment after the other until so many sessions have begun, and says what went
+    /// where in equal parts of them. For the server the time passes meanwhile in which the sessions
+    /// would be played.
     ///
     /// # Errors
     /// The server's.
@@ -215,7 +218,8 @@ impl<'a> Audience<'a> {
         })
     }
 
-    /// Everybody plays. They come one after the other within the length of a title; who came before all were there does not count.
+    /// Everybody plays. They come one after the other within the length of a title; who came before
+    /// all were there does not count.
     ///
     /// # Errors
     /// The server's.
@@ -296,7 +300,8 @@ impl<'a> Audience<'a> {
         Ok(())
     }
 
-    /// A thread for each session. The first error ends all of them, each after its session at the latest.
+    /// A thread for each session. The first error ends all of them, each after its session at the
+    /// latest.
     fn in_threads(&self, work: impl Fn(usize) -> Outcome + Sync) -> Outcome {
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.settings.sessions)

@@ -1,8 +1,10 @@
-//! Video on two drives, in time: Terrace beside other ways to use flash before a disk, each on the same drives with the same RAM.
+//! Video on two drives, in time: Terrace beside other ways to use flash before a disk, each on the
+//! same drives with the same RAM.
 //!
-//! [`rivals`] are the others, [`terrace`] ours; all of them really read and write the drives, past the kernel's cache. [`audience`] is
-//! who sees: first nobody is in a hurry but the drives (the caches warm up, from cold), then everybody reads as fast as he can,
-//! then everybody plays at a bit rate. [`targets`] says what was aimed at and [`report`] makes the tables.
+//! [`rivals`] are the others, [`terrace`] ours; all of them really read and write the drives, past
+//! the kernel's cache. [`audience`] is who sees: first nobody is in a hurry but the drives (the
+//! caches warm up, from cold), then everybody reads as fast as he can, then everybody plays at a
+//! bit rate. [`targets`] says what was aimed at and [`report`] makes the tables.
 //!
 //! What counts as a hit is the same for all: a byte delivered that was not read from the disk.
 
@@ -220,7 +222,8 @@ pub struct Scene {
     pub haste: f64,
     /// Sessions from cold.
     pub warm_up_sessions: u64,
-    /// Segments read as fast as possible: a number and not a time, so that all of them have the same sessions.
+    /// Segments read as fast as possible: a number and not a time, so that all of them have the
+    /// same sessions.
     pub rush_reads: u64,
     /// At the bit rate, for so long.
     pub play_seconds: f64,
@@ -258,7 +261,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Share of the bytes that did not come from the disk: of the last quarter of warming up, and all that was timed.
+    /// Share of the bytes that did not come from the disk: of the last quarter of warming up, and
+    /// all that was timed.
     #[must_use]
     pub fn hits(&self) -> f64 {
         let late = &self.windows[self.windows.len() - self.windows.len() / 4..];
@@ -354,7 +358,8 @@ fn plans(arguments: &Arguments, file: &WorkloadFile, places: &Places) -> Vec<Pla
         }
     }
     plans.retain(|plan| arguments.only.is_empty() || arguments.only.contains(&plan.settings.system));
-    // The rivals' catalogue is written once and stays. Terrace needs the disk for itself, so it goes first.
+    // The rivals' catalogue is written once and stays. Terrace needs the disk for itself, so it
+    // goes first.
     plans.sort_by_key(|plan: &Plan<Settings>| plan.settings.system != System::Terrace);
     plans
 }
@@ -422,8 +427,8 @@ fn measure(
     watched
 }
 
-/// The directory on the disk. Where another one was before, ext4 would put a catalogue elsewhere than on an empty disk: further in, where a
-/// disk is slower, or in more pieces.
+/// The directory on the disk. Where another one was before, ext4 would put a catalogue elsewhere
+/// than on an empty disk: further in, where a disk is slower, or in more pieces.
 fn on_an_empty_disk(places: &Places) -> Outcome<PathBuf> {
     places.hdd.empty()?;
     places.hdd.fresh(NAME)

@@ -177,7 +177,8 @@ fn charts(section: &mut Section, rows: &[&Row], number: usize) {
     let Some(&share) = shares.get(shares.len() / 2) else {
         return;
     };
-    // The share in the middle, from cold to warm; more may be read than is delivered, which is no hit.
+    // The share in the middle, from cold to warm; more may be read than is delivered, which is no
+    // hit.
     let in_time = |system: System| {
         let windows = of(system, share).map_or(&[][..], |row| &row.1.windows);
         let hits = windows.iter().map(|window| window.hits().max(0.0) * 100.0);

@@ -1,5 +1,6 @@
-//! What was aimed at: above every rival in hits and throughput whatever the share of flash, a tenth of Flashcache's writes, and no
-//! pauses where the disk alone would have held half of the sessions. Only runs of one scene are compared.
+//! What was aimed at: above every rival in hits and throughput whatever the share of flash, a tenth
+//! of Flashcache's writes, and no pauses where the disk alone would have held half of the sessions.
+//! Only runs of one scene are compared.
 
 use super::{EXPERIMENT, Measured, Settings, System};
 use crate::{

@@ -94,7 +94,8 @@ fn flashcache_writes_every_miss_before_the_reader_has_it() {
         assert_eq!(read(&rival, &values, object), whole);
         assert_eq!(rival.flash_written_bytes(), (object as u64 + 1) * whole);
     }
-    // 28 segments are 504 blocks. The next takes the last 8 slots and the first 10: so much of the first segment is gone.
+    // 28 segments are 504 blocks. The next takes the last 8 slots and the first 10: so much of the
+    // first segment is gone.
     assert_eq!(read(&rival, &values, 0), 0);
     assert_eq!(read(&rival, &values, 28), whole);
     assert_eq!(read(&rival, &values, 0), 10 * 4096);
@@ -131,7 +132,8 @@ fn l2arc_keeps_what_was_asked_for_and_not_what_was_prefetched() {
     let (rival, values) = rival(directory.path(), Kind::L2Arc, 0.5);
     let whole = UNIT_BYTES as u64;
     assert_eq!(read(&rival, &values, 0), whole);
-    // Most of the segment is still in RAM when the feeder looks at the end of the list, which the two records are at.
+    // Most of the segment is still in RAM when the feeder looks at the end of the list, which the
+    // two records are at.
     rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();
     assert_eq!(rival.flash_written_bytes(), 2 * whole / RECORDS as u64);
     rival.warm_up_passed(Some(Duration::from_secs(1))).unwrap();

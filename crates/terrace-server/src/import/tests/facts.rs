@@ -51,8 +51,8 @@ fn upright(x: u32, y: u32) -> Rgb<u8> {
     })
 }
 
-/// How the upright 960x640 picture is stored under an orientation, from the definition: which edge the stored first
-/// row and first column are (TIFF 6.0, section 8, Orientation).
+/// How the upright 960x640 picture is stored under an orientation, from the definition: which edge
+/// the stored first row and first column are (TIFF 6.0, section 8, Orientation).
 fn stored(orientation: u32) -> RgbImage {
     let (right, bottom) = (959, 639);
     let (width, height) = if orientation >= 5 { (640, 960) } else { (960, 640) };

@@ -116,7 +116,8 @@ fn transparent_parts_become_white() {
     }
 }
 
-/// Wallpapers of desktops are drawn so, in white that is nowhere quite opaque; over white they were empty sheets.
+/// Wallpapers of desktops are drawn so, in white that is nowhere quite opaque; over white they were
+/// empty sheets.
 #[test]
 fn what_white_would_hide_is_laid_over_dark() {
     let drawing = |ink: u8, alpha: u8| {

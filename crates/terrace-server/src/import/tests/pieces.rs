@@ -47,7 +47,8 @@ fn fitted_sizes_keep_the_rules_for_any_image() {
         let box_long = resolution.width.max(resolution.height);
         assert!(short <= box_short && long <= box_long, "{what}");
         assert_eq!(fit(height, width, &resolution), (h, w), "{what}");
-        // Either nothing was changed, or one side fills the box and the other is right to half a pixel.
+        // Either nothing was changed, or one side fills the box and the other is right to half a
+        // pixel.
         if (w, h) == (width, height) {
             continue;
         }

@@ -333,7 +333,8 @@ impl Claim {
         Self { asker, ..self }
     }
 
-    /// The same, with what was found in the request's body: named as headers of other requests name it.
+    /// The same, with what was found in the request's body: named as headers of other requests name
+    /// it.
     pub fn saying(self, headers: &HeaderMap) -> Self {
         let asker = self.asker.as_ref().map(|asker| asker.saying(headers));
         self.asking(asker)
@@ -484,8 +485,8 @@ impl Claim {
         }
     }
 
-    /// Refuses what can only be denied, before anything is opened or taken in for it: of what policies ask about and is not
-    /// known yet, the best is assumed.
+    /// Refuses what can only be denied, before anything is opened or taken in for it: of what
+    /// policies ask about and is not known yet, the best is assumed.
     ///
     /// # Errors
     /// What may be told.

@@ -108,7 +108,8 @@ fn what_had_values_leaves_a_marker() {
     assert_eq!(again, Outcome::Nothing);
 }
 
-/// Of many that want to be the first, one is; and of many that replace at once, none leaves its values behind.
+/// Of many that want to be the first, one is; and of many that replace at once, none leaves its
+/// values behind.
 #[test]
 fn commits_that_meet() {
     let (_dir, store, permit) = place();

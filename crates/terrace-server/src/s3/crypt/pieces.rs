@@ -3,9 +3,9 @@
 //!
 //! A value is cut into pieces of [`PIECE_BYTES`]; the last may be shorter, and of nothing there is
 //! one of no bytes. Each is encrypted with AES-256-GCM and has its tag behind it. The key is the
-//! value's own (see [`DataKey::of_value`](super::DataKey::of_value)), and the nonce the number of the
-//! piece, so no nonce comes twice under one key. Number, and whether it is the last, are additional
-//! data: pieces cannot change places, and a value cannot be cut.
+//! value's own (see [`DataKey::of_value`](super::DataKey::of_value)), and the nonce the number of
+//! the piece, so no nonce comes twice under one key. Number, and whether it is the last, are
+//! additional data: pieces cannot change places, and a value cannot be cut.
 
 use super::PieceKey;
 use bytes::Bytes;

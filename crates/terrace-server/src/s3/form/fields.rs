@@ -1,8 +1,9 @@
 //! The fields of a form, read before `s3s` sees them and written again for it.
 //!
-//! S3 puts the file's name in place of `${filename}` before it looks at the policy, so that a condition is about what the key
-//! will be. The name comes behind the fields, and `s3s` hands neither on. Whatever the form looked like, `s3s` gets one head of its
-//! plainest form, in one piece, with the file's bytes behind it as they arrive: so what is checked here is what it sees.
+//! S3 puts the file's name in place of `${filename}` before it looks at the policy, so that a
+//! condition is about what the key will be. The name comes behind the fields, and `s3s` hands
+//! neither on. Whatever the form looked like, `s3s` gets one head of its plainest form, in one
+//! piece, with the file's bytes behind it as they arrive: so what is checked here is what it sees.
 //!
 //! Signatures are compared here, too: those of version 2 since `s3s` stops at the first character
 //! that differs, those of version 4 since it reads the file first.
@@ -92,8 +93,9 @@ impl Form {
         self.field("x-amz-signature").is_some() || self.field("signature").is_some()
     }
 
-    /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret` knows the secrets of access keys.
-    /// Other forms, and keys that do not exist, are left to `s3s`.
+    /// Checks a signature of version 2, in a time that tells nothing of the right one. `secret`
+    /// knows the secrets of access keys. Other forms, and keys that do not exist, are left to
+    /// `s3s`.
     ///
     /// # Errors
     /// `SignatureDoesNotMatch`
@@ -119,7 +121,8 @@ impl Form {
     /// not worth memory. What its credential and its policy are like stays the business of `s3s`.
     ///
     /// # Errors
-    /// `SignatureDoesNotMatch`; `InvalidAccessKeyId`; `AccessDenied` if there is no signature at all.
+    /// `SignatureDoesNotMatch`; `InvalidAccessKeyId`; `AccessDenied` if there is no signature at
+    /// all.
     pub fn check_version_4(&self, secret: impl FnOnce(&str) -> Option<String>) -> S3Result {
         let Some(signature) = self.field("x-amz-signature") else {
             let is_version_2 = self.field("signature").is_some();
@@ -147,7 +150,8 @@ impl Form {
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
-    /// The form written again, and the type that names its boundary, which is nobody's choice: no field and no file has it.
+    /// The form written again, and the type that names its boundary, which is nobody's choice: no
+    /// field and no file has it.
     pub fn written(self) -> (HeaderValue, Body) {
         let boundary = Id::new().to_string();
         let mut head = BytesMut::new();
@@ -340,7 +344,8 @@ mod tests {
         assert_eq!(code(&format!("{many}{file}")), "MaxPostPreDataLengthExceededError");
     }
 
-    /// The signature was computed with `openssl dgst -sha1 -hmac secret -binary | base64` of "cG9saWN5".
+    /// The signature was computed with `openssl dgst -sha1 -hmac secret -binary | base64` of
+    /// "cG9saWN5".
     #[test]
     fn signatures_of_version_2() {
         let form = |signature: &str| {

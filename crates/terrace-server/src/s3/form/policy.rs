@@ -1,8 +1,9 @@
 //! What the policy of a form demands of its fields.
 //!
-//! `s3s` demands it too, but answers what a policy does not allow as if the policy were malformed, does not ask for a condition
-//! on the bucket, without which a form would do for any bucket of its signer, and knows neither `acl` nor `tagging` as fields.
-//! What the policy itself is like, its signature, its time and the length of the file stay its business.
+//! `s3s` demands it too, but answers what a policy does not allow as if the policy were malformed,
+//! does not ask for a condition on the bucket, without which a form would do for any bucket of its
+//! signer, and knows neither `acl` nor `tagging` as fields. What the policy itself is like, its
+//! signature, its time and the length of the file stay its business.
 
 use super::fields::Form;
 use crate::s3::{ops::tagging, signature::is_scope};
@@ -28,8 +29,8 @@ pub const IGNORED: &str = "x-ignore-";
 /// The field that the path or the host stands for.
 const BUCKET: &str = "bucket";
 
-/// Refuses forms that lack a field, or whose fields are not what their policy allows. A policy that cannot be read is left to
-/// `s3s`, which checks its signature first.
+/// Refuses forms that lack a field, or whose fields are not what their policy allows. A policy that
+/// cannot be read is left to `s3s`, which checks its signature first.
 ///
 /// # Errors
 /// `InvalidArgument`, `AccessDenied`.

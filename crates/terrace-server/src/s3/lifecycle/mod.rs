@@ -1,14 +1,16 @@
 //! Lifecycle: rules of a bucket that say what is deleted when.
 //!
-//! The rules are in the bucket's record. A walk ([`walk`]) goes through the versions of each bucket that has rules, when the
-//! server starts, when rules are put, and once an hour, and deletes what is due by the same commits a client's request takes:
-//! so the values of an object go with its record, and in a bucket with versioning a delete marker takes the place of what
-//! expires. The engine's time to live is not used for this: it is set when an object is written, while rules apply to what is
-//! there already and to tags that change later; and an object of many values would need the same moment on every one of them.
+//! The rules are in the bucket's record. A walk ([`walk`]) goes through the versions of each bucket
+//! that has rules, when the server starts, when rules are put, and once an hour, and deletes what
+//! is due by the same commits a client's request takes: so the values of an object go with its
+//! record, and in a bucket with versioning a delete marker takes the place of what expires. The
+//! engine's time to live is not used for this: it is set when an object is written, while rules
+//! apply to what is there already and to tags that change later; and an object of many values would
+//! need the same moment on every one of them.
 //!
-//! Nothing is deleted early: an object is due at the first midnight (UTC) after its days are over, and what is deleted is
-//! exactly the version that was judged. It may be there for up to an hour longer. What was not put through S3 has no time, and
-//! is not old by any number of days.
+//! Nothing is deleted early: an object is due at the first midnight (UTC) after its days are over,
+//! and what is deleted is exactly the version that was judged. It may be there for up to an hour
+//! longer. What was not put through S3 has no time, and is not old by any number of days.
 
 mod walk;
 
@@ -169,8 +171,8 @@ impl Rule {
         }
     }
 
-    /// Whether a version that is not the latest is due: since when it is not, and how many there are between it and the
-    /// latest.
+    /// Whether a version that is not the latest is due: since when it is not, and how many there
+    /// are between it and the latest.
     fn is_noncurrent_due(&self, subject: Subject<'_>, since_ms: u64, newer: u32, now_ms: u64) -> bool {
         let Some(noncurrent) = self.noncurrent.filter(|_| self.enabled) else {
             return false;

@@ -39,7 +39,8 @@ fn nothing_is_due_before_a_midnight() {
     assert_eq!(midnight_after(10 * DAY_MS, 3), 13 * DAY_MS);
     assert_eq!(midnight_after(10 * DAY_MS + 1, 3), 14 * DAY_MS);
     assert!(midnight_after(u64::MAX, u32::MAX) > 1 << 60);
-    // 2014-01-15 10:30, three days: the midnight at which 2014-01-19 begins, as S3's documentation has it.
+    // 2014-01-15 10:30, three days: the midnight at which 2014-01-19 begins, as S3's documentation
+    // has it.
     let written = facts(1, "", 1_389_781_800_000);
     let said = |rules: &[Rule]| expiration(rules, Subject::of("k", &written));
     assert_eq!(
@@ -190,7 +191,8 @@ fn versions_go_when_their_time_is_over() {
         noncurrent: Some(Noncurrent { days, keep }),
         ..days_rule()
     };
-    // Those replaced on day 2 and 3 are due on day 4; the one replaced on day 4 is not. The delete marker is of today.
+    // Those replaced on day 2 and 3 are due on day 4; the one replaced on day 4 is not. The delete
+    // marker is of today.
     world.walk(&[noncurrent(1, 0)], 4 * DAY_MS);
     assert_eq!(world.left(), ["a", "a", "-b", "b", "b"]);
     let later = keyspace::now_ms() + 10 * DAY_MS;

@@ -1,8 +1,9 @@
 //! The walk that deletes what is due.
 //!
-//! One page of versions per engine call, so that requests go in between. What a version is judged by besides itself (since
-//! when it is not the latest, how many are between, whether a delete marker is all there is) depends on those shown before
-//! it, which [`Walk`] remembers from page to page.
+//! One page of versions per engine call, so that requests go in between. What a version is judged
+//! by besides itself (since when it is not the latest, how many are between, whether a delete
+//! marker is all there is) depends on those shown before it, which [`Walk`] remembers from page to
+//! page.
 
 use super::{Rule, Subject};
 use crate::s3::{
@@ -142,7 +143,8 @@ impl Walk {
             delimiter: None,
             after: match &last {
                 None => After::Nothing,
-                // By order: it may have been deleted, and what was judged before it must not be judged again.
+                // By order: it may have been deleted, and what was judged before it must not be
+                // judged again.
                 Some((key, Some(order))) => After::Order(key, *order),
                 // It was put where there was no versioning, so that it is the only one there was.
                 Some((key, None)) => After::Version(key, Name::Null),

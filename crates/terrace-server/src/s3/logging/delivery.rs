@@ -25,7 +25,8 @@ use tokio::sync::Notify;
 
 /// How often what has been gathered is written: as much as a crash can lose.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Most bytes of lines in memory: what a fast server writes in some seconds. Beyond, lines are lost.
+/// Most bytes of lines in memory: what a fast server writes in some seconds. Beyond, lines are
+/// lost.
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Longest log. So long it is the value of its object itself.
 const LOG_BYTES_MAX: usize = WHOLE_BYTES_MAX;

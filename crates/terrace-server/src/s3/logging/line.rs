@@ -150,7 +150,8 @@ impl Entry<'_> {
             quoted(&logged.referer),
             quoted(self.agent.unwrap_or("")),
             bare(logged.version_id.as_deref().unwrap_or("")),
-            // Host ID, as nothing has one here; behind the version of signatures, what encrypts the connection.
+            // Host ID, as nothing has one here; behind the version of signatures, what encrypts the
+            // connection.
             "-".to_owned(),
             signature.to_owned(),
             "-".to_owned(),
@@ -165,7 +166,8 @@ impl Entry<'_> {
     }
 }
 
-/// A text of printable ASCII without quotes, in which nobody can begin another field or line, and no longer than it may be.
+/// A text of printable ASCII without quotes, in which nobody can begin another field or line, and
+/// no longer than it may be.
 fn safe(text: &str) -> String {
     let end = text.floor_char_boundary(FIELD_BYTES_MAX);
     let mut out = String::with_capacity(end);

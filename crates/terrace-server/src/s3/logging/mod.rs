@@ -1,10 +1,12 @@
 //! Server access logging: the requests of a bucket, written as objects into another one.
 //!
-//! As in S3 it is best effort. Lines are gathered in memory, with a bound ([`delivery`]), and written every minute, when there
-//! are enough for an object, and when the server stops; a crash loses what is gathered. Whether the target may be written to is
-//! judged when logging is switched on, and again for every object that is written.
+//! As in S3 it is best effort. Lines are gathered in memory, with a bound ([`delivery`]), and
+//! written every minute, when there are enough for an object, and when the server stops; a crash
+//! loses what is gathered. Whether the target may be written to is judged when logging is switched
+//! on, and again for every object that is written.
 //!
-//! What is written is no request, so it is not logged, also where a bucket's log is in the bucket itself.
+//! What is written is no request, so it is not logged, also where a bucket's log is in the bucket
+//! itself.
 
 pub mod delivery;
 mod line;
@@ -43,7 +45,8 @@ pub struct Settings {
     /// How the keys go on.
     #[serde(default)]
     pub format: Format,
-    /// Only the target's policy lets the log in, so it must go on to do that; else whoever switched logging on owns the target.
+    /// Only the target's policy lets the log in, so it must go on to do that; else whoever switched
+    /// logging on owns the target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_policy: bool,
 }
@@ -57,7 +60,8 @@ pub enum Format {
     Default,
     /// The same, as somebody said.
     Simple,
-    /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the requests.
+    /// `PREFIXaccount/region/bucket/yyyy/mm/dd/yyyy-mm-dd-00-00-00-UNIQUE`, by the day of the
+    /// requests.
     EventTime,
     /// The same by the time it is written.
     DeliveryTime,
@@ -76,7 +80,8 @@ impl Settings {
         is_let && target.owner() == owner && target.created_ms == self.target_created_ms
     }
 
-    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of `owner`.
+    /// The key of a log of the requests of one day, which is days since 1970, to a bucket of
+    /// `owner`.
     pub fn key(&self, source: &str, owner: &str, day: u64, now: SystemTime) -> String {
         let mut unique = keyspace::Id::new().to_string().to_ascii_uppercase();
         // The end of it: the beginning is the time.

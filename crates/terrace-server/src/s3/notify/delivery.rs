@@ -1,4 +1,5 @@
-//! Events on their way to a target: in order, one at a time, again and again until each is taken or too old.
+//! Events on their way to a target: in order, one at a time, again and again until each is taken or
+//! too old.
 
 use super::{Target, event::with_sequencer};
 use crate::s3::{
@@ -37,7 +38,8 @@ struct Waiting {
 /// Sends what is for a target, for ever.
 pub async fn run(gateway: Arc<Gateway>, target: Arc<Target>) {
     let mut pause = PAUSE_MIN;
-    // Behind it nothing was seen yet; before it there may be what was committed later than what is behind.
+    // Behind it nothing was seen yet; before it there may be what was committed later than what is
+    // behind.
     let mut after = None;
     loop {
         let was_behind = after.is_some();
@@ -96,7 +98,8 @@ fn page(store: &Store, range: ScanRange) -> terrace::Result<Vec<Waiting>> {
     items.collect()
 }
 
-/// Sends events until one is not taken. Where those are that are done with, and whether there was one.
+/// Sends events until one is not taken. Where those are that are done with, and whether there was
+/// one.
 async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Vec<u8>>, bool) {
     let mut done = Vec::with_capacity(events.len());
     for event in events {

@@ -65,7 +65,8 @@ fn time(ms: u64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// An event as it is stored: all of it but `sequencer`, which is the number of the commit that it is in.
+/// An event as it is stored: all of it but `sequencer`, which is the number of the commit that it
+/// is in.
 pub fn record(cause: &Cause, event: &str, bucket: &Bucket, rule: &Rule, happened: &Happened<'_>) -> String {
     written(cause, event, bucket, rule, happened, keyspace::now_ms())
 }

@@ -166,7 +166,8 @@ impl Targets {
         self.by_name.get(name)
     }
 
-    /// The target of this name, unless there is none, or too much waits for it; then what was for it is lost.
+    /// The target of this name, unless there is none, or too much waits for it; then what was for
+    /// it is lost.
     pub fn with_room(&self, name: &str) -> Option<Arc<Target>> {
         let found = self.by_name.get(name).filter(|target| target.waiting() < WAITING_MAX);
         if found.is_none() {

@@ -105,7 +105,8 @@ pub fn bare_tag(response: &mut Response<Body>) {
     }
 }
 
-/// The parts of an object that was uploaded in parts: their number, and each of them where they have checksums.
+/// The parts of an object that was uploaded in parts: their number, and each of them where they
+/// have checksums.
 fn parts(opened: &Opened, most: Option<i32>, marker: Option<i32>) -> S3Result<Option<GetObjectAttributesParts>> {
     let is_multipart = opened.facts.etag.contains('-');
     let Some(parts) = opened.parts.as_deref().filter(|_| is_multipart) else {

@@ -102,8 +102,9 @@ pub async fn create(
             let (list, is_public) = (record.list().text.to_owned(), record.list().is_public());
             let owner = record.owner().to_owned();
             match gateway.buckets.create(store, &name, record) {
-                // In the region that S3 had first, and that this server says it is in, making one's own bucket again is no
-                // error; it sets the list ("CreateBucket" in the API reference).
+                // In the region that S3 had first, and that this server says it is in, making one's
+                // own bucket again is no error; it sets the list ("CreateBucket" in the API
+                // reference).
                 Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou => {
                     gateway.buckets.change(store, &name, |record| {
                         // It may be another by now.
@@ -128,8 +129,8 @@ pub async fn create(
     }))
 }
 
-/// Names that S3 keeps for itself ("General purpose bucket naming rules"), and those that are no host names because a label
-/// begins or ends with a hyphen.
+/// Names that S3 keeps for itself ("General purpose bucket naming rules"), and those that are no
+/// host names because a label begins or ends with a hyphen.
 fn is_reserved(name: &str) -> bool {
     let starts = ["xn--", "sthree-", "amzn-s3-demo-"];
     let ends = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];

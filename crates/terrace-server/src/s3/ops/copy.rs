@@ -1,7 +1,8 @@
 //! CopyObject, and reading what UploadPartCopy copies.
 //!
-//! A copy has bytes of its own: small ones in its record, large ones in a value that is written piece by piece while the
-//! source is read. An object copied onto itself, which is how S3 changes metadata, keeps its bytes where they are.
+//! A copy has bytes of its own: small ones in its record, large ones in a value that is written
+//! piece by piece while the source is read. An object copied onto itself, which is how S3 changes
+//! metadata, keeps its bytes where they are.
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
 use crate::{
@@ -50,7 +51,8 @@ pub struct Source {
     pub customer: Option<CustomerKey>,
 }
 
-/// Finds the source, in a bucket that belongs to whom the client expects. Whether it may be read is decided on what is opened ([`open`]).
+/// Finds the source, in a bucket that belongs to whom the client expects. Whether it may be read is
+/// decided on what is opened ([`open`]).
 ///
 /// # Errors
 /// `AccessDenied` if it cannot be, `NoSuchBucket`, `NotImplemented` for access points.
@@ -196,8 +198,7 @@ pub async fn object(
     let attributes = merge(&opened.facts.description(), &given, replaces, retags);
     let key = input.key;
     let copied = source_version(&from, &opened);
-    // With versioning a copy is a version with bytes of its own, and the object copied onto itself stays as it was.
-    // What is encrypted, or is to be, is written again.
+    // With versioning a copy has bytes of its own. What is encrypted, or to be, is written again.
     let is_plain = sealing.is_none() && opened.facts.encryption.is_none();
     let told = sealing.as_ref().map(Sealing::told);
     let kept = if is_same && is_plain && algorithms.is_empty() && target.versioning() == Versioning::Never {

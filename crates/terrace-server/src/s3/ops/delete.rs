@@ -220,7 +220,8 @@ fn deleted_object(key: String, asked: Option<String>, done: Done) -> DeletedObje
     }
 }
 
-/// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the log is behind them.
+/// Makes buffered commits durable with one that waits: an empty marker's delete, whose place in the
+/// log is behind them.
 fn make_durable(gateway: &Gateway, store: &Store, last: Option<Vec<u8>>) -> S3Result {
     let Some(last) = last.filter(|_| gateway.durability == Durability::Sync) else {
         return Ok(());

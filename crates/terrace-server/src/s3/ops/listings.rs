@@ -1,6 +1,7 @@
 //! ListObjects, ListObjectsV2, ListObjectVersions.
 //!
-//! Where there is no versioning every object has one version, named `null`; clients that empty a bucket list versions.
+//! Where there is no versioning every object has one version, named `null`; clients that empty a
+//! bucket list versions.
 
 use super::signed;
 use crate::http::budget::Ticket;

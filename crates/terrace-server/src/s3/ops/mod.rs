@@ -152,7 +152,8 @@ impl Conditions {
     }
 }
 
-/// Whether an entity tag is what a condition names, or one of several: of a list `s3s` takes off the outer quotes only.
+/// Whether an entity tag is what a condition names, or one of several: of a list `s3s` takes off
+/// the outer quotes only.
 fn is_among(named: &str, etag: &str) -> bool {
     let tags = named.split(',').map(str::trim);
     tags.map(|tag| tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"'))

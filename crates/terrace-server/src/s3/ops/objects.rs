@@ -68,7 +68,8 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
         data_key: sealing.as_ref().map(|sealing| sealing.data_key.clone()),
     };
     let told = sealing.as_ref().map(Sealing::told);
-    // Before the body, so that a client need not send it for nothing; what counts is judged again in the commit.
+    // Before the body, so that a client need not send it for nothing; what counts is judged again
+    // in the commit.
     if requirement.if_match.is_some() || requirement.if_none_match.is_some() {
         let (requirement, object) = (requirement.clone(), keyspace::object(&bucket.name, &input.key));
         gateway
@@ -398,8 +399,8 @@ pub async fn head(
     Ok(S3Response::with_headers(output, head))
 }
 
-/// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and it can be had without waiting.
-/// `None` says nothing about the object.
+/// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and
+/// it can be had without waiting. `None` says nothing about the object.
 pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<(HeaderMap, Body)> {
     let store = gateway.engine.now();
     let mut opened = open_at_once(store, claim, key)?;

@@ -1,7 +1,7 @@
 //! What answers to GET and HEAD say of an object in their heads.
 //!
-//! Written here, and not by `s3s` from the fields that its outputs have for it: an answer that goes without `s3s`
-//! ([`crate::s3::at_once`]) says the same by the same lines.
+//! Written here, and not by `s3s` from the fields that its outputs have for it: an answer that goes
+//! without `s3s` ([`crate::s3::at_once`]) says the same by the same lines.
 
 use super::wanted::Answer;
 use crate::s3::{
@@ -32,7 +32,8 @@ pub struct Said<'a> {
     pub facts: &'a Facts,
     /// What is sent of it.
     pub answer: &'a Answer,
-    /// Whether its checksums are asked for. They are of the whole object, so they go only with all of it.
+    /// Whether its checksums are asked for. They are of the whole object, so they go only with all
+    /// of it.
     pub with_checksums: bool,
     /// The key by which it was opened, if whoever asks has one.
     pub customer: Option<&'a CustomerKey>,
@@ -122,7 +123,8 @@ fn set(head: &mut HeaderMap, name: &str, text: &str) {
     }
 }
 
-/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is not.
+/// Which tier serves an answer, as RFC 9211 has it: what is on flash is a hit, what is on disk is
+/// not.
 const fn cache_status(home: HomeKind) -> HeaderValue {
     HeaderValue::from_static(match home {
         HomeKind::Inline => "Terrace; hit; detail=inline",

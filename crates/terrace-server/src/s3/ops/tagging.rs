@@ -223,8 +223,8 @@ pub async fn delete(
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
 }
 
-/// Rewrites the record of an object, or of a version, with other tags. Its bytes and its time stay. What the answer says of
-/// the version.
+/// Rewrites the record of an object, or of a version, with other tags. Its bytes and its time stay.
+/// What the answer says of the version.
 async fn retag(
     gateway: &Arc<Gateway>,
     claim: Claim,
@@ -247,7 +247,8 @@ async fn retag(
                     value: opened.record_value()?,
                     attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
                 };
-                // If it was replaced meanwhile the new object gets the tags; if it moved, it gets them where it is now.
+                // If it was replaced meanwhile the new object gets the tags; if it moved, it gets
+                // them where it is now.
                 if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
                     return Ok(claim.bucket().shown(Name::of(&opened.facts)));
                 }

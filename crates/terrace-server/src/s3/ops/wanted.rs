@@ -86,7 +86,8 @@ impl Wanted {
         Ok(Self { what, only_of: None })
     }
 
-    /// The same with what `s3s` does not read: several ranges, which the front left among the request's extensions, and `If-Range`.
+    /// The same with what `s3s` does not read: several ranges, which the front left among the
+    /// request's extensions, and `If-Range`.
     pub fn with(mut self, extensions: &Extensions, headers: &HeaderMap) -> Self {
         if let (What::All, Some(ranges)) = (&self.what, extensions.get::<Ranges>()) {
             self.what = What::Ranges(ranges.clone());
@@ -136,7 +137,8 @@ impl Wanted {
             What::Ranges(ranges) => ranges.of(length),
             What::Range(range) => range.check(length).into_iter().collect(),
         };
-        // A suffix of nothing: `check` of an empty object gives an empty range, which no answer can name.
+        // A suffix of nothing: `check` of an empty object gives an empty range, which no answer can
+        // name.
         ranges.retain(|range| !range.is_empty());
         let first = ranges.first().cloned().ok_or_else(|| unsatisfiable(length))?;
         let content_range = Some(content_range(&first, length));

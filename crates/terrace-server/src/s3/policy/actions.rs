@@ -1,5 +1,5 @@
-//! The actions that policies can name ("Actions defined by Amazon S3" in the service authorization reference), and which of them
-//! an operation is.
+//! The actions that policies can name ("Actions defined by Amazon S3" in the service authorization
+//! reference), and which of them an operation is.
 
 /// Actions on buckets.
 pub const OF_BUCKETS: [&str; 50] = [
@@ -130,7 +130,8 @@ pub fn with_key(key: &str) -> Option<&'static [&'static str]> {
     key.starts_with(REQUEST_LOCKS).then_some(&LOCKING)
 }
 
-/// Whether what a key stands for is known only when the object is open, or when the request's body has been read.
+/// Whether what a key stands for is known only when the object is open, or when the request's body
+/// has been read.
 pub fn is_known_later(action: &str, key: &str) -> bool {
     let of_body: &[&str] = match action {
         "s3:PutObjectTagging" | "s3:PutObjectVersionTagging" => &[REQUEST_TAGS],

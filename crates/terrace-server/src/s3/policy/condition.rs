@@ -1,7 +1,8 @@
 //! Conditions: what must hold of a request beside who does what to which resource.
 //!
-//! A condition is an operator, a key and values. It holds if what the request has under the key fits one of the values; with a
-//! negated operator, if it fits none. What the request does not have fits nothing, so negated operators hold then.
+//! A condition is an operator, a key and values. It holds if what the request has under the key
+//! fits one of the values; with a negated operator, if it fits none. What the request does not have
+//! fits nothing, so negated operators hold then.
 
 use super::{
     Context,
@@ -194,8 +195,9 @@ impl Condition {
         }
     }
 
-    /// Whether it ties a request to somebody, as a policy must that is open to everybody and yet not public ("The meaning of
-    /// public" in the guide): by a key that tells who asks or from where, and a value that stands for itself.
+    /// Whether it ties a request to somebody, as a policy must that is open to everybody and yet
+    /// not public ("The meaning of public" in the guide): by a key that tells who asks or from
+    /// where, and a value that stands for itself.
     pub fn is_binding(&self) -> bool {
         const KEYS: [&str; 13] = [
             "aws:sourceip",
@@ -254,7 +256,8 @@ fn flag(text: &str) -> Option<bool> {
         .find_map(|(name, flag)| text.eq_ignore_ascii_case(name).then_some(flag))
 }
 
-/// Seconds since 1970, of a number of seconds or of a date as ISO 8601 has it, with or without a time.
+/// Seconds since 1970, of a number of seconds or of a date as ISO 8601 has it, with or without a
+/// time.
 pub fn date(text: &str) -> Option<f64> {
     if let Some(seconds) = number(text) {
         return Some(seconds);

@@ -1,8 +1,9 @@
-//! Policies: what they are, and what they say of a request. Nothing here knows buckets, requests or the store.
+//! Policies: what they are, and what they say of a request. Nothing here knows buckets, requests or
+//! the store.
 //!
-//! A policy is a list of statements. Each is about some callers, actions and resources, under some conditions, and allows what
-//! it is about or denies it. A statement that denies decides; else one that allows; else the policy is silent ("Policy
-//! evaluation logic" in the IAM guide).
+//! A policy is a list of statements. Each is about some callers, actions and resources, under some
+//! conditions, and allows what it is about or denies it. A statement that denies decides; else one
+//! that allows; else the policy is silent ("Policy evaluation logic" in the IAM guide).
 
 pub mod actions;
 pub mod condition;
@@ -171,8 +172,9 @@ impl Policy {
         self.judge_at_best(question, &|_| false)
     }
 
-    /// The best that it can say of a request of which not all is known yet: of conditions on keys that are `open`, those of
-    /// statements that allow are taken to hold, and those of statements that deny are not.
+    /// The best that it can say of a request of which not all is known yet: of conditions on keys
+    /// that are `open`, those of statements that allow are taken to hold, and those of statements
+    /// that deny are not.
     pub fn judge_at_best(&self, question: &Question<'_>, open: &dyn Fn(&str) -> bool) -> Verdict {
         let meant = self
             .statements
@@ -194,8 +196,8 @@ impl Policy {
         conditions.map(Condition::key)
     }
 
-    /// Whether a statement has a condition that none of its actions has anything to say to, so that it means nothing or
-    /// everything, whatever its author had in mind.
+    /// Whether a statement has a condition that none of its actions has anything to say to, so that
+    /// it means nothing or everything, whatever its author had in mind.
     pub fn has_idle_conditions(&self) -> bool {
         self.statements.iter().any(|statement| {
             let Selection::Of(named) = &statement.actions else {
@@ -213,8 +215,8 @@ impl Policy {
         })
     }
 
-    /// Whether everybody may read all objects, and list the bucket, of a policy that says nothing else and asks nothing: such
-    /// questions need no judgement.
+    /// Whether everybody may read all objects, and list the bucket, of a policy that says nothing
+    /// else and asks nothing: such questions need no judgement.
     pub fn opens(&self) -> (bool, bool) {
         let (mut reads, mut lists) = (false, false);
         for statement in &self.statements {
@@ -244,7 +246,8 @@ impl Policy {
         (reads, lists)
     }
 
-    /// Whether it opens something to people that it does not name ("The meaning of public" in the guide).
+    /// Whether it opens something to people that it does not name ("The meaning of public" in the
+    /// guide).
     pub fn is_public(&self) -> bool {
         let opens = |statement: &Statement| {
             let everybody = match &statement.callers {

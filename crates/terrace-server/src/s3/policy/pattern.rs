@@ -14,8 +14,8 @@ enum Token {
     Any,
 }
 
-/// Whether `text` is what `pattern` says. `value` knows what stands for a variable `${NAME}`; without it there are no variables.
-/// A pattern with a variable that has no value matches nothing.
+/// Whether `text` is what `pattern` says. `value` knows what stands for a variable `${NAME}`;
+/// without it there are no variables. A pattern with a variable that has no value matches nothing.
 pub fn matches(pattern: &str, text: &str, value: Variables<'_>) -> bool {
     match tokens(pattern, value) {
         Some(tokens) => is_match(&tokens, text),
@@ -64,7 +64,8 @@ fn tokens(pattern: &str, value: Variables<'_>) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// Matches by going back to the last `*` only, which is enough, and keeps the time within the product of the lengths.
+/// Matches by going back to the last `*` only, which is enough, and keeps the time within the
+/// product of the lengths.
 fn is_match(tokens: &[Token], text: &str) -> bool {
     let (mut token, mut at) = (0, 0);
     // Where to go on if what is behind the last `*` does not match: one character later.

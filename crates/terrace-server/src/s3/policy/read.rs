@@ -233,7 +233,8 @@ impl Written {
     }
 }
 
-/// Checks that every action exists, that every resource is of the bucket, and that every action is one on some resource.
+/// Checks that every action exists, that every resource is of the bucket, and that every action is
+/// one on some resource.
 fn check_names(actions: &Selection<String>, resources: &Selection<String>, bucket: Option<&str>) -> Result<(), String> {
     let (Selection::Of(actions_named) | Selection::AllBut(actions_named)) = actions;
     let (Selection::Of(resources_named) | Selection::AllBut(resources_named)) = resources;

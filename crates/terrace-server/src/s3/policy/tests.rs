@@ -1,4 +1,5 @@
-//! Policies as the documentation shows them, and any policies against a model that is written the plain way.
+//! Policies as the documentation shows them, and any policies against a model that is written the
+//! plain way.
 #![allow(clippy::unwrap_used)]
 use super::*;
 use serde_json::{Value, json};
@@ -56,7 +57,8 @@ fn a_denial_decides() {
     assert_eq!(judge(&policy, Some(OWN), "s3:ListBucket", "", &plain), Verdict::Allowed);
 }
 
-/// Before the object is open its tags are not known: what may be allowed then, and what may be denied then, goes on.
+/// Before the object is open its tags are not known: what may be allowed then, and what may be
+/// denied then, goes on.
 #[test]
 fn what_is_not_known_yet_refuses_nobody() {
     let on_tag = |effect: &str, operator: &str| {

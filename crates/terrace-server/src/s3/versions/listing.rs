@@ -1,9 +1,10 @@
-//! Pages of versions: the current objects and all others of a bucket, merged in the order of S3: by key, and of one key
-//! from the latest to the earliest.
+//! Pages of versions: the current objects and all others of a bucket, merged in the order of S3: by
+//! key, and of one key from the latest to the earliest.
 //!
-//! Two scans as of one moment, one of each; no value is read. A page that goes on in the middle of an object goes on by what
-//! orders its versions, not by place, so it misses none if others are deleted or come back as the current object between two
-//! pages. Only the name `null` says nothing of the order: if that version is gone, its object is shown from its beginning.
+//! Two scans as of one moment, one of each; no value is read. A page that goes on in the middle of
+//! an object goes on by what orders its versions, not by place, so it misses none if others are
+//! deleted or come back as the current object between two pages. Only the name `null` says nothing
+//! of the order: if that version is gone, its object is shown from its beginning.
 
 use super::{Name, null_order};
 use crate::s3::{
@@ -39,7 +40,8 @@ pub enum After<'a> {
     Key(&'a str),
     /// Behind one version of a key.
     Version(&'a str, Name),
-    /// Behind what is ordered by this among the versions of a key, whether it is still there or not.
+    /// Behind what is ordered by this among the versions of a key, whether it is still there or
+    /// not.
     Order(&'a str, Id),
 }
 

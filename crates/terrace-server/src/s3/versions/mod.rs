@@ -1,22 +1,26 @@
 //! Versions of objects: where each of them is, and how one is found.
 //!
-//! The current object is always at `BUCKET/KEY`, with or without versioning, so reading it is one lookup and listing is one
-//! scan. What a bucket with versioning keeps besides is below [`keyspace::VERSIONS`], ordered by key and then from the latest
-//! to the earliest: objects that were replaced or deleted, and delete markers. What orders the versions of an object is an
-//! [`Id`] in its attributes, made when it is written and always later than that of the version before, whatever the clock does.
-//! It is also the version's name, except for the one version of an object that may be the `null` version: that was written
-//! before versioning was switched on, or while it was suspended. Once the `null` version is not the current one, a record at
+//! The current object is always at `BUCKET/KEY`, with or without versioning, so reading it is one
+//! lookup and listing is one scan. What a bucket with versioning keeps besides is below
+//! [`keyspace::VERSIONS`], ordered by key and then from the latest to the earliest: objects that
+//! were replaced or deleted, and delete markers. What orders the versions of an object is an [`Id`]
+//! in its attributes, made when it is written and always later than that of the version before,
+//! whatever the clock does. It is also the version's name, except for the one version of an object
+//! that may be the `null` version: that was written before versioning was switched on, or while it
+//! was suspended. Once the `null` version is not the current one, a record at
 //! [`keyspace::null_version`] says which it is, so that nobody has to search for it.
 //!
 //! Invariants, each kept by every single commit ([`super::commit`]):
 //! - If there is an object at `BUCKET/KEY` it is the latest version, and all others are earlier.
 //! - If there is none, the latest version, if there is any, is a delete marker.
-//! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version; then, and only then, the record
-//!   that says which is there; and then the current object is not a `null` version.
+//! - Of the records below [`keyspace::VERSIONS`] of one object at most one is a `null` version;
+//!   then, and only then, the record that says which is there; and then the current object is not a
+//!   `null` version.
 //! - Values of their own belong to one version.
 //!
-//! Commands go through the same commits. An import writes to the store itself, as commands once did: after that the latest
-//! version may be an object that is not the current one, and nothing makes it that.
+//! Commands go through the same commits. An import writes to the store itself, as commands once
+//! did: after that the latest version may be an object that is not the current one, and nothing
+//! makes it that.
 
 mod listing;
 
@@ -202,7 +206,8 @@ pub fn open(
 fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> S3Result<Found> {
     let bucket = claim.bucket();
     let look = || {
-        // One moment, since a version moves when another becomes the current object, or ceases to be.
+        // One moment, since a version moves when another becomes the current object, or ceases to
+        // be.
         let snapshot = store.snapshot()?;
         find(&|key| snapshot.head(key), &bucket.name, key, name)
     };

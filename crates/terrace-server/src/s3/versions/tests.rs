@@ -1,4 +1,5 @@
-//! Versions against a model of what S3 documents: every operation, in random order, and every page size.
+//! Versions against a model of what S3 documents: every operation, in random order, and every page
+//! size.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -339,7 +340,8 @@ fn random_histories() {
     }
 }
 
-/// Whoever comes in between, each commit leaves the invariants true, and no values without an owner or a marker.
+/// Whoever comes in between, each commit leaves the invariants true, and no values without an owner
+/// or a marker.
 #[test]
 fn changes_that_meet() {
     let world = World::new();

@@ -1,9 +1,11 @@
 //! Web sites: a bucket's objects for browsers, on hosts of their own.
 //!
-//! A host below one of the domains of `--s3-website-domain` names a bucket, and a request to it is a GET or HEAD by nobody in
-//! particular: what it asks for becomes a request for an object like any other ([`Ask`]), and goes the same way, so who may read
-//! what is decided where it always is. What is of web sites only is here: index and error documents, redirects, and errors in
-//! HTML. Headers by which requests ask for more (signatures, all that begins with `x-amz-`) and queries do not go along.
+//! A host below one of the domains of `--s3-website-domain` names a bucket, and a request to it is
+//! a GET or HEAD by nobody in particular: what it asks for becomes a request for an object like any
+//! other ([`Ask`]), and goes the same way, so who may read what is decided where it always is. What
+//! is of web sites only is here: index and error documents, redirects, and errors in HTML. Headers
+//! by which requests ask for more (signatures, all that begins with `x-amz-`) and queries do not go
+//! along.
 
 mod page;
 mod settings;
@@ -158,8 +160,8 @@ impl Visit {
     }
 }
 
-/// Whether an answer says that there is nothing to be read, or nothing for everybody: what is asked for under a condition, or in
-/// ranges that are not there, is not that.
+/// Whether an answer says that there is nothing to be read, or nothing for everybody: what is asked
+/// for under a condition, or in ranges that are not there, is not that.
 fn is_missing(status: StatusCode) -> bool {
     (status.is_client_error() || status.is_server_error())
         && status != StatusCode::PRECONDITION_FAILED

@@ -88,7 +88,8 @@ impl Problem {
     }
 }
 
-/// A page as S3 makes it: lists of what is known, of which all but the first are about the error document.
+/// A page as S3 makes it: lists of what is known, of which all but the first are about the error
+/// document.
 pub fn page(status: StatusCode, lists: &[Vec<(&str, &str)>]) -> Response<Body> {
     let title = format!("{} {}", status.as_u16(), status.canonical_reason().unwrap_or(""));
     let mut html = format!("<html>\n<head><title>{title}</title></head>\n<body>\n<h1>{title}</h1>\n");
@@ -115,7 +116,8 @@ pub fn page(status: StatusCode, lists: &[Vec<(&str, &str)>]) -> Response<Body> {
     response
 }
 
-/// Text of which a browser makes nothing but text. What comes out of XML is escaped already, and stays so.
+/// Text of which a browser makes nothing but text. What comes out of XML is escaped already, and
+/// stays so.
 fn escaped(text: &str) -> String {
     text.replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -126,7 +126,8 @@ impl Target {
     /// Begins a backup in an empty directory, or again where one was cut short.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the directory holds something else or another backup is being taken into it, the device's.
+    /// [`Error::Invalid`] if the directory holds something else or another backup is being taken
+    /// into it, the device's.
     pub fn begin(given: Option<&Arc<dyn Disk>>, dir: &Path) -> Result<Self> {
         if given.is_none() && dir.exists() && !dir.is_dir() {
             return Err(Error::invalid(format!("{} is no directory", dir.display())));
@@ -252,9 +253,9 @@ fn remove_contents(disk: &dyn Disk, directories: &[&str]) -> io::Result<()> {
 
 /// The directories of a store that is being restored.
 ///
-/// The mark of the flash tier decides: it is durable before anything else is made, and while it is there the store is a
-/// part. The large tier's has the same text, a number that no other restore has; it only says that what is beside it may be
-/// removed by a restore that finds both.
+/// The mark of the flash tier decides: it is durable before anything else is made, and while it is
+/// there the store is a part. The large tier's has the same text, a number that no other restore
+/// has; it only says that what is beside it may be removed by a restore that finds both.
 #[derive(Debug)]
 pub(super) struct Restored {
     pub flash: Arc<dyn Disk>,

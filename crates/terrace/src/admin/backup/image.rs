@@ -1,6 +1,8 @@
-//! What a backup consists of: the index's state, and the segments and blocks it needs, held until they are copied.
+//! What a backup consists of: the index's state, and the segments and blocks it needs, held until
+//! they are copied.
 //!
-//! Invariants: see docs/durability.md, section 7. The snapshot is let go of once everything is held by itself.
+//! Invariants: see docs/durability.md, section 7. The snapshot is let go of once everything is held
+//! by itself.
 
 use crate::{
     Error, Result,
@@ -34,7 +36,8 @@ impl<'a> StoreImage<'a> {
     /// If the index cannot persist it.
     pub fn hold(engine: &'a Engine) -> Result<Self> {
         engine.check_writable()?;
-        // While it is held nothing is freed that the state below may need: it is no older than the snapshot.
+        // While it is held nothing is freed that the state below may need: it is no older than the
+        // snapshot.
         let snapshot = engine.snapshots.register_for_good(|| engine.log.applied_seq());
         engine.persist_index(engine.log.committed_seq().max(snapshot.seq))?;
         let index = engine.index.image()?;
@@ -70,7 +73,8 @@ impl<'a> StoreImage<'a> {
     }
 }
 
-/// Bytes of a segment that belong to a state: up to the end of the last frame that is not after `seq`. 0 if none is.
+/// Bytes of a segment that belong to a state: up to the end of the last frame that is not after
+/// `seq`. 0 if none is.
 ///
 /// # Errors
 /// The device's.

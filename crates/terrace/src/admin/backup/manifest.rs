@@ -9,8 +9,9 @@
 //! end 17 5e…             number of files, XXH3-128 of everything before this line
 //! ```
 //!
-//! A file is its bytes, and zeros from there to its length. The origin is `copied` or `linked` (shared with the store at the time).
-//! The source names the store's file it came from: one that is written again, or made anew, gets another.
+//! A file is its bytes, and zeros from there to its length. The origin is `copied` or `linked`
+//! (shared with the store at the time). The source names the store's file it came from: one that is
+//! written again, or made anew, gets another.
 //!
 //! On failure: bytes that are no manifest are refused whole.
 

@@ -1,14 +1,18 @@
 //! Backups: a state that the store persisted, copied or linked while the store goes on.
 //!
-//! A backup's directory has both tiers as a store has them, so it is opened (read-only) by the usual recovery, and a manifest
-//! that lists every file. docs/durability.md argues why it is whole; docs/adr/0009-backup.md why it is made this way.
+//! A backup's directory has both tiers as a store has them, so it is opened (read-only) by the
+//! usual recovery, and a manifest that lists every file. docs/durability.md argues why it is whole;
+//! docs/adr/0009-backup.md why it is made this way.
 //!
 //! Invariants:
-//! - The manifest has its name durably only after every file it lists is durable. Without it a directory is a part.
-//! - Nothing is written into the store but one flush of its index. Nothing in a complete backup is ever written again.
+//! - The manifest has its name durably only after every file it lists is durable. Without it a
+//!   directory is a part.
+//! - Nothing is written into the store but one flush of its index. Nothing in a complete backup is
+//!   ever written again.
 //! - A restore never links.
 //!
-//! On failure: the store is as it was, an earlier backup too. The target holds a part, which the next run removes.
+//! On failure: the store is as it was, an earlier backup too. The target holds a part, which the
+//! next run removes.
 
 mod check;
 mod dirs;
@@ -37,7 +41,8 @@ use std::{
 /// How a backup is taken.
 #[derive(Debug, Clone, Default)]
 pub struct BackupOptions {
-    /// An earlier backup of the same store on the target's file system: what has not changed since is linked from there.
+    /// An earlier backup of the same store on the target's file system: what has not changed since
+    /// is linked from there.
     pub onto: Option<PathBuf>,
     /// Link nothing from the store, so that the backup shares no byte with it.
     pub copy: bool,
@@ -52,7 +57,8 @@ pub struct BackupOptions {
 /// How a backup is restored.
 #[derive(Debug, Clone, Default)]
 pub struct RestoreOptions {
-    /// Go on where a file of the backup is damaged, and report it: what is in it is found damaged when it is read.
+    /// Go on where a file of the backup is damaged, and report it: what is in it is found damaged
+    /// when it is read.
     pub keep_damaged: bool,
     /// How far it is, and the way to stop it.
     pub progress: Arc<BackupProgress>,
@@ -154,7 +160,8 @@ pub struct BackupCheck {
     pub files: u64,
     /// Bytes of them whose checksums were compared with the manifest's.
     pub compared_bytes: u64,
-    /// Bytes of files linked from the store: their values and table blocks were checked by their own checksums.
+    /// Bytes of files linked from the store: their values and table blocks were checked by their
+    /// own checksums.
     pub linked_bytes: u64,
     /// What the engine found when it read everything; `None` if the copy could not be opened.
     pub store: Option<VerifyReport>,

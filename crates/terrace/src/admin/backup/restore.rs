@@ -1,9 +1,11 @@
 //! Copies a backup to a new store.
 //!
-//! Invariants: nothing is linked, so that what becomes of the store does not touch the backup. The tiers' manifests come last
-//! and the marks of an unfinished restore go after them, so a part is never opened.
+//! Invariants: nothing is linked, so that what becomes of the store does not touch the backup. The
+//! tiers' manifests come last and the marks of an unfinished restore go after them, so a part is
+//! never opened.
 //!
-//! On failure: the target is a part, which the next restore into it removes. The backup was only read.
+//! On failure: the target is a part, which the next restore into it removes. The backup was only
+//! read.
 
 use super::{
     RestoreOptions, RestoreReport,
@@ -124,7 +126,8 @@ impl Restore<'_> {
             disk: &*disk,
             path: Path::new(place),
             direct_io: self.options.direct_io,
-            // A segment's space is taken whole, so that the log never finds a full device within it.
+            // A segment's space is taken whole, so that the log never finds a full device within
+            // it.
             reserve: file.length > file.bytes,
         };
         let progress = &self.how.progress;

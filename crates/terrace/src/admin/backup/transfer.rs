@@ -1,7 +1,9 @@
-//! Brings single files into a backup: by a link from the earlier backup or from the store, or by copying.
+//! Brings single files into a backup: by a link from the earlier backup or from the store, or by
+//! copying.
 //!
-//! Invariants: a file is durable when a call returns, its name once its directory is synced. A file is taken from the earlier
-//! backup only if the store's file it was made from then is this one, not written since.
+//! Invariants: a file is durable when a call returns, its name once its directory is synced. A file
+//! is taken from the earlier backup only if the store's file it was made from then is this one, not
+//! written since.
 //!
 //! On failure: the backup cannot be completed. A link that the file system refuses is made a copy.
 
@@ -42,8 +44,8 @@ pub(super) struct Source<'a> {
     pub length: u64,
     /// Where it is in the operating system's file system, if it is there.
     pub host_path: Option<PathBuf>,
-    /// What tells this use of the file from others, if files are used again. `None` if it may be written while it is copied:
-    /// two such states cannot be told apart for certain.
+    /// What tells this use of the file from others, if files are used again. `None` if it may be
+    /// written while it is copied: two such states cannot be told apart for certain.
     pub tag: Option<String>,
     /// Whether the store never writes it again; asked only if it would be linked.
     pub is_final: Box<dyn Fn() -> Result<bool> + 'a>,
@@ -115,7 +117,8 @@ impl Transfer<'_> {
     pub fn take(&mut self, source: &Source<'_>) -> Result<()> {
         self.progress.check()?;
         (self.check)()?;
-        // Before the bytes are read: were it written meanwhile, it would be another file from then on.
+        // Before the bytes are read: were it written meanwhile, it would be another file from then
+        // on.
         let identity = source.identity();
         if self.reuse(source, identity.as_deref())? || self.link(source, identity.as_deref())? {
             return Ok(());
@@ -253,7 +256,8 @@ impl CopyError {
     }
 }
 
-/// Copies the first `bytes` of a file into a new one of `length`, durably, and gives their checksum.
+/// Copies the first `bytes` of a file into a new one of `length`, durably, and gives their
+/// checksum.
 pub(super) fn copy(
     from: &dyn DiskFile,
     bytes: u64,

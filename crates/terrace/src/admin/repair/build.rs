@@ -1,11 +1,11 @@
 //! The new index: reads the sources a second time and takes from them what the survey decided.
 //!
 //! Invariants:
-//! - A value is in the new index only if its checksum was right just now, or if it is the newest version of its key,
-//!   verifies nowhere, and is named in the notes.
-//! - Entries go in under seqs of their own, one per memtable, starting at 1; what matters to later commits is only the
-//!   mark, whose seq is at least every version and every seq of the log. So nothing is replayed, nothing gets a
-//!   version twice, and a seq that was never used is left out.
+//! - A value is in the new index only if its checksum was right just now, or if it is the newest
+//!   version of its key, verifies nowhere, and is named in the notes.
+//! - Entries go in under seqs of their own, one per memtable, starting at 1; what matters to later
+//!   commits is only the mark, whose seq is at least every version and every seq of the log. So
+//!   nothing is replayed, nothing gets a version twice, and a seq that was never used is left out.
 //!
 //! On failure: the error is returned; nothing but `index.new` was written.
 
@@ -153,7 +153,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Takes what only the old index has: inline values, and entries whose values' records are damaged or gone.
+    /// Takes what only the old index has: inline values, and entries whose values' records are
+    /// damaged or gone.
     ///
     /// # Errors
     /// The new index's. What the old one refuses was noted in the survey.
@@ -199,8 +200,8 @@ impl<'a> Builder<'a> {
         matches!(found, Ok((Found::Record(true), _)))
     }
 
-    /// Looks for other places of the versions that did not verify where they should be; then decides what becomes of
-    /// the rest.
+    /// Looks for other places of the versions that did not verify where they should be; then
+    /// decides what becomes of the rest.
     ///
     /// # Errors
     /// The index's.
@@ -265,7 +266,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is what the log says it is.
+    /// Verifies a value and inserts its entry, or keeps it aside. `checksum` is what the log says
+    /// it is.
     fn add(&mut self, key: &[u8], mut entry: Entry, checksum: Option<u32>, is_orphan: bool) -> Result<()> {
         if !self.verifies && checksum.is_some() {
             return self.insert(key, &entry);
@@ -293,7 +295,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Reads the value of an entry and returns its CRC-32C. Values in the log were checked with their frame.
+    /// Reads the value of an entry and returns its CRC-32C. Values in the log were checked with
+    /// their frame.
     fn verify(&self, key: &[u8], entry: &Entry) -> Result<u32> {
         let Home::Block {
             block,
@@ -357,8 +360,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Ends the index with a mark at `highest_seq` or later, and opens it once more to see that it is whole. Returns the
-    /// number of objects.
+    /// Ends the index with a mark at `highest_seq` or later, and opens it once more to see that it
+    /// is whole. Returns the number of objects.
     ///
     /// # Errors
     /// The index's.
@@ -434,7 +437,8 @@ const fn block_home(extent: &Extent) -> Home {
     }
 }
 
-/// Whether an entry has a stored form. Checksums keep all others away, unless somebody made them on purpose.
+/// Whether an entry has a stored form. Checksums keep all others away, unless somebody made them on
+/// purpose.
 fn is_possible(entry: &Entry) -> bool {
     match &entry.home {
         Home::Inline(value) => value.len() < INLINE_BYTES_LIMIT,

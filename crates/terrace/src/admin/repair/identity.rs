@@ -1,4 +1,5 @@
-//! Which store this is, when manifests are missing: from the other tier's, else from segment and block headers.
+//! Which store this is, when manifests are missing: from the other tier's, else from segment and
+//! block headers.
 //!
 //! Nothing is guessed: headers of two stores in one directory are refused.
 

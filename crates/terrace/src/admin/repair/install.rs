@@ -1,8 +1,8 @@
-//! Where the new index comes from and goes to: `index.new` while it grows, `index` once it is whole, and the one it
-//! replaces in `index.old-N` until then.
+//! Where the new index comes from and goes to: `index.new` while it grows, `index` once it is
+//! whole, and the one it replaces in `index.old-N` until then.
 //!
-//! On failure between the two renames there is no `index`, only both others: the store refuses to open, and the next
-//! repair starts over. After any other failure the old index is where it was.
+//! On failure between the two renames there is no `index`, only both others: the store refuses to
+//! open, and the next repair starts over. After any other failure the old index is where it was.
 
 use super::{OldIndex, notes::Notes, survey::Survey};
 use crate::{
@@ -81,8 +81,8 @@ pub fn is_between(flash_dir: &Path) -> Result<bool> {
     Ok(new_directory(flash_dir).exists() || !old_ones(flash_dir)?.is_empty())
 }
 
-/// The index that was, if it can be opened. Tiny values live in it alone once their segment was recycled, deletes are known to
-/// it alone, and it says how far the log once went.
+/// The index that was, if it can be opened. Tiny values live in it alone once their segment was
+/// recycled, deletes are known to it alone, and it says how far the log once went.
 pub fn open_old(flash_dir: &Path, survey: &Survey, notes: &mut Notes) -> Option<OldIndex> {
     let newest_old = old_ones(flash_dir).ok().and_then(|numbers| numbers.last().copied());
     let candidates = [

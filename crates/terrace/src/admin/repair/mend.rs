@@ -1,8 +1,9 @@
-//! Segment files before they are opened: a header that is damaged, or a file that was cut short, must not make the
-//! ring take a segment full of commits for a free one.
+//! Segment files before they are opened: a header that is damaged, or a file that was cut short,
+//! must not make the ring take a segment full of commits for a free one.
 //!
-//! Frames carry the generation of their segment's use, so a header can be written anew from them. Among frames of
-//! several uses the latest counts: only its frames are whole up to where the log stopped or the segment ended.
+//! Frames carry the generation of their segment's use, so a header can be written anew from them.
+//! Among frames of several uses the latest counts: only its frames are whole up to where the log
+//! stopped or the segment ended.
 //!
 //! On failure of the device: the segment is left as it is and named.
 

@@ -1,12 +1,15 @@
-//! The ordered index built anew while its store is being opened: only if the log alone has all of it.
+//! The ordered index built anew while its store is being opened: only if the log alone has all of
+//! it.
 //!
-//! The log has all of it as long as it has every commit ever made and nothing in it is damaged. Once segments were recycled it
-//! has not: tiny values live in the index alone, and the deletes that keep old values in blocks from coming back are known to
-//! the index alone. Then nothing is built, and the reason is given; `terrace repair` takes what there is and says what it
-//! could not know.
+//! The log has all of it as long as it has every commit ever made and nothing in it is damaged.
+//! Once segments were recycled it has not: tiny values live in the index alone, and the deletes
+//! that keep old values in blocks from coming back are known to the index alone. Then nothing is
+//! built, and the reason is given; `terrace repair` takes what there is and says what it could not
+//! know.
 //!
-//! Nothing is written but the new index, beside the old one, and nothing is removed before it is whole. So whatever cuts this
-//! short, the next open finds what this one found and begins again: see docs/durability.md.
+//! Nothing is written but the new index, beside the old one, and nothing is removed before it is
+//! whole. So whatever cuts this short, the next open finds what this one found and begins again:
+//! see docs/durability.md.
 //!
 //! Blocks are not read: the log has checksum and place of every value in them, and reads verify.
 
@@ -45,7 +48,8 @@ pub fn was_cut_short(options: &Options) -> Result<bool> {
     install::is_between(&options.flash_dir)
 }
 
-/// Builds the index anew from the log, if the log has all of it, and puts it in place of the one that is there.
+/// Builds the index anew from the log, if the log has all of it, and puts it in place of the one
+/// that is there.
 ///
 /// # Errors
 /// The devices'. The old index is where it was, or nothing is.

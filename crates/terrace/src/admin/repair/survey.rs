@@ -1,12 +1,13 @@
 //! The survey: for each key the newest version anybody knows of, and where its value is said to be.
 //!
-//! Sources, by what they can tell: the log (every commit and move that is still in a segment), blocks with a footer
-//! and destaged records (exact versions), blocks without a footer (a lower bound of the version), the old index if it
-//! can be read (values that lived in it and nowhere else). Segments that were recycled and not yet written again are
-//! walked like all others: versions sort out what is old.
+//! Sources, by what they can tell: the log (every commit and move that is still in a segment),
+//! blocks with a footer and destaged records (exact versions), blocks without a footer (a lower
+//! bound of the version), the old index if it can be read (values that lived in it and nowhere
+//! else). Segments that were recycled and not yet written again are walked like all others:
+//! versions sort out what is old.
 //!
-//! Invariant: after [`Survey::settle`] each key has one version and one place, and no value was read yet but those
-//! inside the log's frames, which were checked with them.
+//! Invariant: after [`Survey::settle`] each key has one version and one place, and no value was
+//! read yet but those inside the log's frames, which were checked with them.
 
 mod old;
 
@@ -30,7 +31,8 @@ use std::{
 
 /// Seqs from here on are taken for damage: no store gets there.
 const SEQ_LIMIT: u64 = VERSION_LIMIT / 2;
-/// If the log's end may be lost, new commits start this much later, so that no version is given twice.
+/// If the log's end may be lost, new commits start this much later, so that no version is given
+/// twice.
 const LOST_SEQS: u64 = 1 << 20;
 
 /// Where the newest version of a key is.
@@ -113,7 +115,8 @@ impl Survey {
             let Some((first_seq, last_seq)) = survey.add_segment(segment, &image, notes) else {
                 continue;
             };
-            // A segment between two that follow each other in time was recycled and used again, and lies later.
+            // A segment between two that follow each other in time was recycled and used again, and
+            // lies later.
             if let Some((number, generation, reached)) = before
                 && generation + 1 == image.generation
                 && reached + 1 < first_seq
@@ -254,8 +257,8 @@ impl Survey {
             self.offer_outside(key, ticket, Place::Extent { block, offset });
             return;
         }
-        // A value is committed after its ticket was drawn. If the log has every commit since, and none of them names
-        // this place, none ever will.
+        // A value is committed after its ticket was drawn. If the log has every commit since, and
+        // none of them names this place, none ever will.
         let end_is_known = ticket <= self.last_seq || !self.log_is_damaged;
         if end_is_known && self.covered.contains(ticket, self.last_seq) {
             return;
@@ -373,7 +376,8 @@ impl Survey {
             .collect()
     }
 
-    /// The seq the new index has reached: nothing at or below it is replayed, and new commits come after it.
+    /// The seq the new index has reached: nothing at or below it is replayed, and new commits come
+    /// after it.
     pub fn highest_seq(&self) -> u64 {
         let highest = self.last_seq.max(self.seen_seq);
         highest + if self.log_is_damaged { LOST_SEQS } else { 0 }

@@ -1,8 +1,9 @@
 //! Which block is cleaned next, if any. Pure arithmetic over what blocks have.
 //!
-//! The bound is on all of the space: block files at rest take no more than so many per cent of what the live extents would
-//! take if they were packed, and some slack. Over the bound some block is over it by itself, so there is always one to clean; the
-//! emptiest costs least for what it gives. Open blocks come on top: what dies in them can only be had once they are sealed.
+//! The bound is on all of the space: block files at rest take no more than so many per cent of what
+//! the live extents would take if they were packed, and some slack. Over the bound some block is
+//! over it by itself, so there is always one to clean; the emptiest costs least for what it gives.
+//! Open blocks come on top: what dies in them can only be had once they are sealed.
 
 use crate::{
     Options,
@@ -10,11 +11,13 @@ use crate::{
     io::PAGE_BYTES,
 };
 
-/// A block written anew has a header, a footer and what rounding its regions takes: less is not worth a move.
+/// A block written anew has a header, a footer and what rounding its regions takes: less is not
+/// worth a move.
 const GAIN_BYTES_MIN: u64 = 4 * PAGE_BYTES as u64;
 /// The bound while the tier has no room for what is to be written.
 const PERCENT_WITHOUT_ROOM: u64 = 110;
-/// Emptied blocks that may wait for the index, for snapshots and for readers before no more are made, in blocks,
+/// Emptied blocks that may wait for the index, for snapshots and for readers before no more are
+/// made, in blocks,
 const OUTSTANDING_BLOCKS: u64 = 8;
 /// and in per cent of the blocks at rest, if that is more.
 const OUTSTANDING_PERCENT: u64 = 5;
@@ -28,7 +31,8 @@ pub struct Bounds {
     pub hold_percent: u64,
     /// *SplitThreshold*.
     pub split_bytes: u64,
-    /// Beyond the share so many bytes are left alone. Writers are held beyond twice as many: half of them are what cleaning may be behind.
+    /// Beyond the share so many bytes are left alone. Writers are held beyond twice as many: half
+    /// of them are what cleaning may be behind.
     pub slack_bytes: u64,
 }
 
@@ -96,7 +100,8 @@ fn exceeds(bytes: u64, of_bytes: u64, percent: u64) -> bool {
 pub struct Picture {
     /// Bytes of blocks in which something lives.
     pub living_bytes: u64,
-    /// Bytes of blocks in which nothing does and that nobody holds: they are deleted once the index has persisted that.
+    /// Bytes of blocks in which nothing does and that nobody holds: they are deleted once the index
+    /// has persisted that.
     pub dead_bytes: u64,
     /// Bytes of those that snapshots or readers hold.
     pub held_bytes: u64,
@@ -242,7 +247,8 @@ mod tests {
         );
     }
 
-    /// 2 GiB written over 192 MiB waited for the cleaning of blocks of which two thirds lived: 290 MB/s, and 547 with the slack.
+    /// 2 GiB written over 192 MiB waited for the cleaning of blocks of which two thirds lived: 290
+    /// MB/s, and 547 with the slack.
     #[test]
     fn cleaning_leaves_the_slack_alone_unless_there_is_no_room() {
         let live = 100 << 20;

@@ -22,8 +22,8 @@ fn a_full_device_fails_the_write_and_keeps_the_rest() {
         }
     };
     assert!(matches!(error, Error::OutOfSpace { tier: Tier::Large, .. }), "{error}");
-    // Three blocks of three values each would be 3 MiB: a quarter of them is kept for cleaning, and six fit into the rest
-    // beside headers and LargeMeta.
+    // Three blocks of three values each would be 3 MiB: a quarter of them is kept for cleaning, and
+    // six fit into the rest beside headers and LargeMeta.
     assert!(kept.len() >= 6, "{}", kept.len());
     assert!(matches!(
         stream(&space, b"key", &pattern(2 << 20, 1), 65_536),
@@ -101,8 +101,9 @@ fn after_a_failed_sync_nothing_is_written_and_all_is_readable() {
     assert_eq!(space.write(b"key", b"", &value, 1).unwrap().block, 2);
 }
 
-/// A value above 16 MiB gives its block back before it is written. When its write failed, the block was closed in the list of
-/// idle ones: the next such value was refused, and a stream of unknown length was written into it.
+/// A value above 16 MiB gives its block back before it is written. When its write failed, the block
+/// was closed in the list of idle ones: the next such value was refused, and a stream of unknown
+/// length was written into it.
 #[test]
 fn a_block_whose_write_failed_gets_no_other_value() {
     let disk = MemoryDisk::new();
@@ -130,8 +131,8 @@ fn a_block_whose_write_failed_gets_no_other_value() {
     assert_eq!(sealed, 2, "those that are closed get their footers");
 }
 
-/// A region of which only a part was written stayed a region in the footer: cleaning and repair walked it byte by byte, and took
-/// records whose values are not there for records.
+/// A region of which only a part was written stayed a region in the footer: cleaning and repair
+/// walked it byte by byte, and took records whose values are not there for records.
 #[test]
 fn a_region_that_was_not_written_is_passed_over() {
     let disk = SimDisk::new(1);
@@ -184,8 +185,8 @@ fn a_failed_write_fails_its_value_and_closes_its_block() {
     assert_ne!(next.block, first.block);
 }
 
-/// A block whose footer could not be written was in no list any more: it was never sealed, cleaned or deleted, even with
-/// nothing alive in it, until the next open.
+/// A block whose footer could not be written was in no list any more: it was never sealed, cleaned
+/// or deleted, even with nothing alive in it, until the next open.
 #[test]
 fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it_is_dead() {
     let disk = MemoryDisk::new();
@@ -211,8 +212,8 @@ fn a_block_whose_footer_cannot_be_written_is_read_without_it_and_deleted_once_it
     assert!(!space.blocks().iter().any(|block| block.number == found.block));
 }
 
-/// Whenever LargeMeta had no room for a block that was sealed, the footer was counted once more: a store with a capacity
-/// said in the end that it was full.
+/// Whenever LargeMeta had no room for a block that was sealed, the footer was counted once more: a
+/// store with a capacity said in the end that it was full.
 #[test]
 fn a_block_that_is_sealed_again_and_again_counts_once() {
     let disk = MemoryDisk::new();

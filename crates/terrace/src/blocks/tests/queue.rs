@@ -69,7 +69,8 @@ fn neighbours_are_written_in_one_request_and_once() {
     let before = disk.shared.writes.load(Ordering::SeqCst);
     drop(gate);
     space.sync_all(&found).unwrap();
-    // Two writes were under way, of one extent or a few; the others went out by seven, which is all a mebibyte holds.
+    // Two writes were under way, of one extent or a few; the others went out by seven, which is all
+    // a mebibyte holds.
     assert!(disk.shared.requests.load(Ordering::SeqCst) <= 8);
     assert_eq!(disk.shared.longest.load(Ordering::SeqCst), 7 * 33 * 4096);
     assert!(disk.shared.writes.load(Ordering::SeqCst) - before <= 40);
@@ -174,14 +175,15 @@ fn after_a_failed_sync_nothing_that_waits_is_written() {
     for value in &under_way {
         assert!(space.sync(value).is_err());
     }
-    // The two writes that were under way when the sync failed may end, each of ten at most; what waited is not written.
+    // The two writes that were under way when the sync failed may end, each of ten at most; what
+    // waited is not written.
     let written = disk.shared.writes.load(Ordering::SeqCst) - before;
     assert!(written <= 20, "{written}");
     assert!(write_behind(&space, b"key", &value).is_err());
 }
 
-/// A panic ended one of the threads that write, and its writes never ended: whoever synced them waited for ever, the thread that
-/// writes the log for one.
+/// A panic ended one of the threads that write, and its writes never ended: whoever synced them
+/// waited for ever, the thread that writes the log for one.
 #[test]
 fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
     let disk = MemoryDisk::new();

@@ -1,7 +1,8 @@
 //! Writing a checkpoint's bytes one after the other, and reading them so.
 //!
-//! Invariants: the file goes to the device in long, aligned writes, past the page cache. Its header is written last. What is read
-//! is held against the length of the file before memory is taken for it.
+//! Invariants: the file goes to the device in long, aligned writes, past the page cache. Its header
+//! is written last. What is read is held against the length of the file before memory is taken for
+//! it.
 //!
 //! On failure: the device's errors, or `Corruption` that says what is wrong with the file.
 
@@ -93,8 +94,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Writes the slots of a table and the filter, each as it is when its turn comes; says after each chunk how many bytes it
-    /// had. Gives the number of layers of the filter.
+    /// Writes the slots of a table and the filter, each as it is when its turn comes; says after
+    /// each chunk how many bytes it had. Gives the number of layers of the filter.
     ///
     /// # Errors
     /// The device's, and `after_chunk`'s.
@@ -138,7 +139,8 @@ impl Sink {
         Ok(layers as u32)
     }
 
-    /// Writes what is left, and the header with the file's length. Durable on return, but for its name.
+    /// Writes what is left, and the header with the file's length. Durable on return, but for its
+    /// name.
     ///
     /// # Errors
     /// The device's.
@@ -184,7 +186,8 @@ impl Source {
     /// Opens the newest checkpoint and reads its header. `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Corruption`] if it is not whole or of a format this version does not know, the device's.
+    /// [`Error::Corruption`] if it is not whole or of a format this version does not know, the
+    /// device's.
     pub fn open(disk: &dyn Disk, direct_io: bool) -> Result<Option<Self>> {
         let file = match disk.open(Path::new(FILE), OpenMode::READ.with_direct(direct_io)) {
             Ok(file) => file,
@@ -235,8 +238,8 @@ impl Source {
         self.filter
     }
 
-    /// Reads the next part: slots go to `index`, if there is one, but for those whose address `keep` refuses. Says whether that was
-    /// the last.
+    /// Reads the next part: slots go to `index`, if there is one, but for those whose address
+    /// `keep` refuses. Says whether that was the last.
     ///
     /// # Errors
     /// [`Error::Corruption`], the device's.
@@ -275,7 +278,8 @@ impl Source {
         damaged(format!("part {} at byte {} is damaged", self.chunks, self.at))
     }
 
-    /// Takes lines over; gives what comes after them. `None` if they are not the ones that come here.
+    /// Takes lines over; gives what comes after them. `None` if they are not the ones that come
+    /// here.
     fn add_to_filter(&self, payload: &[u8], layer: usize, line: usize) -> Option<Part> {
         let (head, words) = FilterHead::decode(payload)?;
         let lines = layer_lines(layer);

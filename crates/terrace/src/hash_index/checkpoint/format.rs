@@ -1,7 +1,8 @@
 //! Bytes of a checkpoint of the flash index. docs/format.md is normative.
 //!
-//! A header page, then chunks: one per partition of the flash index, in order, then those of the key filter, layer by
-//! layer. Each chunk has a checksum over its place in the file and its content.
+//! A header page, then chunks: one per partition of the flash index, in order, then those of the
+//! key filter, layer by layer. Each chunk has a checksum over its place in the file and its
+//! content.
 //!
 //! Decoders take any bytes: they return `None` and never panic.
 
@@ -140,8 +141,8 @@ pub const fn chunk_bytes(payload_bytes: u64) -> u64 {
     (CHUNK_HEAD_BYTES as u64 + payload_bytes).next_multiple_of(CHUNK_UNIT_BYTES as u64)
 }
 
-/// Makes a chunk of what stands behind [`CHUNK_HEAD_BYTES`] bytes of room: head, and zeros up to the unit. `ordinal` counts
-/// the chunks of the file. `None` if it is longer than a chunk can be.
+/// Makes a chunk of what stands behind [`CHUNK_HEAD_BYTES`] bytes of room: head, and zeros up to
+/// the unit. `ordinal` counts the chunks of the file. `None` if it is longer than a chunk can be.
 #[must_use]
 pub fn seal_chunk(kind: ChunkKind, ordinal: u32, chunk: &mut Vec<u8>) -> Option<()> {
     let payload_bytes = u32::try_from(chunk.len().checked_sub(CHUNK_HEAD_BYTES)?).ok()?;

@@ -1,18 +1,20 @@
-//! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so that an open does not have to
-//! walk the whole ordered index (FlashStore, section 4.7, but without stopping writers).
+//! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so
+//! that an open does not have to walk the whole ordered index (FlashStore, section 4.7, but without
+//! stopping writers).
 //!
-//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the other); above the engine
-//! `maintenance::checkpoint` (a picture of a table that others change meanwhile) and `write::apply::load` (the table of the
-//! last commit the index has persisted, from the picture and the log behind it). docs/durability.md argues why no slot lies
-//! afterwards.
+//! In reading order: [`mod@format`] (bytes), [`mod@file`] (writing and reading them one after the
+//! other); above the engine `maintenance::checkpoint` (a picture of a table that others change
+//! meanwhile) and `write::apply::load` (the table of the last commit the index has persisted, from
+//! the picture and the log behind it). docs/durability.md argues why no slot lies afterwards.
 //!
 //! Invariants:
-//! - The file has its name only when it is durable, and when the ordered index has persisted every commit that may be in it.
+//! - The file has its name only when it is durable, and when the ordered index has persisted every
+//!   commit that may be in it.
 //! - It is believed only if the log still has every commit after it that the index has persisted.
 //! - Nothing else depends on it, so no failure of it stops the store.
 //!
-//! On failure: of taking, the file before it stays, and the next one is tried later; of loading, the flash index is filled from the
-//! ordered index. Both cost time only.
+//! On failure: of taking, the file before it stays, and the next one is tried later; of loading,
+//! the flash index is filled from the ordered index. Both cost time only.
 
 pub mod file;
 pub mod format;
@@ -100,7 +102,8 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// The flash index and this filter have everything that is applied. From now on they can be copied.
+    /// The flash index and this filter have everything that is applied. From now on they can be
+    /// copied.
     pub fn filled(&self, from: FilledFrom, filter: Arc<KeyFilter>) {
         *self.filter.lock() = Some(filter);
         let _ = self.filled.set((from, self.opened.elapsed()));
@@ -151,7 +154,8 @@ impl Checkpoints {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Has `take` take the next one; it is told of the newest, and may find that there is none to take. One at a time.
+    /// Has `take` take the next one; it is told of the newest, and may find that there is none to
+    /// take. One at a time.
     ///
     /// # Errors
     /// What `take` fails with.

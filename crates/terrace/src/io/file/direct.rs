@@ -1,15 +1,16 @@
-//! The calls that differ between operating systems: direct I/O, reserving space, one write of many buffers.
+//! The calls that differ between operating systems: direct I/O, reserving space, one write of many
+//! buffers.
 //!
-//! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails with
-//! `Unsupported` where it cannot reserve; other errors are the operating system's.
+//! On failure: `enable` answers false where the file system has no direct I/O, `preallocate` fails
+//! with `Unsupported` where it cannot reserve; other errors are the operating system's.
 
 use crate::io::PAGE_BYTES;
 use std::{fs::File, io};
 
 /// Makes `file` bypass the page cache. False if the file system refuses.
 ///
-/// The flag is set after opening: an open that creates the file and is refused because of `O_DIRECT`
-/// may leave the file behind, and creating it once more would then fail.
+/// The flag is set after opening: an open that creates the file and is refused because of
+/// `O_DIRECT` may leave the file behind, and creating it once more would then fail.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn enable(file: &File) -> io::Result<bool> {
     use rustix::{
@@ -79,7 +80,8 @@ pub(super) fn preallocate(_: &File, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Writes `buffers` one behind the other in one call. Returns how much of them it wrote, which may be nothing.
+/// Writes `buffers` one behind the other in one call. Returns how much of them it wrote, which may
+/// be nothing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn write_vectored(file: &File, buffers: &[&[u8]], offset: u64) -> io::Result<usize> {
     /// No system call takes more; what is left over the caller writes.

@@ -4,8 +4,8 @@
 use super::*;
 use std::io::ErrorKind;
 
-/// A directory on the usual file system and, where there is one, a directory in memory: the two differ
-/// in direct I/O and in what they can reserve.
+/// A directory on the usual file system and, where there is one, a directory in memory: the two
+/// differ in direct I/O and in what they can reserve.
 fn directories() -> Vec<tempfile::TempDir> {
     // Beside the test binary: the temporary directory may be in memory, too.
     let binary = std::env::current_exe().unwrap();
@@ -155,8 +155,8 @@ fn a_late_refusal_of_direct_io_falls_back() {
         if !file.is_direct() {
             continue;
         }
-        // What a file system that accepted the flag late-refuses looks like: the first transfer of an
-        // aligned range fails with EINVAL.
+        // What a file system that accepted the flag late-refuses looks like: the first transfer of
+        // an aligned range fails with EINVAL.
         let mut refused = false;
         let bytes = file
             .attempt(|handle| {

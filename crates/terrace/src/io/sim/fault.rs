@@ -9,7 +9,8 @@ pub enum Survival {
     Everything,
     /// All up to some moment, none after it; the last write may end at any sector.
     Prefix,
-    /// Each sector, length and name on its own: writes tear anywhere, later ones survive earlier ones.
+    /// Each sector, length and name on its own: writes tear anywhere, later ones survive earlier
+    /// ones.
     #[default]
     Random,
 }
@@ -24,11 +25,11 @@ impl Survival {
 pub enum FaultKind {
     /// Reads of files and listings of directories.
     Read,
-    /// Writes, allocations, changes of length, creations, removals and renames. Some sectors of a failed
-    /// write may have been written.
+    /// Writes, allocations, changes of length, creations, removals and renames. Some sectors of a
+    /// failed write may have been written.
     Write,
-    /// Syncs of files and directories. Some of what was to be synced becomes durable, the rest never
-    /// does, whatever later syncs say; reads show it until the power is cut.
+    /// Syncs of files and directories. Some of what was to be synced becomes durable, the rest
+    /// never does, whatever later syncs say; reads show it until the power is cut.
     Sync,
 }
 

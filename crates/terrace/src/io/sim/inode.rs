@@ -1,4 +1,5 @@
-//! A simulated file without its name: what readers see, what is durable, and every change in between.
+//! A simulated file without its name: what readers see, what is durable, and every change in
+//! between.
 //!
 //! Invariant: `durable` plus all of `journal`, in order, is `live`, unless a sync failed: what that
 //! sync lost stays visible in `live` until the power is cut, and no later sync brings it back.
@@ -17,7 +18,8 @@ pub(super) struct Inode {
     pub(super) handles: u64,
 }
 
-/// A change since the last sync. `order` counts all changes of the disk; a write takes one per sector.
+/// A change since the last sync. `order` counts all changes of the disk; a write takes one per
+/// sector.
 #[derive(Clone)]
 struct Change {
     order: u64,
@@ -26,12 +28,14 @@ struct Change {
 
 #[derive(Clone)]
 enum ChangeKind {
-    /// Whole sectors, as they stood right after the write; the last may end early, at the file's end.
+    /// Whole sectors, as they stood right after the write; the last may end early, at the file's
+    /// end.
     Write {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// A write behind the end made the file longer. May survive without the data: then there are zeros.
+    /// A write behind the end made the file longer. May survive without the data: then there are
+    /// zeros.
     Extend(u64),
     SetLen(u64),
     Allocate(u64),

@@ -155,7 +155,8 @@ impl Names {
         }
     }
 
-    /// After a power cut: makes the changes `keep` chooses by their order durable, forgets the others.
+    /// After a power cut: makes the changes `keep` chooses by their order durable, forgets the
+    /// others.
     pub(super) fn settle(&mut self, mut keep: impl FnMut(u64) -> bool) {
         for change in std::mem::take(&mut self.pending) {
             if keep(change.order) {

@@ -53,8 +53,8 @@ impl State {
         Err(io::Error::other("power is off"))
     }
 
-    /// Every request passes here first: fails it if the power is off or goes off now, or if a fault is
-    /// due. `paths` are those it is about.
+    /// Every request passes here first: fails it if the power is off or goes off now, or if a fault
+    /// is due. `paths` are those it is about.
     pub(super) fn begin(&mut self, kind: FaultKind, paths: &[&str]) -> io::Result<()> {
         self.check_power()?;
         // Reads are not counted: they leave nothing behind that a cut could change.
@@ -119,8 +119,8 @@ impl State {
         number
     }
 
-    /// A file by number. Files that can still be asked for are never dropped, so absence is a bug here,
-    /// reported as an error rather than a panic inside the program under test.
+    /// A file by number. Files that can still be asked for are never dropped, so absence is a bug
+    /// here, reported as an error rather than a panic inside the program under test.
     pub(super) fn inode(&mut self, number: u64) -> io::Result<(&mut Inode, &mut Random, &mut u64)> {
         match self.inodes.get_mut(&number) {
             Some(inode) => Ok((inode, &mut self.random, &mut self.next_order)),
@@ -135,7 +135,8 @@ impl State {
             .retain(|number, inode| inode.handles > 0 || reachable.contains(number));
     }
 
-    /// Space not taken up. Removed files give theirs back at once, though a cut may bring them back.
+    /// Space not taken up. Removed files give theirs back at once, though a cut may bring them
+    /// back.
     pub(super) fn available_bytes(&self) -> u64 {
         let Some(capacity_bytes) = self.capacity_bytes else {
             return UNLIMITED_BYTES;

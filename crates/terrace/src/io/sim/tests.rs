@@ -25,8 +25,8 @@ fn sector_of(content: &[u8], sector: usize) -> Vec<u8> {
     bytes
 }
 
-/// Random writes and syncs of one file; then a cut. Every sector must be one that was there at the last
-/// sync or was written since, and a file at rest must be untouched.
+/// Random writes and syncs of one file; then a cut. Every sector must be one that was there at the
+/// last sync or was written since, and a file at rest must be untouched.
 #[test]
 fn what_was_synced_survives_every_cut() {
     const SECTORS: usize = 64;

@@ -20,8 +20,8 @@ impl CommitLog {
         }
     }
 
-    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than `interval`, writes,
-    /// and keeps a segment ready. Returns whether it did something.
+    /// The flusher's turn: waits for something to do, at most `idle`, then seals what is older than
+    /// `interval`, writes, and keeps a segment ready. Returns whether it did something.
     ///
     /// # Errors
     /// [`Error::Failed`] if the device failed.
@@ -97,8 +97,9 @@ impl CommitLog {
         }
         if let Ok(segment) = self.segments.take(next_seq, RESERVED_SEGMENTS) {
             let mut tail = self.tail.lock();
-            // A commit that could not wait may have taken a segment meanwhile. Generations must rise in log order, which is
-            // how recovery sorts segments, so this one is too old to be written after that.
+            // A commit that could not wait may have taken a segment meanwhile. Generations must
+            // rise in log order, which is how recovery sorts segments, so this one is too old to be
+            // written after that.
             let rises = tail
                 .segment
                 .is_none_or(|(_, generation)| generation < segment.generation());

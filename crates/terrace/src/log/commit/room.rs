@@ -1,8 +1,8 @@
 //! Waiting for a segment of the log.
 //!
-//! A commit that finds no free segment waits for recycling. One that brings something new is refused at once if recycling has
-//! tried every segment and could free none, and nothing was committed since that might change that. One that frees space is
-//! given the device's reserve.
+//! A commit that finds no free segment waits for recycling. One that brings something new is
+//! refused at once if recycling has tried every segment and could free none, and nothing was
+//! committed since that might change that. One that frees space is given the device's reserve.
 
 use super::{CommitLog, Committer, WAIT_STEP};
 use crate::{Error, Result, Tier, log::segments::Segments};
@@ -13,7 +13,8 @@ use std::{
 
 /// How long a commit waits for recycling before it reports that the tier is full.
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long one that frees space does before it takes the reserve: as long as recycling needs where it can help at all.
+/// How long one that frees space does before it takes the reserve: as long as recycling needs where
+/// it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
 
 impl CommitLog {
@@ -39,8 +40,8 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether a segment can be made of the reserve. Not of all of it: without an index that can be flushed no segment becomes free, and
-    /// without cleaning few blocks do.
+    /// Whether a segment can be made of the reserve. Not of all of it: without an index that can be
+    /// flushed no segment becomes free, and without cleaning few blocks do.
     fn has_room_in_reserve(&self) -> bool {
         if !self.segments.is_device_full() {
             return false;
@@ -61,7 +62,8 @@ impl CommitLog {
         }
     }
 
-    /// Recycling has tried every segment as of `committed_seq` and could free none; with 0, it could.
+    /// Recycling has tried every segment as of `committed_seq` and could free none; with 0, it
+    /// could.
     pub fn recycling_stuck_at(&self, committed_seq: u64) {
         self.stuck_at_seq.store(committed_seq, Ordering::Release);
     }
@@ -73,8 +75,8 @@ impl CommitLog {
     }
 }
 
-/// How long a commit still waits for a segment. As long as segments become free, whoever gets them, it is worth waiting: on a
-/// slow disk many writers may stand in line for each.
+/// How long a commit still waits for a segment. As long as segments become free, whoever gets them,
+/// it is worth waiting: on a slow disk many writers may stand in line for each.
 pub(super) struct Patience {
     until: Instant,
     uses_begun: u64,

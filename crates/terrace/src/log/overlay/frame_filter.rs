@@ -1,13 +1,15 @@
-//! Which frames of the overlay may have a key: one word of memory for each key's hash, with one bit for each frame. Without it a
-//! read would look into the table of every frame that waits.
+//! Which frames of the overlay may have a key: one word of memory for each key's hash, with one bit
+//! for each frame. Without it a read would look into the table of every frame that waits.
 //!
-//! Invariants: a frame's bit is set in the words of its keys before a commit with them is acknowledged. A bit is lent to one frame at a time,
-//! and is in no word when it is lent. A bit too many costs a look in vain.
+//! Invariants: a frame's bit is set in the words of its keys before a commit with them is
+//! acknowledged. A bit is lent to one frame at a time, and is in no word when it is lent. A bit too
+//! many costs a look in vain.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Half as many words as records may wait in an overlay of 64 MiB; a megabyte stays in the processor's caches.
+/// Half as many words as records may wait in an overlay of 64 MiB; a megabyte stays in the
+/// processor's caches.
 const WORDS_BITS: u32 = 17;
 
 /// See the module.
@@ -35,7 +37,8 @@ impl std::fmt::Debug for FrameFilter {
 }
 
 impl FrameFilter {
-    /// A bit for a frame. `None` if 64 frames have one: this one has to be looked into for every key.
+    /// A bit for a frame. `None` if 64 frames have one: this one has to be looked into for every
+    /// key.
     pub fn lend(&self) -> Option<u32> {
         let mut free = self.free.lock();
         let bit = free.trailing_zeros();

@@ -1,4 +1,5 @@
-//! The list of segments that may be written again: its bytes, what goes into it, and what an open makes of it.
+//! The list of segments that may be written again: its bytes, what goes into it, and what an open
+//! makes of it.
 
 use super::{
     super::{
@@ -113,8 +114,8 @@ fn a_segment_in_a_later_use_is_not_freed() {
 
 #[test]
 fn a_generation_that_is_listed_is_never_given_out_again() {
-    // Were the file of the segment with the highest generation lost, its generation would be the next one; and a list that
-    // speaks of the use before would take the new one for over.
+    // Were the file of the segment with the highest generation lost, its generation would be the
+    // next one; and a list that speaks of the use before would take the new one for over.
     let segments = ring(&SimDisk::new(1), 16);
     segments.free_over_uses(&[(0, 41), (70_000, 5)]);
     assert_eq!(segments.take(1, 0).unwrap().generation(), 42);

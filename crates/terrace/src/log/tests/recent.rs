@@ -91,8 +91,9 @@ fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
     assert_eq!(value_at(&recent, place(12)), Some((90, noise(90, 600))));
 }
 
-/// What a store of inline values had written last took all of its RAM for values, and nobody ever asked for it: in a trace of short
-/// values 300 MB, which the kernel would have had for the index's tables.
+/// What a store of inline values had written last took all of its RAM for values, and nobody ever
+/// asked for it: in a trace of short values 300 MB, which the kernel would have had for the index's
+/// tables.
 #[test]
 fn frames_that_are_no_values_home_take_no_room() {
     let recent = RecentFrames::new(1 << 20);
@@ -215,7 +216,8 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     assert_eq!(*notes.inherited.lock(), [places[0], places[3], places[7]]);
 }
 
-/// 193,583 values of 1 KiB were written and then read, each once from the device, though the cache had been empty all the time.
+/// 193,583 values of 1 KiB were written and then read, each once from the device, though the cache
+/// had been empty all the time.
 #[test]
 fn what_the_heir_does_not_use_is_lent_until_it_is() {
     let recent = RecentFrames::new(50_000);
@@ -253,7 +255,8 @@ impl Heir for Miser {
     }
 }
 
-/// Each frame that is handed on takes the room of the next: the first reader to want a little room would move all there is.
+/// Each frame that is handed on takes the room of the next: the first reader to want a little room
+/// would move all there is.
 #[test]
 fn who_needs_a_little_room_does_not_move_everything() {
     const VALUE_BYTES: usize = 200_000;

@@ -34,15 +34,16 @@ impl Log {
         self.ring.take(first_seq, 0).unwrap()
     }
 
-    /// Writes a frame of one page per seq in `seqs`; returns where it ends. It says that all up to `durable_seq` was durable.
+    /// Writes a frame of one page per seq in `seqs`; returns where it ends. It says that all up to
+    /// `durable_seq` was durable.
     fn frame(&self, segment: &Segment, at: u64, seqs: RangeInclusive<u64>, durable_seq: u64) -> u64 {
         let end = self.unsynced_frame(segment, at, seqs, durable_seq);
         segment.file.sync_data().unwrap();
         end
     }
 
-    /// A segment with the commits 1 to 6, of which 3 and 4 are lost and none behind 2 was ever durable. Also says where the
-    /// lost ones began.
+    /// A segment with the commits 1 to 6, of which 3 and 4 are lost and none behind 2 was ever
+    /// durable. Also says where the lost ones began.
     fn hole(&self) -> (&Segment, u64) {
         let segment = self.segment(1);
         let second = self.frame(segment, START, 1..=2, 0);
@@ -101,8 +102,9 @@ fn seqs(log: &RecoveredLog) -> Vec<(u64, u64)> {
     log.frames.iter().map(seqs).collect()
 }
 
-/// Found by the model test: a segment was made ready, the power went, another one was made ready and used. The headers of
-/// both said "5 or later", so recovery began with the later one and took its first frame for the log's first.
+/// Found by the model test: a segment was made ready, the power went, another one was made ready
+/// and used. The headers of both said "5 or later", so recovery began with the later one and took
+/// its first frame for the log's first.
 #[test]
 fn segments_made_ready_and_never_used_hide_nothing() {
     let log = Log::new();
@@ -119,9 +121,9 @@ fn segments_made_ready_and_never_used_hide_nothing() {
     assert_eq!(recovered.tail.unwrap().0, third.number);
 }
 
-/// Found by the model test: the power went while a segment's first frame was written, and the log went on in what was left
-/// of the segment before. The torn frame's header still said "5 or later", so a recovery after the next cut began behind
-/// commits that were durable.
+/// Found by the model test: the power went while a segment's first frame was written, and the log
+/// went on in what was left of the segment before. The torn frame's header still said "5 or later",
+/// so a recovery after the next cut began behind commits that were durable.
 #[test]
 fn a_torn_first_frame_hides_nothing() {
     let log = Log::new();
@@ -192,7 +194,8 @@ fn what_was_wiped_does_not_come_back_with_a_power_cut() {
     assert_eq!(seqs(&log.recover(2).1.unwrap()), [(3, 4)]);
 }
 
-/// A process that dies leaves frames that are not on the device yet. What recovery found, later ones must find, too.
+/// A process that dies leaves frames that are not on the device yet. What recovery found, later
+/// ones must find, too.
 #[test]
 fn what_was_replayed_survives_a_power_cut() {
     let log = Log::new();
@@ -203,7 +206,8 @@ fn what_was_replayed_survives_a_power_cut() {
     assert_eq!(seqs(&log.recover(0).1.unwrap()), [(1, 3)]);
 }
 
-/// It was taken for a torn tail if the very next frame had been sealed before it was durable, and everything behind it wiped.
+/// It was taken for a torn tail if the very next frame had been sealed before it was durable, and
+/// everything behind it wiped.
 #[test]
 fn a_bad_frame_that_any_later_one_calls_durable_is_damage() {
     let log = Log::new();

@@ -97,8 +97,9 @@ fn a_header_survives_a_power_cut_before_anything_is_written_behind_it() {
     }
 }
 
-/// A history of the model test ended in a first use whose header survived a power cut and whose length did not: one
-/// sector long, with a sound header, and reported as damage although nothing was lost.
+/// A history of the model test ended in a first use whose header survived a power cut and whose
+/// length did not: one sector long, with a sound header, and reported as damage although nothing
+/// was lost.
 #[test]
 fn a_power_cut_while_a_file_is_made_is_no_damage() {
     for survival in Survival::ALL {

@@ -1,4 +1,5 @@
-//! Group commit: who syncs for whom, in which order things become durable, and what a failure leaves.
+//! Group commit: who syncs for whom, in which order things become durable, and what a failure
+//! leaves.
 
 use super::{super::writer::FrameWriter, *};
 use crate::{
@@ -144,7 +145,8 @@ fn a_segment_is_synced_before_the_next_one_is_written() {
     assert_eq!((frames(0), frames(1)), (1, 0));
 }
 
-/// Callers waited up to 40 ms for room in RAM: until all that waited for the device, 64 MiB of it, had been written.
+/// Callers waited up to 40 ms for room in RAM: until all that waited for the device, 64 MiB of it,
+/// had been written.
 #[test]
 fn what_nobody_waits_for_is_written_in_small_goes() {
     let disk = SimDisk::new(5);

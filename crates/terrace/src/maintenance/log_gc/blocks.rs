@@ -1,7 +1,8 @@
 //! Deletes blocks in which nothing lives.
 //!
-//! Invariant: a block goes only when the index has persisted everything up to what killed it, no snapshot is older, nobody
-//! reads it, and the index, asked for every key in it, agrees that nothing points there.
+//! Invariant: a block goes only when the index has persisted everything up to what killed it, no
+//! snapshot is older, nobody reads it, and the index, asked for every key in it, agrees that
+//! nothing points there.
 
 use super::LogGc;
 use crate::{
@@ -18,7 +19,8 @@ use std::{
 const BLOCKS_INTERVAL: Duration = Duration::from_millis(50);
 /// and this often when nothing happens.
 const BLOCKS_IDLE: Duration = Duration::from_secs(1);
-/// How long a dead block is left alone that could not be looked through: each time is told in the log.
+/// How long a dead block is left alone that could not be looked through: each time is told in the
+/// log.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// A block in which nothing lives; that stays so.
@@ -42,7 +44,8 @@ impl DeadBlock {
     }
 }
 
-/// How far commits, the index and snapshots had got. While that stands still no block dies or may be deleted.
+/// How far commits, the index and snapshots had got. While that stands still no block dies or may
+/// be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     committed_seq: u64,
@@ -52,8 +55,9 @@ pub(super) struct Progress {
 }
 
 impl LogGc {
-    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened since the last time,
-    /// and now and then for what leaves no trace here (a stream that was given up, a reader that let a block go).
+    /// Whether to look at the blocks, which may be a hundred thousand: if anything has happened
+    /// since the last time, and now and then for what leaves no trace here (a stream that was given
+    /// up, a reader that let a block go).
     pub(super) fn blocks_are_due(&mut self) -> bool {
         let engine = &self.engine;
         let now = Progress {
@@ -75,8 +79,8 @@ impl LogGc {
     /// Deletes blocks in which nothing lives and nobody can look any more.
     pub(super) fn delete_dead_blocks(&mut self) -> Result<()> {
         let dead = self.engine.large.dead_blocks();
-        // Asked after the list was made: whichever commit killed a block is no later than this. (What is applied would
-        // not do: a block dies while its last commit is being applied.)
+        // Asked after the list was made: whichever commit killed a block is no later than this.
+        // (What is applied would not do: a block dies while its last commit is being applied.)
         let seen = self.engine.log.committed_seq();
         self.dead_blocks.retain(|block, _| dead.contains(block));
         let mut outcome = Ok(());
@@ -85,7 +89,8 @@ impl LogGc {
             if !self.may_reuse(block.seen) && !active(Mutation::BlockBeforePersisted) {
                 continue;
             }
-            // Known: a reader has kept it, or it is needed. No reason to look through it again and again.
+            // Known: a reader has kept it, or it is needed. No reason to look through it again and
+            // again.
             let Some(is_dead) = block.is_dead.or_else(|| self.look_through(number)) else {
                 continue;
             };
@@ -101,7 +106,8 @@ impl LogGc {
                     self.dead_blocks.remove(&number);
                     // Its room may be the log's as well.
                     self.engine.log.segments.retry_device();
-                    // Now, not after the last: on a slow disk many take longer than writers wait for something to happen.
+                    // Now, not after the last: on a slow disk many take longer than writers wait
+                    // for something to happen.
                     self.engine.block_gc.progress();
                 }
                 Ok(false) => {}
@@ -115,8 +121,8 @@ impl LogGc {
         outcome
     }
 
-    /// Whether the index agrees that a block is dead. `None` if it cannot tell now: that costs space, holds up nothing else,
-    /// and is tried again.
+    /// Whether the index agrees that a block is dead. `None` if it cannot tell now: that costs
+    /// space, holds up nothing else, and is tried again.
     fn look_through(&mut self, number: u64) -> Option<bool> {
         let failed_at = self.dead_blocks.get(&number)?.failed_at;
         if failed_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {

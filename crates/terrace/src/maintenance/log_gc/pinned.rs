@@ -1,14 +1,15 @@
 //! How much of a segment that is drained may stay in the log because it is pinned there.
 //!
-//! Pins ask for at most half of the log, or count for nothing (`settle`, which counts them). Until they are counted, and where
-//! recycling itself runs out of room, each segment must give something back all the same. Found by a log full of pinned values:
-//! segments of nothing else gave nothing back, each took a little more room than before, since the next frame does not fit into a
+//! Pins ask for at most half of the log, or count for nothing (`settle`, which counts them). Until
+//! they are counted, and where recycling itself runs out of room, each segment must give something
+//! back all the same. Found by a log full of pinned values: segments of nothing else gave nothing
+//! back, each took a little more room than before, since the next frame does not fit into a
 //! segment's end, and at last recycling had no room left to move anything.
 
 use std::collections::VecDeque;
 
-/// Where more is pinned than half of the log at most this share of what a segment holds stays. Not of its length: a segment ends where
-/// the next frame does not fit, and the same may not fit again.
+/// Where more is pinned than half of the log at most this share of what a segment holds stays. Not
+/// of its length: a segment ends where the next frame does not fit, and the same may not fit again.
 const SHARE_MAX_PERCENT: usize = 80;
 /// And this where recycling is short of room. The rest comes back with the next walk of `settle`.
 const SHARE_SHORT_PERCENT: usize = 50;
@@ -35,8 +36,8 @@ impl Pinned {
         }
     }
 
-    /// Bytes of pinned values that may stay of a segment that holds `held` bytes. `is_short`: of the segments kept free for recycling
-    /// too few are left.
+    /// Bytes of pinned values that may stay of a segment that holds `held` bytes. `is_short`: of
+    /// the segments kept free for recycling too few are left.
     pub fn bytes_max(&mut self, held: usize, is_short: bool) -> usize {
         if is_short {
             return held * SHARE_SHORT_PERCENT / 100;

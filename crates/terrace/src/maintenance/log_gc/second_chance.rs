@@ -1,18 +1,23 @@
-//! Which values of a segment that is drained get a second chance in the log (FlashStore, section 4.5), and how many.
+//! Which values of a segment that is drained get a second chance in the log (FlashStore, section
+//! 4.5), and how many.
 //!
-//! A value that was used since it was written there is written again, the most used first, as far as two bounds allow:
+//! A value that was used since it was written there is written again, the most used first, as far
+//! as two bounds allow:
 //!
-//! - of each segment a part becomes free, however hot it is; so a log full of hot values still makes room for new ones;
-//! - what is written again is paid for by what else was written to the log. So recycling writes at most a fixed multiple of what
-//!   others do, and cannot go round by itself.
+//! - of each segment a part becomes free, however hot it is; so a log full of hot values still
+//!   makes room for new ones;
+//! - what is written again is paid for by what else was written to the log. So recycling writes at
+//!   most a fixed multiple of what others do, and cannot go round by itself.
 //!
-//! Writes of callers pay for half of their bytes: that bounds the write amplification of flash where everything is read between two
-//! writes. Values that were moved back pay for three times theirs: they come because they are read, so there are few of
-//! them, and for each of them the least used quarter of a segment leaves and not a hot half.
+//! Writes of callers pay for half of their bytes: that bounds the write amplification of flash
+//! where everything is read between two writes. Values that were moved back pay for three times
+//! theirs: they come because they are read, so there are few of them, and for each of them the
+//! least used quarter of a segment leaves and not a hot half.
 
 /// At most this share of a segment is written again.
 const SEGMENT_SHARE_MAX_PERCENT: usize = 75;
-/// If the flash index is crowded at most this share of the live bytes is: each segment must give slots back.
+/// If the flash index is crowded at most this share of the live bytes is: each segment must give
+/// slots back.
 const CROWDED_SHARE_MAX_PERCENT: usize = 50;
 /// Bytes that one byte of a caller's pays for.
 const PER_USER_BYTE: f64 = 0.5;
@@ -42,7 +47,8 @@ impl Credit {
         }
     }
 
-    /// So many bytes of callers, and of values moved back, have been written to the log since the store was opened.
+    /// So many bytes of callers, and of values moved back, have been written to the log since the
+    /// store was opened.
     #[allow(clippy::cast_precision_loss)]
     pub fn written(&mut self, user_bytes: u64, moved_bytes: u64) {
         let user = user_bytes.saturating_sub(self.user_bytes);
@@ -53,7 +59,8 @@ impl Credit {
         self.bytes = self.bytes.min(self.segment_bytes * SAVED_SEGMENTS_MAX);
     }
 
-    /// Most bytes that may be written again of a segment with `length` bytes of which `live_bytes` live.
+    /// Most bytes that may be written again of a segment with `length` bytes of which `live_bytes`
+    /// live.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn limit(&self, length: usize, live_bytes: usize, is_crowded: bool) -> usize {
         let mut limit = (length * SEGMENT_SHARE_MAX_PERCENT / 100).min(self.bytes as usize);
@@ -70,8 +77,9 @@ impl Credit {
     }
 }
 
-/// Takes of `values` those that are written again: used ones, the most used first, of at most `limit` bytes. Gives them and the others.
-/// `facts` says of a value how often it was used, and its bytes.
+/// Takes of `values` those that are written again: used ones, the most used first, of at most
+/// `limit` bytes. Gives them and the others. `facts` says of a value how often it was used, and its
+/// bytes.
 pub fn choose<T>(mut values: Vec<T>, limit: usize, facts: impl Fn(&T) -> (u8, usize)) -> (Vec<T>, Vec<T>) {
     values.sort_by_key(|value| std::cmp::Reverse(facts(value).0));
     let mut taken_bytes = 0;

@@ -7,8 +7,9 @@ use crate::{
     tests::{bytes, small_options},
 };
 
-/// What was written again was paid for when it was chosen: a drain that failed, for want of room or of a device, paid again
-/// whenever it was tried again, and hot values left the log that others had paid for.
+/// What was written again was paid for when it was chosen: a drain that failed, for want of room or
+/// of a device, paid again whenever it was tried again, and hot values left the log that others had
+/// paid for.
 #[test]
 fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,12 @@
-//! The file that says by which rules a store's values were placed last, and whether all of them are where they belong.
+//! The file that says by which rules a store's values were placed last, and whether all of them are
+//! where they belong.
 //!
-//! It is written when a store is opened by other rules than it names, before anything is written by those; so whatever happens
-//! then, an open by the rules before finds that it has to look at everything again. And once more when everything is in its place.
+//! It is written when a store is opened by other rules than it names, before anything is written by
+//! those; so whatever happens then, an open by the rules before finds that it has to look at
+//! everything again. And once more when everything is in its place.
 //!
-//! On failure: without a sound file a store counts as not settled, which costs a walk over the index.
+//! On failure: without a sound file a store counts as not settled, which costs a walk over the
+//! index.
 
 use crate::{
     Error, Result, Tier,

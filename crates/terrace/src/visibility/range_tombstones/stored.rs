@@ -1,10 +1,11 @@
-//! What the index's mark holds of range deletions and expiry: the ranges that may still hide entries, and the earliest
-//! expiry.
+//! What the index's mark holds of range deletions and expiry: the ranges that may still hide
+//! entries, and the earliest expiry.
 //!
 //! Invariants: ranges come by seq, ascending, each once; one list has one encoding.
 //!
-//! On failure: bytes that begin like this part and are not one are refused, and the store does not open: an object that was
-//! deleted must not be back because of a bad byte. (The mark has a checksum; only a repair can help then.)
+//! On failure: bytes that begin like this part and are not one are refused, and the store does not
+//! open: an object that was deleted must not be back because of a bad byte. (The mark has a
+//! checksum; only a repair can help then.)
 
 use super::DeletedRange;
 use crate::{KEY_BYTES_MAX, api::clock::NEVER_MS, codec::Reader};
@@ -53,8 +54,9 @@ pub fn encode<'a>(earliest_ms: u64, ranges: impl ExactSizeIterator<Item = &'a De
     out
 }
 
-/// Reads the stored form; gives it and what follows. Other bytes are taken to have none, as in marks of format 1 and of
-/// `repair`. `None` if it is cut short, of another format, or not as it is written.
+/// Reads the stored form; gives it and what follows. Other bytes are taken to have none, as in
+/// marks of format 1 and of `repair`. `None` if it is cut short, of another format, or not as it is
+/// written.
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<(Option<Stored>, &[u8])> {
     if !bytes.starts_with(&MAGIC) {

@@ -1,4 +1,5 @@
-//! Which versions a set hides, what bounds mean for keys, and the bytes that docs/format.md promises.
+//! Which versions a set hides, what bounds mean for keys, and the bytes that docs/format.md
+//! promises.
 
 #![allow(clippy::unwrap_used)]
 use super::{

@@ -1,10 +1,11 @@
 //! What the cache has stays there when it is written anew or moved.
 //!
-//! The cache is asked by place, and what is written anew has another place. Without this, each time a value that is read often
-//! is overwritten, its next reader would ask a device, and the value before it would fill the cache until it aged out.
+//! The cache is asked by place, and what is written anew has another place. Without this, each time
+//! a value that is read often is overwritten, its next reader would ask a device, and the value
+//! before it would fill the cache until it aged out.
 //!
-//! The slot of the flash index already leads to the new place while the cache does not know it: the frame is still in the
-//! overlay then, and answers.
+//! The slot of the flash index already leads to the new place while the cache does not know it: the
+//! frame is still in the overlay then, and answers.
 
 use super::{Applier, Replaced};
 use crate::{
@@ -14,8 +15,8 @@ use crate::{
 };
 
 impl Applier {
-    /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was there, or was read while it was
-    /// recent.
+    /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was
+    /// there, or was read while it was recent.
     pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address, record: &Record<'_>) {
         if self.uncache(replaced, record.key)
             && let Some(place) = self.place_in_log(address)
@@ -38,7 +39,8 @@ impl Applier {
         }
     }
 
-    /// Takes what is replaced out of the cache, and says whether it was there, or would have gone there.
+    /// Takes what is replaced out of the cache, and says whether it was there, or would have gone
+    /// there.
     pub(super) fn uncache(&self, replaced: &Replaced, key: &[u8]) -> bool {
         let home = match replaced {
             Replaced::Nothing => return false,
@@ -53,7 +55,8 @@ impl Applier {
         was_cached || self.take_recent(home, |_| ()).is_some()
     }
 
-    /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record` if it would have.
+    /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record`
+    /// if it would have.
     fn take_recent<R>(&self, home: &Home, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let log = &self.engine.log;
         let Home::Flash { address } = *home else { return None };

@@ -1,14 +1,16 @@
-//! Fills the flash index and the filter of keys elsewhere after an open: from the checkpoint if there is one that can be
-//! believed, else by a walk over the ordered index; a little at a time, between frames.
+//! Fills the flash index and the filter of keys elsewhere after an open: from the checkpoint if
+//! there is one that can be believed, else by a walk over the ordered index; a little at a time,
+//! between frames.
 //!
 //! Invariants:
-//! - A walk inserts what the ordered index holds when it comes by, so no slot is ever older than what is applied.
-//! - While a checkpoint is loaded the table is as of the open, and hidden. What is applied meanwhile is noted, in order, and
-//!   done to the table before it is shown.
+//! - A walk inserts what the ordered index holds when it comes by, so no slot is ever older than
+//!   what is applied.
+//! - While a checkpoint is loaded the table is as of the open, and hidden. What is applied
+//!   meanwhile is noted, in order, and done to the table before it is shown.
 //! - Until either is over the ordered index tells what a commit replaces.
 //!
-//! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage ends, and lookups go by
-//! the ordered index for good.
+//! On failure: a checkpoint that turns out bad is given up for a walk; a walk that meets damage
+//! ends, and lookups go by the ordered index for good.
 
 use super::{Applier, load::Loader};
 use crate::{
@@ -97,7 +99,8 @@ impl Filling {
 }
 
 impl Applier {
-    /// Has the flash index say that the key's record is there. Gives the address that it said before, if that is known.
+    /// Has the flash index say that the key's record is there. Gives the address that it said
+    /// before, if that is known.
     pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::Slot {
@@ -110,7 +113,8 @@ impl Applier {
         self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
-    /// Takes the key out of the flash index. Gives the address that it said before, if that is known.
+    /// Takes the key out of the flash index. Gives the address that it said before, if that is
+    /// known.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Address> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
             loading.noted.push(Noted::NoSlot { hash });
@@ -190,7 +194,8 @@ impl Applier {
         tracing::debug!(?from, "the flash index is filled");
     }
 
-    /// Puts the next entries of the ordered index into the flash index and the filter. Gives what is left to do.
+    /// Puts the next entries of the ordered index into the flash index and the filter. Gives what
+    /// is left to do.
     fn walk_step(&self, mut walk: Walk) -> Option<Walk> {
         match self.walk_on(&mut walk) {
             Ok(false) => Some(walk),
@@ -199,7 +204,8 @@ impl Applier {
                 None
             }
             Err(error) => {
-                // Damage to some entries, not to the store: without a filled flash index all is asked of the ordered one.
+                // Damage to some entries, not to the store: without a filled flash index all is
+                // asked of the ordered one.
                 tracing::error!(%error, "the flash index cannot be filled");
                 walk.given_up = true;
                 Some(walk)

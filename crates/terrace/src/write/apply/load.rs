@@ -1,11 +1,13 @@
 //! Puts the flash index and the filter back from a checkpoint and the log behind it, in steps.
 //!
-//! Order of events: (1) the slots are taken over, but for those in segments that began after the checkpoint or hold nothing any more;
-//! (2) the filter; (3) the keys of the log's records behind the checkpoint, up to what the index has persisted, are looked
-//! at in order: a put says where its object is, for anything else the ordered index is asked. Then the table is what it was
-//! after the last commit that the index has persisted.
+//! Order of events: (1) the slots are taken over, but for those in segments that began after the
+//! checkpoint or hold nothing any more; (2) the filter; (3) the keys of the log's records behind
+//! the checkpoint, up to what the index has persisted, are looked at in order: a put says where its
+//! object is, for anything else the ordered index is asked. Then the table is what it was after the
+//! last commit that the index has persisted.
 //!
-//! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or not believed.
+//! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or
+//! not believed.
 //!
 //! On failure: an error, and the flash index is to be filled in the other way.
 
@@ -72,7 +74,8 @@ fn stale(reason: impl Into<String>) -> Error {
 }
 
 impl Loader {
-    /// Looks whether there is a checkpoint to load. To be called before any commit is made and any segment reused.
+    /// Looks whether there is a checkpoint to load. To be called before any commit is made and any
+    /// segment reused.
     ///
     /// # Errors
     /// If a checkpoint that must not be found again cannot be removed.
@@ -89,7 +92,8 @@ impl Loader {
         };
         let persisted_seq = engine.log.applied_seq();
         if opened.header().ended_seq > persisted_seq && !active(Mutation::CheckpointPersisted) {
-            // The index is not the one it was taken of. Once other commits have these seqs it would look like theirs.
+            // The index is not the one it was taken of. Once other commits have these seqs it would
+            // look like theirs.
             if !engine.options.read_only {
                 disk.remove(Path::new(FILE))
                     .and_then(|()| disk.sync_dir(Path::new("")))
@@ -182,7 +186,8 @@ impl LogBehind {
             .collect();
         used.sort_by_key(|segment| segment.generation());
         let start = if begun_seq < persisted_seq {
-            // A header's seq is no later than the first frame's: those behind it need not be read to be left out.
+            // A header's seq is no later than the first frame's: those behind it need not be read
+            // to be left out.
             let last = used.iter().rposition(|segment| segment.first_seq() <= begun_seq + 1);
             let candidates = &used[..last.map_or(0, |last| last + 1)];
             first_needed(candidates, begun_seq, segments.segment_bytes())?
@@ -275,7 +280,8 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, positio
             None
         }
         Body::Delete => None,
-        // Its key is a bound. What it hides is told by versions, and the drops that follow take it out.
+        // Its key is a bound. What it hides is told by versions, and the drops that follow take it
+        // out.
         Body::DeleteRange { .. } => return Ok(()),
         // Whether these counted is told by what the index made of them.
         Body::MoveToFlash { .. } | Body::MoveToBlock { .. } | Body::Drop { .. } => {

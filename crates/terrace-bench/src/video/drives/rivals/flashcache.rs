@@ -1,6 +1,7 @@
-//! Flashcache, as its document describes it (facebookarchive/flashcache, doc/flashcache-doc.txt), as far as reads go: blocks of 4 KiB in
-//! sets of 512. Neighbours on the disk are in one set; in a set the block that came first leaves. What is not there is
-//! read from the disk and written to flash before the reader has it.
+//! Flashcache, as its document describes it (facebookarchive/flashcache, doc/flashcache-doc.txt),
+//! as far as reads go: blocks of 4 KiB in sets of 512. Neighbours on the disk are in one set; in a
+//! set the block that came first leaves. What is not there is read from the disk and written to
+//! flash before the reader has it.
 
 use super::{BLOCK_BYTES, CacheFile, Flash, Shelf};
 use crate::Outcome;

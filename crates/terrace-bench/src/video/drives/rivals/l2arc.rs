@@ -1,8 +1,10 @@
-//! The second level of the cache of ZFS, as the comments of its source describe it (arc.c, "Level 2 ARC"): a ring on flash, fed at a
-//! steady rate from the end of the ARC's list where records leave next. What was prefetched is not fed, so of a segment that is read
-//! in order only the records that were asked for before prefetching began.
+//! The second level of the cache of ZFS, as the comments of its source describe it (arc.c, "Level 2
+//! ARC"): a ring on flash, fed at a steady rate from the end of the ARC's list where records leave
+//! next. What was prefetched is not fed, so of a segment that is read in order only the records
+//! that were asked for before prefetching began.
 //!
-//! Of the study's segments these are 2 records of 18, which is 11.1 %: the hit ratio that its slides report.
+//! Of the study's segments these are 2 records of 18, which is 11.1 %: the hit ratio that its
+//! slides report.
 
 use super::{
     CacheFile, Flash, RECORDS, Shelf,
@@ -208,7 +210,8 @@ impl Flash for L2Arc {
     }
 
     fn warm_up_passed(&self, time: Option<Duration>) -> Outcome {
-        // What comes through the ARC in a moment of haste would be gone before a thread of its own had looked at it.
+        // What comes through the ARC in a moment of haste would be gone before a thread of its own
+        // had looked at it.
         match time {
             Some(time) => {
                 self.shared.allow(time);

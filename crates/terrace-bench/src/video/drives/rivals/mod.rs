@@ -1,7 +1,9 @@
-//! The others: what was read lately in RAM, by records; below it a way to use flash; below that the catalogue in one file on the disk.
+//! The others: what was read lately in RAM, by records; below it a way to use flash; below that the
+//! catalogue in one file on the disk.
 //!
-//! [`ram`] is the same for all. [`flashcache`], [`l2arc`] and [`object_lru`] are what lies on flash: each a file there, really read and
-//! written past the kernel's cache. Of neighbouring blocks one request is made, which is kinder than what the real ones do.
+//! [`ram`] is the same for all. [`flashcache`], [`l2arc`] and [`object_lru`] are what lies on
+//! flash: each a file there, really read and written past the kernel's cache. Of neighbouring
+//! blocks one request is made, which is kinder than what the real ones do.
 
 mod flashcache;
 mod l2arc;

@@ -1,5 +1,6 @@
-//! Whole segments on flash, the one used longest ago leaves. A segment that was not there is written once its reader has it, by a
-//! thread of its own; when too much waits for that, it is not kept.
+//! Whole segments on flash, the one used longest ago leaves. A segment that was not there is
+//! written once its reader has it, by a thread of its own; when too much waits for that, it is not
+//! kept.
 
 use super::{CacheFile, Flash, Shelf};
 use crate::Outcome;

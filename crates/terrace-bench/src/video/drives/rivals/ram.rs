@@ -1,4 +1,5 @@
-//! What was read lately, in RAM: records, the one used longest ago leaves. To ZFS it is the ARC, to the others the kernel's cache.
+//! What was read lately, in RAM: records, the one used longest ago leaves. To ZFS it is the ARC, to
+//! the others the kernel's cache.
 
 use bytes::Bytes;
 use lru::LruCache;

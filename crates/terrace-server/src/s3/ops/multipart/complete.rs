@@ -174,7 +174,8 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
     ))
 }
 
-/// A client that did not get the answer asks again, and gets it. `None` if the current object is not what became of the upload.
+/// A client that did not get the answer asks again, and gets it. `None` if the current object is
+/// not what became of the upload.
 ///
 /// # Errors
 /// `InvalidPart` if it asks for other parts than those the object is made of.
@@ -354,8 +355,8 @@ fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result 
     Ok(())
 }
 
-/// Removes what the object does not need: records of parts, and values of parts that it does not list. What is left over
-/// goes with the object.
+/// Removes what the object does not need: records of parts, and values of parts that it does not
+/// list. What is left over goes with the object.
 fn tidy(store: &Store, id: Id, chosen: &[PartRecord]) {
     let needed: std::collections::HashSet<_> = chosen
         .iter()

@@ -1,9 +1,10 @@
 //! Multipart uploads.
 //!
-//! An upload is a record; each part is a value of its own and a record that names it. Completing writes the object, whose
-//! value lists the parts, and removes the upload in one commit: no byte of a part is moved, and the cost is linear in the
-//! number of parts. Every part that is registered touches the upload's record, and completing asks that nobody has touched
-//! it since the parts were looked at; so a part that is sent again meanwhile is either in the object or refused, never
+//! An upload is a record; each part is a value of its own and a record that names it. Completing
+//! writes the object, whose value lists the parts, and removes the upload in one commit: no byte of
+//! a part is moved, and the cost is linear in the number of parts. Every part that is registered
+//! touches the upload's record, and completing asks that nobody has touched it since the parts were
+//! looked at; so a part that is sent again meanwhile is either in the object or refused, never
 //! half. An upload that is complete or aborted takes no more parts, because its record is gone.
 
 pub mod complete;

@@ -181,7 +181,8 @@ fn register(gateway: &Gateway, store: &Store, upload: &Upload, stored: Stored) -
     let record = keyspace::part(upload.id, part.number);
     let fail = |error: Error| errors::of_engine(&error, &record);
     let upload_text = String::from_utf8_lossy(&upload.record).into_owned();
-    // What the upload's record says is written again below: its key must not be wrapped anew meanwhile.
+    // What the upload's record says is written again below: its key must not be wrapped anew
+    // meanwhile.
     let is_by_master = Encryption::of(&upload.info.attributes) == Some(Encryption::Master);
     let _kept = is_by_master.then(|| gateway.shared.wrapping.read());
     let mut upload_attributes = upload.info.attributes.clone();

@@ -1,8 +1,9 @@
-//! What the old index adds to the survey. It has what the log has lost: tiny values whose segments were recycled, deletes, and which
-//! versions there were in what is damaged.
+//! What the old index adds to the survey. It has what the log has lost: tiny values whose segments
+//! were recycled, deletes, and which versions there were in what is damaged.
 //!
-//! One that can be read to its end says of every key what it was as of its mark. Of one that is damaged each key that anything
-//! knows of is asked for by itself: what it does not answer nobody knows.
+//! One that can be read to its end says of every key what it was as of its mark. Of one that is
+//! damaged each key that anything knows of is asked for by itself: what it does not answer nobody
+//! knows.
 
 use super::{LOST_SEQS, OldIndex, Place, SEQ_LIMIT, Survey};
 use crate::{
@@ -16,8 +17,9 @@ use crate::{
 use std::ops::Bound;
 
 impl Survey {
-    /// Adds what the old index says: values that live in it alone, versions whose records are recycled or damaged, and, if it can
-    /// be read to its end, by what it does not have, the deletes.
+    /// Adds what the old index says: values that live in it alone, versions whose records are
+    /// recycled or damaged, and, if it can be read to its end, by what it does not have, the
+    /// deletes.
     pub fn add_old_index(&mut self, old: &OldIndex, notes: &mut Notes) {
         let walked = for_each_entry(old, |key, entry| {
             if let Some(known) = self.keys.get_mut(key) {
@@ -66,7 +68,8 @@ impl Survey {
         }
     }
 
-    /// The old index has persisted every commit up to `seq`: a log that ends before has lost its end.
+    /// The old index has persisted every commit up to `seq`: a log that ends before has lost its
+    /// end.
     pub fn compare_end(&mut self, seq: u64, notes: &mut Notes) {
         self.seen(seq);
         // So far beyond is where a repair began that took the log's end for lost.
@@ -80,7 +83,8 @@ impl Survey {
         self.damage(notes, note);
     }
 
-    /// Takes out what the old index would have as of `seq`, were it not deleted by a commit that the log does not have.
+    /// Takes out what the old index would have as of `seq`, were it not deleted by a commit that
+    /// the log does not have.
     fn take_out_absent(&mut self, seq: u64) {
         let covered = &self.covered;
         for known in self.keys.values_mut() {
@@ -88,7 +92,8 @@ impl Survey {
                 known.place = Place::Deleted;
             }
         }
-        // A value of unknown version that was committed is a later version of its key: one that the index or the log has.
+        // A value of unknown version that was committed is a later version of its key: one that the
+        // index or the log has.
         if covered.contains(seq + 1, self.last_seq) && !self.log_is_damaged {
             self.orphans.clear();
         }
@@ -124,7 +129,8 @@ fn for_each_entry(index: &OldIndex, mut visit: impl FnMut(&[u8], &Entry) -> Resu
     Ok(())
 }
 
-/// Whether an entry can be believed: a version that can be, and of an inline value what its checksum says.
+/// Whether an entry can be believed: a version that can be, and of an inline value what its
+/// checksum says.
 fn is_sound(entry: &Entry) -> bool {
     let is_whole = !matches!(&entry.home, Home::Inline(value) if crc32c::crc32c(value) != entry.checksum);
     is_whole && entry.version.0 < SEQ_LIMIT

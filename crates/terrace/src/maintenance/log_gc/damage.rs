@@ -1,0 +1,79 @@
+//! Segments that are not as they were written: they are left as they are, and not drained.
+
+use super::LogGc;
+use crate::{
+    Error, Result,
+    engine::go_on_if,
+    io::PAGE_BYTES,
+    log::{
+        scan::SegmentImage,
+        segments::{Segment, SegmentState},
+    },
+    ordered_index::Home,
+};
+use std::ops::Bound;
+
+impl LogGc {
+    /// Whether a segment holds damage that entries still point into. It then goes into quarantine.
+    pub(super) fn refuses_damage(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let mut damaged = image.damaged();
+        let end = image.frames().last().map_or(PAGE_BYTES, |frame| frame.end());
+        if !self.tail_is_whole(segment, image)? {
+            damaged.push((end, image.len_bytes()));
+        }
+        if damaged.is_empty() {
+            return Ok(false);
+        }
+        let engine = &self.engine;
+        let base = u64::from(segment.number) * engine.log.segments.segment_bytes();
+        let mut needed_for = None;
+        engine.walk((Bound::Unbounded, Bound::Unbounded), |key, entry| {
+            let hit = |address: u64| {
+                let within = |&(from, to): &(usize, usize)| (base + from as u64..base + to as u64).contains(&address);
+                damaged.iter().any(within)
+            };
+            if matches!(entry.home, Home::Flash { address } if hit(address)) {
+                needed_for = Some(String::from_utf8_lossy(key).into_owned());
+            }
+            go_on_if(needed_for.is_none())
+        })?;
+        if let Some(key) = needed_for {
+            tracing::error!(
+                segment = segment.number,
+                key,
+                "the segment is damaged and still needed: quarantined"
+            );
+            engine.log.segments.quarantine(segment);
+            return Ok(true);
+        }
+        tracing::warn!(
+            segment = segment.number,
+            "the segment has damaged frames, but nothing points into them"
+        );
+        Ok(false)
+    }
+
+    /// Whether the last sound frame of a segment is its last one.
+    fn tail_is_whole(&self, segment: &Segment, image: &SegmentImage) -> Result<bool> {
+        let last = image.frames().last();
+        let end = last.as_ref().map_or(PAGE_BYTES, |frame| frame.end());
+        if image.looks_used_at(end) {
+            return Ok(false);
+        }
+        // The segment written next says with what it went on, unless it has been used again since.
+        let segments = &self.engine.log.segments;
+        let next = segments
+            .iter()
+            .find(|other| other.generation() == segment.generation() + 1 && other.state() != SegmentState::Free);
+        let (Some(next), Some(last)) = (next, last) else {
+            return Ok(true);
+        };
+        let mut page = crate::io::AlignedBuffer::zeroed(PAGE_BYTES);
+        next.file
+            .read_exact_at(&mut page, PAGE_BYTES as u64)
+            .map_err(|error| Error::io(format!("read segment {:08x}", next.number), &error))?;
+        let first =
+            crate::log::format::FrameHeader::decode(&page).filter(|header| header.generation == next.generation());
+        Ok(first.is_none_or(|header| header.first_seq == last.header.last_seq + 1))
+    }
+}

@@ -90,7 +90,7 @@ pub struct Record {
     /// Object ownership as it was put.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ownership: Option<String>,
-    /// The account that it belongs to, if not [`account::DEFAULT`].
+    /// The account that it belongs to, if not [`super::account::DEFAULT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// Its access control list, if it says anything else than [`Record::acl_public`] can.

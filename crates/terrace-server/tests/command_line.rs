@@ -419,8 +419,9 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(error, "");
 }
 
-/// The same with its input open, and with SIGINT as a terminal has it: what a shell without job
-/// control runs in the background begins with SIGINT ignored, and so did the test that waited for it.
+/// The same with its input open, and with SIGINT as a terminal has it. What a shell without job
+/// control runs in the background begins with SIGINT ignored, and the test waited for a program
+/// that had been told nothing.
 fn interruptible(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal=INT").arg(command.get_program());

@@ -166,7 +166,7 @@ pub fn names(query: &str) -> impl Iterator<Item = Cow<'_, str>> {
 /// Refuses XML that is longer than any, before it is read.
 fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Result {
     let is_long = length.is_some_and(|text| text.parse::<usize>().is_ok_and(|bytes| bytes > XML_BYTES_MAX));
-    if is_xml(method, query) && is_long {
+    if is_long && is_xml(method, query) {
         return Err(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
     }
     Ok(())

@@ -227,7 +227,10 @@ impl Access {
 /// How the keys begin that a request lists.
 fn listed_prefix(operation: &str, uri: &Uri) -> Option<Arc<str>> {
     let is_listing = matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket";
-    let mut fields = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == "prefix" && is_listing);
+    if !is_listing {
+        return None;
+    }
+    let mut fields = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == "prefix");
     // Of two nobody knows which is meant.
     let (_, prefix) = fields.next()?;
     fields.next().is_none().then(|| Arc::from(&*prefix))

@@ -151,6 +151,14 @@ pub fn of_body(error: &(dyn std::error::Error + Send + Sync)) -> S3Error {
     )
 }
 
+/// XML that says nothing that can be stored.
+pub fn malformed_xml() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
 /// An error with a code that `s3s` does not know.
 pub fn custom(code: &str, status: StatusCode, message: impl Into<String>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);

@@ -23,12 +23,7 @@ pub fn open_to_all(client: &Client, bucket: &str) {
 /// A key that may only do this.
 pub fn key(place: &Place, service: &Service, grant: &str) -> Client {
     let made = place.run(&["key", "create", "--json", "--allow", grant]).code(0).json();
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    Client {
-        address: service.client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    }
+    service.client.with_key(&made)
 }
 
 fn refused(answer: &Answer) -> (u16, String) {

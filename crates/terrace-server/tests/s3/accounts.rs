@@ -22,13 +22,8 @@ fn key_with(place: &Place, service: &Service, grants: &[&str], more: &[&str]) ->
     args.extend(grants.iter().flat_map(|grant| ["--allow", grant]));
     args.extend(more);
     let made = place.run(&args).code(0).json();
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let client = Client {
-        address: service.client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
-    (client, text("account_id"))
+    let id = made["account_id"].as_str().unwrap().to_owned();
+    (service.client.with_key(&made), id)
 }
 
 #[track_caller]

@@ -115,12 +115,7 @@ fn a_log_goes_only_where_it_may() {
         .json();
     let service = bucket(&place);
     let client = &service.client;
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let guest = Client {
-        address: client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
+    let guest = client.with_key(&made);
     client.send("PUT", "/logs", &[], b"").status(200);
     let refused = (400, "InvalidTargetBucketForLogging".to_owned());
     assert_eq!(code(&put(&guest, "logs", "")), refused);

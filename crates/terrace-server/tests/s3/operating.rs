@@ -28,12 +28,7 @@ fn keys_while_it_serves() {
         .run(&["key", "create", "--allow", "mine=write", "--json"])
         .code(0)
         .json();
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let client = Client {
-        address: service.client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
+    let client = service.client.with_key(&made);
     client.put("/mine/k", b"v", Mode::Whole).status(200);
     assert_eq!(
         code(&client.send("DELETE", "/mine", &[], b"")),

@@ -6,7 +6,7 @@ use crate::{
     elements,
     operating::plain,
     protocol::bucket,
-    sign::{Client, Mode, post_form},
+    sign::{Mode, post_form},
 };
 
 fn denied(answer: &Answer) {
@@ -23,12 +23,7 @@ fn policies_open_and_close() {
         .json();
     let service = bucket(&place);
     let client = &service.client;
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let guest = Client {
-        address: client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
+    let guest = client.with_key(&made);
     client.put("/bucket/in/k", b"v", Mode::Whole).status(200);
     client.put("/bucket/secret/k", b"v", Mode::Whole).status(200);
     denied(&guest.get("/bucket/in/k"));
@@ -124,12 +119,7 @@ fn policies_see_tags_and_locks() {
         .json();
     let service = bucket(&place);
     let client = &service.client;
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let guest = Client {
-        address: client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
+    let guest = client.with_key(&made);
     let tagged = |key: &str, tags: &str| {
         client.send("PUT", key, &[("x-amz-tagging", tags)], b"v").status(200);
     };
@@ -248,12 +238,7 @@ fn policies_are_asked_of_what_is_opened() {
         .json();
     let service = bucket(&place);
     let client = &service.client;
-    let text = |name: &str| made[name].as_str().unwrap().to_owned();
-    let guest = Client {
-        address: client.address.clone(),
-        id: text("access_key_id"),
-        secret: text("secret_access_key"),
-    };
+    let guest = client.with_key(&made);
     let enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
     client.send("PUT", "/bucket?versioning", &[], enabled).status(200);
     let put = client.put("/bucket/k", b"v", Mode::Whole).status(200);

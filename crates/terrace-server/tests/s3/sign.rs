@@ -114,6 +114,16 @@ impl Scope {
 }
 
 impl Client {
+    /// One that signs with the key that `key create --json` told of.
+    pub fn with_key(&self, made: &serde_json::Value) -> Self {
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        Self {
+            address: self.address.clone(),
+            id: text("access_key_id"),
+            secret: text("secret_access_key"),
+        }
+    }
+
     /// Sends a request with its body in the head's hash, and reads the answer.
     pub fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         self.exchange(&self.sign(method, target, headers, body, Mode::Whole))

@@ -1,8 +1,9 @@
 //! What can be set of a bucket: cross-origin rules and a policy.
 
+use super::change_bucket;
 use crate::s3::{
     Gateway,
-    bucket::{Bucket, CorsRule, Record},
+    bucket::{Bucket, CorsRule},
     judged,
     policy::Policy,
 };
@@ -25,16 +26,6 @@ const CORS_BYTES_MAX: usize = 64 << 10;
 const CORS_ID_MAX: usize = 255;
 /// Methods a rule may allow.
 const CORS_METHODS: [&str; 5] = ["GET", "PUT", "HEAD", "POST", "DELETE"];
-
-async fn change(
-    gateway: &Arc<Gateway>,
-    bucket: String,
-    change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
-) -> S3Result {
-    gateway
-        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
-        .await
-}
 
 /// GetBucketCors
 pub fn get_cors(
@@ -76,7 +67,7 @@ pub async fn put_cors(
     }
     let rules = rules.into_iter().map(cors_rule).collect::<S3Result<Vec<_>>>()?;
     check_cors_length(&rules)?;
-    change(gateway, request.input.bucket, |record| {
+    change_bucket(gateway, request.input.bucket, |record| {
         record.cors = rules;
         Ok(())
     })
@@ -148,7 +139,7 @@ pub async fn delete_cors(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketCorsInput>,
 ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
-    change(gateway, request.input.bucket, |record| {
+    change_bucket(gateway, request.input.bucket, |record| {
         record.cors.clear();
         Ok(())
     })
@@ -166,7 +157,7 @@ pub async fn put_policy(
     let rules = Policy::of_bucket(&input.policy, &input.bucket).map_err(malformed)?;
     judged::check_keys(&rules)?;
     let policy = input.policy;
-    change(gateway, input.bucket, move |record| {
+    change_bucket(gateway, input.bucket, move |record| {
         let is_refused = record.public_access_block.is_some_and(|block| block.refuse_policies);
         if is_refused && rules.is_public() {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -215,7 +206,7 @@ pub async fn delete_policy(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketPolicyInput>,
 ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
-    change(gateway, request.input.bucket, |record| {
+    change_bucket(gateway, request.input.bucket, |record| {
         record.public_read = false;
         record.public_list = false;
         record.policy = None;

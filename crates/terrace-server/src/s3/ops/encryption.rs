@@ -1,5 +1,6 @@
 //! How objects of a bucket are encrypted of which requests do not say so.
 
+use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Encryption,
@@ -88,12 +89,9 @@ pub async fn delete(
 }
 
 async fn set(gateway: &Arc<Gateway>, bucket: String, encryption: Option<Encryption>) -> S3Result {
-    gateway
-        .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket, |record| {
-                record.encryption = encryption;
-                Ok(())
-            })
-        })
-        .await
+    change_bucket(gateway, bucket, move |record| {
+        record.encryption = encryption;
+        Ok(())
+    })
+    .await
 }

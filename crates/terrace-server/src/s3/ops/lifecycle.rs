@@ -1,12 +1,12 @@
 //! Lifecycle rules of a bucket: put, get, delete.
 
 use crate::s3::{
-    Gateway,
+    Gateway, errors,
     keyspace::KEY_BYTES_MAX,
     lifecycle::{Expire, Filter, Form, Noncurrent, Rule, new_id},
 };
 use s3s::{
-    S3Error, S3Request, S3Response, S3Result,
+    S3Request, S3Response, S3Result,
     dto::{
         AbortIncompleteMultipartUpload, DeleteBucketLifecycleInput, DeleteBucketLifecycleOutput, ExpirationStatus,
         GetBucketLifecycleConfigurationInput, GetBucketLifecycleConfigurationOutput, LifecycleExpiration,
@@ -85,16 +85,9 @@ async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>) -> S3Resu
         .await
 }
 
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
-
 fn read_rules(given: Vec<LifecycleRule>) -> S3Result<Vec<Rule>> {
     if given.is_empty() || given.len() > RULES_MAX {
-        return Err(malformed());
+        return Err(errors::malformed_xml());
     }
     let rules = given.into_iter().map(read_rule).collect::<S3Result<Vec<_>>>()?;
     let mut ids = BTreeSet::new();
@@ -121,7 +114,7 @@ fn read_rule(given: LifecycleRule) -> S3Result<Rule> {
     let enabled = match given.status.as_str() {
         ExpirationStatus::ENABLED => true,
         ExpirationStatus::DISABLED => false,
-        _ => return Err(malformed()),
+        _ => return Err(errors::malformed_xml()),
     };
     let id = given.id.filter(|id| !id.is_empty()).unwrap_or_else(new_id);
     if id.chars().count() > ID_MAX {
@@ -197,7 +190,7 @@ fn check_rule(rule: &Rule) -> S3Result {
 
 /// A number of days, which is at least one.
 fn days(given: Option<i32>, name: &str) -> S3Result<u32> {
-    let given = given.ok_or_else(malformed)?;
+    let given = given.ok_or_else(errors::malformed_xml)?;
     let days = u32::try_from(given).ok().filter(|days| *days > 0);
     days.ok_or_else(|| s3_error!(InvalidArgument, "{name} must be a positive integer"))
 }
@@ -211,7 +204,7 @@ fn read_expiration(given: &LifecycleExpiration) -> S3Result<Expire> {
             Ok(Expire::DateMs(ms))
         }
         (None, None, Some(wanted)) => Ok(Expire::Markers(wanted)),
-        _ => Err(malformed()),
+        _ => Err(errors::malformed_xml()),
     }
 }
 
@@ -252,7 +245,7 @@ fn read_filter(prefix: Option<String>, filter: Option<LifecycleRuleFilter>) -> S
     let size = |given: Option<i64>| given.map(u64::try_from).transpose();
     let wrong_size = |_| s3_error!(InvalidArgument, "An object size must not be negative.");
     match (prefix, filter) {
-        (Some(_), Some(_)) | (None, None) => Err(malformed()),
+        (Some(_), Some(_)) | (None, None) => Err(errors::malformed_xml()),
         (prefix, None) => Ok(Filter {
             form: Form::Prefix,
             prefix,
@@ -265,7 +258,7 @@ fn read_filter(prefix: Option<String>, filter: Option<LifecycleRuleFilter>) -> S
                 + usize::from(filter.object_size_less_than.is_some())
                 + usize::from(filter.and.is_some());
             if conditions > 1 {
-                return Err(malformed());
+                return Err(errors::malformed_xml());
             }
             let Some(and) = filter.and else {
                 return Ok(Filter {
@@ -290,7 +283,10 @@ fn read_filter(prefix: Option<String>, filter: Option<LifecycleRuleFilter>) -> S
 fn read_tags(given: Vec<Tag>) -> S3Result<Vec<(String, String)>> {
     let mut tags = Vec::with_capacity(given.len());
     for tag in given {
-        let name = tag.key.filter(|name| !name.is_empty()).ok_or_else(malformed)?;
+        let name = tag
+            .key
+            .filter(|name| !name.is_empty())
+            .ok_or_else(errors::malformed_xml)?;
         if tags.iter().any(|(other, _)| *other == name) {
             return Err(s3_error!(InvalidRequest, "Duplicate Tag Keys are not allowed."));
         }

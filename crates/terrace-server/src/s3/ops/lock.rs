@@ -1,5 +1,6 @@
 //! Object lock: of buckets, and of versions.
 
+use super::change_bucket;
 use crate::s3::{
     Gateway,
     access::{
@@ -42,13 +43,6 @@ const ATTEMPTS: usize = 64;
 const DAYS_MAX: u32 = 36_500;
 /// The same in years.
 const YEARS_MAX: u32 = 100;
-
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
 
 /// A bucket whose versions may be locked.
 fn lockable(gateway: &Gateway, name: &str) -> S3Result<Arc<Bucket>> {
@@ -196,14 +190,14 @@ fn shown(settings: Settings) -> ObjectLockConfiguration {
 /// Reads a bucket's configuration.
 fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
     if given.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str) != Some(ObjectLockEnabled::ENABLED) {
-        return Err(malformed());
+        return Err(errors::malformed_xml());
     }
     let Some(rule) = &given.rule else {
         return Ok(Settings::default());
     };
-    let retention = rule.default_retention.as_ref().ok_or_else(malformed)?;
+    let retention = rule.default_retention.as_ref().ok_or_else(errors::malformed_xml)?;
     let mode = retention.mode.as_ref().and_then(|mode| Mode::parse(mode.as_str()));
-    let mode = mode.ok_or_else(malformed)?;
+    let mode = mode.ok_or_else(errors::malformed_xml)?;
     let within = |number: i32, most: u32| {
         let number = u32::try_from(number).ok().filter(|number| (1..=most).contains(number));
         number.ok_or_else(|| {
@@ -217,7 +211,7 @@ fn read(given: &ObjectLockConfiguration) -> S3Result<Settings> {
     let period = match (retention.days, retention.years) {
         (Some(days), None) => Period::Days(within(days, DAYS_MAX)?),
         (None, Some(years)) => Period::Years(within(years, YEARS_MAX)?),
-        _ => return Err(malformed()),
+        _ => return Err(errors::malformed_xml()),
     };
     Ok(Settings {
         default: Some(lock::Default { mode, period }),
@@ -248,7 +242,7 @@ pub async fn put_configuration(
     request: S3Request<PutObjectLockConfigurationInput>,
 ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
     let input = request.input;
-    let settings = read(&input.object_lock_configuration.ok_or_else(malformed)?)?;
+    let settings = read(&input.object_lock_configuration.ok_or_else(errors::malformed_xml)?)?;
     let change = move |record: &mut crate::s3::bucket::Record| {
         if record.versioning != Versioning::Enabled {
             return Err(errors::custom(
@@ -260,9 +254,7 @@ pub async fn put_configuration(
         record.lock = Some(settings);
         Ok(())
     };
-    gateway
-        .run(move |gateway, store| gateway.buckets.change(store, &input.bucket, change))
-        .await?;
+    change_bucket(gateway, input.bucket, change).await?;
     Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
 }
 
@@ -325,15 +317,15 @@ pub async fn put_retention(
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref())?;
-    let given = input.retention.ok_or_else(malformed)?;
+    let given = input.retention.ok_or_else(errors::malformed_xml)?;
     let new = match (given.mode, given.retain_until_date) {
         (None, None) => None,
         (Some(mode), Some(until)) => {
-            let mode = Mode::parse(mode.as_str()).ok_or_else(malformed)?;
+            let mode = Mode::parse(mode.as_str()).ok_or_else(errors::malformed_xml)?;
             let until_ms = future(&until)?;
             Some(Retention { mode, until_ms })
         }
-        _ => return Err(malformed()),
+        _ => return Err(errors::malformed_xml()),
     };
     let by = (&request.extensions, request.credentials.as_ref());
     let said = new.map_or_else(HeaderMap::new, as_headers);
@@ -378,11 +370,14 @@ pub async fn put_legal_hold(
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
     let name = Name::parse(input.version_id.as_deref())?;
-    let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
+    let status = input
+        .legal_hold
+        .and_then(|hold| hold.status)
+        .ok_or_else(errors::malformed_xml)?;
     let is_held = match status.as_str() {
         ObjectLockLegalHoldStatus::ON => true,
         ObjectLockLegalHoldStatus::OFF => false,
-        _ => return Err(malformed()),
+        _ => return Err(errors::malformed_xml()),
     };
     let change = move |attributes: &mut Attributes| {
         lock::set_legal_hold(attributes, is_held);

@@ -1,5 +1,6 @@
 //! Server access logging of a bucket: put, get.
 
+use super::change_bucket;
 use crate::s3::{
     Gateway,
     access_key::Level,
@@ -18,13 +19,6 @@ use s3s::{
 };
 use std::{sync::Arc, time::SystemTime};
 
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
-
 fn no_target(message: &'static str) -> S3Error {
     errors::custom("InvalidTargetBucketForLogging", StatusCode::BAD_REQUEST, message)
 }
@@ -38,9 +32,9 @@ fn read_format(given: Option<TargetObjectKeyFormat>) -> S3Result<Format> {
         (None, Some(partitioned)) => match partitioned.partition_date_source.as_ref().map(|source| source.as_str()) {
             Some(PartitionDateSource::EVENT_TIME) => Ok(Format::EventTime),
             Some(PartitionDateSource::DELIVERY_TIME) => Ok(Format::DeliveryTime),
-            _ => Err(malformed()),
+            _ => Err(errors::malformed_xml()),
         },
-        _ => Err(malformed()),
+        _ => Err(errors::malformed_xml()),
     }
 }
 
@@ -72,14 +66,11 @@ pub async fn put(
         None => None,
         Some(given) => Some(read(gateway, request.credentials.as_ref(), &bucket, given)?),
     };
-    gateway
-        .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket, |record| {
-                record.logging = settings;
-                Ok(())
-            })
-        })
-        .await?;
+    change_bucket(gateway, bucket, move |record| {
+        record.logging = settings;
+        Ok(())
+    })
+    .await?;
     Ok(S3Response::new(PutBucketLoggingOutput::default()))
 }
 

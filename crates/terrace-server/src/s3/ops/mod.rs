@@ -20,14 +20,14 @@ pub mod tagging;
 mod wanted;
 pub mod website;
 
-use super::{errors, keyspace, read::Opened, record::Facts};
+use super::{Gateway, bucket::Record, errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
     dto::{ETagCondition, Timestamp},
     s3_error,
 };
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 /// Refuses keys that cannot be stored.
 ///
@@ -41,6 +41,20 @@ pub fn check_key(key: &str) -> S3Result {
         return Err(s3_error!(InvalidArgument, "Keys with a zero byte are not supported."));
     }
     Ok(())
+}
+
+/// Changes what is stored of a bucket.
+///
+/// # Errors
+/// `change`'s, `NoSuchBucket`, the store's.
+async fn change_bucket(
+    gateway: &Arc<Gateway>,
+    bucket: String,
+    change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
+) -> S3Result {
+    gateway
+        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
+        .await
 }
 
 /// A number as the protocol has it.

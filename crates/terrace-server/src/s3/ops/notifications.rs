@@ -7,7 +7,7 @@ use crate::s3::{
     notify::{self, EVENTS, Kind, Rule},
 };
 use s3s::{
-    S3Error, S3Request, S3Response, S3Result,
+    S3Request, S3Response, S3Result,
     dto::{
         Event, FilterRule, FilterRuleName, GetBucketNotificationConfigurationInput,
         GetBucketNotificationConfigurationOutput, LambdaFunctionConfiguration, NotificationConfiguration,
@@ -20,13 +20,6 @@ use std::{collections::BTreeSet, sync::Arc};
 
 /// Most rules of a bucket, as S3 has it.
 const RULES_MAX: usize = 100;
-
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
 
 /// PutBucketNotificationConfiguration
 pub async fn put(
@@ -121,7 +114,7 @@ fn rule(
         return Err(s3_error!(InvalidArgument, "The ARN is not well formed"));
     }
     if events.is_empty() {
-        return Err(malformed());
+        return Err(errors::malformed_xml());
     }
     let events: Vec<_> = events.into_iter().map(String::from).collect();
     // A `*` stands for the last part of the name.

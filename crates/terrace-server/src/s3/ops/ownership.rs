@@ -1,11 +1,8 @@
 //! What keeps buckets from being public, and objects from being others': the public access block,
 //! and object ownership.
 
-use crate::s3::{
-    Gateway,
-    bucket::{PublicAccessBlock, Record},
-    errors,
-};
+use super::change_bucket;
+use crate::s3::{Gateway, bucket::PublicAccessBlock, errors};
 use hyper::StatusCode;
 use s3s::{
     S3Error, S3Request, S3Response, S3Result,
@@ -20,13 +17,6 @@ use s3s::{
 };
 use std::sync::Arc;
 
-fn malformed_xml() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
-
 /// A bucket whose list says something cannot be one without lists.
 pub fn has_list() -> S3Error {
     errors::custom(
@@ -34,16 +24,6 @@ pub fn has_list() -> S3Error {
         StatusCode::BAD_REQUEST,
         "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
     )
-}
-
-async fn change(
-    gateway: &Arc<Gateway>,
-    bucket: String,
-    change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
-) -> S3Result {
-    gateway
-        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
-        .await
 }
 
 /// GetPublicAccessBlock
@@ -81,7 +61,7 @@ pub async fn put_public_access_block(
         refuse_policies: given.block_public_policy.unwrap_or(false),
         ignore_policies: given.restrict_public_buckets.unwrap_or(false),
     };
-    change(gateway, request.input.bucket, move |record| {
+    change_bucket(gateway, request.input.bucket, move |record| {
         record.public_access_block = Some(block);
         Ok(())
     })
@@ -94,7 +74,7 @@ pub async fn delete_public_access_block(
     gateway: &Arc<Gateway>,
     request: S3Request<DeletePublicAccessBlockInput>,
 ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
-    change(gateway, request.input.bucket, |record| {
+    change_bucket(gateway, request.input.bucket, |record| {
         record.public_access_block = None;
         Ok(())
     })
@@ -143,10 +123,10 @@ pub async fn put_ownership_controls(
     request: S3Request<PutBucketOwnershipControlsInput>,
 ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
     let [rule] = request.input.ownership_controls.rules.as_slice() else {
-        return Err(malformed_xml());
+        return Err(errors::malformed_xml());
     };
-    let ownership = ownership(&rule.object_ownership).map_err(|_| malformed_xml())?;
-    change(gateway, request.input.bucket, |record| {
+    let ownership = ownership(&rule.object_ownership).map_err(|_| errors::malformed_xml())?;
+    change_bucket(gateway, request.input.bucket, |record| {
         let has_none = ownership == ObjectOwnership::BUCKET_OWNER_ENFORCED;
         if has_none && record.list().opens_beyond(&[record.owner()]) {
             return Err(has_list());
@@ -163,7 +143,7 @@ pub async fn delete_ownership_controls(
     gateway: &Arc<Gateway>,
     request: S3Request<DeleteBucketOwnershipControlsInput>,
 ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
-    change(gateway, request.input.bucket, |record| {
+    change_bucket(gateway, request.input.bucket, |record| {
         record.ownership = None;
         Ok(())
     })

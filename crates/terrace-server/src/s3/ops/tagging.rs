@@ -1,5 +1,6 @@
 //! Tags of objects and buckets.
 
+use super::change_bucket;
 use super::check_key;
 use crate::s3::{
     Gateway,
@@ -295,14 +296,11 @@ pub async fn delete_of_bucket(
 }
 
 async fn set_of_bucket(gateway: &Arc<Gateway>, bucket: String, tags: Vec<(String, String)>) -> S3Result {
-    gateway
-        .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket, |record| {
-                record.tags = tags;
-                Ok(())
-            })
-        })
-        .await
+    change_bucket(gateway, bucket, move |record| {
+        record.tags = tags;
+        Ok(())
+    })
+    .await
 }
 
 #[cfg(test)]

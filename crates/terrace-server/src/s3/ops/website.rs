@@ -1,8 +1,10 @@
 //! The web site of a bucket: put, get, delete.
 
+use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Record,
+    errors,
     keyspace::KEY_BYTES_MAX,
     website::{AllTo, Redirect, Rule, Settings},
 };
@@ -21,13 +23,6 @@ use std::sync::Arc;
 /// Most rules of a site, as S3 has it.
 const RULES_MAX: usize = 50;
 
-fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
-}
-
 /// A bucket has no site.
 pub fn no_site() -> S3Error {
     s3_error!(
@@ -41,9 +36,7 @@ async fn set(gateway: &Arc<Gateway>, bucket: String, website: Option<Settings>) 
         record.website = website;
         Ok(())
     };
-    gateway
-        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
-        .await
+    change_bucket(gateway, bucket, change).await
 }
 
 /// PutBucketWebsite
@@ -208,7 +201,7 @@ fn rule(given: RoutingRule) -> S3Result<Rule> {
         key: to.replace_key_with,
     };
     if redirect == Redirect::default() {
-        return Err(malformed());
+        return Err(errors::malformed_xml());
     }
     Ok(Rule {
         prefix,

@@ -20,15 +20,18 @@ pub struct PieceBody {
     /// The others.
     pieces: Option<mpsc::Receiver<io::Result<Bytes>>>,
     left: u64,
+    /// Why it ends here: told once what came before is on its way.
+    failed: Option<io::Error>,
 }
 
 impl PieceBody {
-    /// A body of so many bytes, which come as `pieces`.
-    pub const fn new(pieces: mpsc::Receiver<io::Result<Bytes>>, bytes: u64) -> Self {
+    /// A body of so many bytes: the first of them, and what comes as `pieces`.
+    pub fn new(first: Bytes, pieces: mpsc::Receiver<io::Result<Bytes>>, bytes: u64) -> Self {
         Self {
-            ready: VecDeque::new(),
+            ready: Some(first).filter(|first| !first.is_empty()).into_iter().collect(),
             pieces: Some(pieces),
             left: bytes,
+            failed: None,
         }
     }
 
@@ -38,6 +41,7 @@ impl PieceBody {
             left: ready.iter().map(|piece| piece.len() as u64).sum(),
             ready,
             pieces: None,
+            failed: None,
         }
     }
 }
@@ -47,6 +51,9 @@ impl Body for PieceBody {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let next = match (self.ready.pop_front(), &mut self.pieces) {
             (Some(piece), _) => Poll::Ready(Some(Ok(piece))),
             (None, Some(pieces)) => pieces.poll_recv(context),
@@ -57,7 +64,13 @@ impl Body for PieceBody {
                 self.left = self.left.saturating_sub(piece.len() as u64);
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(error))),
+            // hyper drops what it has not sent with the connection: the head of the answer, too. It
+            // sends that while there is nothing to take.
+            Poll::Ready(Some(Err(error))) => {
+                self.failed = Some(error);
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
             // The feeder gave up on a client that took too long.
             Poll::Ready(None) if self.left > 0 => Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into()))),
             Poll::Ready(None) => Poll::Ready(None),

@@ -223,7 +223,7 @@ fn read_piece(source: &mut Source, left: u64) -> Result<Bytes, Refusal> {
 fn stream(engine: Engine, source: Source, first: Bytes, bytes: u64) -> PieceBody {
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     tokio::spawn(feed(engine, source, first, bytes, sender));
-    PieceBody::new(pieces, bytes)
+    PieceBody::new(Bytes::new(), pieces, bytes)
 }
 
 /// Sends the value piece by piece until it is through or nobody takes it.

@@ -5,9 +5,9 @@
 //! sent as it is. The rest is read in long reads, one engine call each, while what was read before
 //! is sent in pieces through a short channel that the connection drains; a client that goes away or
 //! takes nothing for a while closes it, and with it goes what was pinned. What is encrypted gives
-//! no byte before it is unlocked ([`Opened::unlock`]), and is decrypted where it is read. If the
-//! engine finds damage half-way the connection is cut, so that nobody takes half an object for a
-//! whole one.
+//! no byte before it is unlocked ([`Opened::unlock`]), and is decrypted a few pieces at a time:
+//! where it is read, or, if RAM has it, where it is sent. If there is damage half-way the
+//! connection is cut, so that nobody takes half an object for a whole one.
 
 use super::{
     Gateway,
@@ -16,7 +16,7 @@ use super::{
     collector::{Collector, Hold},
     crypt::{
         self, DataKey, RECORD_NUMBER, SALT_BYTES,
-        pieces::{Opener, sealed_length},
+        pieces::{self, Opener, sealed_length},
         request::CustomerKey,
     },
     errors, keyspace,
@@ -35,8 +35,12 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Bytes read at a time, once an object is read on.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// Bytes decrypted at a time of an object that is longer than one read.
-const DECRYPTED_BYTES_MAX: usize = READ_BYTES_MAX / 2;
+/// Pieces of what is encrypted that are decrypted at a time: what was decrypted before is on its
+/// way meanwhile. As many bytes as a piece of what is not encrypted has, and some 0.1 ms' work.
+const DECRYPTED_PIECES: u64 = (PIECE_BYTES / pieces::PIECE_BYTES) as u64;
+/// Decrypted runs at hand, at most: one more than [`PIECES_LOW`], so that nothing is read while RAM
+/// has what comes.
+const DECRYPTED_AT_HAND: usize = PIECES_LOW + 1;
 /// Pieces that wait between the engine and the client.
 const PIECES_AHEAD: usize = 1;
 /// Pieces at hand, at most.
@@ -349,26 +353,39 @@ impl Opened {
             self.opener = Some(opener);
         }
         let opener = self.opener.as_mut().ok_or_else(|| damaged("it was not begun"))?;
-        let is_short = self.facts.length <= READ_BYTES_MAX as u64;
-        let bytes_max = if is_short { READ_BYTES_MAX } else { DECRYPTED_BYTES_MAX };
-        let piece = decrypt_run(opener, reader, self.read_bytes.min(bytes_max), &self.key)?;
-        self.read_bytes = READ_BYTES_MAX;
-        if piece.is_empty() {
-            return Err(damaged("a value is shorter than the record says"));
+        while !opener.has(1) {
+            let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
+            let piece = reader
+                .read_piece(wanted.min(self.read_bytes))
+                .map_err(|error| errors::of_engine(&error, &self.key))?;
+            if piece.is_empty() {
+                return Err(damaged("a value is shorter than the record says"));
+            }
+            opener.push(piece);
         }
+        take_sealed_in_ram(opener, reader);
+        let piece = opener.open(DECRYPTED_PIECES)?;
+        self.read_bytes = READ_BYTES_MAX;
         Ok(self.of_range(piece))
     }
 
-    /// The next piece if it is in RAM, nothing must be opened for it, and it is not encrypted.
+    /// The next piece if it is in RAM, and nothing must be opened for it.
     fn piece_in_ram(&mut self) -> Option<Bytes> {
-        if self.range.is_empty() || self.facts.encryption.is_some() {
+        if self.range.is_empty() {
             return None;
         }
         let reader = match &mut self.source {
             Source::Record(reader) => reader,
             Source::Values { current, .. } => &mut current.as_mut()?.1,
         };
-        let piece = reader.piece_in_ram()?;
+        let piece = if self.facts.encryption.is_some() {
+            let opener = self.opener.as_mut()?;
+            take_sealed_in_ram(opener, reader);
+            // Damage is found again by who may wait, and told.
+            opener.open(DECRYPTED_PIECES).ok().filter(|piece| !piece.is_empty())?
+        } else {
+            reader.piece_in_ram()?
+        };
         Some(self.of_range(piece))
     }
 
@@ -380,8 +397,11 @@ impl Opened {
         piece
     }
 
-    /// Adds what RAM has to the pieces at hand, up to so many.
+    /// Adds what RAM has to the pieces at hand, up to so many; of what must be decrypted, up to
+    /// [`DECRYPTED_AT_HAND`].
     fn take_from_ram(&mut self, at_hand: &mut VecDeque<Bytes>, pieces_max: usize) {
+        let is_encrypted = self.facts.encryption.is_some();
+        let pieces_max = if is_encrypted { DECRYPTED_AT_HAND } else { pieces_max };
         while at_hand.len() < pieces_max
             && let Some(piece) = self.piece_in_ram()
         {
@@ -390,32 +410,13 @@ impl Opened {
     }
 }
 
-/// Reads what is still needed, up to so many bytes if RAM has them, else what one read of a device
-/// brings, and decrypts it.
-fn decrypt_run(opener: &mut Opener, reader: &mut Reader, bytes_max: usize, key: &[u8]) -> S3Result<Bytes> {
-    let room = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
-    opener.reserve(room.min(bytes_max + PIECE_BYTES));
-    while opener.wanted() > 0 && opener.at_hand() < bytes_max {
-        let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
-        let in_ram = if opener.at_hand() == 0 {
-            None
-        } else {
-            reader.piece_in_ram()
-        };
-        let piece = match in_ram {
-            Some(piece) => piece,
-            // What was decrypted is not kept waiting for a device.
-            None if opener.at_hand() > 0 => break,
-            None => reader
-                .read_piece(wanted.min(bytes_max))
-                .map_err(|error| errors::of_engine(&error, key))?,
-        };
-        if piece.is_empty() {
-            break;
-        }
-        opener.push(&piece)?;
+/// Has the next pieces that are to be decrypted at hand, as far as RAM has them.
+fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader) {
+    while !opener.has(DECRYPTED_PIECES)
+        && let Some(sealed) = reader.piece_in_ram()
+    {
+        opener.push(sealed);
     }
-    Ok(opener.take())
 }
 
 /// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is
@@ -462,20 +463,22 @@ fn open_part<'a>(
 /// A body for what is left of `opened`, of which `first` has been read already.
 pub fn stream(gateway: &Arc<Gateway>, mut opened: Opened, first: Bytes) -> StreamingBlob {
     let bytes = opened.range.end - opened.range.start + first.len() as u64;
-    let mut at_hand = VecDeque::from([first]);
-    opened.take_from_ram(&mut at_hand, PIECES_AT_ONCE);
+    let mut at_hand = VecDeque::new();
+    // What must be decrypted is not waited for with the first piece in hand.
+    if opened.facts.encryption.is_none() {
+        opened.take_from_ram(&mut at_hand, PIECES_AT_ONCE - 1);
+    }
     if opened.range.is_empty() {
-        return match (at_hand.len(), at_hand.pop_front()) {
-            (1, Some(all)) => StreamingBlob::from(Body::from(all)),
-            (_, first) => StreamingBlob::from(Body::http_body(PieceBody::ready(
-                first.into_iter().chain(at_hand).collect(),
-            ))),
-        };
+        if at_hand.is_empty() {
+            return StreamingBlob::from(Body::from(first));
+        }
+        at_hand.push_front(first);
+        return StreamingBlob::from(Body::http_body(PieceBody::ready(at_hand)));
     }
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let gateway = Arc::clone(gateway);
     tokio::spawn(async move { feed(&gateway, opened, at_hand, &sender).await });
-    StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
+    StreamingBlob::from(Body::http_body(PieceBody::new(first, pieces, bytes)))
 }
 
 /// A body of several ranges of `opened`, which is at the first of them, with `first` read already.
@@ -484,7 +487,7 @@ pub fn stream_several(gateway: &Arc<Gateway>, opened: Opened, first: Bytes, seve
     let bytes = several.bytes();
     let gateway = Arc::clone(gateway);
     tokio::spawn(async move { feed_several(&gateway, opened, first, several, &sender).await });
-    StreamingBlob::from(Body::http_body(PieceBody::new(pieces, bytes)))
+    StreamingBlob::from(Body::http_body(PieceBody::new(Bytes::new(), pieces, bytes)))
 }
 
 type Pieces = mpsc::Sender<io::Result<Bytes>>;

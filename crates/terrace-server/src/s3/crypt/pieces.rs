@@ -10,7 +10,7 @@
 use super::PieceKey;
 use bytes::Bytes;
 use ring::aead::{Aad, NONCE_LEN, Nonce};
-use std::ops::Range;
+use std::{collections::VecDeque, ops::Range};
 
 /// Bytes of a piece before it is encrypted.
 pub const PIECE_BYTES: usize = 64 << 10;
@@ -126,7 +126,9 @@ pub fn seal(key: PieceKey, data: &[u8]) -> Result<Vec<u8>, Damaged> {
     Ok(out)
 }
 
-/// Decrypts a range of a value from what is stored of it, as that comes.
+/// Decrypts a range of a value from what is stored of it, as that comes: a few pieces at a time, so
+/// that they can be sent while later ones are decrypted. No byte of a piece is given before its tag
+/// was found right.
 pub struct Opener {
     key: PieceKey,
     /// Length of the value before it was encrypted.
@@ -137,10 +139,12 @@ pub struct Opener {
     end: u64,
     /// Bytes of the next piece that are before the range.
     skip: usize,
-    /// What was decrypted, and behind it what came of the piece at [`Opener::open`].
-    bytes: Vec<u8>,
-    /// Where in that the decrypted bytes end.
-    open: usize,
+    /// What came and is not decrypted yet, beginning with the next piece.
+    sealed: VecDeque<Bytes>,
+    /// How many bytes that is.
+    sealed_bytes: u64,
+    /// A piece was not what was encrypted: nothing more is given.
+    is_damaged: bool,
 }
 
 impl Opener {
@@ -155,8 +159,9 @@ impl Opener {
             end: range.end.min(length).div_ceil(piece_bytes),
             #[allow(clippy::cast_possible_truncation)] // less than a piece
             skip: (range.start % piece_bytes) as usize,
-            bytes: Vec::new(),
-            open: 0,
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            is_damaged: false,
         }
     }
 
@@ -165,72 +170,82 @@ impl Opener {
         self.number * SEALED_BYTES
     }
 
+    /// How many bytes of what is stored the pieces up to this one have, from the next one on.
+    fn sealed_up_to(&self, end: u64) -> u64 {
+        let end = (end * SEALED_BYTES).min(sealed_length(self.length));
+        end.saturating_sub(self.number * SEALED_BYTES)
+    }
+
     /// How many bytes of what is stored are still needed.
     pub fn wanted(&self) -> u64 {
-        if self.number == self.end {
-            return 0;
-        }
-        let end = (self.end * SEALED_BYTES).min(sealed_length(self.length));
-        end - self.number * SEALED_BYTES - (self.bytes.len() - self.open) as u64
+        self.sealed_up_to(self.end).saturating_sub(self.sealed_bytes)
     }
 
     /// Nothing more is needed, and all was taken.
     pub const fn is_over(&self) -> bool {
-        self.number == self.end && self.bytes.is_empty()
+        self.number == self.end
     }
 
-    /// How many bytes are decrypted and not taken yet.
-    pub const fn at_hand(&self) -> usize {
-        self.open
-    }
-
-    /// Makes room for so many bytes, so that it need not be made little by little.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.reserve(bytes);
+    /// Whether so many pieces are there whole, or all that are wanted, or more would not help.
+    pub fn has(&self, pieces: u64) -> bool {
+        self.is_damaged || self.sealed_bytes >= self.sealed_up_to(self.end.min(self.number + pieces))
     }
 
     /// Takes what is stored, in order.
+    pub fn push(&mut self, data: Bytes) {
+        self.sealed_bytes += data.len() as u64;
+        self.sealed.push_back(data);
+    }
+
+    /// Decrypts what is there of so many pieces, and gives it from where the range begins. Nothing
+    /// if not even one is there whole.
     ///
     /// # Errors
-    /// [`Damaged`]
-    pub fn push(&mut self, mut data: &[u8]) -> Result<(), Damaged> {
-        self.bytes.reserve(data.len());
-        while self.number < self.end {
+    /// [`Damaged`], then and ever after.
+    pub fn open(&mut self, pieces_max: u64) -> Result<Bytes, Damaged> {
+        if self.is_damaged {
+            return Err(Damaged);
+        }
+        let opened = self.open_whole(self.end.min(self.number + pieces_max));
+        self.is_damaged = opened.is_err();
+        opened
+    }
+
+    fn open_whole(&mut self, end: u64) -> Result<Bytes, Damaged> {
+        let bytes = self.sealed_up_to(end).min(self.sealed_bytes);
+        let mut out = Vec::with_capacity(usize::try_from(bytes).map_err(|_| Damaged)?);
+        while self.number < end && self.has(1) {
+            let start = out.len();
             let is_last = self.number + 1 == count(self.length);
-            let sealed = if is_last {
-                sealed_length(self.length) - self.number * SEALED_BYTES
-            } else {
-                SEALED_BYTES
-            };
-            let here = self.bytes.len() - self.open;
-            let missing = usize::try_from(sealed).map_err(|_| Damaged)? - here;
-            let (now, later) = data.split_at(data.len().min(missing));
-            self.bytes.extend_from_slice(now);
-            data = later;
-            if now.len() < missing {
-                return Ok(());
-            }
-            let piece = &mut self.bytes[self.open..];
+            self.take_sealed(self.sealed_up_to(self.number + 1), &mut out);
             let opened = self
                 .key
                 .0
-                .open_in_place(nonce(self.number), aad(self.number, is_last), piece);
+                .open_in_place(nonce(self.number), aad(self.number, is_last), &mut out[start..]);
             let bytes = opened.map_err(|_| Damaged)?.len();
-            self.open += bytes;
-            self.bytes.truncate(self.open);
+            out.truncate(start + bytes);
             self.number += 1;
         }
-        Ok(())
+        let skipped = self.skip.min(out.len());
+        self.skip -= skipped;
+        Ok(Bytes::from(out).slice(skipped..))
     }
 
-    /// What was decrypted, from where the range begins.
-    pub fn take(&mut self) -> Bytes {
-        let rest = self.bytes.split_off(self.open);
-        let taken = Bytes::from(std::mem::replace(&mut self.bytes, rest));
-        self.open = 0;
-        let skipped = self.skip.min(taken.len());
-        self.skip -= skipped;
-        taken.slice(skipped..)
+    /// Moves so many bytes of what came behind `out`. They are copied, since what came is the
+    /// cache's; what follows then works on them while they are near.
+    fn take_sealed(&mut self, mut bytes: u64, out: &mut Vec<u8>) {
+        self.sealed_bytes -= bytes;
+        while let Some(mut first) = self.sealed.pop_front() {
+            let now = first.split_to(usize::try_from(bytes).unwrap_or(usize::MAX).min(first.len()));
+            out.extend_from_slice(&now);
+            bytes -= now.len() as u64;
+            if !first.is_empty() {
+                self.sealed.push_front(first);
+            }
+            if bytes == 0 {
+                return;
+            }
+        }
     }
 }
 
@@ -268,9 +283,12 @@ mod tests {
             let bytes = run
                 .min(sealed.len() - at)
                 .min(usize::try_from(opener.wanted()).unwrap());
-            opener.push(&sealed[at..at + bytes])?;
+            opener.push(Bytes::copy_from_slice(&sealed[at..at + bytes]));
             at += bytes;
-            out.extend_from_slice(&opener.take());
+            out.extend_from_slice(&opener.open(2)?);
+        }
+        while opener.has(1) && !opener.is_over() {
+            out.extend_from_slice(&opener.open(2)?);
         }
         if !opener.is_over() {
             return Err(Damaged);
@@ -335,6 +353,25 @@ mod tests {
                 assert_eq!(got, Err(Damaged), "{length}, byte {at}");
             }
         }
+    }
+
+    /// What is before the damage is right, and was sent. Of the damaged piece nothing is given, nor
+    /// of what comes behind it, however often it is asked for.
+    #[test]
+    fn what_comes_before_a_flipped_byte_is_right_and_nothing_else_comes() {
+        let length = 4 * PIECE_BYTES + 777;
+        let plain = plain(length);
+        let mut sealed = seal(key(), &plain).unwrap();
+        sealed[2 * (PIECE_BYTES + TAG_BYTES) + 5] ^= 1;
+        let mut opener = Opener::new(key(), length as u64, &(10..length as u64));
+        opener.push(sealed.into());
+        assert!(opener.has(5) && opener.wanted() == 0);
+        assert!(opener.open(1).unwrap() == plain[10..PIECE_BYTES]);
+        assert!(opener.open(1).unwrap() == plain[PIECE_BYTES..2 * PIECE_BYTES]);
+        for _ in 0..3 {
+            assert_eq!(opener.open(1), Err(Damaged));
+        }
+        assert!(!opener.is_over());
     }
 
     #[test]

@@ -16,6 +16,11 @@ use terrace::{Error, ScanRange, Store};
 /// The account of all that was made before there were accounts, and of keys that are made for no
 /// other. Its canonical ID is this too, as it was: lists and policies that clients keep name it.
 pub const DEFAULT: &str = "terrace";
+/// The canonical ID that Amazon EC2 has in S3, by which lists grant to it, and its display name.
+pub const EC2: (&str, &str) = (
+    "6aa5a366c34c1cbe25dc49211496e913e0351eb0e8c37aa3477e40942ec6b97c",
+    "za-team",
+);
 /// Longest name: no name is as long as a canonical ID.
 const NAME_BYTES_MAX: usize = 63;
 /// Longest e-mail address, by RFC 5321.

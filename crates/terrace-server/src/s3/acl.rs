@@ -70,32 +70,43 @@ pub enum Grantee<'a> {
     Authenticated,
     /// Who delivers logs: the server itself.
     Logs,
+    /// Amazon EC2, which reads images of machines: nobody here.
+    Ec2,
     /// An account, by its name.
     Account(&'a str),
 }
 
 impl<'a> Grantee<'a> {
-    /// The groups, with the URIs that S3 has for them.
-    const GROUPS: [(Self, &'static str, &'static str); 3] = [
-        (Self::All, "@all", "http://acs.amazonaws.com/groups/global/AllUsers"),
+    /// The groups, with the URIs that S3 has for them, and who else is no account of here.
+    const GROUPS: [(Self, &'static str, Option<&'static str>); 4] = [
+        (
+            Self::All,
+            "@all",
+            Some("http://acs.amazonaws.com/groups/global/AllUsers"),
+        ),
         (
             Self::Authenticated,
             "@authenticated",
-            "http://acs.amazonaws.com/groups/global/AuthenticatedUsers",
+            Some("http://acs.amazonaws.com/groups/global/AuthenticatedUsers"),
         ),
-        (Self::Logs, "@logs", "http://acs.amazonaws.com/groups/s3/LogDelivery"),
+        (
+            Self::Logs,
+            "@logs",
+            Some("http://acs.amazonaws.com/groups/s3/LogDelivery"),
+        ),
+        (Self::Ec2, "@ec2", None),
     ];
 
     /// The group with this URI.
     pub fn of_uri(uri: &str) -> Option<Grantee<'static>> {
-        let group = Grantee::GROUPS.into_iter().find(|(_, _, known)| *known == uri);
+        let group = Grantee::GROUPS.into_iter().find(|(_, _, known)| *known == Some(uri));
         group.map(|(group, ..)| group)
     }
 
     /// The URI, of a group.
     pub fn uri(self) -> Option<&'static str> {
         let group = Grantee::GROUPS.into_iter().find(|(group, ..)| *group == self);
-        group.map(|(_, _, uri)| uri)
+        group.and_then(|(_, _, uri)| uri)
     }
 
     /// Reads what is stored.
@@ -159,7 +170,7 @@ impl<'a> List<'a> {
                 Grantee::All => with_public,
                 Grantee::Authenticated => with_public && account.is_some(),
                 Grantee::Account(name) => account == Some(name),
-                Grantee::Logs => false,
+                Grantee::Logs | Grantee::Ec2 => false,
             };
             is_meant && permission.includes(asked)
         })
@@ -174,7 +185,7 @@ impl<'a> List<'a> {
     pub fn opens_beyond(self, accounts: &[&str]) -> bool {
         self.grants().any(|(grantee, _)| match grantee {
             Grantee::Account(name) => !accounts.contains(&name),
-            Grantee::All | Grantee::Authenticated | Grantee::Logs => true,
+            Grantee::All | Grantee::Authenticated | Grantee::Logs | Grantee::Ec2 => true,
         })
     }
 }
@@ -217,6 +228,7 @@ mod tests {
             (Grantee::Authenticated, Permission::ReadAcp),
             (Grantee::Logs, Permission::Write),
         ];
+        let exec = [OWN, (Grantee::Ec2, Permission::Read)];
         for (grants, text) in [
             (&[][..], "-"),
             (&[OWN], ""),
@@ -224,6 +236,7 @@ mod tests {
             (&[all], "@all=READ"),
             (&[all, OWN], "@all=READ press=FULL_CONTROL"),
             (&more, "b=WRITE_ACP @authenticated=READ_ACP @logs=WRITE"),
+            (&exec, "press=FULL_CONTROL @ec2=READ"),
         ] {
             assert_eq!(stored(grants, "press"), text);
             assert_eq!(list(text).grants().collect::<Vec<_>>(), grants, "{text}");
@@ -257,6 +270,7 @@ mod tests {
             ("public-read", "rwac", "r", "r", ""),
             ("@authenticated=WRITE", "w", "w", "", ""),
             ("@logs=WRITE", "", "", "", ""),
+            ("@ec2=READ", "", "", "", ""),
             ("b=READ b=WRITE_ACP", "", "rc", "", "rc"),
             ("b=FULL_CONTROL @all=READ_ACP", "a", "rwac", "a", "rwac"),
         ] {
@@ -273,6 +287,7 @@ mod tests {
             ("", false, false),
             ("b=READ", true, false),
             ("@logs=WRITE", true, true),
+            ("press=FULL_CONTROL @ec2=READ", true, true),
             ("public-read", true, true),
         ] {
             assert_eq!(list(text).opens_beyond(&["press"]), to_press, "{text}");

@@ -11,10 +11,7 @@ mod policy;
 pub use fields::Form;
 pub use policy::{Extras, check};
 
-use hyper::{
-    HeaderMap, Method, header,
-    header::{HeaderName, HeaderValue},
-};
+use hyper::{HeaderMap, Method, header};
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
@@ -47,11 +44,7 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
     let is_locked = input.object_lock_mode.is_some()
         || input.object_lock_legal_hold_status.is_some()
         || input.object_lock_retain_until_date.is_some();
-    let has_grants = input.grant_full_control.is_some()
-        || input.grant_read.is_some()
-        || input.grant_read_acp.is_some()
-        || input.grant_write_acp.is_some();
-    if is_locked || has_grants {
+    if is_locked || input.write_offset_bytes.is_some() {
         return Err(s3_error!(
             NotImplemented,
             "A field you provided implies functionality that is not implemented."
@@ -74,27 +67,6 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
         ));
     }
     Ok(())
-}
-
-/// The fields of a form that policies may ask about, as headers of other requests have them.
-pub fn as_headers(input: &PostObjectInput) -> HeaderMap {
-    let fields = [
-        ("x-amz-acl", input.acl.as_ref().map(|acl| acl.as_str())),
-        ("x-amz-tagging", input.tagging.as_deref()),
-        (
-            "x-amz-storage-class",
-            input.storage_class.as_ref().map(|class| class.as_str()),
-        ),
-        (
-            "x-amz-website-redirect-location",
-            input.website_redirect_location.as_deref(),
-        ),
-    ];
-    let said = fields.into_iter().filter_map(|(name, text)| {
-        let value = HeaderValue::from_str(text?).ok()?;
-        Some((HeaderName::from_static(name), value))
-    });
-    said.collect()
 }
 
 #[cfg(test)]

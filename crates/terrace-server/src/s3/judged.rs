@@ -25,6 +25,9 @@ const LOCKS: [(&str, &str); 3] = [
 ];
 /// The one of them that is a time.
 const LOCKED_UNTIL: &str = "x-amz-object-lock-retain-until-date";
+/// What keys begin with of which a form says in its fields what other requests say in their
+/// headers.
+const OF_HEADERS: [&str; 4] = ["s3:x-amz-", "s3:if-", "s3:signature", "s3:authtype"];
 /// Seconds of a day.
 const DAY_SECONDS: f64 = 86_400.0;
 /// The account that a bucket belongs to.
@@ -127,7 +130,10 @@ impl Asker {
         context.forget(actions::REQUEST_TAGS);
         context.forget(actions::REQUEST_LOCKS);
         if self.is_form {
-            context.forget("s3:x-amz-");
+            OF_HEADERS.iter().for_each(|start| context.forget(start));
+            if self.caller.is_some() {
+                add_signature_of_form(&mut context, headers);
+            }
         }
         add_headers(&mut context, headers);
         Self {
@@ -303,10 +309,23 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, headers: &Heade
         found.map(|(_, value)| value)
     };
     let signed = in_head.map(str::to_owned).or_else(in_query);
-    if let Some(signed_ms) = signed.and_then(|text| milliseconds_of(&text)) {
+    add_age(context, signed.as_deref());
+}
+
+/// Adds how old a signature is of this time.
+fn add_age(context: &mut Context, signed: Option<&str>) {
+    if let Some(signed_ms) = signed.and_then(milliseconds_of) {
         let age_ms = super::keyspace::now_ms().saturating_sub(signed_ms);
         context.add("s3:signatureAge", age_ms.to_string());
     }
+}
+
+/// Adds what is known of the signature of a form with these fields.
+fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
+    let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
+    context.add("s3:authType", "POST");
+    context.add("s3:signatureversion", text("x-amz-algorithm").unwrap_or("AWS"));
+    add_age(context, text("x-amz-date"));
 }
 
 /// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`.

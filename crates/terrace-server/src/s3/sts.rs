@@ -90,7 +90,9 @@ impl S3Route for Route {
         match (key, request.service.as_deref()) {
             (Some(key), Some("sts")) => {
                 self.0.charge(request.extensions.get::<Peer>().copied(), key)?;
-                self.0.session(credentials, &request.headers, &request.uri).map(|_| ())
+                self.0
+                    .session(credentials, &request.headers, &request.uri, None)
+                    .map(|_| ())
             }
             _ => Err(s3_error!(AccessDenied, "Access Denied")),
         }

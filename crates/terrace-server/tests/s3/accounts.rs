@@ -481,3 +481,53 @@ fn a_bucket_that_changed_hands() {
     assert!(answer.contains("<Code>NoSuchBucket</Code>"), "{answer}");
     is(&press.get("/mine?policy"), 404, "NoSuchBucketPolicy");
 }
+
+/// Fields of a form that grant were refused. They are what headers of a PUT are, and so is what is
+/// wrong with them.
+#[test]
+fn forms_grant_as_puts_do() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let own = &service.client;
+    let (press, id) = key_of(&place, &service, "press", &["*=write"]);
+    own.send("PUT", "/mine", &[], b"").status(200);
+    let whom = format!("id=\"{id}\"");
+    own.send("PUT", "/mine?acl", &[("x-amz-grant-write", &whom)], b"")
+        .status(200);
+    let all = "uri=\"http://acs.amazonaws.com/groups/global/AllUsers\"";
+    for (fields, status) in [
+        (&[("x-amz-grant-read", whom.as_str())][..], 200),
+        (&[("x-amz-grant-read", all), ("x-amz-grant-full-control", &whom)], 200),
+        (
+            &[("x-amz-grant-write-acp", &whom), ("x-amz-grant-read-acp", &whom)],
+            200,
+        ),
+        (&[("x-amz-acl", "authenticated-read")], 200),
+        (&[("x-amz-acl", "aws-exec-read")], 200),
+        (&[("x-amz-acl", "public-read"), ("x-amz-grant-read", all)], 400),
+        (&[("x-amz-grant-read", "id=nobody")], 400),
+        (&[("x-amz-grant-read", "emailAddress=a@b")], 400),
+    ] {
+        for client in [own, &press] {
+            let put = client.send("PUT", "/mine/put", fields, b"file");
+            let posted = client.form("mine", &[fields, &[("key", "form")]].concat(), 0, 600);
+            let is_own = client.id == own.id;
+            // Whoever may write, and no more, opens nothing to others.
+            let expected = if status == 200 && !is_own && !fields.iter().all(|(_, value)| *value == whom) {
+                403
+            } else {
+                status
+            };
+            assert_eq!(put.status, expected, "{fields:?}: {}", put.text());
+            assert_eq!(
+                (posted.status == 204, code(&posted).1),
+                (expected == 200, code(&put).1),
+                "{fields:?}"
+            );
+            if expected == 200 && is_own {
+                let lists = ["/mine/put?acl", "/mine/form?acl"].map(|target| client.get(target).status(200).text());
+                assert_eq!(lists[0], lists[1], "{fields:?}");
+            }
+        }
+    }
+}

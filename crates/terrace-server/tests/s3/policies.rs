@@ -269,3 +269,60 @@ fn policies_are_asked_of_what_is_opened() {
     client.form("bucket", &[("key", "k")], 0, 60).status(204);
     denied(&post_form(&client.address, "bucket", &[("key", "form/k")]));
 }
+
+/// Conditions on a form's headers, signature and encryption were asked of its HTTP head, which
+/// nobody signs and no operation goes by: `If-None-Match` there was as good as the condition, and a
+/// key of a client's in its fields was not seen.
+#[test]
+fn policies_ask_a_forms_fields() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    let deny = |start: &str, condition: &str| {
+        format!(
+            r#"{{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/{start}/*",
+            "Condition":{{{condition}}}}}"#
+        )
+    };
+    let statements = [
+        deny("once", r#""Null":{"s3:if-none-match":"true"}"#),
+        deny(
+            "plain",
+            r#""Null":{"s3:x-amz-server-side-encryption-customer-algorithm":"false"}"#,
+        ),
+        deny("posted", r#""StringNotEquals":{"s3:authType":"POST"}"#),
+        deny("fresh", r#""NumericGreaterThan":{"s3:signatureAge":"600000"}"#),
+        deny("granted", r#""Null":{"s3:x-amz-grant-read":"true"}"#),
+    ];
+    let policy = format!(r#"{{"Version":"2012-10-17","Statement":[{}]}}"#, statements.join(","));
+    client.send("PUT", "/bucket?policy", &[], policy.as_bytes()).status(204);
+    let post = |head: &str, fields: &[(&str, &str)], age| client.form_with_head(head, "bucket", fields, age, 600);
+
+    let condition = ("if-none-match", "*");
+    denied(&post("If-None-Match: *\r\n", &[("key", "once/k")], 0));
+    post("", &[("key", "once/k"), condition], 0).status(204);
+    assert_eq!(
+        code(&post("", &[("key", "once/k"), condition], 0)),
+        (412, "PreconditionFailed".to_owned()),
+        "what is asked of it is done"
+    );
+    let encrypted: Vec<_> = crate::encryption::key_headers("x-amz-server-side-encryption-customer-", 0);
+    let fields: Vec<_> = encrypted
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .chain([("key", "plain/k")])
+        .collect();
+    denied(&post("", &fields, 0));
+    post("", &[("key", "plain/k")], 0).status(204);
+    denied(&client.put("/bucket/posted/k", b"v", Mode::Whole));
+    post("", &[("key", "posted/k")], 0).status(204);
+    denied(&post("", &[("key", "fresh/k")], 3600));
+    post("", &[("key", "fresh/k")], 0).status(204);
+    denied(&post("x-amz-grant-read: id=terrace\r\n", &[("key", "granted/k")], 0));
+    post("", &[("key", "granted/k"), ("x-amz-grant-read", "id=terrace")], 0).status(204);
+
+    // Whose the bucket must be is a field, too.
+    let owner = |name| [("key", "k"), ("x-amz-expected-bucket-owner", name)];
+    denied(&post("", &owner("press"), 0));
+    post("", &owner("terrace"), 0).status(204);
+}

@@ -1,7 +1,7 @@
 //! Temporary credentials: what AssumeRole gives out, and what can be done with it.
 
 use crate::{
-    Service, code,
+    Service, anonymous, code,
     common::{Answer, Place},
     elements,
     sign::{Client, Mode, raw},
@@ -183,6 +183,73 @@ fn policies_bound_sessions() {
         .status(200);
     free.send("PUT", "/other", &[], b"").status(200);
     free.get("/mine?prefix=in%2F").status(200);
+}
+
+/// Forms could not be signed by sessions. A form of one is judged as a PUT is: by its token, by
+/// the session's policy, and by what that says of the fields that do more.
+#[test]
+fn forms_of_sessions() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let (one, other) = (session(own, None), session(own, None));
+    let token = |session: &Session| session.token.clone();
+    let form = |client: &Client, token: &str, fields: &[(&str, &str)]| {
+        let all = [fields, &[("x-amz-security-token", token)]].concat();
+        client.form("mine", &all, 0, 600)
+    };
+    form(&one.client, &token(&one), &[("key", "in/form")]).status(204);
+    assert_eq!(own.get("/mine/in/form").status(200).body, b"file");
+    is(&form(&one.client, &token(&other), &[("key", "x")]), 400, "InvalidToken");
+    is(&form(own, &token(&one), &[("key", "x")]), 400, "InvalidToken");
+    is(&one.client.form("mine", &[("key", "x")], 0, 600), 400, "InvalidToken");
+    let in_head = format!("x-amz-security-token: {}\r\n", one.token);
+    is(
+        &one.client.form_with_head(&in_head, "mine", &[("key", "x")], 0, 600),
+        400,
+        "InvalidToken",
+    );
+    let forged = Client {
+        secret: own.secret.clone(),
+        ..one.client.clone()
+    };
+    is(
+        &form(&forged, &token(&one), &[("key", "x")]),
+        403,
+        "SignatureDoesNotMatch",
+    );
+    own.get("/mine/x").status(404);
+
+    let policy = r#"{"Version":"2012-10-17","Statement":[
+        {"Effect":"Allow","Action":"s3:PutObject","Resource":"arn:aws:s3:::mine/in/*"},
+        {"Effect":"Allow","Action":"s3:PutObjectTagging","Resource":"arn:aws:s3:::mine/in/*"},
+        {"Effect":"Deny","Action":"s3:PutObject","Resource":"arn:aws:s3:::mine/in/kept/*"}]}"#;
+    let bound = session(own, Some(policy));
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    let post = |fields: &[(&str, &str)]| form(&bound.client, &token(&bound), fields);
+    post(&[("key", "in/${filename}")]).status(204);
+    own.get("/mine/in/f").status(200);
+    post(&[("key", "in/tagged"), ("tagging", tags)]).status(204);
+    denied(&post(&[("key", "out/k")]));
+    denied(&post(&[("key", "in/kept/k")]));
+    for more in [
+        ("acl", "public-read"),
+        ("acl", "private"),
+        ("x-amz-acl", "public-read"),
+        ("x-amz-grant-read", "id=terrace"),
+    ] {
+        denied(&post(&[("key", "in/more"), more]));
+    }
+    own.get("/mine/in/more").status(404);
+    let all = r#"{"Statement":{"Effect":"Allow","Action":"s3:*","Resource":"*"}}"#;
+    let free = session(own, Some(all));
+    form(
+        &free.client,
+        &token(&free),
+        &[("key", "in/open"), ("acl", "public-read")],
+    )
+    .status(204);
+    assert_eq!(anonymous(&own.address, "GET", "/mine/in/open", ""), 200);
 }
 
 #[test]

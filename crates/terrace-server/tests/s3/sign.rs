@@ -239,6 +239,11 @@ impl Client {
     /// Uploads by a form that was signed `age` seconds ago and whose policy expires in `life`
     /// seconds. Of the fields each may be anything.
     pub fn form(&self, bucket: &str, fields: &[(&str, &str)], age: i64, life: i64) -> Answer {
+        self.form_with_head("", bucket, fields, age, life)
+    }
+
+    /// The same with these lines in its head, too.
+    pub fn form_with_head(&self, head: &str, bucket: &str, fields: &[(&str, &str)], age: i64, life: i64) -> Answer {
         let scope = Scope::new(&self.secret, time(-age), "s3");
         let end = time(life);
         let end = format!(
@@ -269,7 +274,7 @@ impl Client {
         let signature = hex(hmac(&scope.key, &policy));
         all.extend([("policy", policy.as_str()), ("x-amz-signature", signature.as_str())]);
         all.extend(fields);
-        post_form(&self.address, bucket, &all)
+        post_form_with_head(&self.address, head, bucket, &all)
     }
 
     /// Sends a signed request, and reads the answer.
@@ -280,6 +285,10 @@ impl Client {
 
 /// Posts a form with these fields and a file.
 pub fn post_form(address: &str, bucket: &str, fields: &[(&str, &str)]) -> Answer {
+    post_form_with_head(address, "", bucket, fields)
+}
+
+fn post_form_with_head(address: &str, more: &str, bucket: &str, fields: &[(&str, &str)]) -> Answer {
     let start = "--x\r\nContent-Disposition: form-data; name=";
     let fields: String = fields
         .iter()
@@ -287,7 +296,7 @@ pub fn post_form(address: &str, bucket: &str, fields: &[(&str, &str)]) -> Answer
         .collect();
     let body = format!("{fields}{start}\"file\"; filename=\"f\"\r\n\r\nfile\r\n--x--\r\n");
     let head = format!(
-        "POST /{bucket} HTTP/1.1\r\nHost: {address}\r\nContent-Type: multipart/form-data; boundary=x\r\n\
+        "POST /{bucket} HTTP/1.1\r\nHost: {address}\r\n{more}Content-Type: multipart/form-data; boundary=x\r\n\
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );

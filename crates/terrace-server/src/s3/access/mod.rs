@@ -160,7 +160,7 @@ impl Gateway {
     }
 
     /// The session of a request, if it is one's: its token is good, and there is none but of
-    /// sessions.
+    /// sessions. A form has it among its fields, which its policy covers.
     ///
     /// # Errors
     /// `InvalidToken`, `ExpiredToken`.
@@ -169,6 +169,7 @@ impl Gateway {
         credentials: Option<&Credentials>,
         headers: &HeaderMap,
         uri: &Uri,
+        form: Option<&form::Extras>,
     ) -> S3Result<Option<Session>> {
         let invalid = || s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.");
         let in_head = headers
@@ -178,9 +179,14 @@ impl Gateway {
         let in_query = in_query.next().map(|(_, token)| token.into_owned());
         let id = credentials.map(|credentials| credentials.access_key.as_str());
         let id = id.filter(|id| session::parent(id).is_some());
-        match (id, in_head, in_query) {
-            (None, None, None) => Ok(None),
-            (Some(id), Some(token), None) | (Some(id), None, Some(token)) => {
+        let in_form = form.map(|form| form.token().map(str::to_owned));
+        let token = match (in_form, in_head, in_query) {
+            (Some(token), None, None) | (None, token, None) | (None, None, token) => token,
+            _ => return Err(invalid()),
+        };
+        match (id, token) {
+            (None, None) => Ok(None),
+            (Some(id), Some(token)) => {
                 let session = self.access_keys.session(id, &token).map_err(|why| match why {
                     NoSession::Invalid => invalid(),
                     NoSession::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
@@ -249,9 +255,10 @@ impl S3Access for Access {
         } else {
             signature::refuse_choices(context.method(), context.uri())?;
         }
+        let form = context.extensions_mut().get::<form::Extras>().cloned();
         let session = self
             .0
-            .session(context.credentials(), context.headers(), context.uri())?;
+            .session(context.credentials(), context.headers(), context.uri(), form.as_ref())?;
         let bound = session.and_then(|session| session.policy);
         let bucket = match context.s3_path() {
             S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket.to_string(),
@@ -308,11 +315,20 @@ impl S3Access for Access {
 
     async fn post_object(&self, request: &mut S3Request<PostObjectInput>) -> S3Result<()> {
         form::refuse(&request.input)?;
-        if let Some(extras) = request.extensions.get::<form::Extras>() {
-            extras.put_into(&mut request.input);
+        let Some(extras) = request.extensions.remove::<form::Extras>() else {
+            return Ok(());
+        };
+        extras.put_into(&mut request.input);
+        if let Some(Judged(bucket)) = request.extensions.get() {
+            check_owner(bucket, request.input.expected_bucket_owner.as_deref())?;
         }
         if let Some(asker) = request.extensions.get::<Asker>() {
-            let asker = asker.saying(&form::as_headers(&request.input));
+            let asker = asker
+                .about("s3:PutObject", Some(&request.input.key))
+                .saying(extras.said());
+            if !asker.may_say(extras.said(), &request.input.bucket) {
+                return Err(denied());
+            }
             request.extensions.insert(asker);
         }
         Ok(())

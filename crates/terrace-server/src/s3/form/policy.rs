@@ -4,9 +4,16 @@
 //! does not ask for a condition on the bucket, without which a form would do for any bucket of its
 //! signer, and knows neither `acl` nor `tagging` as fields. What the policy itself is like, its
 //! signature, its time and the length of the file stay its business.
+//!
+//! Policies of buckets and of sessions are asked about a form's fields ([`Extras::said`]), as they
+//! are about another request's headers.
 
 use super::fields::Form;
-use crate::s3::{ops::tagging, signature::is_scope};
+use crate::s3::{crypt::request, ops::tagging, signature::is_scope};
+use hyper::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
 use s3s::{
     S3Error, S3Result,
     dto::{ObjectCannedACL, PostObjectInput, Tagging},
@@ -100,23 +107,64 @@ fn refused(reason: &str) -> S3Error {
     s3_error!(AccessDenied, "Invalid according to Policy: {reason}")
 }
 
-/// The fields that `s3s` does not hand on, as headers of other requests have them.
+/// Fields, besides those that begin with `x-amz-`, that policies of buckets may ask about.
+const CONDITIONS: [&str; 2] = ["if-match", "if-none-match"];
+
+/// What is judged by of a form, and what `s3s` does not hand on of it.
 #[derive(Debug, Clone)]
 pub struct Extras {
     acl: Option<String>,
     tagging: Option<String>,
+    token: Option<String>,
+    said: HeaderMap,
 }
 
 impl Extras {
     /// Those of a form.
     ///
     /// # Errors
-    /// `MalformedXML`, and what is wrong with the tags.
+    /// `MalformedXML`, what is wrong with the tags, `InvalidArgument`.
     pub fn of(form: &Form) -> S3Result<Self> {
+        let acl = form.field("acl").map(str::to_owned);
+        let tagging = form.field("tagging").map(tags).transpose()?;
+        let is_asked = |name: &str| {
+            let is_metadata = name.starts_with("x-amz-meta-");
+            (name.starts_with("x-amz-") && !is_metadata) || CONDITIONS.contains(&name)
+        };
+        let fields = form.names().filter(|name| is_asked(name));
+        let fields = fields.filter_map(|name| Some((name, form.field(name)?)));
+        // These are what is done, whatever the others say.
+        let others = [("x-amz-acl", acl.as_deref()), ("x-amz-tagging", tagging.as_deref())];
+        let others = others.into_iter().filter_map(|(name, text)| Some((name, text?)));
+        let mut said = HeaderMap::new();
+        for (name, text) in fields.chain(others) {
+            let header = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(text));
+            // As a header it would be refused; policies see only ASCII.
+            let (Ok(header), Ok(value), true) = (header.0, header.1, text.is_ascii()) else {
+                return Err(s3_error!(
+                    InvalidArgument,
+                    "The field {name:?} has characters that no header can carry."
+                ));
+            };
+            said.insert(header, value);
+        }
+        request::hide(&mut said);
         Ok(Self {
-            acl: form.field("acl").map(str::to_owned),
-            tagging: form.field("tagging").map(tags).transpose()?,
+            token: form.field("x-amz-security-token").map(str::to_owned),
+            acl,
+            tagging,
+            said,
         })
+    }
+
+    /// The token of the session that signed it, if it has one.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// What it says that policies may ask about, as headers of other requests say it.
+    pub const fn said(&self) -> &HeaderMap {
+        &self.said
     }
 
     /// Puts them where the operation looks.
@@ -183,6 +231,11 @@ mod tests {
         );
         let extra = message(&allowed, &[("key", "up/k"), ("acl", "public-read")]);
         assert_eq!(extra, "Invalid according to Policy: Extra input fields: acl");
+        let token = message(&allowed, &[("key", "up/k"), ("x-amz-security-token", "t")]);
+        assert_eq!(
+            token,
+            "Invalid according to Policy: Extra input fields: x-amz-security-token"
+        );
         let other = message(&[eq("bucket", "others"), starts("key", "")], &[("key", "k")]);
         assert_eq!(
             other,
@@ -216,6 +269,31 @@ mod tests {
             ],
         ] {
             assert_eq!(code(&fields), "InvalidArgument", "{fields:?}");
+        }
+    }
+
+    /// Policies did not see what no header can have, though it was stored: tags among it.
+    #[test]
+    fn what_policies_are_asked_about() {
+        let of = |fields: &[(&str, &str)]| Extras::of(&Form::with_fields(fields));
+        let said = of(&[
+            ("key", "k"),
+            ("x-amz-acl", "private"),
+            ("acl", "public-read"),
+            ("x-amz-meta-a", "é"),
+            ("If-Match", "*"),
+            ("x-amz-tagging", "a=%C3%A9"),
+        ]);
+        let said = said.unwrap().said().clone();
+        let shown: Vec<_> = ["x-amz-acl", "if-match", "x-amz-tagging"]
+            .iter()
+            .map(|name| said[*name].to_str().unwrap())
+            .collect();
+        assert_eq!(shown, ["public-read", "*", "a=%C3%A9"]);
+        assert_eq!(said.len(), 3);
+        for wrong in ["x-amz-tagging", "acl"] {
+            let error = of(&[("key", "k"), (wrong, "a=é")]).unwrap_err();
+            assert_eq!(error.code().as_str(), "InvalidArgument", "{wrong}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::s3::{
 };
 use s3s::{
     S3Error, S3Result,
-    dto::{AccessControlPolicy, Grant, Grantee as GranteeXml, Permission as PermissionXml, Type},
+    dto::{AccessControlPolicy, Grant, Grantee as GranteeXml, Owner, Permission as PermissionXml, Type},
     s3_error,
 };
 
@@ -140,12 +140,7 @@ fn canned(name: &str, kind: Kind, owners: Owners<'_>) -> S3Result<String> {
         "log-delivery-write" if is_bucket => {
             &[(Grantee::Logs, Permission::Write), (Grantee::Logs, Permission::ReadAcp)]
         }
-        "aws-exec-read" => {
-            return Err(s3_error!(
-                NotImplemented,
-                "The canned ACL aws-exec-read is not implemented: there is no EC2 here."
-            ));
-        }
+        "aws-exec-read" => &[(Grantee::Ec2, Permission::Read)],
         _ => return Err(s3_error!(InvalidArgument, "The canned ACL is not valid.")),
     };
     Ok(acl::stored(&[&[own], more].concat(), owners.owner))
@@ -171,6 +166,9 @@ fn read_header(text: &str, permission: Permission, accounts: &Accounts) -> S3Res
 }
 
 fn by_id(id: &str, accounts: &Accounts) -> S3Result<String> {
+    if id == account::EC2.0 {
+        return Ok(Grantee::Ec2.to_string());
+    }
     let found = accounts.by_id(id).map(str::to_owned);
     found.ok_or_else(|| s3_error!(InvalidArgument, "Invalid id"))
 }
@@ -256,6 +254,10 @@ pub fn shown(list: List<'_>) -> Vec<Grant> {
     let grants = list.grants().map(|(grantee, permission)| {
         let whose = match grantee {
             Grantee::Account(name) => Some(account::shown(name)),
+            Grantee::Ec2 => Some(Owner {
+                id: Some(account::EC2.0.to_owned()),
+                display_name: Some(account::EC2.1.to_owned()),
+            }),
             _ => None,
         };
         let kind = if whose.is_some() {
@@ -346,7 +348,10 @@ mod tests {
             "InvalidArgument"
         );
         assert_eq!(code(list("Public-Read", Kind::Object, "terrace")), "InvalidArgument");
-        assert_eq!(code(list("aws-exec-read", Kind::Object, "terrace")), "NotImplemented");
+        assert_eq!(
+            list("aws-exec-read", Kind::Object, "terrace").unwrap(),
+            "terrace=FULL_CONTROL @ec2=READ"
+        );
     }
 
     #[test]
@@ -394,6 +399,7 @@ mod tests {
             "public-read",
             "-",
             "press=READ @logs=WRITE",
+            "terrace=FULL_CONTROL @ec2=READ",
             "@authenticated=WRITE_ACP terrace=FULL_CONTROL",
         ] {
             let list = List { text, owner: "terrace" };

@@ -149,7 +149,11 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         take_empty_authorization(&mut parts);
         let number = number_text(number);
         let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
-        exchange.log(inner.logged(&parts));
+        let logged = inner.logged(&parts);
+        if let Some(logged) = &logged {
+            parts.extensions.insert(logged.each());
+        }
+        exchange.log(logged);
         let mut asked = Asked::of(&parts, exchange);
         let way = match (is_clear, site) {
             (Ok(()), Some(site)) => {
@@ -181,6 +185,8 @@ struct Asked {
     /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
     headers: Option<HeaderMap>,
     waits_for_continue: bool,
+    /// It is a call of the security token service.
+    is_call: bool,
     /// How long it says that its body is.
     announced: u64,
     /// Something of its body was read.
@@ -193,6 +199,7 @@ impl Asked {
             exchange,
             headers: parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone()),
             waits_for_continue: parts.headers.contains_key(header::EXPECT),
+            is_call: parts.extensions.get::<Call>().is_some(),
             announced: announced(&parts.headers),
             was_read: Arc::default(),
         }
@@ -353,7 +360,9 @@ impl Inner {
         if let Some(headers) = &asked.headers {
             self.add_cors(&exchange.method, exchange.uri.path(), headers, response.headers_mut());
         }
-        if is_refused {
+        if is_refused && asked.is_call {
+            sts::complete_error(&mut response, &exchange.number);
+        } else if is_refused {
             complete_error(response.body_mut(), exchange.uri.path(), &exchange.number);
         }
         if let Ok(value) = HeaderValue::from_str(&exchange.number) {

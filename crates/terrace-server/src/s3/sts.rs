@@ -7,7 +7,7 @@
 use super::{
     Gateway,
     access::Domains,
-    account,
+    account, errors,
     exchange::note,
     judged::{self, Peer},
     keyspace,
@@ -15,7 +15,7 @@ use super::{
     session::{self, Bounds, Made},
 };
 use hyper::{
-    HeaderMap, Method, StatusCode, Uri,
+    HeaderMap, Method, Response, StatusCode, Uri,
     header::{self, HeaderValue},
     http::{Extensions, request::Parts},
 };
@@ -94,7 +94,11 @@ impl S3Route for Route {
                     .session(credentials, &request.headers, &request.uri, None)
                     .map(|_| ())
             }
-            _ => Err(s3_error!(AccessDenied, "Access Denied")),
+            _ => Err(errors::custom(
+                "MissingAuthenticationToken",
+                StatusCode::FORBIDDEN,
+                "Request is missing Authentication Token",
+            )),
         }
     }
 
@@ -121,24 +125,65 @@ impl S3Route for Route {
     }
 }
 
+/// What S3 says of a signature, and what STS says of the same.
+const SAID: [(&str, StatusCode, &str); 7] = [
+    (
+        "AuthorizationHeaderMalformed",
+        StatusCode::FORBIDDEN,
+        "SignatureDoesNotMatch",
+    ),
+    ("RequestTimeTooSkewed", StatusCode::FORBIDDEN, "SignatureDoesNotMatch"),
+    ("InvalidAccessKeyId", StatusCode::FORBIDDEN, "InvalidClientTokenId"),
+    ("InvalidToken", StatusCode::FORBIDDEN, "InvalidClientTokenId"),
+    ("ExpiredToken", StatusCode::FORBIDDEN, "ExpiredToken"),
+    ("SlowDown", StatusCode::BAD_REQUEST, "Throttling"),
+    ("InternalError", StatusCode::INTERNAL_SERVER_ERROR, "InternalFailure"),
+];
+
+/// Has the answer to a call say what is wrong as STS does, also what was found before it was known
+/// to be one: what checks signatures speaks S3's XML.
+pub fn complete_error(response: &mut Response<Body>, number: &str) {
+    let Some(xml) = response.body().bytes() else { return };
+    let text = String::from_utf8_lossy(&xml);
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0)
+    };
+    let Some(code) = element("Code") else { return };
+    let said = SAID.iter().find(|(of_s3, ..)| *of_s3 == code);
+    let (status, code) = said.map_or((response.status(), code), |(_, status, code)| (*status, *code));
+    let kind = if status.is_server_error() { "Receiver" } else { "Sender" };
+    let message = element("Message").unwrap_or_default();
+    let xml = format!(
+        "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/{VERSION}/\"><Error><Type>{kind}</Type>\
+         <Code>{code}</Code><Message>{message}</Message></Error><RequestId>{number}</RequestId></ErrorResponse>"
+    );
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/xml"));
+    headers.remove(header::CONTENT_LENGTH);
+    *response.status_mut() = status;
+    *response.body_mut() = Body::from(xml);
+}
+
 /// Without what XML would take for its own.
 fn plain(text: &str) -> String {
     text.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect()
 }
 
 fn answer(outcome: Result<String, Wrong>) -> S3Response<Body> {
-    let (status, root, inside) = match outcome {
-        Ok(xml) => (StatusCode::OK, None, xml),
+    let (status, xml) = match outcome {
+        Ok(xml) => {
+            let namespace = format!(" xmlns=\"https://sts.amazonaws.com/doc/{VERSION}/\">");
+            (StatusCode::OK, xml.replacen('>', &namespace, 1))
+        }
+        // The front has [`complete_error`] say the rest.
         Err((status, code, message)) => {
             let message = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-            let inside = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>");
-            (status, Some("ErrorResponse"), inside)
+            (
+                status,
+                format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>"),
+            )
         }
-    };
-    let namespace = format!("https://sts.amazonaws.com/doc/{VERSION}/");
-    let xml = match root {
-        Some(root) => format!("<{root} xmlns=\"{namespace}\">{inside}</{root}>"),
-        None => inside.replacen('>', &format!(" xmlns=\"{namespace}\">"), 1),
     };
     let mut response = S3Response::new(Body::from(xml));
     response.status = Some(status);
@@ -221,7 +266,7 @@ impl Route {
             .0
             .run(move |gateway, store| {
                 let made = gateway.access_keys.assume(store, &key, &bounds);
-                made.map_err(|error| super::errors::of_engine(&error, b"sessions"))
+                made.map_err(|error| errors::of_engine(&error, b"sessions"))
             })
             .await?;
         let Some(made) = made else {

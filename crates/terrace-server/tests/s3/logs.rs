@@ -105,6 +105,108 @@ fn requests_are_in_the_log_that_was_asked_for() {
     assert_eq!(lines(&service.client, "log-").len(), before);
 }
 
+/// Of the keys of a DeleteObjects nothing was in the log.
+#[test]
+fn each_key_that_is_deleted_together_has_a_line() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/logs", &[], b"").status(200);
+    put(client, "logs", "").status(200);
+    let policy = br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:DeleteObject",
+        "Resource":"arn:aws:s3:::bucket/kept"}}"#;
+    client.send("PUT", "/bucket?policy", &[], policy).status(204);
+    client.put("/bucket/a%20b", b"value", Mode::Whole).status(200);
+    let list = b"<Delete><Object><Key>a b</Key></Object><Object><Key>none</Key></Object>\
+        <Object><Key>kept</Key></Object></Delete>";
+    let deleted = client.send("POST", "/bucket?delete", &[], list).status(200);
+    assert_eq!(elements(&deleted, "Code"), ["AccessDenied"]);
+    let number = deleted.header("x-amz-request-id").unwrap().to_owned();
+    // Where nothing is logged, nothing is.
+    client.send("POST", "/logs?delete", &[], list).status(200);
+    let service = service.restart(&place, "TERM");
+    let all = lines(&service.client, "log-2");
+    let mut batch: Vec<_> = all.iter().filter(|line| line.contains(&number)).collect();
+    assert_eq!(batch.len(), 4, "{all:#?}");
+    assert!(
+        batch
+            .remove(0)
+            .contains(" REST.POST.MULTI_OBJECT_DELETE - \"POST /bucket?delete HTTP/1.1\" 200 ")
+    );
+    for (line, key) in batch
+        .iter()
+        .zip(["a%20b - 204 - ", "none - 204 - ", "kept - 403 AccessDenied "])
+    {
+        let what = format!("{number} BATCH.DELETE.OBJECT {key}");
+        assert!(line.contains(&what), "{what} is not in {line}");
+    }
+    assert_eq!(all.iter().filter(|line| line.contains(" BATCH.")).count(), 3);
+}
+
+/// `TargetGrants` were refused. Logs are as open as they say, and no more than the target allows
+/// when they are written.
+#[test]
+fn logs_are_granted_to_others() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = service.client.clone();
+    let (press, id) = crate::accounts::key_of(&place, &service, "press", &["*=read"]);
+    client.send("PUT", "/logs", &[], b"").status(200);
+    let grants = |permission: &str, all: &str| {
+        format!(
+            "<TargetGrants><Grant><Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+             xsi:type=\"CanonicalUser\"><ID>{id}</ID></Grantee><Permission>{permission}</Permission></Grant>{all}\
+             </TargetGrants>"
+        )
+    };
+    for wrong in [
+        grants("READ_ACP", ""),
+        grants("EVERYTHING", ""),
+        grants("READ", "<Grant><Permission>READ</Permission></Grant>"),
+    ] {
+        assert_eq!(code(&put(&client, "logs", &wrong)).0, 400, "{wrong}");
+    }
+    put(&client, "logs", &grants("READ", "")).status(200);
+    let shown = client.get("/bucket?logging").status(200);
+    assert_eq!(
+        (elements(&shown, "ID"), elements(&shown, "Permission")),
+        (vec![id.clone()], vec!["READ".to_owned()])
+    );
+    client.get("/bucket?location").status(200);
+    let service = service.restart(&place, "TERM");
+    let at = |client: &Client, service: &crate::Service| Client {
+        address: service.client.address.clone(),
+        ..client.clone()
+    };
+    let (client, press) = (at(&client, &service), at(&press, &service));
+    let keys = |client: &Client| elements(&client.get("/logs?list-type=2").status(200), "Key");
+    let before = keys(&client);
+    let read = before
+        .iter()
+        .map(|key| press.get(&format!("/logs/{key}")).status(200).text());
+    assert!(read.collect::<String>().contains("LOGGING_STATUS"));
+
+    // Everybody may read, until the target is kept from that.
+    let all = "<Grant><Grantee xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" xsi:type=\"Group\">\
+        <URI>http://acs.amazonaws.com/groups/global/AllUsers</URI></Grantee><Permission>READ</Permission></Grant>";
+    put(&client, "logs", &grants("FULL_CONTROL", all)).status(200);
+    let block =
+        b"<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls></PublicAccessBlockConfiguration>";
+    client.send("PUT", "/logs?publicAccessBlock", &[], block).status(200);
+    let refused = put(&client, "logs", &grants("READ", all));
+    assert_eq!(code(&refused), (403, "AccessDenied".to_owned()));
+    let number = refused.header("x-amz-request-id").unwrap().to_owned();
+    let service = service.restart(&place, "TERM");
+    let (client, press) = (at(&client, &service), at(&press, &service));
+    // What tells of that was written later.
+    let log_of = |key: &String| client.get(&format!("/logs/{key}")).status(200).text();
+    let second = keys(&client).into_iter().find(|key| log_of(key).contains(&number));
+    let second = second.unwrap();
+    assert!(!before.contains(&second));
+    assert_eq!(plain(&client.address, &format!("/logs/{second}")).status, 403);
+    press.get(&format!("/logs/{second}")).status(403);
+}
+
 /// Whoever configures a bucket could have its log written into a bucket that is somebody else's.
 #[test]
 fn a_log_goes_only_where_it_may() {

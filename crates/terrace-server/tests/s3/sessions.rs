@@ -252,23 +252,67 @@ fn forms_of_sessions() {
     assert_eq!(anonymous(&own.address, "GET", "/mine/in/open", ""), 200);
 }
 
+/// A call is refused as STS does it.
+#[track_caller]
+fn refused(answer: &Answer, status: u16, expected: &str) {
+    is(answer, status, expected);
+    let text = answer.text();
+    let start = "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error>";
+    assert!(text.starts_with(start), "{text}");
+    let number = answer.header("x-amz-request-id").unwrap();
+    assert_eq!(elements(answer, "RequestId"), [number]);
+    assert_eq!(elements(answer, "Type"), ["Sender"]);
+    assert_eq!(answer.header("content-type"), Some("text/xml"));
+}
+
+/// What is wrong with the signature of a call was told in the XML of S3, which no client of STS
+/// reads.
+#[test]
+fn signatures_of_calls_that_are_wrong() {
+    let place = Place::new();
+    let service = filled(&place);
+    let own = &service.client;
+    let action = ("Action", "AssumeRole");
+    refused(&call(own, "s3", &[action]), 403, "SignatureDoesNotMatch");
+    let forged = Client {
+        secret: "wrong".to_owned(),
+        ..own.clone()
+    };
+    refused(&call(&forged, "sts", &[action]), 403, "SignatureDoesNotMatch");
+    let unknown = Client {
+        id: "TRCENOBODY".to_owned(),
+        ..own.clone()
+    };
+    refused(&call(&unknown, "sts", &[action]), 403, "InvalidClientTokenId");
+    let unsigned = format!(
+        "POST / HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 17\r\n\
+         Connection: close\r\n\r\nAction=AssumeRole",
+        own.address
+    );
+    refused(
+        &raw(&own.address, unsigned.as_bytes()),
+        403,
+        "MissingAuthenticationToken",
+    );
+    let one = session(own, None);
+    let kind = ("content-type", "application/x-www-form-urlencoded");
+    let kinds = [kind, ("x-amz-security-token", "other")];
+    let call = one
+        .client
+        .sign_for("sts", "POST", "/", &kinds, b"Action=GetCallerIdentity", Mode::Whole);
+    refused(&one.client.exchange(&call), 403, "InvalidClientTokenId");
+}
+
 #[test]
 fn calls_that_are_refused() {
     let place = Place::new();
     let service = filled(&place);
     let own = &service.client;
     let action = ("Action", "AssumeRole");
-    is(&call(own, "s3", &[action]), 400, "AuthorizationHeaderMalformed");
     let list = own.sign_for("sts", "GET", "/", &[], b"", Mode::Whole);
     is(&own.exchange(&list), 400, "AuthorizationHeaderMalformed");
     let object = own.sign_for("sts", "POST", "/mine/in/k?uploads=", &[], b"", Mode::Whole);
     is(&own.exchange(&object), 400, "AuthorizationHeaderMalformed");
-    let unsigned = format!(
-        "POST / HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 17\r\n\
-         Connection: close\r\n\r\nAction=AssumeRole",
-        own.address
-    );
-    denied(&raw(&own.address, unsigned.as_bytes()));
     let principal = r#"{"Statement":{"Effect":"Allow","Principal":"*","Action":"s3:*","Resource":"*"}}"#;
     let unknown = r#"{"Statement":{"Effect":"Allow","Action":"s3:Everything","Resource":"*"}}"#;
     let long = format!("{principal}{}", " ".repeat(2048));
@@ -288,7 +332,7 @@ fn calls_that_are_refused() {
             .filter(|_| name != "Action")
             .chain([(name, value)])
             .collect();
-        is(&call(own, "sts", &fields), 400, expected);
+        refused(&call(own, "sts", &fields), 400, expected);
     }
     let who = call(own, "sts", &[("Action", "GetCallerIdentity")]).status(200);
     assert_eq!(elements(&who, "Arn"), [format!("arn:aws:iam::terrace:user/{}", own.id)]);
@@ -305,6 +349,6 @@ fn calls_that_are_refused() {
     let call = one
         .client
         .sign_for("sts", "POST", "/", &[kind, token], b"Action=AssumeRole", Mode::Whole);
-    denied(&one.client.exchange(&call));
+    refused(&one.client.exchange(&call), 403, "AccessDenied");
     is(&nobody.get("/mine/in/k"), 403, "SignatureDoesNotMatch");
 }

@@ -19,6 +19,11 @@ impl Record {
         !self.has_no_lists()
     }
 
+    /// Lists that grant to people whom they do not name are not taken.
+    pub fn refuses_public_lists(&self) -> bool {
+        self.public_access_block.is_some_and(|block| block.refuse_lists)
+    }
+
     /// What they say of people whom they do not name counts.
     pub fn obeys_public_lists(&self) -> bool {
         !self.public_access_block.is_some_and(|block| block.ignore_lists)

@@ -11,6 +11,7 @@ use crate::s3::{
     figures::Figures,
     ops::objects,
     receive::{self, WHOLE_BYTES_MAX},
+    record,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -57,9 +58,14 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Adds a line, or counts it as lost.
+    /// Adds the lines of a request, or counts them as lost.
     pub fn add(&self, entry: &Entry<'_>, figures: &Figures) {
-        let line = entry.line();
+        for line in entry.lines() {
+            self.add_line(entry, &line, figures);
+        }
+    }
+
+    fn add_line(&self, entry: &Entry<'_>, line: &str, figures: &Figures) {
         let mut waiting = self.waiting.lock();
         if waiting.bytes + line.len() > WAITING_BYTES_MAX {
             figures.log_lines_lost.inc();
@@ -69,7 +75,7 @@ impl Delivery {
         let (source, day) = (&entry.logged.bucket, day_of(entry.time));
         let open = waiting.open.entry((source.clone(), day)).or_default();
         let before = (open.len() + line.len() > LOG_BYTES_MAX).then(|| std::mem::take(open));
-        open.push_str(&line);
+        open.push_str(line);
         if let Some(text) = before {
             let source = source.clone();
             waiting.full.push_back(Page { source, day, text });
@@ -133,6 +139,7 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
         key: &key,
     };
     let attributes = Attributes::new().with("content-type", "text/plain");
+    let attributes = record::with_list(&attributes, settings.list_in(&target.record()));
     let sealing = request::of_bucket(&gateway.shared.secrets, &target)?;
     let data_key = sealing.as_ref().map(|sealing| &sealing.data_key);
     let received = receive::whole(text, digests.finish(), data_key)?;

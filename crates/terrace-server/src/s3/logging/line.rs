@@ -2,11 +2,16 @@
 
 use crate::s3::{
     account::canonical_id,
+    ops::listings::Encoding,
     signature::{decoded, is_of_signature},
 };
-use hyper::{Response, Version, header, http::request::Parts};
-use s3s::Body;
-use std::time::{Duration, SystemTime};
+use hyper::{Response, StatusCode, Version, header, http::request::Parts};
+use parking_lot::Mutex;
+use s3s::{Body, S3Error};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 /// Longest of what clients can make as long as they like: address, name of the program, where from.
 const FIELD_BYTES_MAX: usize = 2 << 10;
@@ -26,9 +31,52 @@ pub struct Logged {
     error: Option<String>,
     version_id: Option<String>,
     size: Option<u64>,
+    each: Each,
+}
+
+/// What becomes of each key of a DeleteObjects, for lines of their own. It goes with a request
+/// whose bucket has a log, to its operation.
+#[derive(Debug, Clone, Default)]
+pub struct Each(Arc<Mutex<Vec<Deleted>>>);
+
+/// A key of a DeleteObjects.
+#[derive(Debug)]
+struct Deleted {
+    key: String,
+    status: u16,
+    error: Option<String>,
+    version_id: Option<String>,
+}
+
+impl Each {
+    /// Adds a key, and the version that was deleted or that is its delete marker.
+    pub fn done(&self, key: &str, version_id: Option<String>) {
+        self.add(key, StatusCode::NO_CONTENT, None, version_id);
+    }
+
+    /// Adds a key that was not deleted.
+    pub fn failed(&self, key: &str, error: &S3Error) {
+        let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        self.add(key, status, Some(error.code().as_str().to_owned()), None);
+    }
+
+    fn add(&self, key: &str, status: StatusCode, error: Option<String>, version_id: Option<String>) {
+        self.0.lock().push(Deleted {
+            // As paths have it.
+            key: Encoding::URL.apply(key),
+            status: status.as_u16(),
+            error,
+            version_id,
+        });
+    }
 }
 
 impl Logged {
+    /// Where what becomes of each key is put down.
+    pub fn each(&self) -> Each {
+        self.each.clone()
+    }
+
     /// Of a request about a bucket, and a key of it, as it came.
     pub fn of(parts: &Parts, bucket: String, key: &str) -> Self {
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
@@ -112,19 +160,81 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Its line.
-    pub fn line(&self) -> String {
-        let logged = self.logged;
-        let has_key = !logged.key.is_empty();
+    /// Its line, and those of the keys that it deleted.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        let each = std::mem::take(&mut *self.logged.each.0.lock());
+        let of_keys = each.into_iter().map(|deleted| self.line_of(&deleted));
+        std::iter::once(self.line()).chain(of_keys)
+    }
+
+    /// What the lines of a request begin with: up to its number.
+    fn beginning(&self) -> [String; 6] {
         let requester = self.key.zip(self.account).map_or_else(
             || "-".to_owned(),
             |(key, account)| format!("arn:aws:iam::{account}:user/{key}"),
         );
-        let (signature, authentication) = match (self.key, logged.is_in_query) {
+        [
+            self.owner.map_or_else(|| "-".to_owned(), canonical_id),
+            bare(&self.logged.bucket),
+            format!("[{}]", clf_time(self.time)),
+            bare(self.peer),
+            requester,
+            bare(self.number),
+        ]
+    }
+
+    /// What they end with: from the host ID on.
+    fn end(&self) -> [String; 8] {
+        let (signature, authentication) = match (self.key, self.logged.is_in_query) {
             (None, _) => ("-", "-"),
             (Some(_), true) => ("SigV4", "QueryString"),
             (Some(_), false) => ("SigV4", "AuthHeader"),
         };
+        [
+            // Nothing has a host ID here; behind the version of signatures, what encrypts the
+            // connection.
+            "-".to_owned(),
+            signature.to_owned(),
+            "-".to_owned(),
+            authentication.to_owned(),
+            bare(&self.logged.host),
+            // Version of TLS, access point, whether an access control list was needed.
+            "-".to_owned(),
+            "-".to_owned(),
+            "-".to_owned(),
+        ]
+    }
+
+    /// The line of a key that it deleted, or did not: without what is the whole request's.
+    fn line_of(&self, deleted: &Deleted) -> String {
+        let none = || "-".to_owned();
+        let fields = [
+            "BATCH.DELETE.OBJECT".to_owned(),
+            bare(&deleted.key),
+            none(),
+            deleted.status.to_string(),
+            bare(deleted.error.as_deref().unwrap_or("")),
+            // Bytes, size, both times, where from, which program.
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            none(),
+            bare(deleted.version_id.as_deref().unwrap_or("")),
+        ];
+        self.joined(fields)
+    }
+
+    fn joined(&self, own: [String; 12]) -> String {
+        let all: Vec<_> = self.beginning().into_iter().chain(own).chain(self.end()).collect();
+        format!("{}\n", all.join(" "))
+    }
+
+    /// Its own line.
+    fn line(&self) -> String {
+        let logged = self.logged;
+        let has_key = !logged.key.is_empty();
         let size = match self.method {
             "PUT" | "POST" if has_key => Some(self.received),
             "GET" | "HEAD" if has_key => logged.size,
@@ -132,12 +242,6 @@ impl Entry<'_> {
         };
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let fields = [
-            self.owner.map_or_else(|| "-".to_owned(), canonical_id),
-            bare(&logged.bucket),
-            format!("[{}]", clf_time(self.time)),
-            bare(self.peer),
-            requester,
-            bare(self.number),
             operation(self.operation, self.method, has_key),
             bare(&logged.key),
             format!("\"{} {} {}\"", self.method, safe(&logged.uri), logged.version),
@@ -150,19 +254,8 @@ impl Entry<'_> {
             quoted(&logged.referer),
             quoted(self.agent.unwrap_or("")),
             bare(logged.version_id.as_deref().unwrap_or("")),
-            // Host ID, as nothing has one here; behind the version of signatures, what encrypts the
-            // connection.
-            "-".to_owned(),
-            signature.to_owned(),
-            "-".to_owned(),
-            authentication.to_owned(),
-            bare(&logged.host),
-            // Version of TLS, access point, whether an access control list was needed.
-            "-".to_owned(),
-            "-".to_owned(),
-            "-".to_owned(),
         ];
-        format!("{}\n", fields.join(" "))
+        self.joined(fields)
     }
 }
 
@@ -299,6 +392,26 @@ mod tests {
             REST.GET.OBJECT a%20b \"GET /photos/a%20b?versionId=null HTTP/1.1\" 206 - 2 70 7 3 \
             \"http://x/%22 %22-\" \"curl/8%0A\" null - SigV4 - QueryString localhost:7071 - - -\n";
         assert_eq!(entry.line(), expected);
+        // What names say cannot add a field either, and keys are told once.
+        let each = logged.each();
+        each.done("a b\"\nc/é", None);
+        each.failed("k", &s3s::s3_error!(AccessDenied, "Access Denied"));
+        let many = Entry {
+            operation: "DeleteObjects",
+            ..entry
+        };
+        let lines: Vec<_> = many.lines().skip(1).collect();
+        let begins = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 1F \
+            BATCH.DELETE.OBJECT ";
+        let ends = " - SigV4 - QueryString localhost:7071 - - -\n";
+        assert_eq!(
+            lines,
+            [
+                format!("{begins}a%20b%22%0Ac/%C3%A9 - 204 - - - - - - - -{ends}"),
+                format!("{begins}k - 403 AccessDenied - - - - - - -{ends}"),
+            ]
+        );
+        assert_eq!(many.lines().count(), 1);
         let mut failed = Logged::default();
         let xml = Body::from("<Error><Code>NoSuchKey</Code></Error>".to_owned());
         failed.answered(&Response::builder().status(404).body(xml).unwrap());

@@ -11,10 +11,11 @@
 pub mod delivery;
 mod line;
 
-pub use line::{Entry, Logged, key_of};
+pub use line::{Each, Entry, Logged, key_of};
 
 use super::{
     REGION,
+    acl::List,
     bucket::Record,
     judged,
     keyspace::{self, KEY_BYTES_MAX},
@@ -49,6 +50,9 @@ pub struct Settings {
     /// logging on owns the target.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_policy: bool,
+    /// The list that logs get, as lists are stored.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub list: String,
 }
 
 /// How keys of logs are made.
@@ -78,6 +82,18 @@ impl Settings {
             Verdict::Silent => !self.by_policy,
         };
         is_let && target.owner() == owner && target.created_ms == self.target_created_ms
+    }
+
+    /// The list that a log gets in the target, which has this record: none where there are no lists
+    /// any more, and where those are not taken any more that open something to everybody.
+    pub fn list_in(&self, target: &Record) -> &str {
+        let owner = target.owner();
+        let list = List {
+            text: &self.list,
+            owner,
+        };
+        let is_refused = target.has_no_lists() || (list.is_public() && target.refuses_public_lists());
+        if is_refused { "" } else { &self.list }
     }
 
     /// The key of a log of the requests of one day, which is days since 1970, to a bucket of
@@ -129,7 +145,7 @@ fn seconds_text(time: SystemTime) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::bucket::Bucket;
+    use crate::s3::bucket::{Bucket, PublicAccessBlock};
 
     fn settings(format: Format) -> Settings {
         Settings {
@@ -138,6 +154,7 @@ mod tests {
             prefix: "p-".to_owned(),
             format,
             by_policy: false,
+            list: String::new(),
         }
     }
 
@@ -157,6 +174,41 @@ mod tests {
         let json = r#"{"target":"logs","target_created_ms":5,"format":"default","by_policy":true}"#;
         assert_eq!(serde_json::to_string(&of_policy).unwrap(), json);
         assert_eq!(serde_json::from_str::<Settings>(json).unwrap(), of_policy);
+        let granting = Settings {
+            list: "terrace=FULL_CONTROL press=READ".to_owned(),
+            ..settings(Format::Simple)
+        };
+        let json = r#"{"target":"logs","target_created_ms":5,"prefix":"p-","format":"simple","list":"terrace=FULL_CONTROL press=READ"}"#;
+        assert_eq!(serde_json::to_string(&granting).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Settings>(json).unwrap(), granting);
+    }
+
+    #[test]
+    fn lists_are_judged_again() {
+        let with = |list: &str| Settings {
+            list: list.to_owned(),
+            ..settings(Format::Simple)
+        };
+        let named = with("terrace=FULL_CONTROL press=READ");
+        let public = with("public-read");
+        let open = Record::default();
+        assert_eq!(
+            (named.list_in(&open), public.list_in(&open)),
+            (&*named.list, "public-read")
+        );
+        let blocked = Record {
+            public_access_block: Some(PublicAccessBlock {
+                refuse_lists: true,
+                ..PublicAccessBlock::default()
+            }),
+            ..Record::default()
+        };
+        assert_eq!((named.list_in(&blocked), public.list_in(&blocked)), (&*named.list, ""));
+        let enforced = Record {
+            ownership: Some("BucketOwnerEnforced".to_owned()),
+            ..Record::default()
+        };
+        assert_eq!(named.list_in(&enforced), "");
     }
 
     #[test]

@@ -111,7 +111,7 @@ pub async fn create(
                         if record.owner() != owner {
                             return Err(bucket::taken());
                         }
-                        if is_public && record.public_access_block.is_some_and(|block| block.refuse_lists) {
+                        if is_public && record.refuses_public_lists() {
                             return Err(s3_error!(AccessDenied, "Access Denied"));
                         }
                         if !record.has_no_lists() {

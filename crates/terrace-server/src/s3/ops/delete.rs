@@ -7,6 +7,7 @@ use crate::s3::{
     bucket::{Bucket, Versioning},
     commit::{self, Done, Outcome, Place, Requirement},
     keyspace,
+    logging::Each,
     versions::Name,
 };
 use hyper::http::Extensions;
@@ -117,6 +118,7 @@ pub async fn delete_many(
     let asked = Arc::new(AskedMany {
         bucket: gateway.buckets.get(&request.input.bucket)?,
         bypass: request.input.bypass_governance_retention,
+        each: request.extensions.get().cloned(),
         extensions: request.extensions,
         credentials: request.credentials,
     });
@@ -157,6 +159,8 @@ pub async fn delete_many(
 struct AskedMany {
     bucket: Arc<Bucket>,
     bypass: Option<bool>,
+    /// What the bucket's log gets to know of each key, if it has one.
+    each: Option<Each>,
     extensions: Extensions,
     credentials: Option<Credentials>,
 }
@@ -198,14 +202,22 @@ impl DeletedMany {
             Ok(done) => {
                 self.garbage |= done.garbage;
                 self.last = Some(keyspace::object(&asked.bucket.name, &object.key));
+                if let Some(each) = &asked.each {
+                    each.done(&object.key, done.version.map(|name| name.to_string()));
+                }
                 self.deleted.push(deleted_object(object.key, object.version_id, done));
             }
-            Err(error) => self.errors.push(Error {
-                code: Some(error.code().as_str().to_owned()),
-                key: Some(object.key),
-                message: error.message().map(str::to_owned),
-                version_id: object.version_id,
-            }),
+            Err(error) => {
+                if let Some(each) = &asked.each {
+                    each.failed(&object.key, &error);
+                }
+                self.errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(object.key),
+                    message: error.message().map(str::to_owned),
+                    version_id: object.version_id,
+                });
+            }
         }
     }
 }

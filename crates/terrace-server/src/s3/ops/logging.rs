@@ -1,6 +1,6 @@
 //! Server access logging of a bucket: put, get.
 
-use super::change_bucket;
+use super::{acl, change_bucket};
 use crate::s3::{
     Gateway,
     access_key::Level,
@@ -81,12 +81,6 @@ fn read(
     source: &str,
     given: LoggingEnabled,
 ) -> S3Result<Settings> {
-    if given.target_grants.is_some_and(|grants| !grants.is_empty()) {
-        return Err(s3_error!(
-            NotImplemented,
-            "TargetGrants are not implemented; the policy of the target bucket says who may read the log."
-        ));
-    }
     let prefix = given.target_prefix;
     if prefix.len() > PREFIX_BYTES_MAX || prefix.contains('\0') {
         return Err(s3_error!(
@@ -111,6 +105,12 @@ fn read(
         format: read_format(given.target_object_key_format)?,
         // Whose the target is may let logs into it; anybody else needs the policy to say so.
         by_policy: level < Some(Level::Admin),
+        list: acl::of_logs(
+            gateway,
+            credentials,
+            &target,
+            given.target_grants.as_deref().unwrap_or_default(),
+        )?,
     };
     let key = settings.key(source, record.owner(), 0, SystemTime::now());
     if !settings.may(source, record.owner(), &record, &key) {
@@ -129,7 +129,7 @@ pub fn get(
     let record = gateway.buckets.get(&request.input.bucket)?.record();
     let shown = record.logging.as_ref().map(|settings| LoggingEnabled {
         target_bucket: settings.target.clone(),
-        target_grants: None,
+        target_grants: acl::grants_of_logs(settings, record.owner()),
         target_object_key_format: shown_format(settings.format),
         target_prefix: settings.prefix.clone(),
     });

@@ -16,7 +16,7 @@ use crate::{
         acl::List,
         bucket::{Bucket, Record},
         commit::{self, NewObject, Place},
-        record,
+        logging, record,
         versions::{self, Name},
     },
 };
@@ -27,7 +27,7 @@ use s3s::{
     auth::Credentials,
     dto::{
         GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput, ObjectOwnership,
-        PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput,
+        PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput, TargetGrant,
     },
     s3_error,
 };
@@ -45,7 +45,7 @@ fn no_lists() -> S3Error {
 
 /// Checks that such a list may be put in a bucket, by whoever may make things public or not.
 fn check(record: &Record, list: List<'_>, may_open: bool) -> S3Result {
-    let is_kept = list.is_public() && record.public_access_block.is_some_and(|block| block.refuse_lists);
+    let is_kept = list.is_public() && record.refuses_public_lists();
     if is_kept || (list.opens_beyond(&[list.owner, record.owner()]) && !may_open) {
         return Err(denied());
     }
@@ -96,6 +96,45 @@ pub fn of_new(
         may_open(gateway, credentials, bucket),
     )?;
     Ok((text, (owner != of_bucket).then(|| owner.to_owned())))
+}
+
+/// The list that logs get in a bucket, by what `TargetGrants` says, as it is stored.
+///
+/// # Errors
+/// `AccessControlListNotSupported`, `AccessDenied`, what is wrong with the grants.
+pub fn of_logs(
+    gateway: &Gateway,
+    credentials: Option<&Credentials>,
+    target: &Bucket,
+    granted: &[TargetGrant],
+) -> S3Result<String> {
+    let record = target.record();
+    let owner = record.owner();
+    if granted.is_empty() {
+        return Ok(String::new());
+    }
+    if record.has_no_lists() {
+        return Err(no_lists());
+    }
+    let text = read::of_logs(granted, owner, &gateway.access_keys)?;
+    let list = List { text: &text, owner };
+    check(&record, list, may_open(gateway, credentials, target))?;
+    Ok(text)
+}
+
+/// What `TargetGrants` said, of logs of `owner`.
+pub fn grants_of_logs(settings: &logging::Settings, owner: &str) -> Option<Vec<TargetGrant>> {
+    let list = List {
+        text: &settings.list,
+        owner,
+    };
+    // The first is the owner's, that every log has.
+    let grants = shown(list).into_iter().skip(1).map(|grant| TargetGrant {
+        grantee: grant.grantee,
+        permission: grant.permission.map(|permission| permission.as_str().to_owned().into()),
+    });
+    let grants: Vec<_> = grants.collect();
+    (!grants.is_empty()).then_some(grants)
 }
 
 /// The list of a bucket that is to be made by `owner`, as it is stored.

@@ -7,7 +7,7 @@ use crate::s3::{
 };
 use s3s::{
     S3Error, S3Result,
-    dto::{AccessControlPolicy, Grant, Grantee as GranteeXml, Owner, Permission as PermissionXml, Type},
+    dto::{AccessControlPolicy, Grant, Grantee as GranteeXml, Owner, Permission as PermissionXml, TargetGrant, Type},
     s3_error,
 };
 
@@ -200,10 +200,36 @@ fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<St
     stored(&grants, owner)
 }
 
+/// The list of logs that belong to `owner`, with these grants besides the owner's.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn of_logs(granted: &[TargetGrant], owner: &str, keys: &Keys) -> S3Result<String> {
+    let own = (owner.to_owned(), Permission::FullControl);
+    let granted = keys.accounts(|accounts| {
+        let grants = granted.iter().map(|grant| {
+            let permission = grant
+                .permission
+                .as_ref()
+                .and_then(|permission| Permission::parse(permission.as_str()));
+            // Lists are not granted of logs.
+            let permission =
+                permission.filter(|permission| !matches!(permission, Permission::ReadAcp | Permission::WriteAcp));
+            read_grantee(grant.grantee.as_ref(), permission, accounts)
+        });
+        grants.collect::<S3Result<Vec<_>>>()
+    })?;
+    stored(&[vec![own], granted].concat(), owner)
+}
+
 fn read_grant(grant: &Grant, accounts: &Accounts) -> S3Result<Read> {
     let permission = grant.permission.as_ref().map(PermissionXml::as_str);
-    let permission = permission.and_then(Permission::parse).ok_or_else(malformed)?;
-    let grantee = grant.grantee.as_ref().ok_or_else(malformed)?;
+    read_grantee(grant.grantee.as_ref(), permission.and_then(Permission::parse), accounts)
+}
+
+fn read_grantee(grantee: Option<&GranteeXml>, permission: Option<Permission>, accounts: &Accounts) -> S3Result<Read> {
+    let permission = permission.ok_or_else(malformed)?;
+    let grantee = grantee.ok_or_else(malformed)?;
     let grantee = match (&grantee.id, &grantee.uri, &grantee.email_address) {
         (Some(id), None, None) => by_id(id, accounts)?,
         (None, Some(uri), None) => by_uri(uri)?,

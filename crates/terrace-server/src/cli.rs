@@ -132,6 +132,10 @@ pub struct ServeArgs {
     /// Webhook that events of buckets may go to; may be repeated, or a list with commas
     #[arg(long, value_name = "NAME=URL", value_delimiter = ',')]
     pub s3_notify: Vec<String>,
+    /// Certificates of the authorities that vouch for webhooks with https, in PEM, instead of the
+    /// system's
+    #[arg(long, value_name = "FILE")]
+    pub s3_notify_ca: Option<PathBuf>,
     /// Log S3 requests to this file, a line of JSON each; - is standard output
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,

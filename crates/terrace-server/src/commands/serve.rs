@@ -246,7 +246,8 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     } else {
         &args.s3_notify
     };
-    let targets = Targets::parse(named, shared.figures.clone());
+    let authorities = args.s3_notify_ca.as_deref().or(settings.notify_ca.as_deref());
+    let targets = Targets::parse(named, authorities, shared.figures.clone());
     let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),

@@ -121,6 +121,9 @@ pub struct Layer {
     /// Targets of events, `NAME=URL` separated by commas; its own flag is `serve --s3-notify`.
     #[arg(skip)]
     pub s3_notify: Option<String>,
+    /// File with the authorities that vouch for these; its own flag is `serve --s3-notify-ca`.
+    #[arg(skip)]
+    pub s3_notify_ca: Option<PathBuf>,
     /// Names of the page's host, separated by commas; its own flag is `serve --host-name`.
     #[arg(skip)]
     pub host_name: Option<String>,
@@ -201,6 +204,8 @@ pub struct Settings {
     pub domains: Vec<String>,
     /// Targets of events, `NAME=URL` each.
     pub notify: Vec<String>,
+    /// File with the authorities that vouch for them.
+    pub notify_ca: Option<PathBuf>,
     /// Domains of web sites.
     pub website_domains: Vec<String>,
     /// Names of the page's host.
@@ -356,6 +361,7 @@ impl Layer {
             s3_listen: self.s3_listen.or(below.s3_listen),
             domain: self.domain.or(below.domain),
             s3_notify: self.s3_notify.or(below.s3_notify),
+            s3_notify_ca: self.s3_notify_ca.or(below.s3_notify_ca),
             s3_website_domain: self.s3_website_domain.or(below.s3_website_domain),
             host_name: self.host_name.or(below.host_name),
             page_password_file,
@@ -438,6 +444,7 @@ impl Layer {
             s3_listen: self.s3_listen,
             domains: domains(&self.domain.unwrap_or_default()),
             notify: domains(&self.s3_notify.unwrap_or_default()),
+            notify_ca: self.s3_notify_ca,
             website_domains: domains(&self.s3_website_domain.unwrap_or_default()),
             host_names: domains(&self.host_name.unwrap_or_default()),
             page_password: Given::of(self.page_password_file, self.page_password),

@@ -151,6 +151,7 @@ fn from_file(named: Option<PathBuf>) -> Outcome<Layer> {
     for file in [
         &mut layer.tls_cert,
         &mut layer.tls_key,
+        &mut layer.s3_notify_ca,
         &mut layer.page_password_file,
         &mut layer.secrets_key_file,
     ]

@@ -45,7 +45,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 31] = [
+const SETTINGS: [(&str, &str); 32] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),
@@ -66,6 +66,7 @@ const SETTINGS: [(&str, &str); 31] = [
     ("domain", "s3.example.org, localhost"),
     ("s3-website-domain", "web.example.org"),
     ("s3-notify", "hook=http://localhost:8080/"),
+    ("s3-notify-ca", "/authorities"),
     ("host-name", "pictures.example.org"),
     ("page-password-file", "/password"),
     ("secrets-key", "0f"),
@@ -102,6 +103,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         s3_listen: Some(S3Listen::At(([127, 0, 0, 1], 81).into())),
         domain: Some("s3.example.org, localhost".to_owned()),
         s3_notify: Some("hook=http://localhost:8080/".to_owned()),
+        s3_notify_ca: Some("/authorities".into()),
         s3_website_domain: Some("web.example.org".to_owned()),
         host_name: Some("pictures.example.org".to_owned()),
         page_password_file: Some("/password".into()),
@@ -132,6 +134,10 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
     let settings = tiers.resolve().unwrap();
     assert_eq!(settings.domains, ["s3.example.org", "localhost"]);
     assert_eq!(settings.notify, ["hook=http://localhost:8080/"]);
+    assert_eq!(
+        settings.notify_ca.as_deref(),
+        Some(std::path::Path::new("/authorities"))
+    );
     assert_eq!(settings.website_domains, ["web.example.org"]);
     let options = settings.options;
     assert_eq!(options.pins.len(), 2);

@@ -6,11 +6,15 @@ use crate::{
     elements,
     sign::{Client, Mode},
 };
+use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyDer};
 use serde_json::Value;
 use std::{
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, Read, Write},
     net::TcpListener,
-    sync::mpsc::{Receiver, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, channel},
+    },
     thread,
 };
 
@@ -22,27 +26,62 @@ fn webhook(mut statuses: Vec<u16>) -> (String, Receiver<(u16, Value)>) {
     let (sender, got) = channel();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream = BufReader::new(stream.unwrap());
-            let (mut length, mut line) = (0, String::new());
-            stream.read_line(&mut line).unwrap();
-            assert_eq!(line, "POST /events?x=y HTTP/1.1\r\n");
-            while line != "\r\n" {
-                line.clear();
-                stream.read_line(&mut line).unwrap();
-                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                    length = value.trim().parse().unwrap();
-                }
-            }
-            let mut body = vec![0; length];
-            stream.read_exact(&mut body).unwrap();
             let status = if statuses.is_empty() { 200 } else { statuses.remove(0) };
-            write!(stream.get_mut(), "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").unwrap();
-            if sender.send((status, serde_json::from_slice(&body).unwrap())).is_err() {
+            let event = take_event(stream.unwrap(), status).unwrap();
+            if sender.send((status, event)).is_err() {
                 return;
             }
         }
     });
     (url, got)
+}
+
+/// Takes an event, and answers with this status.
+fn take_event(stream: impl Read + Write, status: u16) -> io::Result<Value> {
+    let mut stream = BufReader::new(stream);
+    let (mut length, mut line) = (0, String::new());
+    stream.read_line(&mut line)?;
+    assert_eq!(line, "POST /events?x=y HTTP/1.1\r\n");
+    while line != "\r\n" {
+        line.clear();
+        stream.read_line(&mut line)?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    let stream = stream.get_mut();
+    write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n")?;
+    stream.flush()?;
+    Ok(serde_json::from_slice(&body).unwrap())
+}
+
+/// A webhook that speaks TLS, and the certificate by which it is known. What it got, or why it got
+/// nothing.
+fn tls_webhook() -> (String, String, Receiver<io::Result<Value>>) {
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/events?x=y", listener.local_addr().unwrap());
+    let (sender, got) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            let taken = take_event(StreamOwned::new(connection, stream.unwrap()), 200);
+            if sender.send(taken).is_err() {
+                return;
+            }
+        }
+    });
+    (url, made.cert.pem(), got)
 }
 
 fn configuration(kind: &str, arn: &str, event: &str, filter: &str) -> String {
@@ -244,4 +283,40 @@ fn events_survive_a_kill_and_are_sent_again() {
         line.unwrap().parse::<u64>().unwrap()
     };
     assert_eq!(metrics(&service.client), 2);
+}
+
+/// Events went over TLS to nobody. Whom no authority vouches for that the server believes gets
+/// nothing of them; they wait, and go to whom one does vouch for.
+#[test]
+fn events_go_over_tls() {
+    let place = Place::new();
+    let (url, certificate, got) = tls_webhook();
+    let (_, other, _) = tls_webhook();
+    place.write("theirs.pem", certificate);
+    place.write("others.pem", other);
+    place.write("none.pem", "nothing");
+    let hook = format!("hook={url}");
+    let with = |authorities: &'static str| ["--s3-notify", &hook, "--s3-notify-ca", authorities];
+    let refused = place
+        .run(&[&["serve", "--listen", "127.0.0.1:0"][..], &with("none.pem")].concat())
+        .code(2);
+    assert!(refused.error().contains("none.pem"), "{}", refused.error());
+    let service = Service::start(&place, &with("others.pem"));
+    let client = service.client.clone();
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    notify(&client, &configuration("Queue", HOOK, "s3:ObjectCreated:*", "")).status(200);
+    client.put("/bucket/k", b"value", Mode::Whole).status(200);
+    got.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    drop(crate::encryption::stop(service));
+
+    let service = Service::with_key(&place, &with("theirs.pem"), &client.id, &client.secret);
+    let next = || loop {
+        // What was refused before is of the first server.
+        if let Ok(event) = got.recv_timeout(PATIENCE).unwrap() {
+            return event;
+        }
+    };
+    assert_eq!(next()["Event"], "s3:TestEvent");
+    assert_eq!(told(&next()).1, "k");
+    drop(service);
 }

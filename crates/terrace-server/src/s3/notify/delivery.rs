@@ -13,7 +13,11 @@ use hyper_util::rt::TokioIo;
 use s3s::{Body, S3Result};
 use std::{pin::pin, sync::Arc, time::Duration};
 use terrace::{Batch, Durability, ScanRange, Store};
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
 
 /// Events that are read at a time.
 const PAGE: usize = 16;
@@ -132,9 +136,6 @@ async fn post(target: &Target, body: Bytes) -> Result<(), String> {
     let address = &target.address;
     let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
     let stream = stream.map_err(|error| error.to_string())?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
     let request = Request::builder()
         .method(Method::POST)
         .uri(&address.path)
@@ -143,6 +144,23 @@ async fn post(target: &Target, body: Bytes) -> Result<(), String> {
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::CONNECTION, "close")
         .body(Body::from(body))
+        .map_err(|error| error.to_string())?;
+    match (&target.tls, &address.server) {
+        (Some(config), Some(server)) => {
+            let connecting = TlsConnector::from(Arc::clone(config)).connect(server.clone(), stream);
+            let stream = connecting.await.map_err(|error| error.to_string())?;
+            post_over(stream, request).await
+        }
+        _ => post_over(stream, request).await,
+    }
+}
+
+async fn post_over(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Body>,
+) -> Result<(), String> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
         .map_err(|error| error.to_string())?;
     // The connection lives as long as the request. It may end with the answer, which then is there.
     let answer = match select(pin!(sender.send_request(request)), pin!(connection)).await {

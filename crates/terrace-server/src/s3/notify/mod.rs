@@ -10,6 +10,7 @@
 pub mod delivery;
 mod event;
 mod targets;
+mod tls;
 
 pub use event::{Happened, What, test_event};
 pub use targets::{Target, Targets};

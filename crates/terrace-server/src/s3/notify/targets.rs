@@ -1,12 +1,15 @@
 //! Where events go: webhooks that the settings name.
 
+use super::tls;
 use crate::s3::{
     figures::Figures,
     keyspace::{self, Id},
 };
 use parking_lot::Mutex;
+use rustls::{ClientConfig, pki_types::ServerName};
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -31,23 +34,27 @@ pub struct Address {
     pub authority: String,
     /// Path and query.
     pub path: String,
+    /// Who must be there, if it is called over TLS.
+    pub server: Option<ServerName<'static>>,
 }
 
 impl Address {
-    /// Reads `http://HOST[:PORT][/PATH]`.
+    /// Reads `http://HOST[:PORT][/PATH]`, or the same with `https`.
     fn parse(url: &str) -> Result<Self, String> {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(format!(
-                "{url}: only http:// can be called; put what encrypts in between"
-            ));
-        }
+        let is_https = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(format!("{url}: only http:// and https:// can be called")),
+        };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
         let authority = authority.ok_or_else(|| format!("{url}: there is no host in it, or more than a host"))?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let server = is_https.then(|| ServerName::try_from(host.to_owned())).transpose();
         Ok(Self {
+            server: server.map_err(|error| format!("{url}: {error}"))?,
             host: host.to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
             authority: authority.to_string(),
             path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         })
@@ -61,6 +68,8 @@ pub struct Target {
     pub name: String,
     /// Where it is.
     pub address: Address,
+    /// What connects to it, if that is over TLS.
+    pub tls: Option<Arc<ClientConfig>>,
     /// Events in the store. Below nothing for a moment, if one is delivered before it is counted.
     waiting: AtomicI64,
     /// The same of all targets, for everybody to see.
@@ -100,12 +109,14 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Reads a list of `NAME=URL`.
+    /// Reads a list of `NAME=URL`. Those with TLS are vouched for by the authorities in a file, or
+    /// else by the system's.
     ///
     /// # Errors
     /// Which of them is wrong, and why.
-    pub fn parse(list: &[String], figures: Figures) -> Result<Self, String> {
+    pub fn parse(list: &[String], authorities: Option<&Path>, figures: Figures) -> Result<Self, String> {
         let mut by_name = BTreeMap::new();
+        let mut config = None;
         for text in list {
             let (name, url) = text.split_once('=').ok_or_else(|| format!("{text}: write NAME=URL"))?;
             let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -114,9 +125,14 @@ impl Targets {
                     "{text}: a name has 1 to {NAME_BYTES_MAX} letters, digits, hyphens and underscores"
                 ));
             }
+            let address = Address::parse(url)?;
+            if address.server.is_some() && config.is_none() {
+                config = Some(tls::config(authorities)?);
+            }
             let target = Target {
                 name: name.to_owned(),
-                address: Address::parse(url)?,
+                tls: config.clone().filter(|_| address.server.is_some()),
+                address,
                 waiting: AtomicI64::new(0),
                 figures: figures.clone(),
                 wake: Notify::new(),
@@ -194,8 +210,11 @@ mod tests {
     fn targets_are_named() {
         let parse = |list: &[&str]| {
             let list: Vec<_> = list.iter().map(|text| (*text).to_owned()).collect();
-            Targets::parse(&list, Figures::default())
+            Targets::parse(&list, None, Figures::default())
         };
+        let secure = Address::parse("https://hook.example.org/a").unwrap();
+        assert_eq!((secure.port, secure.server.is_some()), (443, true));
+        assert_eq!(Address::parse("https://[::1]:8443/").unwrap().port, 8443);
         let targets = parse(&["hook=http://localhost:8080/a?b", "six=http://[::1]"]).unwrap();
         let hook = &targets.get("hook").unwrap().address;
         assert_eq!(
@@ -209,7 +228,8 @@ mod tests {
             "hook",
             "=http://x",
             "a b=http://x",
-            "a=https://x",
+            "a=ftp://x",
+            "a=https://x y",
             "a=x",
             "a=http://u@x/",
             "a=http://",
@@ -217,6 +237,9 @@ mod tests {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
         assert!(parse(&["a=http://x", "a=http://y"]).is_err());
+        let nowhere = Some(Path::new("no such file"));
+        let with_file = |url: &str| Targets::parse(&[url.to_owned()], nowhere, Figures::default());
+        assert!(with_file("a=https://x").is_err() && with_file("a=http://x").is_ok());
         assert!(targets.next_id() < targets.next_id());
         assert!(targets.with_room("none").is_none() && targets.figures.events_lost.get() == 1);
         let hook = targets.with_room("hook").unwrap();

@@ -9,7 +9,7 @@ use super::{
     connections::{Answering, Connections, Limits, Place},
     outgoing::Outgoing,
     router,
-    tls::Tls,
+    tls::{Tls, TlsVersion},
 };
 use crate::failure::{Failure, Outcome};
 use http_body::Body;
@@ -119,9 +119,12 @@ pub async fn serve<S, B>(
         let acceptor = tls.as_ref().map(|tls| tls.acceptor());
         tokio::spawn(async move {
             let outcome = match acceptor {
-                None => drive(&http, stream, service, &place, stopped).await,
+                None => drive(&http, stream, service, (&place, None), stopped).await,
                 Some(acceptor) => match encrypted(&acceptor, stream, &place).await {
-                    Some(stream) => drive(&http, stream, service, &place, stopped).await,
+                    Some(stream) => {
+                        let version = TlsVersion::of(stream.get_ref().1);
+                        drive(&http, stream, service, (&place, version), stopped).await
+                    }
                     None => return,
                 },
             };
@@ -162,15 +165,18 @@ async fn drive<S, B>(
     http: &Builder,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     service: S,
-    place: &Place,
+    (place, version): (&Place, Option<TlsVersion>),
     mut stopped: watch::Receiver<()>,
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<Failed>>,
     B: Body<Error: Into<Failed>> + Unpin + 'static,
 {
-    let service = service_fn(|request| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         let under_way = place.begin();
+        if let Some(version) = version {
+            request.extensions_mut().insert(version);
+        }
         let answer = service.call(request);
         async move { Ok::<_, S::Error>(answer.await?.map(|body| Answering::new(body, under_way))) }
     });

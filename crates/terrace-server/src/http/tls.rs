@@ -6,7 +6,7 @@
 use crate::failure::{Failure, Outcome};
 use parking_lot::RwLock;
 use rustls::{
-    ServerConfig,
+    CommonState, ProtocolVersion, ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject as _},
 };
@@ -22,6 +22,22 @@ use tokio_rustls::TlsAcceptor;
 
 /// How often the flag is looked at that says to read the files again.
 const RELOAD_POLL: Duration = Duration::from_millis(500);
+
+/// The version of TLS that a connection speaks, as policies have it. It goes with each request that
+/// comes over one.
+#[derive(Debug, Clone, Copy)]
+pub struct TlsVersion(pub &'static str);
+
+impl TlsVersion {
+    /// That of a connection whose handshake is done.
+    pub fn of(connection: &CommonState) -> Option<Self> {
+        match connection.protocol_version()? {
+            ProtocolVersion::TLSv1_2 => Some(Self("1.2")),
+            ProtocolVersion::TLSv1_3 => Some(Self("1.3")),
+            _ => None,
+        }
+    }
+}
 
 /// A certificate and its key.
 #[derive(Debug)]

@@ -138,6 +138,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
         parts.extensions.insert(Peer {
             address: self.peer,
             is_secure: inner.is_secure,
+            tls: parts.extensions.get().copied(),
             number,
         });
         Call::mark(&inner.domains, &mut parts);

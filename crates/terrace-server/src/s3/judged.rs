@@ -10,13 +10,16 @@ use super::{
     record::Facts,
     session,
 };
+use crate::http::tls::TlsVersion;
 use hyper::{HeaderMap, Uri};
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::{net::IpAddr, sync::Arc};
 
 /// What policies may ask about and nobody knows here. Policies with these are refused, since a
 /// denial that never holds would be worse than none.
-const UNKNOWN_KEYS: [&str; 2] = ["s3:tlsversion", "s3:accessgrantsinstancearn"];
+const UNKNOWN_KEY: &str = "s3:accessgrantsinstancearn";
+/// The same where TLS ends before the server; in its normal form.
+const TLS_VERSION: &str = "s3:tlsversion";
 /// Headers that lock what is put, and what policies call them.
 const LOCKS: [(&str, &str); 3] = [
     ("x-amz-object-lock-mode", "s3:object-lock-mode"),
@@ -43,6 +46,8 @@ pub struct Peer {
     pub address: Option<IpAddr>,
     /// What goes over it is encrypted.
     pub is_secure: bool,
+    /// How, if that is known.
+    pub tls: Option<TlsVersion>,
     /// The number of the request that came over it.
     pub number: u64,
 }
@@ -275,6 +280,9 @@ pub fn of_service(service: &str, source: &str, record: &Record, target: &str, ke
 fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
     if let Some(peer) = peer {
         context.add("aws:SecureTransport", peer.is_secure.to_string());
+        if let Some(TlsVersion(version)) = peer.tls {
+            context.add(TLS_VERSION, version);
+        }
         if let Some(address) = peer.address {
             context.add("aws:SourceIp", address.to_canonical().to_string());
         }
@@ -414,12 +422,13 @@ fn add_query(context: &mut Context, uri: &Uri) -> bool {
 }
 
 /// Refuses policies that ask about what nobody knows here, or about what no action of a statement
-/// has.
+/// has. What version of TLS requests come over is known if one comes over TLS.
 ///
 /// # Errors
 /// `NotImplemented`, `MalformedPolicy`
-pub fn check_keys(policy: &Policy) -> S3Result {
-    let is_unknown = |key: &&str| UNKNOWN_KEYS.iter().any(|unknown| key.starts_with(unknown));
+pub fn check_keys(policy: &Policy, peer: Option<&Peer>) -> S3Result {
+    let knows_tls = peer.is_some_and(|peer| peer.tls.is_some());
+    let is_unknown = |key: &&str| key.starts_with(UNKNOWN_KEY) || (!knows_tls && key.starts_with(TLS_VERSION));
     if let Some(key) = policy.keys().find(is_unknown) {
         return Err(s3_error!(
             NotImplemented,

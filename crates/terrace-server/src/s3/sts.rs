@@ -110,7 +110,7 @@ impl S3Route for Route {
         };
         let fields: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
         let outcome = match fields.get("Action").map(String::as_str) {
-            Some("AssumeRole") => self.assume(&credentials, &fields).await?,
+            Some("AssumeRole") => self.assume(&credentials, &fields, request.extensions.get()).await?,
             Some("GetCallerIdentity") => self.identity(&credentials),
             other => Err((
                 StatusCode::BAD_REQUEST,
@@ -220,7 +220,7 @@ fn session_name(text: Option<&String>) -> Result<&str, Wrong> {
 }
 
 /// A policy of a session that can be judged by.
-fn policy(text: Option<&String>) -> Result<Option<String>, Wrong> {
+fn policy(text: Option<&String>, peer: Option<&Peer>) -> Result<Option<String>, Wrong> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
@@ -230,7 +230,7 @@ fn policy(text: Option<&String>) -> Result<Option<String>, Wrong> {
     }
     let malformed = |wrong| (StatusCode::BAD_REQUEST, "MalformedPolicyDocument", wrong);
     let read = Policy::of_session(text).map_err(malformed)?;
-    judged::check_keys(&read).map_err(|error| malformed(error.message().unwrap_or("").to_owned()))?;
+    judged::check_keys(&read, peer).map_err(|error| malformed(error.message().unwrap_or("").to_owned()))?;
     Ok(Some(text.clone()))
 }
 
@@ -240,6 +240,7 @@ impl Route {
         &self,
         credentials: &Credentials,
         fields: &BTreeMap<String, String>,
+        peer: Option<&Peer>,
     ) -> S3Result<Result<String, Wrong>> {
         let key = credentials.access_key.clone();
         let read = || {
@@ -252,7 +253,7 @@ impl Route {
             Ok(read) => read,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let policy = match policy(fields.get("Policy")) {
+        let policy = match policy(fields.get("Policy"), peer) {
             Ok(policy) => policy,
             Err(wrong) => return Ok(Err(wrong)),
         };

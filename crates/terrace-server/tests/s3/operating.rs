@@ -6,7 +6,7 @@ use crate::{
     sign::{Client, Mode},
 };
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
     pki_types::{CertificateDer, ServerName},
 };
 use std::{
@@ -288,24 +288,59 @@ fn tls() {
 
 /// The status of the answer to a request, if the server's certificate is this one.
 fn over_tls(address: &str, certificate: &CertificateDer<'static>, head: &str) -> std::io::Result<u16> {
+    let answer = ask_over_tls(address, certificate, head.as_bytes(), rustls::ALL_VERSIONS)?;
+    Ok(answer.status)
+}
+
+fn ask_over_tls(
+    address: &str,
+    certificate: &CertificateDer<'static>,
+    request: &[u8],
+    versions: &[&'static SupportedProtocolVersion],
+) -> std::io::Result<Answer> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from("localhost").unwrap();
     let connection = ClientConnection::new(Arc::new(config), name).unwrap();
     let mut stream = StreamOwned::new(connection, TcpStream::connect(address)?);
-    stream.write_all(head.as_bytes())?;
+    stream.write_all(request)?;
     let mut answer = Vec::new();
     // The server may end without saying so.
     match stream.read_to_end(&mut answer) {
         Err(error) if answer.is_empty() => return Err(error),
         _ => {}
     }
-    Ok(Answer::parse(&answer).status)
+    Ok(Answer::parse(&answer))
+}
+
+/// Policies that ask for the version of TLS were refused, also where the server speaks it itself.
+#[test]
+fn policies_ask_for_the_version_of_tls() {
+    let place = Place::new();
+    let certificate = new_certificate(&place);
+    let (mut child, _, client) = serve_with_tls(&place);
+    let ask = |method: &str, target: &str, body: &[u8], versions: &[&'static SupportedProtocolVersion]| {
+        let signed = client.sign(method, target, &[], body, Mode::Whole);
+        let request = [signed.head.as_bytes(), &signed.body].concat();
+        ask_over_tls(&client.address, &certificate, &request, versions).unwrap()
+    };
+    let any = rustls::ALL_VERSIONS;
+    ask("PUT", "/bucket", b"", any).status(200);
+    ask("PUT", "/bucket/k", b"value", any).status(200);
+    let policy =
+        br#"{"Statement":{"Effect":"Deny","Principal":"*","Action":"s3:GetObject","Resource":"arn:aws:s3:::bucket/*",
+        "Condition":{"NumericLessThan":{"s3:TlsVersion":"1.3"}}}}"#;
+    ask("PUT", "/bucket?policy", policy, any).status(204);
+    let get = |version: &'static SupportedProtocolVersion| ask("GET", "/bucket/k", b"", &[version]);
+    assert_eq!(get(&rustls::version::TLS13).status(200).body, b"value");
+    get(&rustls::version::TLS12).status(403);
+    signal(&child, "TERM");
+    assert!(wait(&mut child).success());
 }
 
 /// Deleting frees the values of long objects a moment later, and the store the blocks they were in

@@ -1,9 +1,12 @@
 //! Lines of logs, as S3 writes them ("Amazon S3 server access log format" in its guide).
 
-use crate::s3::{
-    account::canonical_id,
-    ops::listings::Encoding,
-    signature::{decoded, is_of_signature},
+use crate::{
+    http::tls::TlsVersion,
+    s3::{
+        account::canonical_id,
+        ops::listings::Encoding,
+        signature::{decoded, is_of_signature},
+    },
 };
 use hyper::{Response, StatusCode, Version, header, http::request::Parts};
 use parking_lot::Mutex;
@@ -28,6 +31,7 @@ pub struct Logged {
     referer: String,
     version: &'static str,
     is_in_query: bool,
+    tls: Option<TlsVersion>,
     error: Option<String>,
     version_id: Option<String>,
     size: Option<u64>,
@@ -98,6 +102,7 @@ impl Logged {
                 "HTTP/1.1"
             },
             is_in_query: query.split('&').any(|pair| is_secret(&pair)),
+            tls: parts.extensions.get().copied(),
             ..Self::default()
         }
     }
@@ -198,8 +203,10 @@ impl Entry<'_> {
             "-".to_owned(),
             authentication.to_owned(),
             bare(&self.logged.host),
-            // Version of TLS, access point, whether an access control list was needed.
-            "-".to_owned(),
+            self.logged
+                .tls
+                .map_or_else(|| "-".to_owned(), |TlsVersion(version)| format!("TLSv{version}")),
+            // Access point, whether an access control list was needed.
             "-".to_owned(),
             "-".to_owned(),
         ]

@@ -17,7 +17,7 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{fs::File, ops::Range, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{ops::Range, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ struct Handle {
     engine: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until everything has stopped.
-    lock: Mutex<Option<File>>,
+    lock: Mutex<Option<manifest::Lock>>,
 }
 
 impl Store {

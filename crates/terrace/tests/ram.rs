@@ -23,7 +23,7 @@ fn allocated_bytes() -> u64 {
 
 /// Both, as soon as they agree: they are looked at one after the other while threads allocate.
 fn ram_once_they_agree(store: &Store, before_bytes: u64, what: &str) -> RamStats {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     loop {
         let told = store.stats().ram;
         let (total, counted) = (told.total_bytes(), allocated_bytes().saturating_sub(before_bytes));

@@ -256,12 +256,12 @@ mod tests {
         helpers.each((0..50).collect(), |item: usize| item);
         let shared = Arc::downgrade(&helpers.shared);
         drop(helpers);
-        for _ in 0..500 {
+        for _ in 0..6_000 {
             if shared.strong_count() == 0 {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("threads are left after five seconds");
+        panic!("threads are left after a minute");
     }
 }

@@ -4,7 +4,12 @@
 use super::{tests::*, *};
 use crate::test_common::{copy_directory, files};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use std::{fs, ops::Bound, path::Path};
+use std::{
+    fs,
+    ops::Bound,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 const ALL: KeyBounds = (Bound::Unbounded, Bound::Unbounded);
 
@@ -230,7 +235,14 @@ fn a_crash_at_any_moment_reopens_at_a_mark() {
     let live = dir.path().join("live");
     let (index, _) = open(&live);
     let done = AtomicBool::new(false);
-    let (mut used, mut seen) = (0, Vec::new());
+    let (mut used, mut seen, last_seen) = (0, Vec::new(), AtomicU64::new(0));
+    // A copy of this or a later moment has been looked at; or nobody copies any more.
+    let wait_for_copy = |seq: u64| {
+        let until = Instant::now() + Duration::from_secs(60);
+        while last_seen.load(Ordering::Acquire) < seq && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut applier = index.applier().unwrap();
@@ -241,6 +253,10 @@ fn a_crash_at_any_moment_reopens_at_a_mark() {
                     applier.rotate(mark(seq)).unwrap();
                     index.flush_sealed(seq).unwrap();
                     index.compact(seq).unwrap();
+                }
+                // On a busy machine all of it was over before a few copies were made.
+                if seq % 100 == 0 {
+                    wait_for_copy(seq);
                 }
             }
             done.store(true, Ordering::Release);
@@ -265,6 +281,7 @@ fn a_crash_at_any_moment_reopens_at_a_mark() {
             }
             used += 1;
             seen.push(seq);
+            last_seen.store(seq, Ordering::Release);
         }
     });
     seen.dedup();

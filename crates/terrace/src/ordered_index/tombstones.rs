@@ -42,7 +42,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Tombstones {
     in_memtable: AtomicU64,
-    merged_at: Mutex<Option<Instant>>,
+    pub(super) merged_at: Mutex<Option<Instant>>,
 }
 
 impl Tombstones {

@@ -177,6 +177,8 @@ fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
     for n in (0..120).filter(|n| n % 4 == 3) {
         store.delete(format!("single/{n:03}")).unwrap();
     }
+    // Until all are applied the figure is on its way up.
+    store.flush().unwrap();
     eventually("the end of what is gone", || store.stats().block.objects == 30);
     let stats = tidied(&store, 256 << 10);
     assert_eq!(stats.sweep.dropped_expired, 30, "each once, whoever met it first");
@@ -251,18 +253,18 @@ fn the_figures_say_what_du_says() {
             is_told,
         );
     }
-    let large = store.stats().space(Tier::Large);
-    let live: u64 = values
-        .keys()
-        .map(|key| store.head(key).unwrap().unwrap())
-        .filter(|info| info.home == HomeKind::Block)
-        .map(|info| info.length)
-        .sum();
-    assert!(
-        large.live_bytes >= live && large.live_bytes < live + live / 20,
-        "{large:?}, {live}"
-    );
-    assert!(large.amplification() > 1.0 && large.amplification() < 1.6, "{large:?}");
+    // Recycling may move something to a block between the two looks.
+    eventually("what the objects say of the large tier", || {
+        let large = store.stats().space(Tier::Large);
+        let live: u64 = values
+            .keys()
+            .map(|key| store.head(key).unwrap().unwrap())
+            .filter(|info| info.home == HomeKind::Block)
+            .map(|info| info.length)
+            .sum();
+        let is_live = large.live_bytes >= live && large.live_bytes < live + live / 20;
+        is_live && large.amplification() > 1.0 && large.amplification() < 1.6
+    });
     assert_holds(&store, &values);
 }
 

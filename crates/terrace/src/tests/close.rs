@@ -66,6 +66,6 @@ fn nobody_waits_for_a_closed_store() {
             std::thread::sleep(Duration::from_millis(round * 3));
             store.close().unwrap();
         });
-        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }

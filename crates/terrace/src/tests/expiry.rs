@@ -214,7 +214,8 @@ fn what_has_expired_is_swept_and_its_blocks_are_deleted() {
         let size = [20, 900, 20_000][n as usize % 3];
         store.put_with(format!("{n:05}"), bytes(n, size), &options).unwrap();
         if n % 10 == 0 {
-            store.put(format!("{n:05}/stays"), bytes(n, 100)).unwrap();
+            // In the index: once it is quiet, recycling moves the little that lives in the log.
+            store.put(format!("{n:05}/stays"), bytes(n, 50)).unwrap();
         }
     }
     store.flush().unwrap();

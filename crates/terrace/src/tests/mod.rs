@@ -14,6 +14,7 @@ mod range_delete;
 mod reopen;
 mod scans;
 mod small_heat;
+mod snapshots;
 mod threads;
 mod together;
 
@@ -81,7 +82,7 @@ pub fn timed_options(dir: &Path, hands: &Hands) -> Options {
 
 /// Waits for something that the background does.
 pub fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} does not come about");
         std::thread::sleep(Duration::from_millis(5));

@@ -30,7 +30,7 @@ fn recycled_segments_are_free_again_after_an_open() {
     // Until recycling rests; the last commit then has the index persist a mark that knows of all it
     // did.
     let mut last = None;
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let rested = loop {
         std::thread::sleep(Duration::from_millis(500));
         let log = store.stats().log;

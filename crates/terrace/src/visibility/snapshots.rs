@@ -31,6 +31,9 @@ pub struct Snapshots {
     expired: AtomicU64,
     /// Raised when one is dropped: what it kept may go.
     dropped: Arc<Event>,
+    /// See [`Snapshots::look_older_by`].
+    #[cfg(test)]
+    seconds_ahead: AtomicU64,
 }
 
 /// A snapshot that counts.
@@ -155,7 +158,16 @@ impl Snapshots {
     }
 
     fn is_too_old(&self, since: Instant, ages: bool) -> bool {
-        ages && self.max_age.is_some_and(|max_age| since.elapsed() > max_age)
+        let age = since.elapsed();
+        #[cfg(test)]
+        let age = age + Duration::from_secs(self.seconds_ahead.load(Ordering::SeqCst));
+        ages && self.max_age.is_some_and(|max_age| age > max_age)
+    }
+
+    /// Makes all look so much older than they are.
+    #[cfg(test)]
+    pub fn look_older_by(&self, seconds: u64) {
+        self.seconds_ahead.store(seconds, Ordering::SeqCst);
     }
 
     /// What the open snapshots are.
@@ -247,14 +259,14 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_too_old_neither_counts_nor_reads() {
-        let snapshots = Arc::new(Snapshots::new(Some(Duration::from_millis(20))));
+        let snapshots = Arc::new(Snapshots::new(Some(Duration::from_secs(3600))));
         let own = snapshots.register_for_good(|| 7);
         let old = snapshots.register(|| 3);
         assert_eq!(old.read(Ok), Ok(3));
         assert_eq!(snapshots.oldest_or(|| 20), 3);
         // In the midst of a read: what it sees is kept until it ends.
         let outcome = old.read(|seq| {
-            std::thread::sleep(Duration::from_millis(30));
+            snapshots.look_older_by(3601);
             assert_eq!(snapshots.oldest_or(|| 20), 3);
             Ok(seq)
         });

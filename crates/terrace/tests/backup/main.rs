@@ -12,8 +12,11 @@ mod refusals;
 mod snapshots;
 
 use common::bytes;
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 use terrace::{BackupOptions, BackupProgress, Durability, Options, PutOptions, RestoreOptions, ScanRange, Store};
+
+/// For what the background does.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub type Contents = BTreeMap<String, Vec<u8>>;
 

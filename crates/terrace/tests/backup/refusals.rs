@@ -1,8 +1,11 @@
 //! What is refused, and what is said.
 
-use crate::{assert_verifies, contents, fill, filled, onto, options, restored};
-use std::{fs, sync::Arc};
+use crate::{PATIENCE, assert_verifies, contents, fill, filled, onto, options, restored};
+use std::{fs, sync::Arc, time::Instant};
 use terrace::{BackupOptions, BackupProgress, Error, Options, RestoreOptions, Store};
+
+/// So slow that a backup is not over while something else is done, however busy the machine is.
+const SLOW: u64 = 1 << 10;
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: terrace::Result<T>, says: &str) {
@@ -99,7 +102,7 @@ fn one_that_was_stopped_is_a_part_which_the_next_run_takes_anew() {
     let progress = Arc::new(BackupProgress::default());
     let slow = BackupOptions {
         copy: true,
-        bytes_per_second: Some(1 << 20),
+        bytes_per_second: Some(SLOW),
         progress: Arc::clone(&progress),
         ..BackupOptions::default()
     };
@@ -133,6 +136,7 @@ fn one_that_was_stopped_is_a_part_which_the_next_run_takes_anew() {
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
+/// One that was slow by its limit went on waiting until the bytes that it had copied were due.
 #[test]
 fn closing_the_store_ends_its_backup() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +144,7 @@ fn closing_the_store_ends_its_backup() {
     let store = filled(&place("store"));
     let slow = BackupOptions {
         copy: true,
-        bytes_per_second: Some(1 << 20),
+        bytes_per_second: Some(SLOW),
         ..BackupOptions::default()
     };
     std::thread::scope(|scope| {
@@ -148,8 +152,10 @@ fn closing_the_store_ends_its_backup() {
         while slow.progress.done_bytes() == 0 {
             std::thread::yield_now();
         }
+        let start = Instant::now();
         store.close().unwrap();
         refused(backup.join().unwrap(), "closed");
+        assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     });
     refused(store.backup(place("late"), &BackupOptions::default()), "closed");
 }

@@ -1,6 +1,6 @@
 //! Snapshots that grow too old, and what the statistics say of those that hold something back.
 
-use crate::{common::bytes, contents, fill, options};
+use crate::{PATIENCE, common::bytes, fill, options};
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -12,7 +12,7 @@ fn write_until(store: &Store, done: impl Fn() -> bool) {
     let start = Instant::now();
     let mut round = 0;
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{:#?}", store.stats());
+        assert!(start.elapsed() < PATIENCE, "{:#?}", store.stats());
         fill(store, "k/", 60);
         store.flush().unwrap();
         round += 1;
@@ -41,55 +41,14 @@ fn what_a_snapshot_holds_back_shows_until_it_is_gone() {
     let start = Instant::now();
     loop {
         let stats = store.stats().snapshots;
-        if (stats.held_segment_bytes, stats.held_block_bytes) == (0, 0) {
-            assert_eq!((stats.open, stats.oldest_version, stats.oldest_age), (0, None, None));
+        // The store takes some for itself, for as long as it walks over the index.
+        let is_gone = (stats.open, stats.oldest_version, stats.oldest_age) == (0, None, None);
+        if is_gone && (stats.held_segment_bytes, stats.held_block_bytes) == (0, 0) {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{stats:?}");
+        assert!(start.elapsed() < PATIENCE, "{stats:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-#[test]
-fn a_snapshot_that_is_too_old_says_so_and_holds_nothing_back() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(Options {
-        snapshot_max_age: Some(Duration::from_millis(300)),
-        ..options(dir.path())
-    })
-    .unwrap();
-    fill(&store, "k/", 200);
-    let seen = contents(&store);
-    let snapshot = store.snapshot().unwrap();
-    let mut scan = snapshot.scan(ScanRange::all()).unwrap();
-    let item = scan.next().unwrap().unwrap();
-    let mut stream = snapshot.reader("k/0003").unwrap().unwrap();
-    let (first, rest) = seen["k/0003"].split_at(1_000);
-    let mut start = vec![0; first.len()];
-    std::io::Read::read_exact(&mut stream, &mut start).unwrap();
-    assert_eq!(start, first);
-    // Enough to stop all writers if it still counted.
-    let recycled = store.stats().log.segments_recycled;
-    write_until(&store, || store.stats().log.segments_recycled > recycled + 30);
-    let too_old = |error: Error| {
-        assert!(matches!(error, Error::SnapshotTooOld { .. }), "{error}");
-        assert!(error.to_string().contains("take a new one"), "{error}");
-    };
-    too_old(snapshot.get("k/0003").unwrap_err());
-    too_old(snapshot.head("k/0003").unwrap_err());
-    too_old(snapshot.reader("k/0003").unwrap_err());
-    too_old(snapshot.scan(ScanRange::all()).unwrap_err());
-    too_old(item.value().unwrap_err());
-    too_old(scan.next().unwrap().unwrap_err());
-    assert!(scan.next().is_none() && scan.next_back().is_none(), "the scan is over");
-    // A stream that was open has what it reads pinned.
-    let mut end = Vec::new();
-    std::io::Read::read_to_end(&mut stream, &mut end).unwrap();
-    assert_eq!(end, rest);
-    assert!(store.stats().snapshots.expired >= 1);
-    // New ones are read as ever, and what the store takes for itself does not age.
-    assert_eq!(contents(&store).len(), seen.len());
-    assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
 const KEYS: u64 = 24;
@@ -153,37 +112,36 @@ fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_to
         store.write(batch, Durability::Buffered).unwrap();
     };
     write(0);
-    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
-    let refused: u64 = std::thread::scope(|scope| {
+    let (stop, reads, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    // How often depends on the machine.
+    let is_enough = || {
+        let counts = [&refused, &reads].map(|count| count.load(Ordering::Relaxed));
+        counts[0] > 20 && counts[1] > 500 && store.stats().log.segments_recycled > 5
+    };
+    std::thread::scope(|scope| {
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut refused = 0;
                     while !stop.load(Ordering::Relaxed) {
                         match read_until_too_old(&store.snapshot().unwrap(), &reads) {
-                            Error::SnapshotTooOld { .. } => refused += 1,
+                            Error::SnapshotTooOld { .. } => refused.fetch_add(1, Ordering::Relaxed),
                             error => panic!("{error}"),
-                        }
+                        };
                     }
-                    refused
                 })
             })
             .collect();
         let start = Instant::now();
         for round in 1.. {
             write(round);
-            if start.elapsed() > Duration::from_secs(4) || readers.iter().any(|reader| reader.is_finished()) {
+            let is_over = start.elapsed() > Duration::from_secs(4) && is_enough();
+            if is_over || start.elapsed() > PATIENCE || readers.iter().any(|reader| reader.is_finished()) {
                 break;
             }
         }
         stop.store(true, Ordering::Relaxed);
-        readers.into_iter().map(|reader| reader.join().unwrap()).sum()
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
     });
-    let stats = store.stats();
-    assert!(
-        refused > 20 && reads.load(Ordering::Relaxed) > 500,
-        "{refused} {reads:?}"
-    );
-    assert!(stats.log.segments_recycled > 5, "{stats:?}");
+    assert!(is_enough(), "{refused:?} {reads:?} {:?}", store.stats());
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

@@ -16,7 +16,7 @@ const NEW_FILE: &str = "CHECKPOINT.new";
 
 /// Waits until the flash index is filled; gives the figures.
 fn filled(store: &Store) -> Stats {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let stats = store.stats();
         if !stats.flash_index.refilling {
@@ -190,7 +190,7 @@ fn they_are_written_by_themselves_and_off_with_0() {
     assert!(!bench.flash.files().contains(&FILE.to_owned()));
     let store = open_with(&bench, 100 << 10);
     filled(&store);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     for round in 0.. {
         told.go_on(&store, round);
         let checkpoint = store.stats().flash_index.checkpoint;

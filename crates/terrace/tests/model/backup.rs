@@ -157,7 +157,9 @@ impl Drop for Writer<'_> {
     }
 }
 
-fn run(name: &str, real: bool) -> Tally {
+/// Runs histories until the time is over; for longer if not everything was met by then, since that
+/// depends on the machine, and on chance.
+fn run(name: &str, real: bool, is_meaningful: fn(&Tally) -> bool) {
     let seconds = variable("TERRACE_MODEL_SECONDS").unwrap_or(10);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let mut seed = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
@@ -167,23 +169,26 @@ fn run(name: &str, real: bool) -> Tally {
         println!("{name}: TERRACE_MODEL_SEED={seed}");
         history(seed, real, &mut tally);
         seed += 1;
-        if start.elapsed() >= Duration::from_secs(seconds) {
+        let seconds_max = if is_meaningful(&tally) { seconds } else { 10 * seconds };
+        if start.elapsed() >= Duration::from_secs(seconds_max) {
             break;
         }
     }
     println!("{name}: {tally:?}");
-    let met = [tally.backups, tally.segments_recycled, tally.copied_bytes];
-    assert!(met.iter().all(|&count| count > 0), "{tally:?}");
-    tally
+    assert!(is_meaningful(&tally), "{tally:?}");
+}
+
+fn met_most(tally: &Tally) -> bool {
+    tally.backups > 0 && tally.segments_recycled > 0 && tally.copied_bytes > 0
 }
 
 #[test]
 fn backups_while_a_store_is_written_on_simulated_disks() {
-    run("backups", false);
+    run("backups", false, met_most);
 }
 
 #[test]
 fn backups_while_a_store_is_written_with_links_on_real_disks() {
-    let tally = run("backups with links", true);
-    assert!(tally.linked_bytes > 0 && tally.reused_bytes > 0, "{tally:?}");
+    let met_all = |tally: &Tally| met_most(tally) && tally.linked_bytes > 0 && tally.reused_bytes > 0;
+    run("backups with links", true, met_all);
 }

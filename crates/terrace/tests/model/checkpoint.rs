@@ -24,7 +24,7 @@ pub fn wait_until_filled(store: &Store) {
     let start = Instant::now();
     while store.stats().flash_index.refilling {
         assert!(
-            start.elapsed() < Duration::from_secs(30),
+            start.elapsed() < Duration::from_secs(60),
             "the flash index is never filled"
         );
         std::thread::sleep(Duration::from_micros(100));

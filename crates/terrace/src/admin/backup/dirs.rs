@@ -16,7 +16,7 @@ use crate::{
     hash_index::checkpoint,
     io::{Disk, FileDisk, OpenMode},
     manifest::{
-        Manifest,
+        Lock, Manifest,
         marks::{BACKUP_FILE, RESTORING_FILE, exists, exists_plainly},
     },
 };
@@ -119,7 +119,7 @@ pub(super) struct Target {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
     /// Keeps others from taking one into the same directory.
-    _lock: Option<File>,
+    _lock: Option<Lock>,
 }
 
 impl Target {
@@ -205,14 +205,14 @@ impl Target {
     }
 }
 
-fn lock(disk: &dyn Disk, dir: &Path) -> Result<Option<File>> {
+fn lock(disk: &dyn Disk, dir: &Path) -> Result<Option<Lock>> {
     let Some(path) = disk.host_path(Path::new(PART_FILE)) else {
         return Ok(None);
     };
     let fail = |error: io::Error| Error::io(format!("lock {}", path.display()), &error);
     let file = File::open(&path).map_err(fail)?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some(Lock::of(file))),
         Err(TryLockError::WouldBlock) => Err(Error::invalid(format!(
             "another backup is being taken into {}; wait for it, or choose another directory",
             dir.display()

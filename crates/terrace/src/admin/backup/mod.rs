@@ -186,13 +186,13 @@ impl Pace {
         }
     }
 
-    /// Waits until these bytes are due.
+    /// Waits until these bytes are due, or the copying does not go on.
     #[allow(clippy::cast_precision_loss)] // seconds need not be exact
-    fn wait_for(&mut self, bytes: u64, progress: &BackupProgress) {
+    fn wait_for(&mut self, bytes: u64, goes_on: impl Fn() -> bool) {
         let Some(rate) = self.bytes_per_second else { return };
         self.bytes += bytes;
         let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
-        while !progress.is_stopped() {
+        while goes_on() {
             let Some(wait) = due.checked_sub(self.since.elapsed()) else {
                 return;
             };

@@ -220,7 +220,7 @@ impl Transfer<'_> {
             check()?;
             progress.check()?;
             progress.add(bytes);
-            pace.wait_for(bytes, progress);
+            pace.wait_for(bytes, || check().is_ok() && !progress.is_stopped());
             Ok(())
         };
         let target = self.target;

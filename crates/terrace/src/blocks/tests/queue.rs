@@ -5,7 +5,7 @@ use crate::io::{FaultKind, SimDisk, Survival};
 use std::{sync::atomic::Ordering, time::Duration};
 
 fn eventually(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if done() {
             return;
         }
@@ -101,6 +101,8 @@ fn who_brings_more_than_the_queue_holds_waits() {
         eventually("the queue filling up", || {
             space.space.queue.bytes() + (1 << 20) > crate::blocks::queue::QUEUED_BYTES_MAX
         });
+        // Each may have handed one over and not counted it yet.
+        eventually("counting", || written.load(Ordering::SeqCst) >= 5);
         std::thread::sleep(Duration::from_millis(50));
         assert!(space.space.queue.bytes() <= crate::blocks::queue::QUEUED_BYTES_MAX);
         let waiting = written.load(Ordering::SeqCst);
@@ -202,7 +204,7 @@ fn a_panic_of_a_write_behind_fails_the_space_and_nobody_waits() {
             .collect();
         ended.send(errors)
     });
-    let errors = ends.recv_timeout(Duration::from_secs(20)).expect("somebody waits");
+    let errors = ends.recv_timeout(Duration::from_secs(60)).expect("somebody waits");
     assert!(errors.iter().all(|error| error.contains("panicked")), "{errors:?}");
     disk.shared.panics.store(false, Ordering::SeqCst);
     assert!(matches!(space.write(b"key", b"", &value, 1), Err(Error::Failed(_))));

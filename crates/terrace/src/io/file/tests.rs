@@ -56,11 +56,11 @@ fn long_transfers_beside_short_reads_move_everything() {
     for dir in directories() {
         let disk = FileDisk::new(dir.path()).unwrap();
         let file = create(&disk, "f", true);
-        // Short reads for a minute to come.
+        // Short reads for an hour to come.
         let now = Instant::now();
         disk.neighbours
             .short_read(now, now + std::time::Duration::from_micros(1));
-        let later = now + std::time::Duration::from_secs(60);
+        let later = now + std::time::Duration::from_secs(3600);
         disk.neighbours.short_read(later, later);
         assert!(!file.is_direct() || file.slice_of(1 << 20) < 1 << 20);
         let content = aligned(&pattern(1 << 20));

@@ -157,7 +157,7 @@ mod tests {
         };
         store.put_with("buffered", "value", &buffered).unwrap();
         let written = || log.writer.written().records.load(Ordering::Acquire);
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while written() == 0 && Instant::now() < until {
             std::thread::yield_now();
         }

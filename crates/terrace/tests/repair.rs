@@ -270,12 +270,19 @@ fn what_was_recycled_and_destaged_comes_back_too() {
         let scan = store.scan(ScanRange::all()).unwrap();
         scan.map(|item| item.unwrap().info.home).collect()
     };
-    let store = bench.open();
-    let once = homes(&store);
+    // Whoever opens it for writing lets recycling go on.
+    let looking = || {
+        let options = Options {
+            read_only: true,
+            ..options(bench.dir.path())
+        };
+        Store::open(options).unwrap()
+    };
+    let once = homes(&looking());
     assert!(once.contains(&HomeKind::Block) && once.contains(&HomeKind::Flash) && once.contains(&HomeKind::Inline));
-    drop(store);
+    bench.repair();
+    assert_eq!(homes(&looking()), once);
     bench.repair_and_check();
-    assert_eq!(homes(&bench.open()), once);
     // Without the old index the tiny value is lost, and that is said.
     fs::remove_dir_all(bench.path("flash/index")).unwrap();
     bench.model.remove("tiny and old");
@@ -500,12 +507,12 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         let items = fs::read_dir(bench.path("flash")).unwrap();
         let mut names: Vec<_> = items
             .map(|item| item.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "CHECKPOINT") // of a close by which the flash index was filled
             .collect();
         names.sort();
         names
     };
     let expected = [
-        "CHECKPOINT",
         "LOCK",
         "TERRACE",
         "TERRACE.copy",

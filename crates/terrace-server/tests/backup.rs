@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::{Place, bytes, files, signal, wait};
+use common::{PATIENCE, Place, bytes, eventually, files, signal, wait};
 use std::{
     fs,
     io::Write as _,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::Path,
-    process::Stdio,
-    time::{Duration, Instant},
+    process::{Child, Stdio},
+    time::Instant,
 };
 
 /// A store with values of all homes.
@@ -110,7 +110,7 @@ fn a_running_server_is_asked_while_it_is_written_and_read() {
         if !is_importing && names.len() >= 3 {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "the import does not end");
+        assert!(start.elapsed() < PATIENCE, "the import does not end");
     }
     server.interrupt();
     assert!(!socket.exists(), "it goes with the server");
@@ -130,51 +130,42 @@ fn a_running_server_is_asked_while_it_is_written_and_read() {
     assert_eq!(count("/original"), count("catalogue/"), "{early}");
 }
 
+/// A backup that has begun, and would take half an hour.
+fn slow_backup(place: &Place, name: &str) -> Child {
+    let child = place
+        .command(&["backup", name, "--copy", "--rate", "1KiB"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let part = place.path(name).join("BACKUP.part");
+    eventually("a backup begins", || part.exists().then_some(()));
+    child
+}
+
 #[test]
 fn an_interrupted_backup_leaves_a_part_and_the_server_goes_on() {
     let place = Place::new();
     filled(&place);
     let mut server = place.serve(&[]);
-    let slow = ["backup", "part", "--copy", "--rate", "100KiB"];
-    let mut child = place
-        .command(&slow)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while files(&place.path("")).iter().all(|path| !path.ends_with("BACKUP.part")) {
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut child = slow_backup(&place, "part");
     signal(&child, "INT");
     assert_eq!(wait(&mut child).code(), Some(130));
     let checked = place.run(&["backup", "--verify", "part"]).code(1);
     assert!(checked.error().contains("not complete"), "{}", checked.error());
-    // The server lets go of it soon.
-    loop {
+    eventually("the server lets go of it", || {
         let again = place.run(&["backup", "part"]);
-        if again.0.status.success() {
-            break;
-        }
+        let is_done = again.0.status.success();
         assert!(
-            again.error().contains("another backup is being taken"),
+            is_done || again.error().contains("another backup is being taken"),
             "{}",
             again.error()
         );
-        assert!(start.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        is_done.then_some(())
+    });
     place.run(&["backup", "--verify", "part"]).code(0);
     // The server's end is the backup's as well.
-    let mut child = place
-        .command(&["backup", "other", "--copy", "--rate", "100KiB"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    while !place.path("other/BACKUP.part").exists() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut child = slow_backup(&place, "other");
     assert_eq!(server.interrupt().code(), Some(0));
     assert_eq!(wait(&mut child).code(), Some(1));
     place.run(&["verify"]).code(0);
@@ -252,23 +243,19 @@ fn snapshots_show_in_the_figures() {
     let place = Place::new();
     filled(&place);
     let server = place.serve(&["--snapshot-max-age", "1h"]);
-    // What tidies up after the start looks through the store, by snapshots.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    let stats = loop {
-        let stats = server.get("/api/stats").status(200).json();
-        if stats["snapshots"]["open"] == 0 {
-            break stats;
-        }
-        assert!(Instant::now() < deadline, "{stats:#}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    assert_eq!(stats["snapshots"]["held_segment_bytes"], 0);
-    let metrics = server.get("/metrics").status(200).text();
-    for name in [
-        "terrace_snapshot_oldest_age_seconds 0",
-        "terrace_snapshot_held_bytes{tier=\"flash\"} 0",
-        "terrace_snapshots_expired_total 0",
-    ] {
-        assert!(metrics.contains(name), "{name} is not in {metrics}");
-    }
+    // What tidies up after the start, and goes through the store now and then, does it by
+    // snapshots.
+    eventually("no snapshot is open, in JSON", || {
+        let snapshots = server.get("/api/stats").status(200).json()["snapshots"].clone();
+        (snapshots["open"] == 0 && snapshots["held_segment_bytes"] == 0).then_some(())
+    });
+    eventually("no snapshot is open, in the metrics", || {
+        let metrics = server.get("/metrics").status(200).text();
+        let none = [
+            "terrace_snapshot_oldest_age_seconds 0",
+            "terrace_snapshot_held_bytes{tier=\"flash\"} 0",
+            "terrace_snapshots_expired_total 0",
+        ];
+        none.iter().all(|name| metrics.contains(name)).then_some(())
+    });
 }

@@ -5,12 +5,7 @@ mod common;
 
 use common::{Place, bytes, files, signal, wait};
 use serde_json::json;
-use std::{
-    ffi::OsStr,
-    io::Read as _,
-    os::unix::ffi::OsStrExt as _,
-    process::{Command, Stdio},
-};
+use std::{ffi::OsStr, io::Read as _, os::unix::ffi::OsStrExt as _, process::Stdio};
 
 #[test]
 fn put_get_head_ls_rm() {
@@ -419,28 +414,13 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(error, "");
 }
 
-/// The same with its input open, and with SIGINT as a terminal has it. What a shell without job
-/// control runs in the background begins with SIGINT ignored, and the test waited for a program
-/// that had been told nothing.
-fn interruptible(command: &Command) -> Command {
-    let mut wrapped = Command::new("env");
-    wrapped.arg("--default-signal=INT").arg(command.get_program());
-    wrapped.args(command.get_args()).stdin(Stdio::piped());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped.current_dir(command.get_current_dir().unwrap());
-    wrapped
-}
-
 #[test]
 fn an_interrupted_put_leaves_nothing_visible() {
-    let place = Place::new();
+    // With SIGINT as a terminal has it. What a shell without job control runs in the background
+    // begins with SIGINT ignored, and the test waited for a program that had been told nothing.
+    let place = Place::with_starter(&["env", "--default-signal=INT"]);
     place.run_with_input(&["put", "other", "-"], b"v").code(0);
-    let mut child = interruptible(&place.command(&["put", "k", "-"])).spawn().unwrap();
+    let mut child = place.command(&["put", "k", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::io::Write::write_all(&mut stdin, &bytes(2 << 20)).unwrap();
     signal(&child, "INT");

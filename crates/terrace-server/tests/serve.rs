@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{PATIENCE, Place, Server, bytes, files, signal, wait};
+use common::{Place, Server, bytes, eventually, files, signal, wait};
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, io::Read as _, net::TcpStream, time::Instant};
+use std::{collections::BTreeSet, io::Read as _, net::TcpStream};
 
 /// A store with one image that was put by hand: a small resolution on flash, a large one in a
 /// block.
@@ -284,15 +284,10 @@ fn pictures(place: &Place, count: u32) {
 }
 
 fn wait_for_import(server: &Server) -> Value {
-    let started = Instant::now();
-    loop {
+    eventually("the import is over", || {
         let import = page(server, "/api/stats")["import"].clone();
-        if import["running"] == false {
-            return import;
-        }
-        assert!(started.elapsed() < PATIENCE, "{import}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        (import["running"] == false).then_some(import)
+    })
 }
 
 #[test]

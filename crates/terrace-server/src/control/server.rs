@@ -30,8 +30,9 @@ use terrace::{BackupOptions, BackupProgress, Store};
 
 /// Requests at a time.
 const REQUESTS_MAX: usize = 4;
-/// Time for a request to arrive: it is sent at once, and the server's end waits for it.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
+/// Time for a request to arrive. It is sent at once, but on a busy machine the sender may not get
+/// on for seconds; the server's end waits for it.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time for a peer to take an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often progress is told.

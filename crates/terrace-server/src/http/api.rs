@@ -250,7 +250,7 @@ mod tests {
         for _ in 0..calls.len() {
             begins.recv().await.unwrap();
         }
-        let probed = tokio::time::timeout(Duration::from_secs(5), async {
+        let probed = tokio::time::timeout(Duration::from_secs(120), async {
             let healthy = health(State(Arc::clone(&app))).await.unwrap().status();
             let ready = ready(State(Arc::clone(&app))).await.unwrap().status();
             let figures = super::super::metrics::text(State(Arc::clone(&app))).await.is_ok();

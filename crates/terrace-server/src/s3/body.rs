@@ -309,11 +309,19 @@ mod tests {
         let error = read(drip(), Watch::default(), pace).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let much = || drip().map(|_| &[0; 4000][..]);
+        let seconds = |bytes, is_collected| pace.time_max(bytes, is_collected).as_secs_f64();
         assert_eq!(
-            read(much().take(40), Watch::default(), pace).await.unwrap(),
-            160_000,
-            "it may take longer"
+            (seconds(0, false), seconds(160_000, false), seconds(160_000, true)),
+            (0.3, 160.3, 0.6),
+            "who sends much may take longer"
         );
+        let patient = Pace {
+            grace: Duration::from_secs(3600),
+            silence_max: Duration::from_secs(3600),
+            ..pace
+        };
+        let all = read(much().take(40), Watch::default(), patient).await;
+        assert_eq!(all.unwrap(), 160_000);
         let watch = Watch {
             collected: Some(Collected {
                 ticket: Arc::new(Pool::memory().ticket([127, 0, 0, 1].into())),

@@ -57,6 +57,8 @@ pub struct Collector {
     /// Held while somebody collects: who finds the device full and comes meanwhile goes on when
     /// that is done.
     at_work: Mutex<()>,
+    /// Counts how often somebody began to collect.
+    begun: AtomicU64,
     /// Counts what was collected.
     collected: AtomicU64,
     wake: Notify,
@@ -196,6 +198,11 @@ impl Collector {
         }
     }
 
+    /// How often somebody began to collect.
+    pub fn begun_so_far(&self) -> u64 {
+        self.begun.load(Ordering::Acquire)
+    }
+
     /// How much was collected, by anybody.
     pub fn collected_so_far(&self) -> u64 {
         self.collected.load(Ordering::Acquire)
@@ -207,6 +214,24 @@ impl Collector {
     /// The store's; what was not collected stays to be.
     pub fn collect(&self, store: &Store) -> terrace::Result<()> {
         let _at_work = self.at_work.lock();
+        self.collect_all(store)
+    }
+
+    /// The same, for who saw that it had begun so often when all was deleted that may be needed.
+    /// Waits if somebody is at it, and collects nothing if all of that is collected then.
+    ///
+    /// # Errors
+    /// As for [`Collector::collect`].
+    pub fn collect_after(&self, store: &Store, begun: u64) -> terrace::Result<()> {
+        let _at_work = self.at_work.lock();
+        if self.begun_so_far() > begun {
+            return Ok(());
+        }
+        self.collect_all(store)
+    }
+
+    fn collect_all(&self, store: &Store) -> terrace::Result<()> {
+        self.begun.fetch_add(1, Ordering::AcqRel);
         let discarded = mem::take(&mut *self.discarded.lock());
         for (at, one) in discarded.iter().enumerate() {
             let outcome = match one {
@@ -338,6 +363,38 @@ mod tests {
         drop(second);
         collector.collect(&store).unwrap();
         assert_eq!(count(&store), 1, "another's value stays");
+    }
+
+    /// Who found the device full while somebody collected what was deleted went on when the first
+    /// of that was gone, and was refused though more was to come.
+    #[test]
+    fn who_comes_in_the_middle_waits_for_the_end() {
+        let (_dir, store) = place();
+        let (store, collector) = (&store, &Collector::default());
+        let garbage = || store.put(keyspace::garbage(Id::new()), "").unwrap();
+        garbage();
+        garbage();
+        std::thread::scope(|scope| {
+            // Nobody gets on with this.
+            let held = collector.held.lock();
+            let before = collector.begun_so_far();
+            scope.spawn(|| collector.collect(store).unwrap());
+            while collector.begun_so_far() == before {
+                std::thread::yield_now();
+            }
+            // What is deleted now may not be seen any more by who is at it.
+            garbage();
+            let begun = collector.begun_so_far();
+            let waits = scope.spawn(move || {
+                collector.collect_after(store, begun).unwrap();
+                count(store)
+            });
+            drop(held);
+            assert_eq!(waits.join().unwrap(), 0);
+        });
+        let begun = collector.begun_so_far();
+        collector.collect_after(store, begun - 1).unwrap();
+        assert_eq!(collector.begun_so_far(), begun, "that was done already");
     }
 
     #[test]

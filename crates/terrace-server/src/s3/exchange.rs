@@ -141,9 +141,17 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
+        self.end();
+        // Last: whoever sees that nothing is under way finds everything counted and logged.
+        self.gateway.figures.in_flight.dec();
+    }
+}
+
+impl Exchange {
+    /// Counts and logs it.
+    fn end(&self) {
         let received = self.received.load(Ordering::Relaxed);
         let figures = &self.gateway.figures;
-        figures.in_flight.dec();
         let operation = match self.noted.operation.as_str() {
             "" => "none",
             operation => operation,

@@ -244,15 +244,16 @@ impl Gateway {
         self.run(done).await
     }
 
-    /// Collects what is not needed any more, for who found the large tier full when so much had
-    /// been collected. One does it, with one permit; who comes meanwhile waits without.
-    async fn make_room(self: &Arc<Self>, collected: u64) {
+    /// Collects what is not needed any more, for who found the large tier full after the collector
+    /// had begun so often. One does it, with one permit; who comes meanwhile waits without.
+    async fn make_room(self: &Arc<Self>, begun: u64) {
         let _one = self.making_room.lock().await;
-        if self.collector.collected_so_far() == collected {
-            let collector = Arc::clone(&self.collector);
-            // What cannot be collected is no room, and the caller says that there is none.
-            let _ = self.engine.run(move |store| collector.collect(store)).await;
-        }
+        let collector = Arc::clone(&self.collector);
+        // What cannot be collected is no room, and the caller says that there is none.
+        let _ = self
+            .engine
+            .run(move |store| collector.collect_after(store, begun))
+            .await;
     }
 }
 
@@ -347,7 +348,7 @@ mod tests {
         });
         assert_eq!(polled.await, 0);
         let other = gateway.run(|_, _| Ok(()));
-        tokio::time::timeout(Duration::from_secs(5), other)
+        tokio::time::timeout(Duration::from_secs(120), other)
             .await
             .unwrap()
             .unwrap();

@@ -236,13 +236,13 @@ pub async fn begin(
     length: Option<u64>,
     data_key: Option<DataKey>,
 ) -> S3Result<Writing> {
-    let collected = gateway.collector.collected_so_far();
+    let collections = gateway.collector.begun_so_far();
     let begin = move |gateway: &Arc<Gateway>, store: &Store| {
         Writing::begin(&gateway.collector, store, target, length, data_key.as_ref())
     };
     match gateway.run(begin.clone()).await {
         Err(error) if errors::is_full(&error) => {
-            gateway.make_room(collected).await;
+            gateway.make_room(collections).await;
             gateway.run(begin).await
         }
         begun => begun,

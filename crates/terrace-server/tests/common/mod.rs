@@ -11,19 +11,28 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Longest anything here should take on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest anything here may take, on a machine that is busy with other things: who waits for
+/// something waits so long, and what is there at once costs nothing of it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A directory with nothing in it, where the program runs with small segments and no settings from
 /// outside.
 pub struct Place {
     pub dir: TempDir,
+    /// What starts the program there, if this process does not do it itself.
+    starter: &'static [&'static str],
 }
 
 impl Place {
     pub fn new() -> Self {
+        Self::with_starter(&[])
+    }
+
+    /// One where the program is started by another one, which ends in running what it is given.
+    pub fn with_starter(starter: &'static [&'static str]) -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
+            starter,
         }
     }
 
@@ -38,7 +47,10 @@ impl Place {
     }
 
     pub fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
+        let program = env!("CARGO_BIN_EXE_terrace");
+        let mut line = self.starter.iter().copied().chain([program]);
+        let mut command = Command::new(line.next().unwrap_or(program));
+        command.args(line);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TERRACE_") {
                 command.env_remove(name);
@@ -191,15 +203,22 @@ pub fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
+#[track_caller]
 pub fn wait(child: &mut Child) -> ExitStatus {
+    eventually("the program ends", || child.try_wait().unwrap())
+}
+
+/// Asks again and again, until something is there.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
-    while started.elapsed() < PATIENCE {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
+    loop {
+        if let Some(found) = ask() {
+            return found;
         }
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("the program does not end");
 }
 
 /// An HTTP answer.

@@ -2,14 +2,13 @@
 
 use crate::{
     Service,
-    common::{Answer, Place, bytes},
+    common::{Answer, Place, bytes, eventually},
     operating::plain,
     sign::Mode,
 };
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
-    time::{Duration, Instant},
 };
 
 /// Rules that make answers say more: who may ask from elsewhere, and when objects are deleted.
@@ -31,26 +30,20 @@ fn ask(address: &str, method: &str, path: &str, headers: &str) -> Answer {
 
 /// How many answers went the short way.
 fn at_once(service: &Service) -> u64 {
-    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
-    let text = plain(page, "/metrics").status(200).text();
+    let text = service.metrics();
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("terrace_s3_at_once_total "));
     line.unwrap().parse().unwrap()
 }
 
-/// Asks for what was just put until it is answered at once: not before the flash index is filled,
-/// which goes on for a moment after the start.
-fn wait_for(service: &Service, path: &str) {
-    let (begun, before) = (Instant::now(), at_once(service));
-    while at_once(service) == before {
-        ask(&service.client.address, "GET", path, "").status(200);
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{path} is never answered at once"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// Waits until the flash index is filled, which goes on for a moment after the start: before that
+/// nothing is answered at once.
+fn wait_for_index(service: &Service) {
+    eventually("the flash index is filled", || {
+        let stats = plain(service.page_address(), "/api/stats").status(200).json();
+        (stats["flash_index"]["refilling"] == false).then_some(())
+    });
 }
 
 /// What an answer says but for what is its own: its number, and the second it was made.
@@ -142,6 +135,7 @@ fn what_is_in_ram_is_answered_at_once_and_in_the_same_words() {
     }
     let service = with_public_bucket(&place);
     let paths = put_objects(&service);
+    wait_for_index(&service);
     for rules in ["none", "cors", "lifecycle", "versioning"] {
         let client = &service.client;
         match rules {
@@ -196,7 +190,7 @@ fn what_is_not_plain_goes_the_long_way() {
         .status(200);
     client.send("PUT", "/private", &[], b"").status(200);
     client.put("/private/k", b"secret", Mode::Whole).status(200);
-    wait_for(&service, "/public/k");
+    wait_for_index(&service);
     assert!(compare(&service, "GET", "/public/k", ""));
     let etag = ask(&client.address, "HEAD", "/public/k", "")
         .header("etag")
@@ -266,7 +260,7 @@ fn buckets_named_by_the_host_and_buckets_that_are_closed() {
         stream.read_to_end(&mut bytes).unwrap();
         Answer::parse(&bytes)
     };
-    wait_for(&service, "/public/k");
+    wait_for_index(&service);
     let before = at_once(&service);
     assert_eq!(host("public.s3.example.org", "/k").status(200).body, bytes(8 << 10));
     assert_eq!(host("s3.example.org", "/public/k").status(200).body, bytes(8 << 10));

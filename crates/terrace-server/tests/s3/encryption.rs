@@ -566,7 +566,7 @@ fn the_page_shows_bytes_or_nothing() {
     let (service, _) = serve(&place);
     let client = &service.client;
     client.send("PUT", "/images", &[], b"").status(200);
-    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+    let page = service.page_address();
     let ask = |target: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n");
         raw(page, request.as_bytes())

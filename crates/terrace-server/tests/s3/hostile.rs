@@ -156,9 +156,7 @@ fn xml_that_is_wrong() {
 /// for, or nothing.
 #[test]
 fn requests_changed_at_random() {
-    let seed = rand::random();
-    println!("seed {seed}");
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(11);
     let place = Place::new();
     let service = Service::start(&place, &[]);
     let client = &service.client;

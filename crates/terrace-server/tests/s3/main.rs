@@ -26,7 +26,7 @@ mod sites;
 mod table;
 mod versions;
 
-use common::{Answer, PATIENCE, Place, bytes, files, signal, wait};
+use common::{Answer, PATIENCE, Place, bytes, eventually, files, signal, wait};
 use sign::{Client, Mode};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -34,7 +34,7 @@ use std::{
     process::{Child, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// A server whose store already has access keys, or makes the first one.
@@ -78,6 +78,25 @@ impl Service {
             secret: secret.to_owned(),
         };
         Self { child, client, page }
+    }
+
+    /// The address of the page.
+    fn page_address(&self) -> &str {
+        self.page.trim_start_matches("http://").trim_end_matches('/')
+    }
+
+    /// The metrics, as text.
+    fn metrics(&self) -> String {
+        operating::plain(self.page_address(), "/metrics").status(200).text()
+    }
+
+    /// Waits until so many requests are being answered.
+    #[track_caller]
+    fn wait_for_requests(&self, count: usize) {
+        let line = format!("\nterrace_s3_in_flight {count}\n");
+        eventually("so many requests are under way", || {
+            self.metrics().contains(&line).then_some(())
+        });
     }
 
     fn restart(mut self, place: &Place, how: &str) -> Self {
@@ -310,7 +329,7 @@ fn a_kill_in_the_middle() {
             stream
         })
         .into();
-    thread::sleep(Duration::from_millis(300));
+    service.wait_for_requests(2);
     let service = service.restart(&place, "KILL");
     drop(halves);
     let client = &service.client;
@@ -378,26 +397,29 @@ fn clients_that_leave() {
     assert_nothing_left(service, &place);
 }
 
+/// What is deleted is collected some time later. It is seen only where no server has the store, so
+/// each time one runs for longer.
 #[track_caller]
 fn assert_nothing_left(mut service: Service, place: &Place) {
-    let started = Instant::now();
-    loop {
+    let mut time = Duration::from_millis(250);
+    eventually("nothing is left over", || {
         signal(&service.child, "TERM");
         assert!(wait(&mut service.child).success());
         let left = left_over(place);
         if left.is_empty() {
-            return;
+            return Some(());
         }
-        assert!(started.elapsed() < PATIENCE, "left over: {left:?}");
+        eprintln!("left over: {left:?}");
         let client = service.client.clone();
         service = Service::with_key(place, &[], &client.id, &client.secret);
-        thread::sleep(Duration::from_millis(500));
-    }
+        thread::sleep(time);
+        time *= 2;
+        None
+    });
 }
 
 /// botocore expects "100 Continue" also before an empty body, and does not get it. If the
-/// connection then went on, it would take the status line of the next answer for a header, and
-/// wait.
+/// connection then went on, it would take the status line of the next answer for a header.
 #[test]
 fn who_is_not_told_to_continue_is_told_to_close() {
     let place = Place::new();
@@ -417,14 +439,14 @@ fn who_is_not_told_to_continue_is_told_to_close() {
     for (target, status) in [("/bucket/empty", "HTTP/1.1 200"), ("/none/at-all", "HTTP/1.1 404")] {
         let (mut stream, first) = expecting(target, b"");
         assert_eq!(first, status, "{target}");
+        // Were the connection open still, this would be answered on it.
+        let more = client.sign("GET", "/", &[], b"", Mode::Whole);
+        let _ = stream.write_all(more.head.as_bytes());
         let mut rest = Vec::new();
-        let began = Instant::now();
-        stream.read_to_end(&mut rest).unwrap();
-        assert!(
-            String::from_utf8_lossy(&rest).contains("connection: close\r\n"),
-            "{target}"
-        );
-        assert!(began.elapsed() < PATIENCE / 3, "{target}: the connection stays open");
+        let _ = stream.read_to_end(&mut rest);
+        let rest = String::from_utf8_lossy(&rest);
+        assert!(rest.contains("connection: close\r\n"), "{target}: {rest}");
+        assert!(!rest.contains("HTTP/1.1"), "{target}: the connection goes on: {rest}");
     }
     let (mut stream, first) = expecting("/bucket/k", b"body");
     assert_eq!(first, "HTTP/1.1 100");

@@ -2,16 +2,16 @@
 
 use crate::{
     Service, code,
-    common::{Answer, PATIENCE, Place, bytes},
+    common::{Answer, Place, bytes, eventually},
     operating::{ask, plain},
     sign::Mode,
 };
+use serde_json::Value;
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
-    time::{Duration, Instant},
 };
 
 const EVERYBODY_READS: &str = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*",
@@ -101,19 +101,22 @@ fn play_heads_have_the_next_segment_read_ahead() {
     }
     // What was just written would still be in RAM.
     let service = service.restart(&place, "TERM");
-    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
-    let hits = || {
-        plain(page, "/api/stats").json()["reads"]["ahead_hits"]
-            .as_u64()
-            .unwrap()
+    let figure = |pointer: &str| {
+        let stats = plain(service.page_address(), "/api/stats").status(200).json();
+        stats.pointer(pointer).and_then(Value::as_u64).unwrap()
     };
+    let hits = || figure("/reads/ahead_hits");
     for (number, segment) in segments.iter().enumerate() {
         let got = plain(&service.client.address, &format!("/public/film/seg-{number:03}.ts")).status(200);
         assert!(got.body == *segment, "{number}");
         if number < 2 {
             assert_eq!(hits(), 0, "nobody goes in order yet");
         }
-        thread::sleep(Duration::from_millis(100));
+        // From the third on, the next one is read; a player shows this one meanwhile.
+        let ahead = number.saturating_sub(1).min(segments.len() - 3) as u64;
+        eventually("the next segment is read ahead", || {
+            (figure("/heat/ahead/objects") >= ahead).then_some(())
+        });
     }
     assert!(hits() >= 3, "{}", hits());
 }
@@ -131,11 +134,9 @@ fn connections_of_one_sender_are_bounded() {
     let refused = Answer::parse(&told);
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     held.pop();
-    let started = Instant::now();
-    while ask_or_closed(address).is_none_or(|answer| answer.status == 503) {
-        assert!(started.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the place is free again", || {
+        ask_or_closed(address).filter(|answer| answer.status != 503)
+    });
     place.run(&["serve", "--sender-connections", "0"]).code(2);
 }
 
@@ -170,7 +171,7 @@ fn a_busy_disk_refuses_rather_than_cuts() {
     drop(service.restart(&place, "TERM"));
     let service = Service::with_key(&place, &["--large-wait", "1ms"], &id, &secret);
     let address = &service.client.address;
-    let page = service.page.trim_start_matches("http://").trim_end_matches('/');
+    let page = service.page_address();
     let served = AtomicUsize::new(0);
     thread::scope(|scope| {
         for reader in 0..16 {

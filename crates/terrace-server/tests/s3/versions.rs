@@ -2,7 +2,7 @@
 
 use crate::{
     Service, assert_nothing_left,
-    common::{Answer, Place, bytes, signal, wait},
+    common::{Answer, Place, bytes, eventually, signal, wait},
     elements,
     sign::Mode,
 };
@@ -13,8 +13,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
 };
+
+/// Changes that each writer makes at most: with those of the others they are in one page of the
+/// listing.
+const PUTS_MAX: usize = 200;
+/// Puts that are acknowledged before the server is killed.
+const ACKNOWLEDGED_MIN: usize = 12;
 
 /// Every change of a bucket with versioning is whole or absent after a kill, and nothing is left
 /// when all is deleted.
@@ -36,9 +41,10 @@ fn versions_after_a_kill() {
         for writer in 0..3 {
             let (client, stop, acknowledged, large, version) = (&client, &stop, &acknowledged, &large, &version);
             scope.spawn(move || {
-                let mut number = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    number += 1;
+                for number in 1..=PUTS_MAX {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
                     let body = if number % 3 == 0 { &large[..] } else { b"small" };
                     // The server goes away in the middle of one of them.
                     let answer = catch_unwind(AssertUnwindSafe(|| client.put("/bucket/k", body, Mode::Whole)));
@@ -52,7 +58,9 @@ fn versions_after_a_kill() {
                 }
             });
         }
-        thread::sleep(Duration::from_millis(700));
+        eventually("some puts are acknowledged", || {
+            (acknowledged.lock().unwrap().len() >= ACKNOWLEDGED_MIN).then_some(())
+        });
         let mut service = service;
         signal(&service.child, "KILL");
         wait(&mut service.child);
@@ -63,7 +71,6 @@ fn versions_after_a_kill() {
     let service = Service::with_key(&place, &[], &client.id, &client.secret);
     let client = &service.client;
     let acknowledged = acknowledged.into_inner().unwrap();
-    assert!(acknowledged.len() > 3, "{}", acknowledged.len());
     let mut versions = vec!["null".to_owned(), first];
     for (version, length) in acknowledged {
         let got = client.get(&format!("/bucket/k?versionId={version}")).status(200);

@@ -30,8 +30,7 @@ fn images_fit_their_box_either_way_round() {
 
 #[test]
 fn fitted_sizes_keep_the_rules_for_any_image() {
-    let seed = rand::random::<u64>();
-    let mut random = StdRng::seed_from_u64(seed);
+    let mut random = StdRng::seed_from_u64(5);
     for _ in 0..200_000 {
         let mut side = || {
             let bits = random.random_range(0..=17);
@@ -40,7 +39,7 @@ fn fitted_sizes_keep_the_rules_for_any_image() {
         let (width, height) = (side(), side());
         let resolution = Resolution::new("any", side().min(65_535), side().min(65_535));
         let (w, h) = fit(width, height, &resolution);
-        let what = format!("seed {seed}: {width}x{height} in {resolution:?} gave {w}x{h}");
+        let what = format!("{width}x{height} in {resolution:?} gave {w}x{h}");
         assert!(w >= 1 && h >= 1 && w <= width && h <= height, "{what}");
         let (short, long) = (w.min(h), w.max(h));
         let box_short = resolution.width.min(resolution.height);

@@ -358,3 +358,73 @@ fn what_was_deleted_is_room_for_the_next_object() {
         client.send("DELETE", "/full/next", &[], b"").status(204);
     }
 }
+
+/// A store of which both tiers were full took no DELETE any more: each hung for ten seconds and was
+/// refused, and `/readyz` said ready. Nothing of this had a test but a script for root.
+#[test]
+fn a_full_store_refuses_new_objects_says_so_and_takes_deletes() {
+    const LENGTH: usize = 20_000;
+    let place = Place::new();
+    let made = place
+        .run(&["key", "create", "--allow", "*=admin", "--json"])
+        .code(0)
+        .json();
+    let text = |name: &str| made[name].as_str().unwrap();
+    let limits = [
+        "--split-threshold",
+        "256KiB",
+        "--large-capacity",
+        "4MiB",
+        "--flash-capacity",
+        "8MiB",
+    ];
+    let service = Service::with_key(&place, &limits, text("access_key_id"), text("secret_access_key"));
+    let client = &service.client;
+    client.send("PUT", "/full", &[], b"").status(200);
+    let value = bytes(LENGTH);
+    let page = service
+        .page
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
+    let fill = |round: usize| -> Vec<String> {
+        let mut stored = Vec::new();
+        for number in 0..2_000 {
+            let key = format!("/full/{round}/{number:04}");
+            let answer = client.put(&key, &value, Mode::Whole);
+            if answer.status != 200 {
+                assert_eq!(code(&answer), (507, "ServiceUnavailable".to_owned()));
+                return stored;
+            }
+            stored.push(key);
+        }
+        panic!("there is no end of room");
+    };
+    let first = fill(0);
+    assert!(first.len() * LENGTH > 6 << 20, "{} objects", first.len());
+    // Not ready for writes, with the reason, and reads go on. What is about to be recycled may
+    // still take some of the next ones.
+    let until = Instant::now() + PATIENCE;
+    let mut stored = first.clone();
+    loop {
+        let ready = plain(&page, "/readyz");
+        if ready.status == 503 {
+            assert!(ready.text().contains("\"reads\":\"ok\""), "{}", ready.text());
+            assert!(ready.text().contains("free segment"), "{}", ready.text());
+            break;
+        }
+        assert!(Instant::now() < until, "{}", ready.text());
+        stored.extend(fill(stored.len()));
+    }
+    assert!(client.get(&stored[0]).status(200).body == value);
+    for key in &stored {
+        client.send("DELETE", key, &[], b"").status(204);
+    }
+    // A moment later it takes as much again.
+    let until = Instant::now() + PATIENCE;
+    let mut again = 0;
+    while again * 10 < first.len() * 9 {
+        assert!(Instant::now() < until, "{again} of {} objects go in again", first.len());
+        again += fill(10_000 + again).len();
+    }
+}

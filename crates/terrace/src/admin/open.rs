@@ -226,11 +226,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large_sync,
     );
     log.ranges = Ranges::starting_with(stored.ranges);
-    log.reserve = Arc::new(Reserve::open(&options, &*large_disk)?);
-    if log.reserve.is_shared() {
-        log.segments
-            .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
-    }
+    set_aside(&options, &mut log, &large)?;
     Engine::new(Parts {
         options,
         manifest,
@@ -245,6 +241,20 @@ pub fn open(mut options: Options) -> Result<Engine> {
         damage,
         mended,
     })
+}
+
+/// Sets the reserve aside, and tells those who make segments and blocks what to leave of the
+/// device.
+fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Result<()> {
+    log.reserve = Arc::new(Reserve::open(options, &**large.disk())?);
+    let left = log.reserve.left();
+    large.leave_to_index(Arc::clone(&left.by_cleaning));
+    log.segments.leave_of_reserve(left);
+    if log.reserve.is_shared() {
+        log.segments
+            .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
+    }
+    Ok(())
 }
 
 /// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted

@@ -13,7 +13,7 @@ use crate::io::Disk;
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -54,6 +54,8 @@ pub(super) struct Room {
     kept_back_bytes: u64,
     /// The same of what the device has left.
     kept_on_device_bytes: u64,
+    /// What of the device cleaning itself leaves, since the index must persist what it moved.
+    pub left_to_index_bytes: OnceLock<Arc<AtomicU64>>,
 }
 
 impl Room {
@@ -66,6 +68,7 @@ impl Room {
             // What cleaning has open and what it begins next; it gets the rest back as it goes on.
             kept_back_bytes: limit_bytes.map_or(0, |limit| (2 * split_bytes).min(limit / 4)),
             kept_on_device_bytes: 2 * split_bytes,
+            left_to_index_bytes: OnceLock::new(),
         }
     }
 
@@ -94,15 +97,20 @@ impl Room {
         })
     }
 
-    /// Refuses what would leave the device without room for cleaning.
+    /// Refuses what would leave the device without room for cleaning, or for the index.
     fn check_device(&self, bytes: u64, origin: Origin) -> io::Result<()> {
-        if origin == Origin::Cleaning {
+        let left = self.left_to_index_bytes.get();
+        let left = left.map_or(0, |bytes| bytes.load(Ordering::Acquire));
+        if origin == Origin::Cleaning && left == 0 {
             return Ok(());
         }
         let available = self.disk.available_bytes()?;
-        let kept = self
-            .kept_on_device_bytes
-            .min(self.used_bytes().saturating_add(available) / 4);
+        let kept = match origin {
+            Origin::Cleaning => left,
+            Origin::User | Origin::Recycling => self
+                .kept_on_device_bytes
+                .min(self.used_bytes().saturating_add(available) / 4),
+        };
         if available >= bytes.saturating_add(kept) {
             return Ok(());
         }
@@ -110,7 +118,7 @@ impl Room {
             io::ErrorKind::StorageFull,
             format!(
                 "{bytes} bytes more are needed, blocks have {}, the device has {available} left, and {kept} are kept for \
-                 cleaning",
+                 making room",
                 self.used_bytes()
             ),
         ))
@@ -189,5 +197,22 @@ mod tests {
         let room = Room::new(disk(), 0, None, 64 << 20);
         room.take(1 << 40, Origin::User).unwrap();
         assert!(!room.lacks(1 << 40));
+    }
+
+    /// Cleaning empties some blocks before the first of them is deleted. It took the last room of
+    /// the device for that, and the index could not persist that they were empty.
+    #[test]
+    fn cleaning_leaves_the_index_what_it_may_need_while_the_reserve_is_used() {
+        let disk = crate::io::SimDisk::new(1);
+        disk.set_capacity(Some(1_000));
+        let room = Room::new(Arc::new(disk), 0, None, 100);
+        room.take(1_000, Origin::Cleaning).unwrap();
+        let left = Arc::new(AtomicU64::new(300));
+        room.left_to_index_bytes.set(Arc::clone(&left)).unwrap();
+        room.take(700, Origin::Cleaning).unwrap();
+        let refused = room.take(701, Origin::Cleaning).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        left.store(0, Ordering::Release);
+        room.take(1_000, Origin::Cleaning).unwrap();
     }
 }

@@ -239,6 +239,11 @@ impl LargeSpace {
         self.space.warm(is_over, step);
     }
 
+    /// From now on cleaning leaves the device so many bytes.
+    pub fn leave_to_index(&self, bytes: Arc<AtomicU64>) {
+        let _ = self.space.room.left_to_index_bytes.set(bytes);
+    }
+
     /// Makes a value durable, waiting for its write if that is not done. Values that finish
     /// together share one sync.
     ///

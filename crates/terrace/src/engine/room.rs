@@ -26,7 +26,8 @@ impl Engine {
         let (released_seq, watermark_seq) = (self.log.overlay.released_seq(), self.watermark_seq());
         let is_going = |segment: &Segment| match segment.state() {
             SegmentState::Sealed => segment.is_hopeful() && segment.last_seq() <= released_seq,
-            SegmentState::Draining => true,
+            // Others are drained as well, and most of them in vain where there is no room.
+            SegmentState::Draining => segment.is_mostly_dead(),
             SegmentState::Drained => segment.drained_seq() <= watermark_seq,
             _ => false,
         };

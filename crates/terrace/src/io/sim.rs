@@ -157,6 +157,20 @@ impl SimDisk {
         self.shared.state.lock().capacity_bytes = bytes;
     }
 
+    /// Requests so far that needed more space: writes and allocations by which a file grows.
+    #[must_use]
+    pub fn growths(&self) -> u64 {
+        self.shared.state.lock().growths
+    }
+
+    /// Lets `requests` more that need space pass and refuses it to the `count` after them, as a
+    /// full device does, whatever the capacity says.
+    pub fn refuse_growth(&self, requests: u64, count: u64) {
+        let mut state = self.shared.state.lock();
+        let first = state.growths.saturating_add(requests);
+        state.refused = first..first.saturating_add(count);
+    }
+
     /// Flips one bit of a file, of what is read now and of what is durable.
     ///
     /// # Errors

@@ -41,12 +41,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 pub use visible::{Committed, Judged};
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
+
+/// How long who frees space waits for an index that has no room: some of its attempts.
+const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 /// Who commits, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,7 +292,7 @@ impl CommitLog {
             return Err(refusal);
         }
         if who.waits() {
-            self.wait_for_applier()?;
+            self.wait_for_applier(who)?;
         }
         let mut patience = None;
         let (mut tail, judged) = loop {
@@ -377,17 +380,26 @@ impl CommitLog {
         self.overlay.is_full() || self.index_full.refuses_commits().is_some()
     }
 
-    /// Back-pressure: waits until not too much is unapplied.
-    fn wait_for_applier(&self) -> Result<()> {
+    /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's
+    /// next attempts as well: others give back meanwhile what it had no room for.
+    fn wait_for_applier(&self, who: Committer) -> Result<()> {
         if !self.is_behind() {
             return Ok(());
         }
         let stopped = || self.is_closing() || self.writer.failure().is_some();
-        self.overlay
-            .wait_for_room(|| stopped() || self.index_full.refuses_commits().is_some());
-        let tier = Tier::Flash;
-        let refuse = |reason| Err(Error::OutOfSpace { tier, reason });
-        self.index_full.refuses_commits().map_or(Ok(()), refuse)
+        let began = Instant::now();
+        loop {
+            self.overlay
+                .wait_for_room(|| stopped() || self.index_full.refuses_commits().is_some());
+            let Some(reason) = self.index_full.refuses_commits() else {
+                return Ok(());
+            };
+            if who != Committer::Freeing || began.elapsed() >= INDEX_WAIT || stopped() {
+                let tier = Tier::Flash;
+                return Err(Error::OutOfSpace { tier, reason });
+            }
+            self.progress_signal.wait_for(&mut self.progress.lock(), WAIT_STEP);
+        }
     }
 
     /// Has a frame open that the commit fits in.

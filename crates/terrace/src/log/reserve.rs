@@ -11,8 +11,10 @@
 //! there comes back when what lives between is moved out, and that is written first.
 //!
 //! Who may give it up: flushes of the index; compactions, once flushes wait for them; log segments
-//! for commits that free space; cleaning, where blocks are on the same device. Who restores it:
-//! recycling, as soon as the device has more room than that.
+//! for commits that free space; cleaning, where blocks are on the same device. Each has its part,
+//! whoever was first: one segment is for the commits, and until the file is there again who makes
+//! other segments leaves the device what the index and cleaning may need, and who cleans what the
+//! index may need. Who restores it: recycling, as soon as the device has more room than that.
 //!
 //! Invariant: the file holds nothing. It may be missing, cut or left over at any crash; an open
 //! makes it anew.
@@ -26,7 +28,10 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -45,18 +50,32 @@ pub const CLEANING_BLOCKS: u64 = 2;
 /// At most this often it is tried to make it again.
 const RESTORE_INTERVAL: Duration = Duration::from_millis(50);
 
+/// What is to be left of the device while the reserve is used; nothing while it is there.
+#[derive(Debug, Clone, Default)]
+pub struct Left {
+    /// By who makes segments: to the index and to cleaning.
+    pub by_segments: Arc<AtomicU64>,
+    /// By who cleans: to the index.
+    pub by_cleaning: Arc<AtomicU64>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Reserve {
     /// Where it is; `None` for a store that is only read.
     disk: Option<FileDisk>,
     bytes: u64,
-    /// Of these, what the index and cleaning may need.
+    /// Of these, what the index may need,
+    index_bytes: u64,
+    /// and what the index and cleaning may need.
     others_bytes: u64,
     /// What must be left beside it when it is made again.
     margin_bytes: u64,
     is_shared: bool,
     is_whole: AtomicBool,
+    /// It was given up, and the commits have not had their segment of it.
+    has_segment: AtomicBool,
+    left: Left,
     tried_at: Mutex<Option<Instant>>,
 }
 
@@ -74,18 +93,24 @@ impl Reserve {
         let disk = FileDisk::new(dir).map_err(|error| Error::io_on(Tier::Flash, dir.display().to_string(), &error))?;
         let is_shared = on_one_device(&disk, large);
         let block_bytes = if is_shared { options.split_threshold_bytes } else { 0 };
-        let others_bytes = MEMTABLES * options.memtable_bytes + block_bytes;
+        let index_bytes = MEMTABLES * options.memtable_bytes;
+        let others_bytes = index_bytes + block_bytes;
         let bytes = others_bytes + options.segment_bytes;
         let reserve = Self {
             is_shared,
             disk: Some(disk),
             bytes,
+            index_bytes,
             others_bytes,
             margin_bytes: bytes / MARGIN_DIVISOR + CLEANING_BLOCKS * block_bytes,
             is_whole: AtomicBool::new(false),
+            has_segment: AtomicBool::new(false),
+            left: Left::default(),
             tried_at: Mutex::default(),
         };
         if let Err(error) = reserve.make() {
+            // Another life of the store may have used it, and the commits have not had their part.
+            reserve.begin_use();
             tracing::warn!(
                 %error,
                 bytes,
@@ -96,14 +121,17 @@ impl Reserve {
     }
 
     /// That of a store which is only read.
-    pub const fn none() -> Self {
+    pub fn none() -> Self {
         Self {
             disk: None,
             bytes: 0,
+            index_bytes: 0,
             others_bytes: 0,
             margin_bytes: 0,
             is_shared: false,
             is_whole: AtomicBool::new(true),
+            has_segment: AtomicBool::new(false),
+            left: Left::default(),
             tried_at: Mutex::new(None),
         }
     }
@@ -116,7 +144,12 @@ impl Reserve {
             .open(path, OpenMode::CREATE)
             .and_then(|file| file.allocate(self.bytes));
         match made {
-            Ok(()) => self.is_whole.store(true, Ordering::Release),
+            Ok(()) => {
+                self.has_segment.store(false, Ordering::Release);
+                self.left.by_segments.store(0, Ordering::Release);
+                self.left.by_cleaning.store(0, Ordering::Release);
+                self.is_whole.store(true, Ordering::Release);
+            }
             Err(_) => drop(disk.remove(path)),
         }
         made
@@ -130,11 +163,37 @@ impl Reserve {
             return false;
         }
         *self.tried_at.lock() = Some(Instant::now());
+        self.begin_use();
         tracing::warn!(
             bytes = self.bytes,
             "the flash device is full: its reserve is used, and nothing new is taken until something was deleted"
         );
         disk.remove(Path::new(FILE)).is_ok()
+    }
+
+    /// From now on each has its part.
+    fn begin_use(&self) {
+        self.has_segment.store(true, Ordering::Release);
+        self.left.by_segments.store(self.others_bytes, Ordering::Release);
+        if self.is_shared {
+            self.left.by_cleaning.store(self.index_bytes, Ordering::Release);
+        }
+    }
+
+    /// Takes the segment that is for commits which free space. False if one had it, or nobody has
+    /// given the reserve up.
+    pub fn take_segment(&self) -> bool {
+        self.has_segment.swap(false, Ordering::AcqRel)
+    }
+
+    /// It could not be made, and is still theirs.
+    pub fn keep_segment(&self) {
+        self.has_segment.store(!self.is_whole(), Ordering::Release);
+    }
+
+    /// What is to be left of the device.
+    pub fn left(&self) -> Left {
+        self.left.clone()
     }
 
     /// Makes it again if the device has room. True if it did.
@@ -158,14 +217,6 @@ impl Reserve {
     fn has_room(&self, disk: &FileDisk) -> bool {
         let wanted = self.bytes + self.margin_bytes;
         disk.available_bytes().is_ok_and(|bytes| bytes >= wanted)
-    }
-
-    /// Whether the device has so many bytes more than the index and cleaning may need.
-    pub fn has_beside_others(&self, bytes: u64) -> bool {
-        let enough = |available: u64| available >= self.others_bytes + bytes;
-        self.disk
-            .as_ref()
-            .is_some_and(|disk| disk.available_bytes().is_ok_and(enough))
     }
 
     /// Whether it is not there, and the device has room for it.
@@ -206,4 +257,45 @@ fn on_one_device(flash: &FileDisk, large: &dyn Disk) -> bool {
     let device = |path: Option<PathBuf>| Some(std::fs::metadata(path?).ok()?.dev());
     let flash = device(flash.host_path(Path::new("")));
     flash.is_some() && flash == device(large.host_path(Path::new("")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The index gave it up and took some pages of it; the commits, which were to have a segment of
+    /// what was left beside the others' whole parts, had none: a delete was refused after ten
+    /// seconds though there was room.
+    #[test]
+    fn whoever_gives_it_up_the_commits_have_a_segment_and_the_others_keep_their_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            memtable_bytes: 64 << 10,
+            segment_bytes: 256 << 10,
+            split_threshold_bytes: 128 << 10,
+            ..Options::new(dir.path())
+        };
+        let large = FileDisk::new(&options.large_dir).unwrap();
+        let reserve = Reserve::open(&options, &large).unwrap();
+        let left = || {
+            let Left {
+                by_segments,
+                by_cleaning,
+            } = reserve.left();
+            (by_segments.load(Ordering::Acquire), by_cleaning.load(Ordering::Acquire))
+        };
+        assert!(reserve.is_whole() && reserve.is_shared());
+        assert_eq!(reserve.bytes(), (4 * 64 + 256 + 128) << 10);
+        assert_eq!(left(), (0, 0), "the file keeps their parts");
+        assert!(!reserve.take_segment());
+        assert!(reserve.give_up() && !reserve.give_up());
+        assert_eq!(left(), ((4 * 64 + 128) << 10, (4 * 64) << 10));
+        assert!(reserve.take_segment() && !reserve.take_segment(), "one segment");
+        while !reserve.restore() {
+            std::thread::yield_now();
+        }
+        assert_eq!(left(), (0, 0));
+        assert!(!reserve.take_segment(), "it is in the file again");
+    }
 }

@@ -11,7 +11,10 @@
 
 mod room;
 
-use super::format::{SegmentHeader, SegmentUse};
+use super::{
+    format::{SegmentHeader, SegmentUse},
+    reserve::Left,
+};
 use crate::{
     Error, Result, Tier,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
@@ -188,6 +191,8 @@ pub struct Segments {
     /// What of the device is left to others when a segment is made that nobody needs for the way
     /// out.
     left_to_others_bytes: AtomicU64,
+    /// The same when one is.
+    left_of_reserve: Left,
     /// What opening found damaged, in words.
     damage: Mutex<Vec<String>>,
 }
@@ -228,6 +233,7 @@ impl Segments {
             next_generation: AtomicU64::new(1),
             device_full: AtomicBool::new(false),
             left_to_others_bytes: AtomicU64::new(0),
+            left_of_reserve: Left::default(),
             damage: Mutex::default(),
         };
         if !read_only {

@@ -110,7 +110,7 @@ struct Chosen<'a> {
 
 /// How many segments recycling keeps free.
 pub fn wanted_free(segments: &Segments) -> u32 {
-    (segments.capacity() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+    (segments.capacity_now() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
 }
 
 impl LogGc {
@@ -173,7 +173,7 @@ impl LogGc {
             return Ok(true);
         }
         #[allow(clippy::cast_possible_truncation)] // a few segments
-        let soon = segments.available() + drained as u32 + lent;
+        let soon = segments.available_now() + drained as u32 + lent;
         self.is_under_way = self.is_wanted(soon);
         if drained < DRAINED_BATCH && self.dead_are_wanted() && self.free_dead_segment()? {
             return Ok(true);
@@ -221,7 +221,10 @@ impl LogGc {
         if self.quiet_since.0 != committed_seq {
             self.quiet_since = (committed_seq, Instant::now());
         }
-        self.is_under_way || self.quiet_since.1.elapsed() >= QUIET || self.engine.lacks_block_room()
+        self.is_under_way
+            || self.quiet_since.1.elapsed() >= QUIET
+            || self.engine.lacks_block_room()
+            || !self.engine.log.reserve.is_whole()
     }
 
     /// A segment in which next to nothing lives is freed without need: it costs little, and its
@@ -282,9 +285,13 @@ impl LogGc {
         }
     }
 
-    /// Whether segments must be drained when so many are free, or will be soon.
+    /// Whether segments must be drained when so many are free, or will be soon. While the reserve
+    /// is used they must: what is drained gives it back.
     fn is_wanted(&self, free: u32) -> bool {
-        let capacity = self.engine.log.segments.capacity();
+        if !self.engine.log.reserve.is_whole() {
+            return true;
+        }
+        let capacity = self.engine.log.segments.capacity_now();
         let mut wanted = wanted_free(&self.engine.log.segments);
         let mut load_max = INDEX_LOAD_MAX;
         if self.is_under_way {

@@ -43,7 +43,7 @@ fn unshare(dir: &Path) -> Option<Command> {
 }
 
 /// Runs `body` on a device of its own; `name` is the test's own, as the test runner spells it.
-fn on_a_small_device(name: &str, body: fn(&Device)) {
+pub fn on_a_small_device(name: &str, body: fn(&Device)) {
     if let Some(dir) = env::var_os(DEVICE) {
         let device = Device { dir: dir.into() };
         assert!(
@@ -64,15 +64,32 @@ fn on_a_small_device(name: &str, body: fn(&Device)) {
     let output = command.env(DEVICE, dir.path()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    eprintln!("{text}");
 }
 
-struct Device {
+pub struct Device {
     dir: PathBuf,
 }
 
 impl Device {
-    fn mount(&self, options: &[&str]) -> bool {
+    /// That of a process that was started by one on a small device.
+    pub fn here() -> Self {
+        let dir = env::var_os(DEVICE).unwrap().into();
+        Self { dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn mount(&self, options: &[&str]) -> bool {
         succeeds(Command::new("mount").args(options).arg(&self.dir))
+    }
+
+    /// A second one, at a directory on it.
+    pub fn mount_second(&self, name: &str, size: &str) -> bool {
+        let options = ["-t", "tmpfs", "-o", size, "terrace-test"];
+        succeeds(Command::new("mount").args(options).arg(self.dir.join(name)))
     }
 
     fn enlarge(&self) {
@@ -102,6 +119,11 @@ impl Device {
     /// Both tiers on it, with room for some dozens of segments and blocks.
     fn for_everything(&self) -> Options {
         assert!(self.mount(&["-o", "remount,size=48m"]));
+        self.everything()
+    }
+
+    /// Both tiers on it.
+    pub fn everything(&self) -> Options {
         Options {
             flash_dir: self.dir.join("flash"),
             large_dir: self.dir.join("large"),
@@ -409,6 +431,47 @@ fn a_full_file_system_takes_deletes_and_then_as_much_as_before() {
     );
 }
 
+/// Fills a store, deletes half of what is in it here and there, as over S3, and waits until so many
+/// per cent of that go in again.
+fn half_is_deleted_and_room_again(store: &Store, durability: Durability, percent: u64) {
+    let began = Instant::now();
+    let (large, _) = fill_with(store, "large", 200_000);
+    let (small, _) = fill_with(store, "small", 20_000);
+    eprintln!("filled: {:?}", began.elapsed());
+    let mut deleted = 0;
+    for (prefix, count, length) in [("large", large, 200_000), ("small", small, 20_000)] {
+        for n in (0..count).step_by(2) {
+            let mut batch = Batch::new();
+            batch
+                .delete(format!("{prefix}/{n:06}"))
+                .put(format!("mark/{prefix}/{n:06}"), "");
+            store.write(batch, durability).unwrap();
+            deleted += length;
+        }
+    }
+    eprintln!(
+        "{large} large, {small} small, {deleted} bytes deleted: {:?}",
+        began.elapsed()
+    );
+    let value = bytes(2, 20_000);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut again = 0;
+    while again * 100 < deleted * percent {
+        match store.put_with(format!("again/{again}"), &value, &BUFFERED) {
+            Ok(_) => again += 20_000,
+            Err(error) => {
+                assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
+                assert!(Instant::now() < deadline, "{again} of {deleted}; {:#?}", store.stats());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+    eprintln!("{again} bytes went in again: {:?}", began.elapsed());
+    let kept = store.get("large/000001").unwrap().unwrap();
+    assert!(kept.value == bytes(1, 200_000));
+    assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+}
+
 /// One file system for everything was filled with small values to its last byte, so cleaning had no
 /// room to move what lived between what was deleted: it stayed full until all of it was deleted.
 /// And deletes that leave a mark beside, as those over S3, were refused.
@@ -418,35 +481,31 @@ fn what_is_deleted_here_and_there_of_a_full_file_system_is_room_again() {
         "full::what_is_deleted_here_and_there_of_a_full_file_system_is_room_again",
         |device| {
             let store = Store::open(device.for_everything()).unwrap();
-            let (large, _) = fill_with(&store, "large", 200_000);
-            let (small, _) = fill_with(&store, "small", 20_000);
-            let mut deleted = 0;
-            for (prefix, count, length) in [("large", large, 200_000), ("small", small, 20_000)] {
-                for n in (0..count).step_by(2) {
-                    let mut batch = Batch::new();
-                    batch
-                        .delete(format!("{prefix}/{n:06}"))
-                        .put(format!("mark/{prefix}/{n:06}"), "");
-                    store.write(batch, Durability::Buffered).unwrap();
-                    deleted += length;
-                }
-            }
-            let value = bytes(2, 20_000);
-            let deadline = Instant::now() + Duration::from_secs(60);
-            let mut again = 0;
-            while again < deleted * 8 / 10 {
-                match store.put_with(format!("again/{again}"), &value, &BUFFERED) {
-                    Ok(_) => again += 20_000,
-                    Err(error) => {
-                        assert!(matches!(error, Error::OutOfSpace { .. }), "{error}");
-                        assert!(Instant::now() < deadline, "{again} of {deleted}; {:#?}", store.stats());
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                }
-            }
-            let kept = store.get("large/000001").unwrap().unwrap();
-            assert!(kept.value == bytes(1, 200_000));
-            assert_eq!(store.verify().unwrap().errors, Vec::<String>::new());
+            half_is_deleted_and_room_again(&store, Durability::Buffered, 80);
+        },
+    );
+}
+
+/// Two file systems that were both full took nothing again before nearly all was deleted: recycling
+/// waited for want of segments, which it thought could still be made.
+#[test]
+fn what_is_deleted_here_and_there_of_two_full_file_systems_is_room_again() {
+    on_a_small_device(
+        "full::what_is_deleted_here_and_there_of_two_full_file_systems_is_room_again",
+        |device| {
+            let options = device.for_everything();
+            assert!(device.mount(&["-o", "remount,size=8m"]));
+            fs::create_dir(device.dir().join("second")).unwrap();
+            assert!(device.mount_second("second", "size=8m"));
+            let large_dir = device.dir().join("second");
+            let store = Store::open(Options {
+                large_dir,
+                segment_bytes: 256 << 10,
+                split_threshold_bytes: 512 << 10,
+                memtable_bytes: 64 << 10,
+                ..options
+            });
+            half_is_deleted_and_room_again(&store.unwrap(), Durability::Sync, 80);
         },
     );
 }

@@ -11,8 +11,10 @@ mod damage;
 mod device;
 mod every_file;
 mod full;
+mod full_model;
 #[path = "../common/held.rs"]
 mod held;
+mod refusals;
 mod space;
 mod visible;
 mod wrong;

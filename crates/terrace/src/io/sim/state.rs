@@ -4,6 +4,7 @@ use super::{Fault, FaultKind, Survival, inode::Inode, names::Names, random::Rand
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    ops::Range,
 };
 
 #[derive(Clone)]
@@ -18,6 +19,9 @@ pub(super) struct State {
     pub(super) cut_at: Option<u64>,
     pub(super) fault: Option<Fault>,
     pub(super) capacity_bytes: Option<u64>,
+    /// Requests so far that needed more space, and which of them are refused it.
+    pub(super) growths: u64,
+    pub(super) refused: Range<u64>,
     pub(super) names: Names,
     pub(super) inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
@@ -35,6 +39,8 @@ impl State {
             cut_at: None,
             fault: None,
             capacity_bytes: None,
+            growths: 0,
+            refused: 0..0,
             names: Names::default(),
             inodes: BTreeMap::new(),
             next_inode: 0,
@@ -151,9 +157,14 @@ impl State {
     }
 
     /// Fails as a full device does if `growth_bytes` more do not fit.
-    pub(super) fn check_space(&self, growth_bytes: u64) -> io::Result<()> {
+    pub(super) fn check_space(&mut self, growth_bytes: u64) -> io::Result<()> {
         // Writing in place goes on even when a lowered capacity is exceeded already.
-        if growth_bytes > 0 && self.capacity_bytes.is_some() && growth_bytes > self.available_bytes() {
+        if growth_bytes == 0 {
+            return Ok(());
+        }
+        self.growths += 1;
+        let is_full = self.capacity_bytes.is_some() && growth_bytes > self.available_bytes();
+        if is_full || self.refused.contains(&(self.growths - 1)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())

@@ -163,4 +163,19 @@ mod tests {
         }
         assert!(written() > 0, "nobody was told of it");
     }
+
+    /// While a merge of the index had no room on a full device, and flushes waited for it, deletes
+    /// were refused at once, though the next attempt had the room that cleaning gave back.
+    #[test]
+    fn a_delete_waits_for_the_next_attempt_of_an_index_that_had_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Options::new(dir.path())).unwrap();
+        store.put("key", "value").unwrap();
+        let index_full = &store.engine().log.index_full;
+        index_full.compaction_ended(Some("no room".to_owned()));
+        let _ = index_full.holds_up_applier();
+        // The index has nothing to merge, which its thread finds when it looks the next time.
+        store.delete("key").unwrap();
+        assert_eq!(index_full.refuses_commits(), None);
+    }
 }

@@ -6,6 +6,7 @@
 
 use super::{CommitLog, Committer, WAIT_STEP};
 use crate::{Error, Result, Tier, log::segments::Segments};
+use parking_lot::MutexGuard;
 use std::{
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -27,8 +28,10 @@ impl CommitLog {
         let mut progress = self.progress.lock();
         while self.segments.available() <= who.keeps_free() && !stopped() {
             let is_freeing = who == Committer::Freeing;
-            if is_freeing && began.elapsed() >= RESERVE_WAIT && self.has_room_in_reserve() {
-                self.segments.retry_device();
+            if is_freeing
+                && began.elapsed() >= RESERVE_WAIT
+                && MutexGuard::unlocked(&mut progress, || self.makes_segment_of_reserve())
+            {
                 continue;
             }
             if patience.is_over(&self.segments) || (!is_freeing && self.recycling_is_stuck()) {
@@ -40,14 +43,23 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Whether a segment can be made of the reserve. Not of all of it: without an index that can be
-    /// flushed no segment becomes free, and without cleaning few blocks do.
-    fn has_room_in_reserve(&self) -> bool {
+    /// Makes a segment of what the reserve has for that, or of what the device has beside what
+    /// others may need: without an index that can be flushed no segment becomes free, and without
+    /// cleaning few blocks do.
+    fn makes_segment_of_reserve(&self) -> bool {
         if !self.segments.is_device_full() {
             return false;
         }
         self.reserve.give_up();
-        self.reserve.has_beside_others(self.segments.segment_bytes())
+        if !self.reserve.take_segment() {
+            return self.segments.add_free_beside_others().is_ok();
+        }
+        let is_made = self.segments.add_free().is_ok();
+        if !is_made {
+            // Somebody else has the room of the device for now.
+            self.reserve.keep_segment();
+        }
+        is_made
     }
 
     fn no_segment(&self) -> Error {

@@ -1,7 +1,7 @@
 //! Whether there is room for a segment: by the log's capacity, and on the device.
 
 use super::{RESERVED_SEGMENTS, Segments};
-use crate::{Error, Result, Tier};
+use crate::{Error, Result, Tier, log::reserve::Left};
 use std::sync::atomic::Ordering;
 
 impl Segments {
@@ -19,6 +19,25 @@ impl Segments {
         self.may_grow() && !self.has_room_beside(self.left_to_others_bytes()).unwrap_or(true)
     }
 
+    /// Segments that may still be taken, as the device says now: what it refused when it was last
+    /// asked, it may have; and of what it had, something else may have taken it.
+    pub fn available_now(&self) -> u32 {
+        if self.is_device_short() {
+            self.free()
+        } else {
+            self.available()
+        }
+    }
+
+    /// Segments the ring may have in all, as the device says now.
+    pub fn capacity_now(&self) -> u32 {
+        if self.is_device_short() {
+            self.created()
+        } else {
+            self.capacity()
+        }
+    }
+
     fn left_to_others_bytes(&self) -> u64 {
         self.left_to_others_bytes.load(Ordering::Acquire)
     }
@@ -34,11 +53,39 @@ impl Segments {
         self.left_to_others_bytes.store(bytes, Ordering::Release);
     }
 
+    /// The same for those whom the reserve is for, as long as that is used.
+    pub fn leave_of_reserve(&mut self, left: Left) {
+        self.left_of_reserve = left;
+    }
+
+    /// Makes one more segment and leaves nothing to others.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn add_free(&self) -> Result<()> {
+        let made = self.create()?;
+        self.push_free(made);
+        Ok(())
+    }
+
+    /// The same, if what others may need is left.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn add_free_beside_others(&self) -> Result<()> {
+        self.check_device(0)?;
+        self.add_free()
+    }
+
     /// Who leaves the reserved segments alone leaves the device what others need to make room on
-    /// it.
+    /// it; who does not, what they need while the reserve is used.
     pub(super) fn check_device(&self, keep_free: u32) -> Result<()> {
-        let left_bytes = self.left_to_others_bytes();
-        if left_bytes == 0 || keep_free < RESERVED_SEGMENTS {
+        let left_bytes = if keep_free < RESERVED_SEGMENTS {
+            self.left_of_reserve.by_segments.load(Ordering::Acquire)
+        } else {
+            self.left_to_others_bytes()
+        };
+        if left_bytes == 0 {
             return Ok(());
         }
         let has_room = self.has_room_beside(left_bytes);
@@ -49,7 +96,7 @@ impl Segments {
         Err(Error::OutOfSpace {
             tier: Tier::Flash,
             reason: format!(
-                "the device has no room for a segment of {} bytes beside {left_bytes} that are kept for cleaning",
+                "the device has no room for a segment of {} bytes beside {left_bytes} that are kept for making room",
                 self.segment_bytes
             ),
         })

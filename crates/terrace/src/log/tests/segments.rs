@@ -1,7 +1,10 @@
 //! The ring: states, what survives a power cut, and pinning against freeing.
 
 use super::{
-    super::segments::{Segment, SegmentState},
+    super::{
+        reserve::Left,
+        segments::{Segment, SegmentState},
+    },
     *,
 };
 use crate::{Error, io::Survival};
@@ -158,6 +161,48 @@ fn a_full_ring_and_a_full_device_say_so() {
     segments.retry_device();
     assert_eq!(segments.available(), 7);
     assert_eq!(segments.take(2, 0).unwrap().number, 1);
+}
+
+#[test]
+fn of_a_full_device_with_its_reserve_used_one_segment_is_made_and_no_other() {
+    let disk = SimDisk::new(10);
+    let mut segments = ring(&disk, 8);
+    let left = Left::default();
+    segments.leave_of_reserve(left.clone());
+    disk.set_capacity(Some(3 * SEGMENT_BYTES));
+    segments.take(1, 0).unwrap();
+    // Others may need all that is there.
+    left.by_segments.store(2 * SEGMENT_BYTES, Ordering::Release);
+    for keep_free in [0, 1] {
+        assert!(matches!(segments.take(2, keep_free), Err(Error::OutOfSpace { .. })));
+        assert!(segments.is_device_full());
+    }
+    assert!(segments.add_free_beside_others().is_err());
+    segments.add_free().unwrap();
+    assert_eq!((segments.free(), segments.created()), (1, 2));
+    // While the reserve is there, what the device has is theirs.
+    left.by_segments.store(0, Ordering::Release);
+    segments.add_free_beside_others().unwrap();
+}
+
+/// Of two full devices nothing was room again before nearly all was deleted: each block that went
+/// had the flash device count as one with room, the ring as one that can grow, and so recycling
+/// waited for want.
+#[test]
+fn what_the_device_has_no_room_for_does_not_count_as_available() {
+    let disk = SimDisk::new(11);
+    let segments = ring(&disk, 8);
+    segments.take(1, 0).unwrap();
+    disk.set_capacity(Some(SEGMENT_BYTES * 3 / 2));
+    segments.retry_device();
+    assert_eq!(
+        (segments.available(), segments.capacity()),
+        (7, 8),
+        "nobody has asked it"
+    );
+    assert_eq!((segments.available_now(), segments.capacity_now()), (0, 1));
+    disk.set_capacity(Some(SEGMENT_BYTES * 4));
+    assert_eq!((segments.available_now(), segments.capacity_now()), (7, 8));
 }
 
 #[test]

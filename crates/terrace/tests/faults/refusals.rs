@@ -1,0 +1,118 @@
+//! One history again and again, and each time another allocation is refused, by either device: what
+//! is acknowledged is there, what is deleted is gone, and deletes are taken.
+//!
+//! `TERRACE_MODEL_SECONDS` is how long refusals are tried at least, in the order of their seeds,
+//! `TERRACE_MODEL_SEED` the first one's.
+
+use crate::{
+    bench::{Bench, bytes, eventually},
+    full_model::{Held, durable, has},
+};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use std::{
+    env,
+    time::{Duration, Instant},
+};
+use terrace::{Durability, Error, Options, Store, io::Survival};
+
+/// The history's seed; what it needs of the devices depends little on how threads are scheduled.
+const HISTORY: u64 = 32;
+const STEPS: usize = 300;
+/// Refusals that are tried at least.
+const REFUSALS: u64 = 10;
+
+fn options(bench: &Bench) -> Options {
+    Options {
+        memtable_bytes: 64 << 10,
+        space_amplification_percent: 130,
+        space_amplification_max_percent: 150,
+        ..bench.options()
+    }
+}
+
+/// A step: puts may be refused, deletes may not.
+fn step(store: &Store, held: &mut Held, rng: &mut StdRng) {
+    let key = format!("{:02}/{}", rng.random_range(0..8), rng.random_range(0..6));
+    let (what, seed) = (rng.random_range(0..20), rng.random());
+    let length = match rng.random_range(0..8) {
+        0 => rng.random_range(0..64),
+        1..7 => rng.random_range(64..8_000),
+        _ => rng.random_range(8_000..90_000),
+    };
+    let prefix = format!("{:02}/", rng.random_range(0..8));
+    match what {
+        0..13 => match store.put_with(&key, bytes(seed, length), &durable()) {
+            Ok(_) => drop(held.insert(key, (seed, length))),
+            Err(Error::OutOfSpace { .. }) => {}
+            Err(error) => panic!("{error}"),
+        },
+        13..18 => {
+            store.delete(&key).unwrap();
+            held.remove(&key);
+        }
+        18 => {
+            store.delete_prefix(&prefix, Durability::Sync).unwrap();
+            held.retain(|key, _| !key.starts_with(&prefix));
+        }
+        _ => match store.flush() {
+            Ok(()) | Err(Error::OutOfSpace { .. }) => {}
+            Err(error) => panic!("{error}"),
+        },
+    }
+}
+
+/// The history, with `count` refusals after so many of a device's allocations. Gives how many each
+/// device was asked for.
+fn history(is_flash: bool, after: u64, count: u64) -> [u64; 2] {
+    let bench = Bench::new(HISTORY);
+    let mut store = Store::open(options(&bench)).unwrap();
+    let refusing = if is_flash { &bench.flash } else { &bench.large };
+    let begun = refusing.growths();
+    refusing.refuse_growth(after.saturating_sub(begun), count);
+    let (mut held, mut rng) = (Held::new(), StdRng::seed_from_u64(HISTORY));
+    for at in 0..STEPS {
+        step(&store, &mut held, &mut rng);
+        if at == STEPS / 2 {
+            // What is acknowledged is durable.
+            bench.flash.power_cut();
+            bench.large.power_cut();
+            drop(store);
+            for disk in [&bench.flash, &bench.large] {
+                disk.set_survival(Survival::Nothing);
+                disk.restore_power();
+            }
+            store = Store::open(options(&bench)).unwrap();
+        }
+    }
+    has(&store, &held).unwrap();
+    let asked = [bench.flash.growths(), bench.large.growths()];
+    refusing.refuse_growth(0, 0);
+    // Nothing is refused for good.
+    store.put("after", bytes(1, 5_000)).unwrap();
+    store.put("after, large", bytes(1, 50_000)).unwrap();
+    store.delete_prefix("", Durability::Sync).unwrap();
+    eventually("giving room back", &store, |stats| stats.large.live_bytes == 0);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+    asked
+}
+
+#[test]
+fn whichever_allocation_is_refused_nothing_acknowledged_is_lost_and_deletes_are_taken() {
+    let variable = |name| env::var(name).ok().and_then(|value: String| value.parse().ok());
+    let time = Duration::from_secs(variable("TERRACE_MODEL_SECONDS").unwrap_or(0));
+    let first = variable("TERRACE_MODEL_SEED").unwrap_or(1);
+    let asked = history(true, u64::MAX, 0);
+    assert!(asked.iter().all(|asked| *asked > 5), "{asked:?}");
+    let began = Instant::now();
+    for seed in first.. {
+        if seed >= first + REFUSALS && began.elapsed() >= time {
+            break;
+        }
+        let mut rng = StdRng::seed_from_u64(seed);
+        let is_flash = rng.random_bool(0.5);
+        let after = rng.random_range(0..asked[usize::from(!is_flash)]);
+        let count = [1, 2, 10][rng.random_range(0..3)];
+        eprintln!("seed {seed}: flash {is_flash}, {count} after {after}");
+        history(is_flash, after, count);
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::{
     Service, anonymous, code,
-    common::{Answer, Place, bytes, eventually, signal, wait},
+    common::{Answer, PATIENCE, Place, bytes, eventually, signal, wait},
     sign::{Client, Mode},
 };
 use rustls::{
@@ -15,7 +15,7 @@ use std::{
     process::{Child, Stdio},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A running server is asked, and goes by the change at once.

@@ -12,7 +12,7 @@ pub use fields::Form;
 pub use policy::{Extras, check};
 
 use hyper::{
-    HeaderMap, Method, header,
+    HeaderMap,
     header::{HeaderName, HeaderValue},
 };
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
@@ -27,17 +27,6 @@ pub const FIELDS_BYTES_MAX: usize = 1 << 20;
 pub const FIELD_BYTES_MAX: usize = 64 << 10;
 /// Most fields.
 pub const FIELDS_MAX: usize = 100;
-
-/// Whether a request is a form.
-pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is_form = |kind: &str| {
-        kind.trim_start()
-            .to_ascii_lowercase()
-            .starts_with("multipart/form-data")
-    };
-    *method == Method::POST && kind.is_some_and(is_form)
-}
 
 /// Refuses what a form asks for and the service does not have.
 ///
@@ -95,21 +84,4 @@ pub fn as_headers(input: &PostObjectInput) -> HeaderMap {
         Some((HeaderName::from_static(name), value))
     });
     said.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn what_is_a_form() {
-        let is_form = |method, kind: &'static str| {
-            let headers = [(header::CONTENT_TYPE, header::HeaderValue::from_static(kind))];
-            is_form(&method, &headers.into_iter().collect())
-        };
-        assert!(is_form(Method::POST, " Multipart/Form-Data; boundary=x"));
-        assert!(!is_form(Method::PUT, "multipart/form-data; boundary=x"));
-        assert!(!is_form(Method::POST, "application/xml"));
-    }
 }

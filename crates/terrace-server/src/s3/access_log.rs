@@ -5,10 +5,7 @@
 //! line. A file is appended to, so it may be truncated at any time. Only its owner can read it.
 //! Signatures and whatever else a query has for signing are left out.
 
-use super::{
-    figures::Figures,
-    signature::{decoded, is_of_signature},
-};
+use super::{figures::Figures, front::number_text, head::Head};
 use serde_json::{Value, json};
 use std::{
     borrow::Cow,
@@ -119,22 +116,14 @@ fn write(lines: &Receiver<String>, waiting: &AtomicUsize, out: Box<dyn Write + S
 /// What is known of a request that is through.
 #[derive(Debug, Clone)]
 pub struct Entry<'a> {
+    /// Its head.
+    pub head: &'a Head,
     /// When it came.
     pub time: SystemTime,
-    /// The number in `x-amz-request-id`.
-    pub number: &'a str,
-    /// Whom it came from.
-    pub peer: &'a str,
     /// The access key it was signed with, if its signature was right.
     pub key: Option<&'a str>,
     /// S3's name of what it wanted; `none` if that was never found out.
     pub operation: &'a str,
-    /// Its method.
-    pub method: &'a str,
-    /// Its path, as it came.
-    pub path: &'a str,
-    /// Its query, as it came.
-    pub query: &'a str,
     /// The program that says it sent it.
     pub agent: Option<&'a str>,
     /// The answer's status; 0 if the client went away before there was one.
@@ -152,20 +141,27 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    /// Whom it came from.
+    pub fn peer(&self) -> String {
+        self.head
+            .peer
+            .address
+            .map(|address| address.to_string())
+            .unwrap_or_default()
+    }
+
     fn line(&self) -> String {
         let milliseconds = |time: Duration| Value::from((time.as_secs_f64() * 1e6).round() / 1e3);
-        // By their names as they are meant: `X%2DAmz-Signature` is one, too.
-        let is_secret = |pair: &&str| decoded(pair).any(|(name, _)| is_of_signature(&name));
-        let query = self.query.split('&').filter(|pair| !is_secret(pair));
+        let head = self.head;
         let line = json!({
             "time": rfc3339(self.time),
-            "id": self.number,
-            "peer": self.peer,
+            "id": number_text(head.peer.number),
+            "peer": self.peer(),
             "key": self.key,
             "operation": self.operation,
-            "method": self.method,
-            "path": cut(self.path),
-            "query": cut(&query.collect::<Vec<_>>().join("&")),
+            "method": head.method.as_str(),
+            "path": cut(head.uri.path()),
+            "query": cut(&head.shown_query()),
             "agent": self.agent.map(cut),
             "status": self.status,
             "received": self.received,
@@ -198,17 +194,14 @@ fn rfc3339(time: SystemTime) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::s3::head::tests::head;
 
-    fn entry(path: &str) -> Entry<'_> {
+    fn entry(head: &Head) -> Entry<'_> {
         Entry {
+            head,
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_120),
-            number: "1F",
-            peer: "127.0.0.1",
             key: None,
             operation: "GetObject",
-            method: "GET",
-            path,
-            query: "versionId=null&X-Amz-Signature=abc&X%2DAmz-Credential=x&%58-amz-Date=1&Signatur%65=s",
             agent: Some("a \"client\"\n"),
             status: 200,
             received: 0,
@@ -223,11 +216,16 @@ mod tests {
     fn a_line_is_json_without_signatures() {
         // Written with percent signs the names of a signature were not known for what they are, and
         // it was logged.
-        let line = entry("/b/k").line();
+        let query = "versionId=null&X-Amz-Signature=abc&X%2DAmz-Credential=x&%58-amz-Date=1&Signatur%65=s";
+        let line = entry(&head("GET", &format!("/b/k?{query}"), &[]).0).line();
         assert!(line.ends_with("}\n") && line.matches('\n').count() == 1);
         let read: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["time"], "2023-11-14T22:13:20.120Z");
         assert_eq!(read["query"], "versionId=null");
+        assert_eq!(
+            (&read["id"], &read["peer"]),
+            (&json!("000000000000001F"), &json!("192.0.2.3"))
+        );
         assert_eq!((&read["head_ms"], &read["total_ms"]), (&json!(1.5), &json!(2.0)));
         assert_eq!((&read["key"], &read["agent"]), (&Value::Null, &json!("a \"client\"\n")));
     }
@@ -239,7 +237,7 @@ mod tests {
         std::fs::write(&path, "before\n").unwrap();
         let log = AccessLog::open(&path, Figures::default()).unwrap();
         for number in 0..1000 {
-            log.add(&entry(&format!("/{number}")));
+            log.add(&entry(&head("GET", &format!("/{number}"), &[]).0));
         }
         drop(log);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -268,10 +266,12 @@ mod tests {
         let (go_on, told) = channel();
         let figures = Figures::default();
         let log = AccessLog::to(Box::new(Slow(told)), figures.clone()).unwrap();
-        let long = "/k".repeat(100_000);
-        let mut longest = entry(&long);
-        longest.query = &long;
-        longest.agent = Some(&long);
+        let long = "/k".repeat(10_000);
+        let head = head("GET", &format!("{long}?{long}"), &[]).0;
+        let longest = Entry {
+            agent: Some(&long),
+            ..entry(&head)
+        };
         assert!(longest.line().len() < 4 * FIELD_BYTES_MAX);
         for _ in 0..4096 {
             log.add(&longest);

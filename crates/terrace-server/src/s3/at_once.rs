@@ -1,28 +1,29 @@
-//! The short way of an answer: a GET or HEAD of an object that everybody may read, of which RAM has
-//! all, by a request that asks for nothing else. It is what a web site's visitors send, and most of
-//! what such an answer costs is the library's: taking requests apart that may be any of a hundred
-//! operations, and putting answers together that may say any of forty things.
+//! The short way of an answer: a GET or HEAD of an object of which RAM has all, by a request that
+//! asks for nothing else, signed or not. Most of what such an answer costs is the library's: taking
+//! requests apart that may be any of a hundred operations, and putting answers together that may
+//! say any of forty things.
 //!
-//! Nothing is decided here in another way. A request that is not plain, and an object that is not
-//! there, not public or not in RAM, goes the long way; what is read and what is said of it is
-//! `ops::objects`' on both. A request comes here after what the front asks of all requests, and its
-//! answer gets what the front adds to all answers.
+//! Nothing is decided here in another way. A request that is not plain, or of a session, a signature
+//! that is not right, an object that is not there, not for who asks or not in RAM, and a bucket
+//! whose policy says more than that everybody may, go the long way; what is read and what is said
+//! of it is `ops::objects`' on both. A request comes here after what the front asks of all
+//! requests, and its answer gets what the front adds to all answers.
 
 use super::{
     Gateway,
-    access::{
-        Domains,
-        decide::{Action, Claim, Principal},
-    },
+    access::decide::{Action, Claim, Principal},
+    bucket::Bucket,
+    head::Head,
+    keyspace,
     ops::objects,
+    verified,
 };
-use crate::http::ranges::Ranges;
 use hyper::{
-    Method, Response,
-    header::{self, HeaderName},
-    http::request::Parts,
+    HeaderMap, Method, Response,
+    header::{self, HeaderName, HeaderValue},
 };
-use s3s::Body;
+use s3s::{Body, S3Result};
+use std::sync::Arc;
 
 /// Headers that choose nothing of an answer here. `Origin` does, but what it adds the front adds to
 /// all answers.
@@ -46,61 +47,120 @@ static PLAIN: [HeaderName; 14] = [
 /// from.
 const PLAIN_BEGINNINGS: [&str; 2] = ["sec-", "x-forwarded-"];
 
+/// What asks for the checksums of an object.
+const CHECKSUM_MODE: &str = "x-amz-checksum-mode";
+/// Headers of signed requests that choose nothing else.
+const SIGNED: [&str; 4] = ["authorization", "x-amz-date", "x-amz-content-sha256", CHECKSUM_MODE];
+/// What the names of others begin with, of the attempts of a client.
+const SIGNED_BEGINNING: &str = "amz-sdk-";
+/// Names of queries that sign, and what a client says of its own.
+const IN_QUERY: [&str; 7] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-SignedHeaders",
+    "X-Amz-Signature",
+    "x-id",
+];
+
 /// An answer that was had at once.
 pub struct AtOnce {
     /// S3's name of what it answers.
     pub operation: &'static str,
+    /// The access key of whoever asked.
+    pub key: Option<String>,
     /// The answer.
-    pub response: Response<Body>,
+    pub response: S3Result<Response<Body>>,
 }
 
-/// A request that asks for an object and nothing else: no query, no header that chooses anything, a
-/// path that is written as it is meant. There is nothing in it that could be refused, or that could
-/// be a signature.
-pub struct Plain<'p> {
-    bucket: &'p str,
-    key: &'p str,
+/// A request that asks for an object and nothing else: no query but a signature, no header that
+/// chooses anything, a path that is written as it is meant. If it is not signed there is nothing in
+/// it that could be refused.
+pub struct Plain<'h> {
+    bucket: &'h str,
+    key: &'h str,
     has_body: bool,
+    with_checksums: bool,
 }
 
-impl<'p> Plain<'p> {
+impl<'h> Plain<'h> {
     /// Reads a request as one. `None` if it is another.
-    pub fn of(domains: &Domains, parts: &'p Parts) -> Option<Self> {
-        let has_body = match parts.method {
+    pub fn of(head: &'h Head, headers: &HeaderMap) -> Option<Self> {
+        let has_body = match head.method {
             Method::GET => true,
             Method::HEAD => false,
             _ => return None,
         };
         let begins = |name: &HeaderName| PLAIN_BEGINNINGS.iter().any(|start| name.as_str().starts_with(start));
-        let says_more = |name: &HeaderName| !PLAIN.contains(name) && !begins(name);
-        // Several ranges the front has taken out of the headers.
-        let has_ranges = parts.extensions.get::<Ranges>().is_some();
-        if has_ranges || parts.uri.query().is_some() || parts.headers.keys().any(says_more) {
+        let is_of_signed = |name: &str| SIGNED.contains(&name) || name.starts_with(SIGNED_BEGINNING);
+        let is_signed = head.is_signed();
+        let says_more =
+            |name: &HeaderName| !PLAIN.contains(name) && !begins(name) && !(is_signed && is_of_signed(name.as_str()));
+        let asks_more = if is_signed {
+            head.query.iter().any(|(name, _)| !IN_QUERY.contains(&name.as_str()))
+        } else {
+            head.uri.query().is_some()
+        };
+        if head.ranges.is_some() || asks_more || headers.keys().any(says_more) {
             return None;
         }
-        let path = parts.uri.path().strip_prefix('/')?;
-        let host = parts.headers.get(header::HOST)?.to_str().ok()?;
-        let (bucket, key) = match domains.bucket(host) {
-            Some(bucket) => (bucket, path),
-            None => path.split_once('/')?,
-        };
-        (!key.is_empty() && !path.contains('%')).then_some(Self { bucket, key, has_body })
+        headers.get(header::HOST)?.to_str().ok()?;
+        let (bucket, key) = head.place().filter(|_| head.is_path_plain())?;
+        let mode = headers.get(CHECKSUM_MODE).map(HeaderValue::as_bytes);
+        (!key.is_empty()).then_some(Self {
+            bucket,
+            key,
+            has_body,
+            with_checksums: mode.is_some_and(|mode| mode.eq_ignore_ascii_case(b"ENABLED")),
+        })
     }
 
     /// Answers it, if everybody may read the object and RAM has it. `None` says nothing about it.
     pub fn answer(&self, gateway: &Gateway) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
-        let claim = Claim::new(Principal::Everybody, Action::Read, &bucket);
+        self.answer_to(Principal::Everybody, gateway, &bucket)
+    }
+
+    /// Answers it, if it is signed by somebody who may read the object. `None` says nothing about
+    /// it, nor about the signature.
+    pub fn answer_to_signer(&self, gateway: &Gateway, head: &Head, headers: &HeaderMap) -> Option<AtOnce> {
+        let bucket = gateway.buckets.get(self.bucket).ok()?;
+        if bucket.record().has_more_rules() {
+            return None;
+        }
+        let keys = &gateway.access_keys;
+        let id = verified::signer(head, headers, |id| keys.secret(id), keyspace::now_ms())?;
+        let principal = Principal::Key {
+            id: Arc::from(id),
+            keys: Arc::clone(keys),
+        };
+        let answer = self.answer_to(principal, gateway, &bucket)?;
+        let charged = gateway.charge(head.peer, id);
+        Some(AtOnce {
+            key: Some(id.to_owned()),
+            response: charged.and(answer.response),
+            ..answer
+        })
+    }
+
+    fn answer_to(&self, principal: Principal, gateway: &Gateway, bucket: &Arc<Bucket>) -> Option<AtOnce> {
+        let claim = Claim::new(principal, Action::Read, bucket).within(Some(Arc::from(self.key)));
         claim.may_begin().ok()?;
         let (operation, (head, body)) = if self.has_body {
-            ("GetObject", objects::get_at_once(gateway, &claim, self.key)?)
+            let answer = objects::get_at_once(gateway, &claim, self.key, self.with_checksums)?;
+            ("GetObject", answer)
         } else {
-            let head = objects::head_at_once(gateway, &claim, self.key)?;
+            let head = objects::head_at_once(gateway, &claim, self.key, self.with_checksums)?;
             ("HeadObject", (head, Body::empty()))
         };
         gateway.figures.at_once.inc();
         let mut response = Response::new(body);
         *response.headers_mut() = head;
-        Some(AtOnce { operation, response })
+        Some(AtOnce {
+            operation,
+            key: None,
+            response: Ok(response),
+        })
     }
 }

@@ -5,13 +5,12 @@ use super::{
     chunks::Chunks,
     digest::{self, Algorithm, Checksum, Digests},
     errors,
-    form::is_form,
-    refuse::{is_xml, names},
+    head::Head,
 };
 use crate::http::budget::{Ticket, cost_of_frame};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::http::request::Parts;
+use hyper::HeaderMap;
 use s3s::{S3Error, S3Result};
 use std::{
     collections::VecDeque,
@@ -80,16 +79,15 @@ impl Promise {
     ///
     /// # Errors
     /// `InvalidDigest`, `InvalidRequest`.
-    pub fn of(parts: &Parts) -> S3Result<Option<Self>> {
-        let query = parts.uri.query().unwrap_or("");
-        let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    pub fn of(head: &Head, headers: &HeaderMap) -> S3Result<Option<Self>> {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let is_chunked = text("x-amz-content-sha256").is_some_and(|text| text.starts_with("STREAMING-"));
-        if is_form(&parts.method, &parts.headers) || !is_xml(&parts.method, query) || is_chunked {
+        if head.is_form || !head.is_xml || is_chunked {
             return Ok(None);
         }
         let md5 = digest::content_md5(text("content-md5"))?;
         // Who completes an upload names the checksum of the object.
-        let checksum = if names(query).any(|name| name == "uploadId") {
+        let checksum = if head.has("uploadId") {
             None
         } else {
             digest::declared(Algorithm::ALL.map(|algorithm| text(algorithm.header()).map(str::to_owned)))?

@@ -8,7 +8,9 @@
 //! and keeps new ones out.
 
 use super::{
-    collector, errors, keyspace,
+    collector, errors,
+    head::Head,
+    keyspace,
     lifecycle::{self, Rule, Subject},
     lock, logging, notify,
     policy::Policy,
@@ -345,16 +347,20 @@ impl Buckets {
         self.by_name.read().get(name).map(Arc::clone).ok_or_else(no_such_bucket)
     }
 
-    /// Whether requests of some bucket may be logged.
-    pub fn is_any_logged(&self) -> bool {
-        self.is_any_logged.load(Ordering::Relaxed)
+    /// Whether this is the bucket of its name: not if it was deleted, whoever made another since.
+    pub fn is_there(&self, bucket: &Arc<Bucket>) -> bool {
+        self.get(&bucket.name).is_ok_and(|found| Arc::ptr_eq(&found, bucket))
     }
 
-    /// The bucket of this name, if its requests are logged.
-    pub fn logged(&self, name: &str) -> Option<Arc<Bucket>> {
-        self.get(name)
-            .ok()
-            .filter(|bucket| bucket.record.read().logging.is_some())
+    /// The bucket that a request is about, if its requests are logged.
+    pub fn logged(&self, head: &Head) -> Option<Arc<Bucket>> {
+        // Most servers have no such bucket, and then this costs nothing.
+        if !self.is_any_logged.load(Ordering::Relaxed) {
+            return None;
+        }
+        let bucket = self.get(head.bucket()?).ok()?;
+        let is_logged = bucket.record.read().logging.is_some();
+        is_logged.then_some(bucket)
     }
 
     /// All of them, by name.

@@ -235,7 +235,7 @@ pub fn change(
             }
         }
         also(&mut step.batch);
-        step.what = Some(match new {
+        step.what = place.permit.cause().map(|_| match new {
             Some(new) => new.written(What::Written),
             None if versioning == Versioning::Never => What::Deleted,
             None => What::Marked,
@@ -387,7 +387,7 @@ struct Step<'a> {
     object: Vec<u8>,
     batch: Batch,
     done: Done,
-    /// What it is to whoever is told of it.
+    /// What it is to whoever is told of it, if anybody is.
     what: Option<What>,
 }
 

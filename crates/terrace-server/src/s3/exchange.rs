@@ -4,15 +4,16 @@
 use super::{
     Gateway,
     access_log::Entry,
-    logging::{self, Logged},
+    front::number_text,
+    head::Head,
+    logging::{self, Each, Logged},
 };
 use crate::http::budget::Ticket;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::{
-    Method, Response, Uri,
+    HeaderMap, Response,
     header::{self, HeaderValue},
-    http::request::Parts,
 };
 use s3s::Body;
 use std::{
@@ -55,14 +56,9 @@ pub fn note(operation: &str, key: Option<&str>) {
 /// A request that is being answered.
 pub struct Exchange {
     gateway: Arc<Gateway>,
-    /// Its number.
-    pub number: String,
-    peer: Option<IpAddr>,
+    /// Its head.
+    pub head: Arc<Head>,
     noted: Noted,
-    /// Its method.
-    pub method: Method,
-    /// What it asks for.
-    pub uri: Uri,
     agent: Option<HeaderValue>,
     time: SystemTime,
     began: Instant,
@@ -80,16 +76,17 @@ pub struct Exchange {
 
 impl Exchange {
     /// Begins one.
-    pub fn begin(gateway: &Arc<Gateway>, parts: &Parts, number: String, peer: Option<IpAddr>) -> Self {
+    pub fn begin(gateway: &Arc<Gateway>, head: Arc<Head>, headers: &HeaderMap) -> Self {
         gateway.figures.in_flight.inc();
+        let logged = gateway.buckets.logged(&head);
+        let logged = logged.map(|bucket| Box::new(Logged::of(headers, bucket)));
+        let is_read = logged.is_some() || gateway.access_log.is_some();
+        let agent = headers.get(header::USER_AGENT).filter(|_| is_read);
         Self {
             gateway: Arc::clone(gateway),
-            number,
-            peer,
+            head,
             noted: Noted::default(),
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
-            agent: parts.headers.get(header::USER_AGENT).cloned(),
+            agent: agent.cloned(),
             time: SystemTime::now(),
             began: Instant::now(),
             received: Arc::default(),
@@ -98,13 +95,13 @@ impl Exchange {
             until_head: Duration::ZERO,
             sent: 0,
             is_complete: false,
-            logged: None,
+            logged,
         }
     }
 
-    /// Has it written into the log of its bucket.
-    pub fn log(&mut self, logged: Option<Box<Logged>>) {
-        self.logged = logged;
+    /// Where what becomes of each key it deletes is put down, if its bucket has a log.
+    pub fn each(&self) -> Option<Each> {
+        self.logged.as_ref().map(|logged| logged.each())
     }
 
     /// The counter of the bytes of its body.
@@ -114,7 +111,7 @@ impl Exchange {
 
     /// What pays for what is collected for it. Most requests never need it.
     pub fn ticket(&mut self) -> Arc<Ticket> {
-        let peer = self.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let peer = self.head.peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let memory = &self.gateway.memory;
         Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
     }
@@ -161,51 +158,21 @@ impl Exchange {
         let until_end = self.began.elapsed();
         tracing::info!(
             target: "terrace::access",
-            number = self.number,
-            method = self.method.as_str(),
-            path = self.uri.path(),
+            number = number_text(self.head.peer.number),
+            method = self.head.method.as_str(),
+            path = self.head.uri.path(),
             status = self.status,
             milliseconds = u64::try_from(until_end.as_millis()).unwrap_or(u64::MAX),
             "request"
         );
-        let peer = || self.peer.map(|peer| peer.to_string()).unwrap_or_default();
-        if let Some(logged) = &self.logged {
-            let account = self
-                .noted
-                .key
-                .as_deref()
-                .and_then(|key| self.gateway.access_keys.account(key));
-            let bucket = self.gateway.buckets.get(&logged.bucket).map(|bucket| bucket.record());
-            let entry = logging::Entry {
-                logged,
-                time: self.time,
-                peer: &peer(),
-                key: self.noted.key.as_deref(),
-                account: account.as_deref(),
-                owner: bucket.as_ref().ok().map(|record| record.owner()),
-                number: &self.number,
-                operation,
-                method: self.method.as_str(),
-                agent: self.agent.as_ref().and_then(|agent| agent.to_str().ok()),
-                status: self.status,
-                received,
-                sent: self.sent,
-                until_head: self.until_head,
-                until_end,
-            };
-            self.gateway.delivery.add(&entry, figures);
+        if self.logged.is_none() && self.gateway.access_log.is_none() {
+            return;
         }
-        let Some(log) = &self.gateway.access_log else { return };
-        let peer = peer();
-        log.add(&Entry {
+        let entry = Entry {
+            head: &self.head,
             time: self.time,
-            number: &self.number,
-            peer: &peer,
             key: self.noted.key.as_deref(),
             operation,
-            method: self.method.as_str(),
-            path: self.uri.path(),
-            query: self.uri.query().unwrap_or(""),
             agent: self.agent.as_ref().and_then(|agent| agent.to_str().ok()),
             status: self.status,
             received,
@@ -213,7 +180,19 @@ impl Exchange {
             is_complete: self.is_complete,
             until_head: self.until_head,
             until_end,
-        });
+        };
+        if let Some(log) = &self.gateway.access_log {
+            log.add(&entry);
+        }
+        if let Some(logged) = &self.logged {
+            let account = entry.key.and_then(|key| self.gateway.access_keys.account(key));
+            let entry = logging::Entry {
+                of_all: entry,
+                logged,
+                account: account.as_deref(),
+            };
+            self.gateway.delivery.add(&entry, figures);
+        }
     }
 }
 

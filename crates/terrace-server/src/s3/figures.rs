@@ -140,7 +140,7 @@ impl Figures {
         );
         registry.register(
             "terrace_s3_at_once",
-            "S3 requests without a signature answered from RAM at once",
+            "S3 requests answered from RAM at once",
             self.at_once.clone(),
         );
         registry.register(

@@ -11,7 +11,6 @@ mod policy;
 pub use fields::Form;
 pub use policy::{Extras, check};
 
-use hyper::{HeaderMap, Method, header};
 use s3s::{S3Result, dto::PostObjectInput, s3_error};
 
 /// Longest file.
@@ -24,17 +23,6 @@ pub const FIELDS_BYTES_MAX: usize = 1 << 20;
 pub const FIELD_BYTES_MAX: usize = 64 << 10;
 /// Most fields.
 pub const FIELDS_MAX: usize = 100;
-
-/// Whether a request is a form.
-pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let is_form = |kind: &str| {
-        kind.trim_start()
-            .to_ascii_lowercase()
-            .starts_with("multipart/form-data")
-    };
-    *method == Method::POST && kind.is_some_and(is_form)
-}
 
 /// Refuses what a form asks for and the service does not have.
 ///
@@ -67,21 +55,4 @@ pub fn refuse(input: &PostObjectInput) -> S3Result {
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn what_is_a_form() {
-        let is_form = |method, kind: &'static str| {
-            let headers = [(header::CONTENT_TYPE, header::HeaderValue::from_static(kind))];
-            is_form(&method, &headers.into_iter().collect())
-        };
-        assert!(is_form(Method::POST, " Multipart/Form-Data; boundary=x"));
-        assert!(!is_form(Method::PUT, "multipart/form-data; boundary=x"));
-        assert!(!is_form(Method::POST, "application/xml"));
-    }
 }

@@ -8,25 +8,23 @@ use super::{
         Access, Auth, Domains,
         decide::{Action, Claim, Principal},
     },
-    at_once::Plain,
+    at_once::{AtOnce, Plain},
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
     cors, crypt,
     exchange::{Counted, Exchange, NOTED, Noted},
-    form::{self, Form, is_form},
-    judged::Peer,
+    form::{self, Form},
+    head::{Head, Hosts, Peer},
     last_chunk::ToLastChunk,
     limit::Sender,
-    logging::{self, Logged},
     ops,
-    refuse::{XML_BYTES_MAX, is_object, is_xml, refuse},
+    refuse::{XML_BYTES_MAX, refuse},
     service::Service,
-    signature::{has_signature, refuse_repeated},
-    sts::{self, Call},
+    sts,
     website::Visit,
 };
-use crate::http::ranges::Ranges;
 use futures_util::future::{BoxFuture, Either, Ready, ready};
+use http_body::Body as _;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
     body::Incoming,
@@ -134,46 +132,25 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let inner = Arc::clone(&self.inner);
         let (mut parts, body) = request.into_parts();
-        let number = inner.next.fetch_add(1, Ordering::Relaxed);
-        parts.extensions.insert(Peer {
+        let peer = Peer {
             address: self.peer,
             is_secure: inner.is_secure,
             tls: parts.extensions.get().copied(),
-            number,
-        });
-        Call::mark(&inner.domains, &mut parts);
-        // Before anything is read or taken out.
-        let is_clear = refuse_repeated(&parts);
-        let site = inner.site(&parts);
-        take_odd_range(&mut parts);
-        crypt::request::hide(&mut parts.headers);
-        take_empty_authorization(&mut parts);
-        let number = number_text(number);
-        let mut exchange = Exchange::begin(&inner.gateway, &parts, number, self.peer);
-        let logged = inner.logged(&parts);
-        if let Some(logged) = &logged {
-            parts.extensions.insert(logged.each());
-        }
-        exchange.log(logged);
-        let mut asked = Asked::of(&parts, exchange);
-        let way = match (is_clear, site) {
-            (Ok(()), Some(site)) => {
-                // A browser that asks beforehand is answered as on any host.
-                if parts.method != Method::OPTIONS {
-                    return Either::Right(Box::pin(async move {
-                        let outcome = inner.show(&mut asked, &parts, &site).await;
-                        Ok(inner.finish(asked, outcome))
-                    }));
-                }
-                Way::Short(inner.admit(self.peer).and_then(|()| inner.preflight(&parts)))
-            }
-            (Ok(()), None) => inner.way(&parts, &mut asked, self.peer),
-            (Err(refusal), _) => Way::Short(Err(refusal)),
+            number: inner.next.fetch_add(1, Ordering::Relaxed),
         };
-        match way {
-            Way::Short(outcome) => Either::Left(ready(Ok(inner.finish(asked, outcome)))),
-            Way::Long(promise) => Either::Right(Box::pin(async move {
-                let outcome = inner.go_long(&mut asked, parts, body, promise).await;
+        let (head, is_clear) = Head::read(&mut parts, peer, inner.hosts());
+        crypt::request::hide(&mut parts.headers);
+        let exchange = Exchange::begin(&inner.gateway, Arc::clone(&head), &parts.headers);
+        let mut asked = Asked::of(&parts.headers, exchange);
+        match is_clear.map(|()| inner.way(&head, &parts.headers, &mut asked)) {
+            Err(refusal) => Either::Left(ready(Ok(inner.finish(asked, Err(refusal))))),
+            Ok(Way::Short(outcome)) => Either::Left(ready(Ok(inner.finish(asked, outcome)))),
+            Ok(Way::Site) => Either::Right(Box::pin(async move {
+                let outcome = inner.show(&mut asked, &head, &parts.headers).await;
+                Ok(inner.finish(asked, outcome))
+            })),
+            Ok(Way::Long(promise)) => Either::Right(Box::pin(async move {
+                let outcome = inner.go_long(&mut asked, &head, parts, body, promise).await;
                 Ok(inner.finish(asked, outcome))
             })),
         }
@@ -186,64 +163,94 @@ struct Asked {
     /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
     headers: Option<HeaderMap>,
     waits_for_continue: bool,
-    /// It is a call of the security token service.
-    is_call: bool,
-    /// How long it says that its body is.
-    announced: u64,
     /// Something of its body was read.
     was_read: Arc<AtomicBool>,
 }
 
 impl Asked {
-    fn of(parts: &Parts, exchange: Exchange) -> Self {
+    fn of(headers: &HeaderMap, exchange: Exchange) -> Self {
         Self {
             exchange,
-            headers: parts.headers.get(header::ORIGIN).map(|_| parts.headers.clone()),
-            waits_for_continue: parts.headers.contains_key(header::EXPECT),
-            is_call: parts.extensions.get::<Call>().is_some(),
-            announced: announced(&parts.headers),
+            headers: headers.get(header::ORIGIN).map(|_| headers.clone()),
+            waits_for_continue: headers.contains_key(header::EXPECT),
             was_read: Arc::default(),
         }
     }
 }
 
-fn announced(headers: &HeaderMap) -> u64 {
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok());
-    length.and_then(|length| length.parse().ok()).unwrap_or(0)
+impl Asked {
+    /// An answer that was had at once.
+    fn at_once(&mut self, answer: AtOnce) -> Way {
+        self.exchange.note(Noted {
+            operation: answer.operation.to_owned(),
+            key: answer.key,
+        });
+        Way::Short(answer.response)
+    }
+
+    /// The answer that comes of this, and what was found out meanwhile.
+    async fn noting(&mut self, answer: impl Future<Output = S3Result<Response<Body>>>) -> S3Result<Response<Body>> {
+        let call = async { (answer.await, NOTED.with(RefCell::take)) };
+        let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
+        self.exchange.note(noted);
+        answer
+    }
+}
+
+/// The answer of `s3s`.
+async fn handed(service: &S3Service, request: Request<Body>) -> S3Result<Response<Body>> {
+    service.call(request).await.map_err(|error| {
+        tracing::error!(?error, "a request could not be answered");
+        s3s::S3ErrorCode::InternalError.into()
+    })
 }
 
 /// How a request is answered.
 enum Way {
     /// It is answered already.
     Short(S3Result<Response<Body>>),
+    /// By the web site that it is to.
+    Site,
     /// By `s3s`; and its body is to be this.
     Long(Option<Promise>),
 }
 
 impl Inner {
+    /// Where hosts name buckets.
+    fn hosts(&self) -> Hosts<'_> {
+        Hosts {
+            buckets: &self.domains,
+            sites: &self.gateway.websites,
+        }
+    }
+
     /// Answers what can be answered without waiting.
-    fn way(&self, parts: &Parts, asked: &mut Asked, peer: Option<IpAddr>) -> Way {
-        if let Some(plain) = Plain::of(&self.domains, parts) {
-            if let Err(refusal) = self.admit(peer) {
+    fn way(&self, head: &Head, headers: &HeaderMap, asked: &mut Asked) -> Way {
+        if head.is_site {
+            // A browser that asks beforehand is answered as on any host.
+            if head.method != Method::OPTIONS {
+                return Way::Site;
+            }
+            return Way::Short(self.admit(head.peer).and_then(|()| self.preflight(head, headers)));
+        }
+        let plain = Plain::of(head, headers);
+        if let Some(plain) = plain.as_ref().filter(|_| !head.is_signed()) {
+            if let Err(refusal) = self.admit(head.peer) {
                 return Way::Short(Err(refusal));
             }
-            return plain.answer(&self.gateway).map_or(Way::Long(None), |answer| {
-                asked.exchange.note(Noted {
-                    operation: answer.operation.to_owned(),
-                    key: None,
-                });
-                Way::Short(Ok(answer.response))
-            });
+            let answer = plain.answer(&self.gateway);
+            return answer.map_or(Way::Long(None), |answer| asked.at_once(answer));
         }
         // The address pays until a signature is known to be right, and gets back what it paid if it
         // is.
-        let admitted = refuse(parts).and_then(|()| self.admit(peer));
-        match admitted.and_then(|()| Promise::of(parts)) {
+        let admitted = refuse(head, headers).and_then(|()| self.admit(head.peer));
+        match admitted.and_then(|()| Promise::of(head, headers)) {
             Err(refusal) => Way::Short(Err(refusal)),
-            Ok(_) if parts.method == Method::OPTIONS => Way::Short(self.preflight(parts)),
-            Ok(promise) => Way::Long(promise),
+            Ok(_) if head.method == Method::OPTIONS => Way::Short(self.preflight(head, headers)),
+            Ok(promise) => {
+                let answer = plain.and_then(|plain| plain.answer_to_signer(&self.gateway, head, headers));
+                answer.map_or(Way::Long(promise), |answer| asked.at_once(answer))
+            }
         }
     }
 
@@ -251,47 +258,48 @@ impl Inner {
     async fn go_long(
         &self,
         asked: &mut Asked,
+        head: &Arc<Head>,
         mut parts: Parts,
         body: Incoming,
         promise: Option<Promise>,
     ) -> S3Result<Response<Body>> {
-        let broken = Broken::default();
         let ticket = asked.exchange.ticket();
+        parts.extensions.insert(Arc::clone(&ticket));
+        parts.extensions.insert(Arc::clone(head));
+        if let Some(each) = asked.exchange.each() {
+            parts.extensions.insert(each);
+        }
+        let is_over = promise.is_none() && body.is_end_stream();
+        if is_over && matches!(head.method, Method::GET | Method::HEAD) {
+            // Most requests are such, and there is nothing to watch.
+            let request = Request::from_parts(parts, Body::empty());
+            return asked.noting(handed(&self.service, request)).await;
+        }
+        let broken = Broken::default();
         let watch = Watch {
             promise,
             was_read: Arc::clone(&asked.was_read),
             received: asked.exchange.received(),
             chunks: Chunks::of(&parts.headers, &ticket),
-            collected: self.weight(&parts).map(|weight| Collected {
-                ticket: Arc::clone(&ticket),
-                weight,
-            }),
+            collected: weight(head).map(|weight| Collected { ticket, weight }),
             broken: broken.clone(),
         };
-        parts.extensions.insert(ticket);
         let body = Attentive::new(body, watch);
-        let call = async { (self.call(parts, body).await, NOTED.with(RefCell::take)) };
-        let (answer, noted) = NOTED.scope(RefCell::default(), call).await;
-        asked.exchange.note(noted);
+        let answer = asked.noting(self.call(head, parts, body)).await;
         broken.take().map_or(answer, Err)
     }
 
-    /// The bucket whose web site a request is to.
-    fn site(&self, parts: &Parts) -> Option<String> {
-        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        self.gateway.websites.bucket(host?).map(str::to_owned)
-    }
-
     /// Shows something of the web site of a bucket.
-    async fn show(&self, asked: &mut Asked, parts: &Parts, bucket: &str) -> S3Result<Response<Body>> {
-        self.admit(parts.extensions.get::<Peer>().and_then(|peer| peer.address))?;
+    async fn show(&self, asked: &mut Asked, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
+        self.admit(head.peer)?;
+        let bucket = head.bucket().unwrap_or_default();
         let site = self.gateway.buckets.get(bucket);
         let settings = site.and_then(|bucket| bucket.record().website.clone().ok_or_else(ops::website::no_site));
         let ask = |method: Method, headers: HeaderMap, key: String| -> BoxFuture<'_, S3Result<Response<Body>>> {
-            Box::pin(self.ask_for(parts, bucket, method, headers, key))
+            Box::pin(self.ask_for(head, bucket, method, headers, key))
         };
-        let visit = Visit::of(parts, self.is_secure);
-        let number = asked.exchange.number.clone();
+        let visit = Visit::of(head, headers);
+        let number = number_text(head.peer.number);
         let answer = NOTED
             .scope(RefCell::default(), visit.answer(settings, &number, &ask))
             .await;
@@ -305,7 +313,7 @@ impl Inner {
     /// Answers somebody's request for an object, made of another request.
     async fn ask_for(
         &self,
-        of: &Parts,
+        of: &Head,
         bucket: &str,
         method: Method,
         headers: HeaderMap,
@@ -319,27 +327,23 @@ impl Inner {
         parts.headers = headers;
         // No bucket's: without a dot it is below no domain.
         parts.headers.insert(header::HOST, HeaderValue::from_static("website"));
-        if let Some(peer) = of.extensions.get::<Peer>() {
-            parts.extensions.insert(*peer);
+        let (mut head, is_clear) = Head::read(&mut parts, of.peer, self.hosts());
+        is_clear?;
+        if let Some(head) = Arc::get_mut(&mut head).filter(|_| is_first) {
+            head.ranges.clone_from(&of.ranges);
         }
-        if let Some(ranges) = of.extensions.get::<Ranges>().filter(|_| is_first) {
-            parts.extensions.insert(ranges.clone());
-        }
-        let at_once = Plain::of(&self.domains, &parts).and_then(|plain| plain.answer(&self.gateway));
+        let at_once = Plain::of(&head, &parts.headers).and_then(|plain| plain.answer(&self.gateway));
         if let Some(answer) = at_once {
-            return Ok(answer.response);
+            return answer.response;
         }
-        refuse(&parts)?;
-        let answer = self.service.call(Request::from_parts(parts, Body::empty())).await;
-        answer.map_err(|error| {
-            tracing::error!(?error, "a request to a web site could not be answered");
-            s3s::S3ErrorCode::InternalError.into()
-        })
+        refuse(&head, &parts.headers)?;
+        parts.extensions.insert(head);
+        handed(&self.service, Request::from_parts(parts, Body::empty())).await
     }
 
     /// Adds what every answer has.
     fn finish(&self, asked: Asked, outcome: S3Result<Response<Body>>) -> Response<Counted> {
-        let exchange = asked.exchange;
+        let (head, exchange) = (Arc::clone(&asked.exchange.head), asked.exchange);
         let mut response = outcome.unwrap_or_else(into_response);
         ops::attributes::bare_tag(&mut response);
         let is_part = response.headers().contains_key(header::CONTENT_RANGE)
@@ -352,21 +356,23 @@ impl Inner {
         // And who still sends is not to send another request: hyper ends the connection, since it
         // does not read the rest.
         let is_refused = response.status().is_client_error() || response.status().is_server_error();
-        let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < asked.announced;
+        let announced = head.content_length.unwrap_or(0);
+        let is_cut_short = is_refused && exchange.received().load(Ordering::Relaxed) < announced;
         if is_cut_short || (asked.waits_for_continue && !asked.was_read.load(Ordering::Relaxed)) {
             response
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(headers) = &asked.headers {
-            self.add_cors(&exchange.method, exchange.uri.path(), headers, response.headers_mut());
+            self.add_cors(&head, headers, response.headers_mut());
         }
-        if is_refused && asked.is_call {
-            sts::complete_error(&mut response, &exchange.number);
+        let number = number_text(head.peer.number);
+        if is_refused && head.is_call {
+            sts::complete_error(&mut response, &number);
         } else if is_refused {
-            complete_error(response.body_mut(), exchange.uri.path(), &exchange.number);
+            complete_error(response.body_mut(), head.uri.path(), &number);
         }
-        if let Ok(value) = HeaderValue::from_str(&exchange.number) {
+        if let Ok(value) = HeaderValue::from_str(&number) {
             response.headers_mut().insert("x-amz-request-id", value);
         }
         response
@@ -375,29 +381,14 @@ impl Inner {
         exchange.answer(response)
     }
 
-    /// How many times its bytes a body becomes that is collected before an operation begins. Bodies
-    /// of objects are not.
-    fn weight(&self, parts: &Parts) -> Option<u64> {
-        if is_form(&parts.method, &parts.headers) {
-            return Some(1);
-        }
-        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let has_key = match host.and_then(|host| self.domains.bucket(host)) {
-            Some(_) => parts.uri.path().len() > 1,
-            None => is_object(parts.uri.path()),
-        };
-        let is_of_object = has_key && !is_xml(&parts.method, parts.uri.query().unwrap_or(""));
-        (!is_of_object).then_some(XML_WEIGHT)
-    }
-
     /// Hands a request to `s3s`.
-    async fn call(&self, mut parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
-        let (service, body) = if is_form(&parts.method, &parts.headers) {
+    async fn call(&self, head: &Head, mut parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
+        let (service, body) = if head.is_form {
             let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
-            let bucket = self.bucket_name(parts.uri.path(), &parts.headers).unwrap_or_default();
-            form::check(&form, &bucket)?;
+            let bucket = head.bucket().unwrap_or_default();
+            form::check(&form, bucket)?;
             parts.extensions.insert(form::Extras::of(&form)?);
-            if form.is_signed() || !self.is_written_by_all(&bucket) {
+            if form.is_signed() || !self.is_written_by_all(bucket) {
                 form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
                 form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
             }
@@ -408,11 +399,7 @@ impl Inner {
             let body = ToLastChunk::new(&parts.headers, body);
             (&self.service, Body::http_body_unsync(body))
         };
-        let answer = service.call(Request::from_parts(parts, body)).await;
-        answer.map_err(|error| {
-            tracing::error!(?error, "a request could not be answered");
-            s3s::S3ErrorCode::InternalError.into()
-        })
+        handed(service, Request::from_parts(parts, body)).await
     }
 
     /// Whether a bucket takes what nobody signed.
@@ -426,65 +413,32 @@ impl Inner {
     }
 
     /// Counts a request for the address that it came from.
-    fn admit(&self, peer: Option<IpAddr>) -> S3Result {
-        let Some(peer) = peer else { return Ok(()) };
-        self.gateway.admit(Sender::at(peer), Instant::now())
-    }
-
-    /// The bucket that a host names, of S3 or of a web site.
-    fn bucket_of_host<'h>(&self, host: &'h str) -> Option<&'h str> {
-        let websites = &self.gateway.websites;
-        websites.bucket(host).or_else(|| self.domains.bucket(host))
-    }
-
-    /// The bucket a request is about.
-    fn bucket_name(&self, path: &str, headers: &HeaderMap) -> Option<String> {
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let bucket = host.and_then(|host| self.bucket_of_host(host));
-        let first = || path.trim_start_matches('/').split('/').next();
-        bucket.or_else(first).map(str::to_owned)
-    }
-
-    /// What the log of a bucket needs of a request that is about it, if there is one.
-    fn logged(&self, parts: &Parts) -> Option<Box<Logged>> {
-        // Most servers have no such bucket, and then this costs nothing.
-        if !self.gateway.buckets.is_any_logged() {
-            return None;
-        }
-        let (path, headers) = (parts.uri.path(), &parts.headers);
-        let bucket = self.bucket_name(path, headers)?;
-        let bucket = self.gateway.buckets.logged(&bucket)?;
-        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-        let is_of_host = host.is_some_and(|host| self.bucket_of_host(host).is_some());
-        let key = logging::key_of(path, is_of_host);
-        Some(Box::new(Logged::of(parts, bucket.name.clone(), key)))
+    fn admit(&self, peer: Peer) -> S3Result {
+        let Some(address) = peer.address else { return Ok(()) };
+        self.gateway.admit(Sender::at(address), Instant::now())
     }
 
     /// Answers a browser that asks whether it may.
-    fn preflight(&self, parts: &Parts) -> S3Result<Response<Body>> {
+    fn preflight(&self, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
         let forbidden = || s3_error!(AccessDenied, "CORSResponse: This CORS request is not allowed.");
-        let question = cors::question(&parts.headers, &parts.method).ok_or_else(|| {
+        let question = cors::question(headers, &head.method).ok_or_else(|| {
             s3_error!(
                 InvalidRequest,
                 "Insufficient information. Origin request header needed."
             )
         })?;
-        let bucket = self
-            .bucket_name(parts.uri.path(), &parts.headers)
-            .ok_or_else(forbidden)?;
-        let record = self.gateway.buckets.get(&bucket).map_err(|_| forbidden())?.record();
+        let bucket = head.bucket().ok_or_else(forbidden)?;
+        let record = self.gateway.buckets.get(bucket).map_err(|_| forbidden())?.record();
         // The rule's headers are added with those of every other answer.
         cors::allowing(&record.cors, &question).ok_or_else(forbidden)?;
         Ok(Response::new(Body::empty()))
     }
 
-    fn add_cors(&self, method: &Method, path: &str, request: &HeaderMap, answer: &mut HeaderMap) {
-        let Some(question) = cors::question(request, method) else {
+    fn add_cors(&self, head: &Head, request: &HeaderMap, answer: &mut HeaderMap) {
+        let Some(question) = cors::question(request, &head.method) else {
             return;
         };
-        let bucket = self
-            .bucket_name(path, request)
-            .and_then(|name| self.gateway.buckets.get(&name).ok());
+        let bucket = head.bucket().and_then(|name| self.gateway.buckets.get(name).ok());
         let Some(record) = bucket.map(|bucket| bucket.record()) else {
             return;
         };
@@ -504,28 +458,13 @@ fn complete_error(body: &mut Body, path: &str, number: &str) {
     *body = Body::from([front, more.as_bytes(), END].concat());
 }
 
-/// A range that cannot be understood is answered with the whole object, as RFC 9110 section 14.2
-/// allows and S3 does it; `s3s` would refuse it. So are several ranges of whoever signs, since S3
-/// never sends several; a browser or a player, who does not sign, gets them. In a signed header a
-/// range stays, since the signature covers it.
-fn take_odd_range(parts: &mut Parts) {
-    let is_signed = parts.headers.contains_key(header::AUTHORIZATION);
-    let range = parts.headers.get(header::RANGE).and_then(|value| value.to_str().ok());
-    let Some(range) = range.filter(|text| !is_signed && s3s::dto::Range::parse(text).is_err()) else {
-        return;
-    };
-    let ranges = Ranges::parse(range).filter(|_| parts.method == Method::GET && !has_signature(parts));
-    parts.headers.remove(header::RANGE);
-    if let Some(ranges) = ranges {
-        parts.extensions.insert(ranges);
+/// How many times its bytes a body becomes that is collected before an operation begins. Bodies of
+/// objects are not.
+fn weight(head: &Head) -> Option<u64> {
+    if head.is_form {
+        return Some(1);
     }
-}
-
-/// A header without a value says nothing; `s3s` would refuse it.
-fn take_empty_authorization(parts: &mut Parts) {
-    if parts.headers.contains_key(header::AUTHORIZATION) && !has_signature(parts) {
-        parts.headers.remove(header::AUTHORIZATION);
-    }
+    (!head.is_of_object() || head.is_xml).then_some(XML_WEIGHT)
 }
 
 fn into_response(error: S3Error) -> Response<Body> {

@@ -5,15 +5,16 @@
 
 use super::{
     bucket::Record,
+    head::{Head, Peer},
     ops::tagging,
     policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
     record::Facts,
     session,
 };
 use crate::http::tls::TlsVersion;
-use hyper::{HeaderMap, Uri};
+use hyper::HeaderMap;
 use s3s::{S3Result, access::S3AccessContext, s3_error};
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 /// What policies may ask about and nobody knows here. Policies with these are refused, since a
 /// denial that never holds would be worse than none.
@@ -38,19 +39,6 @@ const RESOURCE_ACCOUNT: &str = "s3:ResourceAccount";
 /// Operations on a policy itself, from which whoever may do everything in the bucket cannot be kept
 /// by it.
 const ON_POLICIES: [&str; 3] = ["GetBucketPolicy", "PutBucketPolicy", "DeleteBucketPolicy"];
-
-/// The other end of a request's connection.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer {
-    /// Its address.
-    pub address: Option<IpAddr>,
-    /// What goes over it is encrypted.
-    pub is_secure: bool,
-    /// How, if that is known.
-    pub tls: Option<TlsVersion>,
-    /// The number of the request that came over it.
-    pub number: u64,
-}
 
 /// A question to the policies of buckets: whoever makes a request, what for, and what policies may
 /// ask about it. It goes with the request to its operation.
@@ -91,19 +79,19 @@ const ALSO: [(&str, [&str; 2]); 11] = [
 impl Asker {
     /// Reads a request of somebody of `account` that is about an object, or about a bucket, that
     /// belongs to `owner`. `owns` if whoever makes it may do everything in the bucket.
-    pub fn of(request: &mut S3AccessContext<'_>, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
-        let peer = request.extensions_mut().get::<Peer>().copied();
+    pub fn of(request: &S3AccessContext<'_>, head: &Head, account: Option<Arc<str>>, owner: &str, owns: bool) -> Self {
         let name = request.credentials().map(|credentials| credentials.access_key.clone());
         // To policies a session is the key that it was made with.
         let name = name.map(|name| session::parent(&name).unwrap_or(name));
         let caller = account.zip(name);
         let mut context = Context::default();
-        add_surroundings(&mut context, peer);
+        add_surroundings(&mut context, Some(head.peer));
         context.add(RESOURCE_ACCOUNT, owner);
         let named = caller.as_ref().map(|(account, name)| Caller { account, name });
-        add_caller(&mut context, named, request.headers(), request.uri());
+        add_caller(&mut context, named, head, request.headers());
         add_headers(&mut context, request.headers());
-        let has_version = add_query(&mut context, request.uri());
+        add_query(&mut context, head);
+        let has_version = head.value("versionId").is_some_and(|version| !version.is_empty());
         let operation = request.s3_op().name();
         let is_theirs = owns && ON_POLICIES.contains(&operation);
         let action = actions::of_operation(operation, has_version);
@@ -293,7 +281,7 @@ fn add_surroundings(context: &mut Context, peer: Option<Peer>) {
     context.add("aws:EpochTime", seconds);
 }
 
-fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, headers: &HeaderMap, uri: &Uri) {
+fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, head: &Head, headers: &HeaderMap) {
     let Some(caller) = caller else {
         context.add("aws:PrincipalType", "Anonymous");
         context.add("aws:userid", "anonymous");
@@ -304,20 +292,16 @@ fn add_caller(context: &mut Context, caller: Option<Caller<'_>>, headers: &Heade
     context.add("aws:userid", caller.name);
     context.add("aws:PrincipalAccount", caller.account);
     context.add("aws:PrincipalArn", caller.arn());
-    let is_in_head = headers.contains_key(hyper::header::AUTHORIZATION);
-    context.add(
-        "s3:authType",
-        if is_in_head { "REST-HEADER" } else { "REST-QUERY-STRING" },
-    );
+    let place = if head.is_signed_in_header {
+        "REST-HEADER"
+    } else {
+        "REST-QUERY-STRING"
+    };
+    context.add("s3:authType", place);
     context.add("s3:signatureversion", "AWS4-HMAC-SHA256");
     let in_head = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
-    let in_query = || {
-        let pairs = tagging::decode(uri.query().unwrap_or("")).unwrap_or_default();
-        let found = pairs.into_iter().find(|(name, _)| name == "X-Amz-Date");
-        found.map(|(_, value)| value)
-    };
-    let signed = in_head.map(str::to_owned).or_else(in_query);
-    add_age(context, signed.as_deref());
+    let signed = in_head.or_else(|| head.value("X-Amz-Date"));
+    add_age(context, signed);
 }
 
 /// Adds how old a signature is of this time.
@@ -337,7 +321,7 @@ fn add_signature_of_form(context: &mut Context, fields: &HeaderMap) {
 }
 
 /// Milliseconds since 1970 of a time as signatures have it: `20260131T235959Z`.
-fn milliseconds_of(text: &str) -> Option<u64> {
+pub fn milliseconds_of(text: &str) -> Option<u64> {
     let (day, time) = text.split_once('T')?;
     let parts = (
         day.get(..4)?,
@@ -384,7 +368,7 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
                 let source = value.strip_prefix('/').unwrap_or(value);
                 context.add(
                     "s3:x-amz-copy-source",
-                    tagging::unescape(&source.replace('+', "%2B")).unwrap_or_else(|| source.to_owned()),
+                    tagging::unescape_path(source).unwrap_or_else(|| source.to_owned()),
                 );
             }
             "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),
@@ -407,18 +391,14 @@ fn has_tags_of_source(headers: &HeaderMap) -> bool {
     headers.contains_key("x-amz-copy-source") && directive.is_none_or(|directive| directive != "REPLACE")
 }
 
-/// Adds what the query says. Whether it names a version.
-fn add_query(context: &mut Context, uri: &Uri) -> bool {
-    let pairs = tagging::decode(uri.query().unwrap_or("")).unwrap_or_default();
-    for (name, value) in &pairs {
+/// Adds what the query says.
+fn add_query(context: &mut Context, head: &Head) {
+    for (name, value) in &head.query {
         match name.as_str() {
             "prefix" | "delimiter" | "max-keys" | "versionId" => context.add(&format!("s3:{name}"), value.clone()),
             _ => {}
         }
     }
-    pairs
-        .iter()
-        .any(|(name, value)| name == "versionId" && !value.is_empty())
 }
 
 /// Refuses policies that ask about what nobody knows here, or about what no action of a statement
@@ -426,8 +406,8 @@ fn add_query(context: &mut Context, uri: &Uri) -> bool {
 ///
 /// # Errors
 /// `NotImplemented`, `MalformedPolicy`
-pub fn check_keys(policy: &Policy, peer: Option<&Peer>) -> S3Result {
-    let knows_tls = peer.is_some_and(|peer| peer.tls.is_some());
+pub fn check_keys(policy: &Policy, peer: Peer) -> S3Result {
+    let knows_tls = peer.tls.is_some();
     let is_unknown = |key: &&str| key.starts_with(UNKNOWN_KEY) || (!knows_tls && key.starts_with(TLS_VERSION));
     if let Some(key) = policy.keys().find(is_unknown) {
         return Err(s3_error!(

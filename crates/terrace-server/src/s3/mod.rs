@@ -1,10 +1,10 @@
 //! The S3 service: the protocol by `s3s`, which only this room knows, over the engine.
 //!
-//! The way of one request: the listener accepts it; [`front`] adds what every answer carries,
-//! [`refuse`] refuses what the service does not have; `s3s` checks its signature and asks
-//! [`access`] whether it may; [`service`] hands it to its operation in [`ops`]; [`at_once`] answers
-//! plain GETs from RAM without it. Operations call the engine through [`Gateway::run`], on threads
-//! for blocking work, a bounded number at a time.
+//! The way of one request: the listener accepts it; [`head`] reads its head, which all that comes
+//! after asks; [`front`] adds what every answer carries, [`refuse`] refuses what the service does
+//! not have; `s3s` checks its signature and asks [`access`] whether it may; [`service`] hands it to
+//! its operation in [`ops`]; [`at_once`] answers plain GETs from RAM without it. Operations call
+//! the engine through [`Gateway::run`], on threads for blocking work, a bounded number at a time.
 //!
 //! Below the operations: [`keyspace`] says where everything is, [`record`] and [`manifest`] what an
 //! object's record holds, [`receive`] takes bodies in, [`commit`] replaces objects, [`read`] reads
@@ -33,6 +33,7 @@ mod exchange;
 pub mod figures;
 mod form;
 mod front;
+mod head;
 mod judged;
 pub mod keyspace;
 mod last_chunk;
@@ -56,6 +57,7 @@ mod service;
 mod session;
 mod signature;
 mod sts;
+mod verified;
 mod versions;
 mod website;
 

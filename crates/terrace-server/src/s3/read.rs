@@ -127,6 +127,16 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim
     ))
 }
 
+/// Describes the object at a key of the store if RAM has its record and the claim is good, without
+/// waiting for anything. `None` says nothing about the key.
+pub fn describe_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Facts> {
+    // What is wrong with it is found out again by who may wait.
+    let reader = store.reader_in_ram(key).ok()??;
+    let facts = Facts::of(reader.info());
+    claim.on(&facts).ok()?;
+    Some(facts)
+}
+
 /// Opens the object at a key of the store if RAM has all of it and the claim is good, without
 /// waiting for anything. `None` says nothing about the key.
 pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {

@@ -279,6 +279,9 @@ pub fn with_encryption(attributes: &Attributes, sealed_key: &[u8]) -> Attributes
 
 /// The same attributes with another value of one of them, or without it.
 fn with(attributes: &Attributes, name: &str, value: Option<impl AsRef<[u8]>>) -> Attributes {
+    if value.is_none() && attributes.get(name).is_none() {
+        return attributes.clone();
+    }
     let others = attributes.iter().filter(|(known, _)| *known != name);
     let mut changed = others.fold(Attributes::new(), |all, (name, value)| all.with(name, value));
     if let Some(value) = value {

@@ -10,12 +10,12 @@
 use super::{
     digest::Algorithm,
     errors,
-    form::{FILE_BYTES_MAX, FORM_BYTES_MAX, is_form},
+    form::{FILE_BYTES_MAX, FORM_BYTES_MAX},
+    head::Head,
     signature,
 };
-use hyper::{HeaderMap, Method, StatusCode, Version, header, http::request::Parts};
+use hyper::{HeaderMap, Method, StatusCode, Version, header};
 use s3s::{S3Result, s3_error};
-use std::borrow::Cow;
 
 /// Longest XML body: 10,000 parts with their checksums fit.
 pub const XML_BYTES_MAX: usize = 8 << 20;
@@ -85,13 +85,12 @@ const FILLED_FIELDS: [&str; 9] = [
 ];
 
 /// Refuses what the service does not have.
-pub fn refuse(parts: &Parts) -> S3Result {
-    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-    let query = parts.uri.query().unwrap_or("");
-    refuse_path(parts.uri.path())?;
-    refuse_long_head(parts)?;
-    if let Some(name) = parts
-        .headers
+pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
+    if head.path().is_none() {
+        return Err(s3_error!(InvalidURI, "The URI cannot be decoded."));
+    }
+    refuse_long_head(&head.method, headers)?;
+    if let Some(name) = headers
         .keys()
         .map(header::HeaderName::as_str)
         .find(|name| NOT_SUPPORTED.iter().any(|start| name.starts_with(start)))
@@ -101,23 +100,19 @@ pub fn refuse(parts: &Parts) -> S3Result {
             "A header you provided implies functionality that is not implemented: {name}"
         ));
     }
-    refuse_encryption(&parts.method, query, &parts.headers)?;
-    refuse_fields(query)?;
-    refuse_subresources(&parts.method, parts.uri.path(), query)?;
-    refuse_odd_puts(parts, query)?;
-    if is_form(&parts.method, &parts.headers) {
-        refuse_long_form(text("content-length"))?;
-    } else {
-        refuse_long_xml(&parts.method, query, text("content-length"))?;
-    }
-    refuse_trailer(&parts.headers)?;
-    refuse_values(text)?;
-    signature::check(parts)
+    refuse_encryption(head, headers)?;
+    refuse_fields(head)?;
+    refuse_subresources(head)?;
+    refuse_odd_puts(head, headers)?;
+    refuse_long_body(head)?;
+    refuse_trailer(headers)?;
+    refuse_values(headers)?;
+    signature::check(head, headers)
 }
 
 /// Refuses to say how an object is to be encrypted where none is made.
-fn refuse_encryption(method: &Method, query: &str, headers: &HeaderMap) -> S3Result {
-    let makes_one = matches!(*method, Method::PUT | Method::POST) && !names(query).any(|name| name == "partNumber");
+fn refuse_encryption(head: &Head, headers: &HeaderMap) -> S3Result {
+    let makes_one = matches!(head.method, Method::PUT | Method::POST) && !head.has("partNumber");
     if headers.contains_key("x-amz-server-side-encryption") && !makes_one {
         return Err(s3_error!(
             InvalidArgument,
@@ -128,10 +123,9 @@ fn refuse_encryption(method: &Method, query: &str, headers: &HeaderMap) -> S3Res
 }
 
 /// Refuses heads that are longer than any that stores something.
-fn refuse_long_head(parts: &Parts) -> S3Result {
-    let headers = parts.headers.iter();
-    let bytes: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if matches!(parts.method, Method::PUT | Method::POST) && bytes > HEAD_BYTES_MAX {
+fn refuse_long_head(method: &Method, headers: &HeaderMap) -> S3Result {
+    let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    if matches!(*method, Method::PUT | Method::POST) && lengths.sum::<usize>() > HEAD_BYTES_MAX {
         return Err(errors::custom(
             "RequestHeaderSectionTooLarge",
             StatusCode::BAD_REQUEST,
@@ -141,50 +135,35 @@ fn refuse_long_head(parts: &Parts) -> S3Result {
     Ok(())
 }
 
-/// Refuses forms that are longer than any that is taken.
-fn refuse_long_form(length: Option<&str>) -> S3Result {
-    let is_long = length.is_some_and(|text| text.parse::<u64>().is_ok_and(|bytes| bytes > FORM_BYTES_MAX));
-    if is_long {
+/// Refuses forms, and XML, that are longer than any that is taken, before they are read.
+fn refuse_long_body(head: &Head) -> S3Result {
+    let bytes = head.content_length.unwrap_or(0);
+    if head.is_form && bytes > FORM_BYTES_MAX {
         return Err(s3_error!(
             EntityTooLarge,
             "Your proposed upload exceeds the maximum allowed size for forms: {FILE_BYTES_MAX}"
         ));
     }
-    Ok(())
-}
-
-/// Whether a body is XML, if it is no form: what is behind a subresource, or posted.
-pub fn is_xml(method: &Method, query: &str) -> bool {
-    *method == Method::POST || names(query).any(|name| SUBRESOURCES.contains(&&*name))
-}
-
-/// The names in a query, decoded.
-pub fn names(query: &str) -> impl Iterator<Item = Cow<'_, str>> {
-    signature::decoded(query).map(|(name, _)| name)
-}
-
-/// Refuses XML that is longer than any, before it is read.
-fn refuse_long_xml(method: &Method, query: &str, length: Option<&str>) -> S3Result {
-    let is_long = length.is_some_and(|text| text.parse::<usize>().is_ok_and(|bytes| bytes > XML_BYTES_MAX));
-    if is_long && is_xml(method, query) {
+    if head.is_xml && !head.is_form && bytes > XML_BYTES_MAX as u64 {
         return Err(s3_error!(MaxMessageLengthExceeded, "Your request was too big."));
     }
     Ok(())
 }
 
+/// Whether a name in a query is one of a subresource that `s3s` knows.
+pub fn is_subresource(name: &str) -> bool {
+    SUBRESOURCES.contains(&name)
+}
+
 /// Refuses subresources that `s3s` does not know: it would take `PUT /BUCKET/KEY?new-thing` for an
 /// object to be put. A GET of an object may have any, since people add such names to get around
 /// caches.
-fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
-    if is_object(path) && matches!(*method, Method::GET | Method::HEAD) {
+fn refuse_subresources(head: &Head) -> S3Result {
+    if head.is_of_object() && matches!(head.method, Method::GET | Method::HEAD) {
         return Ok(());
     }
-    let empty = query.split('&').filter_map(|pair| match pair.split_once('=') {
-        None | Some((_, "")) => Some(pair.trim_end_matches('=')),
-        Some(_) => None,
-    });
-    let unknown = empty.into_iter().find(|name| {
-        let is_known = SUBRESOURCES.contains(name) || LIST_FIELDS.contains(name) || name.starts_with("X-Amz-");
+    let unknown = empty_names(head).find(|name| {
+        let is_known = is_subresource(name) || LIST_FIELDS.contains(name) || name.starts_with("X-Amz-");
         !name.is_empty() && !is_known
     });
     match unknown {
@@ -193,55 +172,35 @@ fn refuse_subresources(method: &Method, path: &str, query: &str) -> S3Result {
     }
 }
 
-/// Whether a path names an object, as far as it can be told without the host.
-pub fn is_object(path: &str) -> bool {
-    let parts = path.trim_start_matches('/').split_once('/');
-    parts.is_some_and(|(_, key)| !key.is_empty())
-}
-
-/// Refuses paths with a `%` that begins no byte.
-fn refuse_path(path: &str) -> S3Result {
-    let mut rest = path.bytes();
-    while let Some(byte) = rest.next() {
-        let mut is_digit = || rest.next().is_some_and(|digit| digit.is_ascii_hexdigit());
-        if byte == b'%' && !(is_digit() && is_digit()) {
-            return Err(s3_error!(InvalidURI, "The URI cannot be decoded."));
-        }
-    }
-    Ok(())
+/// The names in a query that have no value.
+fn empty_names(head: &Head) -> impl Iterator<Item = &str> {
+    let empty = head.query.iter().filter(|(_, value)| value.is_empty());
+    empty.map(|(name, _)| name.as_str())
 }
 
 /// Refuses fields that are empty and cannot be.
-fn refuse_fields(query: &str) -> S3Result {
-    let is_empty = |pair: &&str| pair.strip_suffix('=').is_some_and(|name| FILLED_FIELDS.contains(&name));
-    match query.split('&').find(is_empty) {
+fn refuse_fields(head: &Head) -> S3Result {
+    match empty_names(head).find(|name| FILLED_FIELDS.contains(name)) {
         None => Ok(()),
-        Some(pair) => Err(s3_error!(
-            InvalidArgument,
-            "{} has no value.",
-            pair.trim_end_matches('=')
-        )),
+        Some(name) => Err(s3_error!(InvalidArgument, "{name} has no value.")),
     }
 }
 
 /// Refuses objects to be put that do not say how long they are, and parts that do not say of which
 /// upload, or which.
-fn refuse_odd_puts(parts: &Parts, query: &str) -> S3Result {
-    if parts.method != Method::PUT || !is_object(parts.uri.path()) {
+fn refuse_odd_puts(head: &Head, headers: &HeaderMap) -> S3Result {
+    if head.method != Method::PUT || !head.is_of_object() {
         return Ok(());
     }
-    let has = |name: &str| names(query).any(|other| other == name);
-    if has("uploadId") != has("partNumber") {
+    if head.has("uploadId") != head.has("partNumber") {
         return Err(s3_error!(InvalidArgument, "A part needs both uploadId and partNumber."));
     }
-    let headers = &parts.headers;
-    let has_body =
-        !headers.contains_key("x-amz-copy-source") && !names(query).any(|name| SUBRESOURCES.contains(&&*name));
+    let has_body = !headers.contains_key("x-amz-copy-source") && !head.has_subresource;
     if has_body {
         refuse_algorithm(headers)?;
     }
     // Before HTTP/2 nothing else says that there is a body.
-    let is_silent = parts.version < Version::HTTP_2
+    let is_silent = head.version < Version::HTTP_2
         && !headers.contains_key(header::CONTENT_LENGTH)
         && !headers.contains_key(header::TRANSFER_ENCODING);
     if has_body && is_silent {
@@ -300,7 +259,8 @@ fn refuse_trailer(headers: &HeaderMap) -> S3Result {
 }
 
 /// Refuses values of headers that the service does not have.
-fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
+fn refuse_values(headers: &HeaderMap) -> S3Result {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if text("content-md5").is_some_and(|value| value.trim().is_empty()) {
         return Err(s3_error!(InvalidDigest, "The Content-MD5 you specified is not valid."));
     }
@@ -317,17 +277,15 @@ fn refuse_values<'v>(text: impl Fn(&str) -> Option<&'v str>) -> S3Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use hyper::Request;
+    use crate::s3::head::tests::head;
 
     const LENGTH: (&str, &str) = ("content-length", "0");
 
     fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> Option<String> {
-        let mut request = Request::builder().method(method).uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        refuse(&parts).err().map(|error| error.code().as_str().to_owned())
+        let (head, headers, _) = head(method, uri, headers);
+        refuse(&head, &headers)
+            .err()
+            .map(|error| error.code().as_str().to_owned())
     }
 
     #[test]
@@ -431,6 +389,19 @@ mod tests {
         }
         assert_eq!(refused("PUT", "/b/k", &[("transfer-encoding", "chunked")]), None);
         assert_eq!(refused("PUT", "/b/k", &[("x-amz-copy-source", "/b/o")]), None);
+        // What is an object and what is not was told by the raw path, without the host.
+        let of_host = [("host", "b.s3.example.net"), LENGTH];
+        let refused_there = |method, uri| refused(method, uri, &of_host);
+        assert_eq!(
+            refused_there("PUT", "/k?partNumber=1").as_deref(),
+            Some("InvalidArgument")
+        );
+        assert_eq!(
+            refused("PUT", "/b%2Fk?partNumber=1", &[LENGTH]).as_deref(),
+            Some("InvalidArgument")
+        );
+        assert_eq!(refused_there("GET", "/k?12345"), None);
+        assert_eq!(refused_there("GET", "/?12345").as_deref(), Some("NotImplemented"));
         for (method, uri) in [("PUT", "/b"), ("PUT", "/b/k?acl"), ("GET", "/b/%C3%BC%2F?prefix=")] {
             assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
         }

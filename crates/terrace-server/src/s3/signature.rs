@@ -4,13 +4,13 @@
 //! URL. S3 tells the cases apart (the "Error responses" of its API reference), and clients act on
 //! the codes.
 
-use super::sts::Call;
-use hyper::{Method, Uri, header, http::request::Parts};
+use super::head::Head;
+use hyper::{HeaderMap, Method, header};
+use ring::hmac;
 use s3s::{S3Result, s3_error};
-use std::collections::BTreeSet;
 
 /// The only algorithm.
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Longest life of a presigned URL, in seconds: a week.
 const LIFE_MAX_S: i64 = 7 * 24 * 60 * 60;
 /// What a presigned URL has.
@@ -56,26 +56,26 @@ const RESPONSE_HEADERS: &str = "response-";
 /// # Errors
 /// `InvalidArgument`, `InvalidRequest`, `AuthorizationHeaderMalformed`,
 /// `AuthorizationQueryParametersError`, `AccessDenied`.
-pub fn check(parts: &Parts) -> S3Result {
-    let query = Query::of(parts);
-    if VERSION_2_FIELDS.iter().any(|name| query.value(name).is_some()) {
+pub fn check(head: &Head, headers: &HeaderMap) -> S3Result {
+    if VERSION_2_FIELDS.iter().any(|name| head.has(name)) {
         return Err(version_2());
     }
-    let in_query = query.value("X-Amz-Algorithm").is_some() || query.value("X-Amz-Signature").is_some();
-    let in_header = authorization(parts);
-    match (in_header, in_query) {
+    let authorization = headers.get(header::AUTHORIZATION);
+    // What is no text is no signature either, and is refused as such.
+    let in_header = authorization.map(|value| value.to_str().unwrap_or("?"));
+    match (in_header, head.is_signed_in_query) {
         (Some(_), true) => Err(s3_error!(
             InvalidArgument,
             "A request is signed in the Authorization header or in the query, not in both."
         )),
-        (Some(text), false) => check_header(parts, text),
-        (None, true) => check_query(&query),
-        (None, false) => refuse_choices(&parts.method, &parts.uri),
+        (Some(text), false) => check_header(head, headers, text),
+        (None, true) => check_query(head),
+        (None, false) => refuse_choices(head),
     }?;
-    check_content_hash(parts)?;
+    check_content_hash(headers)?;
     let signed = in_header.and_then(|text| field(text, "SignedHeaders"));
-    match signed.or_else(|| query.value("X-Amz-SignedHeaders")) {
-        Some(signed) => check_signed(parts, signed),
+    match signed.or_else(|| head.value("X-Amz-SignedHeaders")) {
+        Some(signed) => check_signed(headers, signed),
         None => Ok(()),
     }
 }
@@ -84,8 +84,7 @@ pub fn check(parts: &Parts) -> S3Result {
 ///
 /// # Errors
 /// `InvalidArgument`
-pub fn refuse_repeated(parts: &Parts) -> S3Result {
-    let headers = &parts.headers;
+pub fn refuse_repeated(headers: &HeaderMap, query: &[(String, String)]) -> S3Result {
     if headers.len() != headers.keys_len() {
         let is_single = |name: &&header::HeaderName| {
             let is_ours = name.as_str().starts_with(OURS);
@@ -101,14 +100,11 @@ pub fn refuse_repeated(parts: &Parts) -> S3Result {
         }
     }
     let is_single = |name: &str| ASKED_ONCE.contains(&name) || is_of_signature(name);
-    let mut seen = BTreeSet::new();
-    let names = Query::of(parts).0.into_iter().map(|(name, _)| name);
-    match names
-        .filter(|name| is_single(name))
-        .find(|name| !seen.insert(name.clone()))
-    {
+    let is_repeated = |at: usize, name: &str| query[..at].iter().any(|(before, _)| before == name);
+    let mut names = query.iter().map(|(name, _)| name.as_str()).enumerate();
+    match names.find(|(at, name)| is_single(name) && is_repeated(*at, name)) {
         None => Ok(()),
-        Some(name) => Err(s3_error!(InvalidArgument, "The query has {name} more than once.")),
+        Some((_, name)) => Err(s3_error!(InvalidArgument, "The query has {name} more than once.")),
     }
 }
 
@@ -120,45 +116,30 @@ pub fn is_of_signature(name: &str) -> bool {
     is_version_4 || VERSION_2_FIELDS.contains(&name)
 }
 
-/// Whether somebody says who he is.
-pub fn has_signature(parts: &Parts) -> bool {
-    let query = Query::of(parts);
-    authorization(parts).is_some() || query.value("X-Amz-Signature").is_some()
+/// What signs in a scope, of which these are the parts after the key's ID.
+pub fn key<'s>(secret: &str, scope: impl Iterator<Item = &'s str>) -> hmac::Key {
+    let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
+    scope.fold(first, |key, part| {
+        hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, part.as_bytes()).as_ref())
+    })
 }
 
-/// The header, unless it is empty, which says nothing.
-fn authorization(parts: &Parts) -> Option<&str> {
-    let value = parts.headers.get(header::AUTHORIZATION)?;
-    // What is no text is no signature either, and is refused as such.
-    Some(value.to_str().unwrap_or("?")).filter(|text| !text.trim().is_empty())
-}
-
-/// The names and values of a query, decoded by what decodes it for `s3s`.
-pub fn decoded(query: &str) -> form_urlencoded::Parse<'_> {
-    form_urlencoded::parse(query.as_bytes())
-}
-
-/// A query as `s3s` sees it, decoded: otherwise whoever has a presigned URL could write its names
-/// in another way, which the signature allows, and nothing here would know them.
-struct Query(Vec<(String, String)>);
-
-impl Query {
-    fn of(parts: &Parts) -> Self {
-        Self::in_uri(&parts.uri)
-    }
-
-    fn in_uri(uri: &Uri) -> Self {
-        Self(decoded(uri.query().unwrap_or("")).into_owned().collect())
-    }
-
-    fn value(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
-    }
+/// The bytes of hex digits as signatures are written: small letters.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let bytes = text.as_bytes().chunks(2).map(|pair| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    });
+    bytes.collect()
 }
 
 /// A field of the header's value: `NAME=VALUE`, separated by commas or spaces.
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+pub fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.split([',', ' '])
         .find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
 }
@@ -170,7 +151,7 @@ fn version_2() -> s3s::S3Error {
     )
 }
 
-fn check_header(parts: &Parts, text: &str) -> S3Result {
+fn check_header(head: &Head, headers: &HeaderMap, text: &str) -> S3Result {
     if let Some(rest) = text.strip_prefix("AWS ") {
         return Err(match rest.split_once(':') {
             Some((id, signature)) if !id.is_empty() && !signature.is_empty() => version_2(),
@@ -188,18 +169,14 @@ fn check_header(parts: &Parts, text: &str) -> S3Result {
     };
     let is_whole = field(rest, "SignedHeaders").is_some() && field(rest, "Signature").is_some();
     // A signature for one service is none for another.
-    let service = if parts.extensions.get::<Call>().is_some() {
-        "sts"
-    } else {
-        "s3"
-    };
+    let service = if head.is_call { "sts" } else { "s3" };
     if !is_whole || !field(rest, "Credential").is_some_and(|scope| is_scope_of(scope, service)) {
         return Err(s3_error!(
             AuthorizationHeaderMalformed,
             "The authorization header needs Credential=ID/YYYYMMDD/REGION/{service}/aws4_request, SignedHeaders and Signature."
         ));
     }
-    let date = parts.headers.get("x-amz-date").and_then(|value| value.to_str().ok());
+    let date = headers.get("x-amz-date").and_then(|value| value.to_str().ok());
     if !date.is_some_and(is_time) {
         return Err(s3_error!(
             AccessDenied,
@@ -209,15 +186,15 @@ fn check_header(parts: &Parts, text: &str) -> S3Result {
     Ok(())
 }
 
-fn check_query(query: &Query) -> S3Result {
+fn check_query(head: &Head) -> S3Result {
     let wrong = |message: String| Err(s3_error!(AuthorizationQueryParametersError, "{message}"));
-    if QUERY_FIELDS.iter().any(|name| query.value(name).is_none()) {
+    if QUERY_FIELDS.iter().any(|name| !head.has(name)) {
         return wrong(format!(
             "A signature in the query needs all of {}.",
             QUERY_FIELDS.join(", ")
         ));
     }
-    let value = |name| query.value(name).unwrap_or("");
+    let value = |name| head.value(name).unwrap_or("");
     if value("X-Amz-Algorithm") != ALGORITHM {
         return wrong(format!("X-Amz-Algorithm can only be {ALGORITHM}."));
     }
@@ -239,14 +216,9 @@ fn check_query(query: &Query) -> S3Result {
 ///
 /// # Errors
 /// `InvalidRequest`
-pub fn refuse_choices(method: &Method, uri: &Uri) -> S3Result {
-    let reads = matches!(*method, Method::GET | Method::HEAD);
-    if reads
-        && Query::in_uri(uri)
-            .0
-            .iter()
-            .any(|(name, _)| name.starts_with(RESPONSE_HEADERS))
-    {
+pub fn refuse_choices(head: &Head) -> S3Result {
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if reads && head.query.iter().any(|(name, _)| name.starts_with(RESPONSE_HEADERS)) {
         return Err(s3_error!(
             InvalidRequest,
             "Only signed requests can choose headers of the answer."
@@ -255,8 +227,8 @@ pub fn refuse_choices(method: &Method, uri: &Uri) -> S3Result {
     Ok(())
 }
 
-fn check_content_hash(parts: &Parts) -> S3Result {
-    let Some(value) = parts.headers.get("x-amz-content-sha256") else {
+fn check_content_hash(headers: &HeaderMap) -> S3Result {
+    let Some(value) = headers.get("x-amz-content-sha256") else {
         return Ok(());
     };
     let is_known = |text: &str| {
@@ -301,11 +273,10 @@ fn is_number(text: &str) -> bool {
 }
 
 /// Refuses signed requests with headers that matter and are not signed.
-fn check_signed(parts: &Parts, signed: &str) -> S3Result {
+fn check_signed(headers: &HeaderMap, signed: &str) -> S3Result {
     let signed = signed.to_ascii_lowercase();
     let is_signed = |name: &str| signed.split(';').any(|other| other == name);
-    let unsigned = parts
-        .headers
+    let unsigned = headers
         .keys()
         .map(header::HeaderName::as_str)
         .find(|name| name.starts_with("x-amz-") && !UNSIGNED.contains(name) && !is_signed(name));
@@ -323,17 +294,13 @@ fn check_signed(parts: &Parts, signed: &str) -> S3Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use hyper::Request;
+    use crate::s3::head::tests::head;
 
     const DATE: (&str, &str) = ("x-amz-date", "20200102T030405Z");
 
     fn refused(method: &str, uri: &str, headers: &[(&str, &str)]) -> String {
-        let mut request = Request::builder().method(method).uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let error = check(&parts).err();
+        let (head, headers, _) = head(method, uri, headers);
+        let error = check(&head, &headers).err();
         error.map_or_else(String::new, |error| error.code().as_str().to_owned())
     }
 

@@ -5,19 +5,17 @@
 //! at. Of a call the signature has to be for the service `sts`, of anything else it must not be.
 
 use super::{
-    Gateway,
-    access::Domains,
-    account, errors,
+    Gateway, account, errors,
     exchange::note,
-    judged::{self, Peer},
-    keyspace,
+    head::{Head, Peer},
+    judged, keyspace,
     policy::{Caller, Policy},
     session::{self, Bounds, Made},
 };
 use hyper::{
     HeaderMap, Method, Response, StatusCode, Uri,
     header::{self, HeaderValue},
-    http::{Extensions, request::Parts},
+    http::Extensions,
 };
 use s3s::{
     Body, S3Request, S3Response, S3Result,
@@ -41,32 +39,6 @@ const VERSION: &str = "2011-06-15";
 const LIFE_S: (u64, u64, u64) = (15 * 60, 60 * 60, 12 * 60 * 60);
 /// Longest policy of a session, so that tokens fit into heads.
 const POLICY_BYTES_MAX: usize = 2048;
-/// The media type of a call's body.
-const FORM: &str = "application/x-www-form-urlencoded";
-
-/// That a request is a call.
-#[derive(Debug, Clone, Copy)]
-pub struct Call;
-
-impl Call {
-    /// Marks a request that is one.
-    pub fn mark(domains: &Domains, parts: &mut Parts) {
-        let text = |name| {
-            parts
-                .headers
-                .get(name)
-                .and_then(|value: &HeaderValue| value.to_str().ok())
-        };
-        let kind = text(header::CONTENT_TYPE).and_then(|kind| kind.split(';').next());
-        let is_form = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case(FORM));
-        let has_bucket = text(header::HOST).is_some_and(|host| domains.bucket(host).is_some());
-        let is_root = parts.uri.path() == "/" && parts.uri.query().is_none();
-        if parts.method == Method::POST && is_form && is_root && !has_bucket {
-            parts.extensions.insert(Self);
-        }
-    }
-}
-
 /// What answers calls.
 pub struct Route(pub Arc<Gateway>);
 
@@ -80,7 +52,7 @@ fn invalid(message: String) -> Wrong {
 #[async_trait::async_trait]
 impl S3Route for Route {
     fn is_match(&self, _: &Method, _: &Uri, _: &HeaderMap, extensions: &mut Extensions) -> bool {
-        extensions.get::<Call>().is_some()
+        Head::of(extensions).is_ok_and(|head| head.is_call)
     }
 
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
@@ -89,10 +61,9 @@ impl S3Route for Route {
         note("AssumeRole", key);
         match (key, request.service.as_deref()) {
             (Some(key), Some("sts")) => {
-                self.0.charge(request.extensions.get::<Peer>().copied(), key)?;
-                self.0
-                    .session(credentials, &request.headers, &request.uri, None)
-                    .map(|_| ())
+                let head = Head::of(&request.extensions)?;
+                self.0.charge(head.peer, key)?;
+                self.0.session(credentials, head, &request.headers, None).map(|_| ())
             }
             _ => Err(errors::custom(
                 "MissingAuthenticationToken",
@@ -110,7 +81,10 @@ impl S3Route for Route {
         };
         let fields: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
         let outcome = match fields.get("Action").map(String::as_str) {
-            Some("AssumeRole") => self.assume(&credentials, &fields, request.extensions.get()).await?,
+            Some("AssumeRole") => {
+                let peer = Head::of(&request.extensions)?.peer;
+                self.assume(&credentials, &fields, peer).await?
+            }
             Some("GetCallerIdentity") => self.identity(&credentials),
             other => Err((
                 StatusCode::BAD_REQUEST,
@@ -220,7 +194,7 @@ fn session_name(text: Option<&String>) -> Result<&str, Wrong> {
 }
 
 /// A policy of a session that can be judged by.
-fn policy(text: Option<&String>, peer: Option<&Peer>) -> Result<Option<String>, Wrong> {
+fn policy(text: Option<&String>, peer: Peer) -> Result<Option<String>, Wrong> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
@@ -240,7 +214,7 @@ impl Route {
         &self,
         credentials: &Credentials,
         fields: &BTreeMap<String, String>,
-        peer: Option<&Peer>,
+        peer: Peer,
     ) -> S3Result<Result<String, Wrong>> {
         let key = credentials.access_key.clone();
         let read = || {

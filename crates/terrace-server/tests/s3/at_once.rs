@@ -1,14 +1,16 @@
 //! Answers by the short way say what those by the long way do.
 
 use crate::{
-    Service,
+    Service, code,
     common::{Answer, Place, bytes, eventually},
     operating::plain,
-    sign::Mode,
+    sign::{Client, Mode, raw},
 };
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Rules that make answers say more: who may ask from elsewhere, and when objects are deleted.
@@ -272,4 +274,186 @@ fn buckets_named_by_the_host_and_buckets_that_are_closed() {
     client.send("DELETE", "/public?policy", &[], b"").status(204);
     ask(&client.address, "GET", "/public/k", "").status(403);
     assert_eq!(at_once(&service), before + 2);
+}
+
+/// The head of a request that is signed in its head, as clients send it.
+fn signed(client: &Client, method: &str, target: &str, headers: &[(&str, &str)]) -> String {
+    let head = client.sign(method, target, headers, b"", Mode::Whole).head;
+    head.replace("content-length: 0\r\n", "")
+}
+
+/// The same, signed in the query.
+fn presigned(client: &Client, method: &str, target: &str) -> String {
+    let (target, address) = (client.presigned(method, target), &client.address);
+    format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+}
+
+/// Sends a signed request both ways. Its answer, and whether the short one was taken.
+#[track_caller]
+fn compare_signed(service: &Service, head: &str) -> (Answer, bool) {
+    let address = &service.client.address;
+    let before = at_once(service);
+    let answer = raw(address, head.as_bytes());
+    let between = at_once(service);
+    let other = raw(address, head.replacen("\r\n", "\r\nX-Unknown: 1\r\n", 1).as_bytes());
+    assert_eq!(at_once(service), between, "the other way is the long one: {head}");
+    if answer.status == 200 {
+        assert_eq!(said(&answer), said(&other), "{head}");
+        assert!(answer.body == other.body, "{head}");
+    }
+    assert_eq!(code(&answer), code(&other), "{head}");
+    (answer, between > before)
+}
+
+/// Asks for what was just put until a signed request is answered at once.
+fn wait_for_signed(service: &Service, target: &str) {
+    let (begun, before) = (Instant::now(), at_once(service));
+    while at_once(service) == before {
+        raw(
+            &service.client.address,
+            presigned(&service.client, "GET", target).as_bytes(),
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{target} is never answered at once"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_is_signed_is_answered_at_once_too() {
+    let place = Place::new();
+    let make = |allow: &str| {
+        let made = place.run(&["key", "create", "--allow", allow, "--json"]);
+        made.code(0).json()
+    };
+    let (within, elsewhere) = (make("private/in/=read"), make("other=admin"));
+    let service = Service::start(&place, &["--domain", "s3.example.org"]);
+    let client = &service.client;
+    client.send("PUT", "/private", &[], b"").status(200);
+    for key in ["in/k", "k"] {
+        let headers = [("x-amz-tagging", "a=b"), ("x-amz-meta-m", "v")];
+        client
+            .send("PUT", &format!("/private/{key}"), &headers, &bytes(8 << 10))
+            .status(200);
+    }
+    wait_for_signed(&service, "/private/k");
+    let modes = [("x-amz-checksum-mode", "enabled"), ("x-amz-checksum-mode", "other")];
+    for method in ["GET", "HEAD"] {
+        for head in [
+            signed(client, method, "/private/k", &[]),
+            signed(client, method, "/private/k?x-id=GetObject", &modes[..1]),
+            signed(client, method, "/private/k", &modes[1..]),
+            presigned(client, method, "/private/k"),
+            presigned(client, method, "/private/k?x-id=GetObject"),
+            presigned(client, method, "/private/k").replacen("\r\n", "\r\namz-sdk-request: attempt=1\r\n", 1),
+        ] {
+            let (answer, is_short) = compare_signed(&service, &head);
+            answer.status(200);
+            assert!(is_short, "{head}");
+        }
+    }
+    let within = client.with_key(&within);
+    let (answer, is_short) = compare_signed(&service, &presigned(&within, "GET", "/private/in/k"));
+    assert!(answer.status == 200 && is_short);
+    for (client, target) in [
+        (&within, "/private/k"),
+        (&within, "/private/none"),
+        (&client.with_key(&elsewhere), "/private/k"),
+        (client, "/private/none"),
+        (client, "/none/k"),
+    ] {
+        for head in [presigned(client, "GET", target), signed(client, "GET", target, &[])] {
+            let (answer, is_short) = compare_signed(&service, &head);
+            assert!(answer.status >= 400 && !is_short, "{head}");
+        }
+    }
+}
+
+/// What the short way does not find right, the long way refuses or answers: nothing is let in that
+/// is not signed.
+#[test]
+fn what_is_not_rightly_signed_is_not_answered_at_once() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/private", &[], b"").status(200);
+    client.put("/private/k", &bytes(8 << 10), Mode::Whole).status(200);
+    wait_for_signed(&service, "/private/k");
+    let forged = Client {
+        secret: "wrong".to_owned(),
+        ..client.clone()
+    };
+    let nobodys = Client {
+        id: "TRCEAAAAAAAAAAAAAAAA".to_owned(),
+        ..client.clone()
+    };
+    let in_query = presigned(client, "GET", "/private/k");
+    let in_head = signed(client, "GET", "/private/k", &[]);
+    let hash = in_head.split("sha256: ").nth(1).unwrap().split("\r\n").next().unwrap();
+    for head in [
+        presigned(&forged, "GET", "/private/k"),
+        signed(&forged, "GET", "/private/k", &[]),
+        presigned(&nobodys, "GET", "/private/k"),
+        in_query.replace("Expires=600", "Expires=601"),
+        in_query.replace("Signature=", "Signature=0"),
+        in_query.replacen("GET", "HEAD", 1),
+        in_query.replace("/private/k?", "/private/l?"),
+        in_query.replace("Host: 127", "Host: 128"),
+        in_query.replace("?X-Amz-Algorithm", "?x-id=a&X-Amz-Algorithm"),
+        in_query.replacen("\r\n", "\r\nX-Amz-Checksum-Mode: ENABLED\r\n", 1),
+        in_query.replacen(
+            "\r\n",
+            "\r\nX-Amz-Content-Sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n",
+            1,
+        ),
+        in_head.replace(hash, "UNSIGNED-PAYLOAD"),
+        in_head.replace(hash, "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),
+        in_head.replace("/s3/aws4", "/sts/aws4"),
+        in_head.replace("host;", ""),
+        in_head.replace("/private/k ", "/private/k?x-id=b "),
+    ] {
+        assert!(head != in_query && head != in_head);
+        let (answer, is_short) = compare_signed(&service, &head);
+        assert!(answer.status >= 400 && !is_short, "{head}");
+    }
+    // What a policy says is not asked on the short way.
+    let policy = r#"{"Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:GetObject",
+        "Resource":"arn:aws:s3:::private/*","Condition":{"StringEquals":{"s3:authType":"REST-QUERY-STRING"}}}]}"#;
+    client
+        .send("PUT", "/private?policy", &[], policy.as_bytes())
+        .status(204);
+    let (answer, is_short) = compare_signed(&service, &presigned(client, "GET", "/private/k"));
+    assert!(answer.status == 403 && !is_short);
+    let (answer, is_short) = compare_signed(&service, &signed(client, "GET", "/private/k", &[]));
+    assert!(answer.status == 200 && !is_short);
+    place.run(&["key", "remove", &client.id]).code(0);
+    let (answer, is_short) = compare_signed(&service, &presigned(client, "GET", "/private/k"));
+    assert_eq!((code(&answer).1.as_str(), is_short), ("InvalidAccessKeyId", false));
+}
+
+/// On the short way, too, the address pays until the signature is known to be right, and then the
+/// key.
+#[test]
+fn who_is_answered_at_once_is_counted() {
+    const RATE: usize = 20;
+    let place = Place::new();
+    let service = Service::start(&place, &["--s3-rate", &RATE.to_string()]);
+    let client = &service.client;
+    client.send("PUT", "/private", &[], b"").status(200);
+    client.put("/private/k", &bytes(8 << 10), Mode::Whole).status(200);
+    wait_for_signed(&service, "/private/k");
+    // So long it takes until all may send as many again.
+    thread::sleep(Duration::from_millis(1100));
+    let get = || raw(&client.address, presigned(client, "GET", "/private/k").as_bytes());
+    let before = at_once(&service);
+    for _ in 0..RATE / 2 {
+        get().status(200);
+    }
+    assert_eq!(at_once(&service), before + RATE as u64 / 2);
+    let is_slowed = |answer: Answer| code(&answer).1 == "SlowDown";
+    let slowed = (0..RATE).filter(|_| is_slowed(plain(&client.address, "/none"))).count();
+    assert_eq!(slowed, 0, "the address has got back what it paid");
+    assert!((0..10 * RATE).any(|_| is_slowed(get())), "the key has a limit");
 }

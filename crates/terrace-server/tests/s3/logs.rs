@@ -237,3 +237,21 @@ fn a_log_goes_only_where_it_may() {
     let service = service.restart(&place, "TERM");
     assert_eq!(lines(&service.client, "log-").len(), before);
 }
+
+/// What a log was looked up by was the path as it came, so whoever wrote a letter of the bucket's
+/// name with a percent sign was not logged.
+#[test]
+fn a_bucket_is_logged_however_it_is_written() {
+    let place = Place::new();
+    let service = bucket(&place);
+    let client = &service.client;
+    client.send("PUT", "/logs", &[], b"").status(200);
+    put(client, "logs", "").status(200);
+    plain(&client.address, "/b%75cket/none").status(403);
+    let service = service.restart(&place, "TERM");
+    let all = lines(&service.client, "log-2");
+    let is_there = all
+        .iter()
+        .any(|line| line.contains("REST.GET.OBJECT none \"GET /b%75cket/none HTTP/1.1\" 403"));
+    assert!(is_there, "{all:#?}");
+}

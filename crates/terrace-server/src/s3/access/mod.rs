@@ -11,7 +11,8 @@ use super::{
     bucket::{Bucket, Record},
     exchange::note,
     form, front,
-    judged::{Asker, Peer},
+    head::{Head, Peer},
+    judged::Asker,
     limit::Sender,
     notify::Cause,
     policy::Policy,
@@ -19,7 +20,7 @@ use super::{
     signature,
 };
 use decide::{Action, Claim, Permit, Principal};
-use hyper::{HeaderMap, Uri, http::Extensions};
+use hyper::{HeaderMap, http::Extensions};
 use s3s::{
     S3Error, S3Request, S3Result,
     access::{S3Access, S3AccessContext},
@@ -29,7 +30,7 @@ use s3s::{
     path::S3Path,
     s3_error,
 };
-use std::{sync::Arc, time::Instant};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 /// Knows the secrets.
 pub struct Auth(pub Arc<Gateway>);
@@ -81,6 +82,14 @@ pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
 /// Whose request it is: what [`Access`] noted with it, and whose signature it has.
 pub type By<'a> = (&'a Extensions, Option<&'a Credentials>);
 
+/// The claim of a principal, with what was noted with its request.
+fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &Arc<Bucket>) -> Claim {
+    Claim::new(principal, action, bucket)
+        .asking(noted.get::<Asker>().cloned())
+        .within(noted.get::<Within>().map(|within| Arc::clone(&within.0)))
+        .caused_by(noted.get::<Arc<Cause>>().cloned())
+}
+
 impl Gateway {
     /// What a key may do in a bucket of its own account, whatever the bucket's policy says.
     pub(super) fn level(&self, credentials: Option<&Credentials>, bucket: &Bucket) -> Option<Level> {
@@ -98,11 +107,7 @@ impl Gateway {
     /// That whoever makes this request wants to do something in a bucket.
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
         let principal = Principal::of(credentials, &self.access_keys);
-        let within = noted.get::<Within>().map(|within| Arc::clone(&within.0));
-        Claim::new(principal, action, bucket)
-            .asking(noted.get::<Asker>().cloned())
-            .within(within)
-            .caused_by(noted.get::<Arc<Cause>>().cloned())
+        claim_of(principal, noted, action, bucket)
     }
 
     /// Why something is done, as events tell it: an operation that somebody asked for, or none.
@@ -125,8 +130,7 @@ impl Gateway {
         let Some(Judged(judged)) = noted.get::<Judged>() else {
             return Ok(());
         };
-        let found = self.buckets.get(&judged.name)?;
-        if Arc::ptr_eq(&found, judged) {
+        if self.buckets.is_there(judged) {
             return Ok(());
         }
         Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"))
@@ -150,9 +154,9 @@ impl Gateway {
     ///
     /// # Errors
     /// `SlowDown`
-    pub(super) fn charge(&self, payer: Option<Peer>, signer: &str) -> S3Result {
+    pub(super) fn charge(&self, payer: Peer, signer: &str) -> S3Result {
         // Until here the address has paid.
-        if let Some(address) = payer.and_then(|peer| peer.address) {
+        if let Some(address) = payer.address {
             self.give_back(&Sender::at(address));
         }
         let key = session::parent(signer).unwrap_or_else(|| signer.to_owned());
@@ -167,19 +171,16 @@ impl Gateway {
     pub(super) fn session(
         &self,
         credentials: Option<&Credentials>,
+        head: &Head,
         headers: &HeaderMap,
-        uri: &Uri,
         form: Option<&form::Extras>,
     ) -> S3Result<Option<Session>> {
         let invalid = || s3_error!(InvalidToken, "The provided token is malformed or otherwise invalid.");
-        let in_head = headers
-            .get(TOKEN[0])
-            .map(|value| value.to_str().unwrap_or("").to_owned());
-        let mut in_query = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == TOKEN[1]);
-        let in_query = in_query.next().map(|(_, token)| token.into_owned());
+        let in_head = headers.get(TOKEN[0]).map(|value| value.to_str().unwrap_or(""));
+        let in_query = head.value(TOKEN[1]);
         let id = credentials.map(|credentials| credentials.access_key.as_str());
         let id = id.filter(|id| session::parent(id).is_some());
-        let in_form = form.map(|form| form.token().map(str::to_owned));
+        let in_form = form.map(|form| form.token());
         let token = match (in_form, in_head, in_query) {
             (Some(token), None, None) | (None, token, None) | (None, None, token) => token,
             _ => return Err(invalid()),
@@ -187,7 +188,7 @@ impl Gateway {
         match (id, token) {
             (None, None) => Ok(None),
             (Some(id), Some(token)) => {
-                let session = self.access_keys.session(id, &token).map_err(|why| match why {
+                let session = self.access_keys.session(id, token).map_err(|why| match why {
                     NoSession::Invalid => invalid(),
                     NoSession::Expired => s3_error!(ExpiredToken, "The provided token has expired."),
                 })?;
@@ -200,12 +201,12 @@ impl Gateway {
 
 impl Access {
     /// Decides on what is about no bucket.
-    fn check_root(&self, context: &mut S3AccessContext<'_>, bound: Option<Arc<Policy>>) -> S3Result {
+    fn check_root(&self, context: &S3AccessContext<'_>, head: &Head, bound: Option<Arc<Policy>>) -> S3Result {
         if context.credentials().is_none() {
             return Err(denied());
         }
         let account = self.0.account(context.credentials());
-        let asker = Asker::of(context, account, account::DEFAULT, false).bound(bound);
+        let asker = Asker::of(context, head, account, account::DEFAULT, false).bound(bound);
         if asker.may_list_buckets() {
             Ok(())
         } else {
@@ -214,14 +215,14 @@ impl Access {
     }
 
     /// Notes what a request is about, if what its key may do depends on it. Whether it does.
-    fn note_within(&self, context: &mut S3AccessContext<'_>, bucket: &str) -> bool {
+    fn note_within(&self, context: &mut S3AccessContext<'_>, head: &Head, bucket: &str) -> bool {
         let key = context.credentials().map(|credentials| credentials.access_key.as_str());
         if !key.is_some_and(|key| self.0.access_keys.is_limited(key, bucket)) {
             return false;
         }
         let within = match context.s3_path() {
             S3Path::Object { key, .. } => Some(Arc::from(&**key)),
-            S3Path::Root | S3Path::Bucket { .. } => listed_prefix(context.s3_op().name(), context.uri()),
+            S3Path::Root | S3Path::Bucket { .. } => listed_prefix(context.s3_op().name(), head),
         };
         if let Some(within) = within {
             context.extensions_mut().insert(Within(within));
@@ -231,15 +232,15 @@ impl Access {
 }
 
 /// How the keys begin that a request lists.
-fn listed_prefix(operation: &str, uri: &Uri) -> Option<Arc<str>> {
+fn listed_prefix(operation: &str, head: &Head) -> Option<Arc<str>> {
     let is_listing = matches!(Action::of(operation), Action::List | Action::ListMore) && operation != "HeadBucket";
     if !is_listing {
         return None;
     }
-    let mut fields = signature::decoded(uri.query().unwrap_or("")).filter(|(name, _)| name == "prefix");
+    let mut fields = head.query.iter().filter(|(name, _)| name == "prefix");
     // Of two nobody knows which is meant.
     let (_, prefix) = fields.next()?;
-    fields.next().is_none().then(|| Arc::from(&*prefix))
+    fields.next().is_none().then(|| Arc::from(prefix.as_str()))
 }
 
 #[async_trait::async_trait]
@@ -247,23 +248,22 @@ impl S3Access for Access {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
         let operation = operation.as_str();
+        let head = Arc::clone(Head::of(context.extensions_mut())?);
         let signer = context.credentials().map(|credentials| credentials.access_key.as_str());
         note(operation, signer);
-        if let Some(signer) = signer.map(str::to_owned) {
-            let payer = context.extensions_mut().get::<Peer>().copied();
-            self.0.charge(payer, &signer)?;
-        } else {
-            signature::refuse_choices(context.method(), context.uri())?;
+        match signer {
+            Some(signer) => self.0.charge(head.peer, signer)?,
+            None => signature::refuse_choices(&head)?,
         }
         let form = context.extensions_mut().get::<form::Extras>().cloned();
         let session = self
             .0
-            .session(context.credentials(), context.headers(), context.uri(), form.as_ref())?;
+            .session(context.credentials(), &head, context.headers(), form.as_ref())?;
         let bound = session.and_then(|session| session.policy);
         let bucket = match context.s3_path() {
             S3Path::Bucket { bucket } | S3Path::Object { bucket, .. } => bucket.to_string(),
             // Only buckets the key may use are listed.
-            S3Path::Root => return self.check_root(context, bound),
+            S3Path::Root => return self.check_root(context, &head, bound),
         };
         let action = Action::of(operation);
         let account = self.0.account(context.credentials());
@@ -288,17 +288,16 @@ impl S3Access for Access {
         // A copy is also about another bucket, which may have a policy.
         if record.rules.is_some() || bound.is_some() || matches!(operation, "CopyObject" | "UploadPartCopy") {
             let owns = self.0.level(context.credentials(), &bucket) == Some(Level::Admin);
-            let asker = Asker::of(context, account, record.owner(), owns).bound(bound.clone());
+            let asker = Asker::of(context, &head, account, record.owner(), owns).bound(bound.clone());
             if !asker.may_say(context.headers(), &bucket.name) {
                 return Err(denied());
             }
             context.extensions_mut().insert(asker);
         }
-        let is_limited = self.note_within(context, &bucket.name);
+        let is_limited = self.note_within(context, &head, &bucket.name);
         if !record.notifications.is_empty() {
             let key = context.credentials().map(|credentials| credentials.access_key.clone());
-            let peer = context.extensions_mut().get::<Peer>().copied();
-            let cause = self.0.cause(operation, key, peer);
+            let cause = self.0.cause(operation, key, Some(head.peer));
             context.extensions_mut().insert(cause);
         }
         // Of these a policy may say something else for each key; they ask for each.
@@ -307,9 +306,8 @@ impl S3Access for Access {
         {
             return Ok(());
         }
-        let credentials = context.credentials().cloned();
-        let by = (&*context.extensions_mut(), credentials.as_ref());
-        self.0.claim(by, action, &bucket).may_begin()?;
+        let principal = Principal::of(context.credentials(), &self.0.access_keys);
+        claim_of(principal, context.extensions_mut(), action, &bucket).may_begin()?;
         Ok(())
     }
 
@@ -345,12 +343,14 @@ impl Domains {
             Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
             _ => host,
         };
-        self.0.iter().find_map(|domain| {
+        let bucket = self.0.iter().find_map(|domain| {
             let start = name.len().checked_sub(domain.len())?;
             let (front, end) = name.split_at_checked(start)?;
             let bucket = front.strip_suffix('.')?;
             (end.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
-        })
+        });
+        // An address is below no domain; nor does `s3s` ask for one.
+        bucket.filter(|_| name.parse::<IpAddr>().is_err())
     }
 }
 
@@ -369,7 +369,8 @@ mod tests {
 
     #[test]
     fn hosts() {
-        let domains = Domains(vec!["s3.example.org".to_owned(), "localhost".to_owned()]);
+        let domains = ["s3.example.org", "localhost", "0.1"].map(str::to_owned);
+        let domains = Domains(domains.to_vec());
         for (host, bucket) in [
             ("photos.s3.example.org", Some("photos")),
             ("photos.S3.example.org:7071", Some("photos")),
@@ -380,6 +381,7 @@ mod tests {
             ("xs3.example.org", None),
             ("localhost:7071", None),
             ("127.0.0.1:7071", None),
+            ("10.0.0.1", None),
             ("[::1]:7071", None),
             ("é", None),
         ] {

@@ -9,7 +9,7 @@
 //! that differs, those of version 4 since it reads the file first.
 
 use super::{FIELD_BYTES_MAX, FIELDS_BYTES_MAX, FIELDS_MAX, FORM_BYTES_MAX, policy::IGNORED};
-use crate::s3::keyspace::Id;
+use crate::s3::{keyspace::Id, signature};
 use axum::body::Body;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::{Bytes, BytesMut};
@@ -124,7 +124,7 @@ impl Form {
     /// `SignatureDoesNotMatch`; `InvalidAccessKeyId`; `AccessDenied` if there is no signature at
     /// all.
     pub fn check_version_4(&self, secret: impl FnOnce(&str) -> Option<String>) -> S3Result {
-        let Some(signature) = self.field("x-amz-signature") else {
+        let Some(tag) = self.field("x-amz-signature") else {
             let is_version_2 = self.field("signature").is_some();
             return if is_version_2 {
                 Ok(())
@@ -141,12 +141,9 @@ impl Form {
                 "The AWS Access Key Id you provided does not exist in our records."
             )
         })?;
-        let first = mac::Key::new(mac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());
-        let key = scope.fold(first, |key, part| {
-            mac::Key::new(mac::HMAC_SHA256, mac::sign(&key, part.as_bytes()).as_ref())
-        });
+        let key = signature::key(&secret, scope);
         let policy = self.field("policy").unwrap_or_default();
-        let is_right = unhex(signature).is_some_and(|tag| mac::verify(&key, policy.as_bytes(), &tag).is_ok());
+        let is_right = signature::unhex(tag).is_some_and(|tag| mac::verify(&key, policy.as_bytes(), &tag).is_ok());
         if is_right { Ok(()) } else { Err(wrong_signature()) }
     }
 
@@ -207,14 +204,6 @@ fn wrong_signature() -> S3Error {
         SignatureDoesNotMatch,
         "The request signature we calculated does not match the signature you provided. Check your key and signing method."
     )
-}
-
-/// The bytes of hex digits.
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes().chunks(2);
-    digits
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
-        .collect()
 }
 
 /// Puts the file's name where the fields want it: of a path, what browsers may send, only the end.

@@ -33,17 +33,17 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 const LOG_BYTES_MAX: usize = WHOLE_BYTES_MAX;
 
 /// Lines of one bucket's requests of one day.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Page {
-    source: String,
+    source: Arc<Bucket>,
     day: u64,
     text: String,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// What is added to, by bucket and day.
-    open: BTreeMap<(String, u64), String>,
+    /// What is added to, by bucket and day. A bucket that has another's name is another.
+    open: BTreeMap<(String, u64, u64), Page>,
     /// What is as long as a log.
     full: VecDeque<Page>,
     /// Of all of them.
@@ -72,13 +72,19 @@ impl Delivery {
             return;
         }
         waiting.bytes += line.len();
-        let (source, day) = (&entry.logged.bucket, day_of(entry.time));
-        let open = waiting.open.entry((source.clone(), day)).or_default();
-        let before = (open.len() + line.len() > LOG_BYTES_MAX).then(|| std::mem::take(open));
-        open.push_str(line);
-        if let Some(text) = before {
-            let source = source.clone();
-            waiting.full.push_back(Page { source, day, text });
+        let (source, day) = (&entry.logged.bucket, day_of(entry.of_all.time));
+        let new = || Page {
+            source: Arc::clone(source),
+            day,
+            text: String::new(),
+        };
+        let place = (source.name.clone(), source.record().created_ms, day);
+        let open = waiting.open.entry(place).or_insert_with(new);
+        let is_full = open.text.len() + line.len() > LOG_BYTES_MAX;
+        let before = is_full.then(|| std::mem::replace(open, new()));
+        open.text.push_str(line);
+        if let Some(page) = before {
+            waiting.full.push_back(page);
             self.is_full.notify_one();
         }
     }
@@ -86,12 +92,11 @@ impl Delivery {
     /// Takes a page that is to be written; what is still added to only if `all` is asked for.
     fn take(&self, all: bool) -> Option<Page> {
         let mut waiting = self.waiting.lock();
-        let open = |waiting: &mut Waiting| {
-            let ((source, day), text) = waiting.open.pop_first()?;
-            Some(Page { source, day, text })
-        };
-        let page = waiting.full.pop_front();
-        let page = page.or_else(|| if all { open(&mut waiting) } else { None })?;
+        let mut page = waiting.full.pop_front();
+        if page.is_none() && all {
+            page = waiting.open.pop_first().map(|(_, page)| page);
+        }
+        let page = page?;
         waiting.bytes -= page.text.len();
         Some(page)
     }
@@ -111,22 +116,28 @@ pub async fn run(gateway: Arc<Gateway>) {
 pub async fn write(gateway: &Arc<Gateway>, all: bool) {
     while let Some(page) = gateway.delivery.take(all) {
         let lines = page.text.lines().count() as u64;
-        let source = page.source.clone();
+        let source = Arc::clone(&page.source);
         let written = gateway.run(move |gateway, store| keep(gateway, store, page)).await;
         if let Err(error) = written {
             gateway.figures.log_lines_lost.inc_by(lines);
-            tracing::warn!(%error, bucket = source, lines, "the log of a bucket's requests could not be written");
+            tracing::warn!(%error, bucket = source.name, lines, "the log of a bucket's requests could not be written");
         }
     }
 }
 
 /// Writes a log into the bucket that gets it now. If none does, the lines are nobody's.
 fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
-    let source = gateway.buckets.get(&page.source)?.record();
+    let name = page.source.name.as_str();
+    // What was asked of a bucket that is gone is nothing to one that has its name now, which may be
+    // another account's.
+    if !gateway.buckets.is_there(&page.source) {
+        return Ok(());
+    }
+    let source = page.source.record();
     let Some(settings) = &source.logging else { return Ok(()) };
     let target: Arc<Bucket> = gateway.buckets.get(&settings.target)?;
-    let key = settings.key(&page.source, source.owner(), page.day, SystemTime::now());
-    if !settings.may(&page.source, source.owner(), &target.record(), &key) {
+    let key = settings.key(name, source.owner(), page.day, SystemTime::now());
+    if !settings.may(name, source.owner(), &target.record(), &key) {
         return Err(denied());
     }
     let text = Bytes::from(page.text);
@@ -152,28 +163,40 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::s3::logging::Logged;
-    use hyper::Request;
+    use crate::s3::{
+        Choices, access_log,
+        bucket::Record,
+        head::tests::head,
+        keyspace,
+        logging::{Format, Logged, Settings},
+    };
+    use terrace::{Durability, ScanRange};
 
     fn add(delivery: &Delivery, figures: &Figures, bucket: &str, day: u64, agent: &str) {
-        let (parts, ()) = Request::new(()).into_parts();
-        let logged = Logged::of(&parts, bucket.to_owned(), "k");
-        let entry = Entry {
-            logged: &logged,
+        let bucket = Bucket::apart(bucket.to_owned(), Record::default());
+        add_of(delivery, figures, Arc::new(bucket), day, agent);
+    }
+
+    fn add_of(delivery: &Delivery, figures: &Figures, bucket: Arc<Bucket>, day: u64, agent: &str) {
+        let (head, headers, _) = head("GET", "/b/k", &[]);
+        let logged = Logged::of(&headers, bucket);
+        let of_all = access_log::Entry {
+            head: &head,
             time: SystemTime::UNIX_EPOCH + Duration::from_secs(day * 24 * 3600 + 5),
-            peer: "::1",
             key: None,
-            account: None,
-            owner: None,
-            number: "1",
             operation: "GetObject",
-            method: "GET",
             agent: Some(agent),
             status: 200,
             received: 0,
             sent: 0,
+            is_complete: true,
             until_head: Duration::ZERO,
             until_end: Duration::ZERO,
+        };
+        let entry = Entry {
+            of_all,
+            logged: &logged,
+            account: None,
         };
         delivery.add(&entry, figures);
     }
@@ -186,7 +209,7 @@ mod tests {
         }
         assert!(delivery.take(false).is_none(), "none is full");
         let pages: Vec<_> = std::iter::from_fn(|| delivery.take(true))
-            .map(|page| (page.source, page.day, page.text.lines().count()))
+            .map(|page| (page.source.name.clone(), page.day, page.text.lines().count()))
             .collect();
         let expected = [("a", 1, 2), ("a", 2, 1), ("b", 1, 1)];
         assert_eq!(
@@ -210,5 +233,43 @@ mod tests {
             lines += page.text.lines().count();
         }
         assert_eq!(lines as u64 + figures.log_lines_lost.get(), count as u64);
+    }
+
+    /// What was asked of a bucket went by its name into the log of whoever made one of the same name
+    /// before it was written, another account even.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_asked_of_a_bucket_is_nothing_to_another_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(terrace::Options::new(dir.path())).unwrap();
+        let gateway = Gateway::open(&store, Durability::Buffered, Choices::default()).unwrap();
+        gateway.buckets.create(&store, "logs", Record::default()).unwrap();
+        let make = |created_ms| {
+            let record = Record {
+                created_ms,
+                logging: Some(Settings {
+                    target: "logs".to_owned(),
+                    target_created_ms: 0,
+                    prefix: String::new(),
+                    format: Format::Simple,
+                    list: String::new(),
+                    by_policy: false,
+                }),
+                ..Record::default()
+            };
+            gateway.buckets.create(&store, "bucket", record).unwrap();
+            let bucket = gateway.buckets.get("bucket").unwrap();
+            add_of(&gateway.delivery, &gateway.figures, bucket, 1, "x");
+        };
+        let logs = || {
+            let range = ScanRange::prefix(keyspace::objects("logs"));
+            store.scan(range).unwrap().map(|item| item.unwrap().value().unwrap())
+        };
+        make(1);
+        gateway.buckets.delete(&store, "bucket").unwrap();
+        make(2);
+        write(&gateway, true).await;
+        let lines: Vec<_> = logs().collect();
+        assert_eq!(lines.len(), 1, "that of the second");
+        assert_eq!(lines[0].iter().filter(|byte| **byte == b'\n').count(), 1);
     }
 }

@@ -2,36 +2,23 @@
 
 use crate::{
     http::tls::TlsVersion,
-    s3::{
-        account::canonical_id,
-        ops::listings::Encoding,
-        signature::{decoded, is_of_signature},
-    },
+    s3::{access_log, account::canonical_id, bucket::Bucket, front::number_text, ops::listings::Encoding},
 };
-use hyper::{Response, StatusCode, Version, header, http::request::Parts};
+use hyper::{HeaderMap, Response, StatusCode, Version, header};
 use parking_lot::Mutex;
 use s3s::{Body, S3Error};
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 /// Longest of what clients can make as long as they like: address, name of the program, where from.
 const FIELD_BYTES_MAX: usize = 2 << 10;
 
 /// What a log needs of a request besides what is known of all of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Logged {
     /// The bucket that it is about.
-    pub bucket: String,
-    /// The key, as it came.
-    key: String,
-    uri: String,
+    pub bucket: Arc<Bucket>,
     host: String,
     referer: String,
-    version: &'static str,
-    is_in_query: bool,
-    tls: Option<TlsVersion>,
     error: Option<String>,
     version_id: Option<String>,
     size: Option<u64>,
@@ -76,35 +63,23 @@ impl Each {
 }
 
 impl Logged {
+    /// Of a request with these headers about a bucket.
+    pub fn of(headers: &HeaderMap, bucket: Arc<Bucket>) -> Self {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        Self {
+            bucket,
+            host: text(header::HOST).unwrap_or("").to_owned(),
+            referer: text(header::REFERER).unwrap_or("").to_owned(),
+            error: None,
+            version_id: None,
+            size: None,
+            each: Each::default(),
+        }
+    }
+
     /// Where what becomes of each key is put down.
     pub fn each(&self) -> Each {
         self.each.clone()
-    }
-
-    /// Of a request about a bucket, and a key of it, as it came.
-    pub fn of(parts: &Parts, bucket: String, key: &str) -> Self {
-        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        // By their names as they are meant: `X%2DAmz-Signature` is one, too.
-        let is_secret = |pair: &&str| decoded(pair).any(|(name, _)| is_of_signature(&name));
-        let query = parts.uri.query().unwrap_or("");
-        let shown: Vec<_> = query.split('&').filter(|pair| !is_secret(pair)).collect();
-        let shown = shown.join("&");
-        let mark = if shown.is_empty() { "" } else { "?" };
-        Self {
-            bucket,
-            key: key.to_owned(),
-            uri: format!("{}{mark}{shown}", parts.uri.path()),
-            host: text(header::HOST).unwrap_or("").to_owned(),
-            referer: text(header::REFERER).unwrap_or("").to_owned(),
-            version: if parts.version == Version::HTTP_10 {
-                "HTTP/1.0"
-            } else {
-                "HTTP/1.1"
-            },
-            is_in_query: query.split('&').any(|pair| is_secret(&pair)),
-            tls: parts.extensions.get().copied(),
-            ..Self::default()
-        }
     }
 
     /// Takes what the answer says.
@@ -132,36 +107,12 @@ fn code(xml: &[u8]) -> Option<String> {
 
 /// A request that is through.
 pub struct Entry<'a> {
-    /// What a log needs of it besides.
+    /// What every log says of it.
+    pub of_all: access_log::Entry<'a>,
+    /// What this one needs besides.
     pub logged: &'a Logged,
-    /// When it came.
-    pub time: SystemTime,
-    /// Whom it came from.
-    pub peer: &'a str,
-    /// The access key it was signed with, if its signature was right.
-    pub key: Option<&'a str>,
-    /// That key's account.
+    /// The account of the key it was signed with.
     pub account: Option<&'a str>,
-    /// The account of the bucket, if it is there.
-    pub owner: Option<&'a str>,
-    /// The number in `x-amz-request-id`.
-    pub number: &'a str,
-    /// S3's name of what it wanted.
-    pub operation: &'a str,
-    /// Its method.
-    pub method: &'a str,
-    /// The program that says it sent it.
-    pub agent: Option<&'a str>,
-    /// The answer's status.
-    pub status: u16,
-    /// Bytes of its body.
-    pub received: u64,
-    /// Bytes of the answer's body.
-    pub sent: u64,
-    /// Until the answer began.
-    pub until_head: Duration,
-    /// Until it was through.
-    pub until_end: Duration,
 }
 
 impl Entry<'_> {
@@ -174,27 +125,29 @@ impl Entry<'_> {
 
     /// What the lines of a request begin with: up to its number.
     fn beginning(&self) -> [String; 6] {
-        let requester = self.key.zip(self.account).map_or_else(
+        let requester = self.of_all.key.zip(self.account).map_or_else(
             || "-".to_owned(),
             |(key, account)| format!("arn:aws:iam::{account}:user/{key}"),
         );
         [
-            self.owner.map_or_else(|| "-".to_owned(), canonical_id),
-            bare(&self.logged.bucket),
-            format!("[{}]", clf_time(self.time)),
-            bare(self.peer),
+            canonical_id(self.logged.bucket.record().owner()),
+            bare(&self.logged.bucket.name),
+            format!("[{}]", clf_time(self.of_all.time)),
+            bare(&self.of_all.peer()),
             requester,
-            bare(self.number),
+            number_text(self.of_all.head.peer.number),
         ]
     }
 
     /// What they end with: from the host ID on.
     fn end(&self) -> [String; 8] {
-        let (signature, authentication) = match (self.key, self.logged.is_in_query) {
+        let head = self.of_all.head;
+        let (signature, authentication) = match (self.of_all.key, head.is_signed_in_query) {
             (None, _) => ("-", "-"),
             (Some(_), true) => ("SigV4", "QueryString"),
             (Some(_), false) => ("SigV4", "AuthHeader"),
         };
+        let tls = head.peer.tls;
         [
             // Nothing has a host ID here; behind the version of signatures, what encrypts the
             // connection.
@@ -203,9 +156,7 @@ impl Entry<'_> {
             "-".to_owned(),
             authentication.to_owned(),
             bare(&self.logged.host),
-            self.logged
-                .tls
-                .map_or_else(|| "-".to_owned(), |TlsVersion(version)| format!("TLSv{version}")),
+            tls.map_or_else(|| "-".to_owned(), |TlsVersion(version)| format!("TLSv{version}")),
             // Access point, whether an access control list was needed.
             "-".to_owned(),
             "-".to_owned(),
@@ -240,26 +191,35 @@ impl Entry<'_> {
 
     /// Its own line.
     fn line(&self) -> String {
-        let logged = self.logged;
-        let has_key = !logged.key.is_empty();
-        let size = match self.method {
-            "PUT" | "POST" if has_key => Some(self.received),
+        let Self { of_all, logged, .. } = self;
+        let head = of_all.head;
+        let (method, key, has_key) = (head.method.as_str(), head.raw_key(), head.is_of_object());
+        let size = match method {
+            "PUT" | "POST" if has_key => Some(of_all.received),
             "GET" | "HEAD" if has_key => logged.size,
             _ => None,
         };
+        let query = head.shown_query();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let uri = format!("{}{mark}{query}", head.uri.path());
+        let version = if head.version == Version::HTTP_10 {
+            "HTTP/1.0"
+        } else {
+            "HTTP/1.1"
+        };
         let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
         let fields = [
-            operation(self.operation, self.method, has_key),
-            bare(&logged.key),
-            format!("\"{} {} {}\"", self.method, safe(&logged.uri), logged.version),
-            number(Some(u64::from(self.status)).filter(|status| *status > 0)),
+            operation(of_all.operation, method, has_key),
+            bare(key),
+            format!("\"{method} {} {version}\"", safe(&uri)),
+            number(Some(u64::from(of_all.status)).filter(|status| *status > 0)),
             bare(logged.error.as_deref().unwrap_or("")),
-            number(Some(self.sent).filter(|bytes| *bytes > 0)),
+            number(Some(of_all.sent).filter(|bytes| *bytes > 0)),
             number(size),
-            number(u64::try_from(self.until_end.as_millis()).ok()),
-            number(u64::try_from(self.until_head.as_millis()).ok()),
+            number(u64::try_from(of_all.until_end.as_millis()).ok()),
+            number(u64::try_from(of_all.until_head.as_millis()).ok()),
             quoted(&logged.referer),
-            quoted(self.agent.unwrap_or("")),
+            quoted(of_all.agent.unwrap_or("")),
             bare(logged.version_id.as_deref().unwrap_or("")),
         ];
         self.joined(fields)
@@ -350,66 +310,53 @@ fn operation(name: &str, method: &str, has_key: bool) -> String {
     format!("REST.{method}.{resource}")
 }
 
-/// The key of a request's path, as it came, where hosts name buckets or do not.
-pub fn key_of(path: &str, is_of_host: bool) -> &str {
-    let path = path.strip_prefix('/').unwrap_or(path);
-    if is_of_host {
-        return path;
-    }
-    path.split_once('/').map_or("", |(_, key)| key)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use hyper::Request;
+    use crate::s3::{bucket::Record, head::tests::head};
+    use std::time::Duration;
 
     #[test]
     fn a_line_has_all_fields_and_nobody_can_add_one() {
-        let request = Request::builder()
-            .method("GET")
-            .uri("/photos/a%20b?versionId=null&X-Amz-Signature=secret&X%2DAmz-Credential=x")
-            .header("host", "localhost:7071")
-            .header("referer", "http://x/\" \"-");
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let mut logged = Logged::of(&parts, "photos".to_owned(), key_of(parts.uri.path(), false));
+        let bucket = Arc::new(Bucket::apart("photos".to_owned(), Record::default()));
+        let uri = "/photos/a%20b?versionId=null&X-Amz-Signature=secret&X%2DAmz-Credential=x";
+        let said = [("host", "localhost:7071"), ("referer", "http://x/\" \"-")];
+        let (of_object, headers, _) = head("GET", uri, &said);
+        let mut logged = Logged::of(&headers, Arc::clone(&bucket));
         let answer = Response::builder()
             .header("content-range", "bytes 0-1/70")
             .header("x-amz-version-id", "null");
         logged.answered(&answer.status(206).body(Body::empty()).unwrap());
-        let entry = Entry {
-            logged: &logged,
+        let of_all = access_log::Entry {
+            head: &of_object,
             time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_549_411_238),
-            peer: "192.0.2.3",
             key: Some("TRCE1"),
-            account: Some("terrace"),
-            owner: Some("terrace"),
-            number: "1F",
             operation: "GetObject",
-            method: "GET",
             agent: Some("curl/8\n"),
             status: 206,
             received: 0,
             sent: 2,
+            is_complete: true,
             until_head: Duration::from_millis(3),
             until_end: Duration::from_millis(7),
         };
-        let expected = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 1F \
-            REST.GET.OBJECT a%20b \"GET /photos/a%20b?versionId=null HTTP/1.1\" 206 - 2 70 7 3 \
+        let entry = Entry {
+            of_all: of_all.clone(),
+            logged: &logged,
+            account: Some("terrace"),
+        };
+        let expected = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 \
+            000000000000001F REST.GET.OBJECT a%20b \"GET /photos/a%20b?versionId=null HTTP/1.1\" 206 - 2 70 7 3 \
             \"http://x/%22 %22-\" \"curl/8%0A\" null - SigV4 - QueryString localhost:7071 - - -\n";
         assert_eq!(entry.line(), expected);
         // What names say cannot add a field either, and keys are told once.
         let each = logged.each();
         each.done("a b\"\nc/é", None);
         each.failed("k", &s3s::s3_error!(AccessDenied, "Access Denied"));
-        let many = Entry {
-            operation: "DeleteObjects",
-            ..entry
-        };
-        let lines: Vec<_> = many.lines().skip(1).collect();
-        let begins = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 1F \
-            BATCH.DELETE.OBJECT ";
+        let lines: Vec<_> = entry.lines().skip(1).collect();
+        let begins = "terrace photos [06/Feb/2019:00:00:38 +0000] 192.0.2.3 arn:aws:iam::terrace:user/TRCE1 \
+            000000000000001F BATCH.DELETE.OBJECT ";
         let ends = " - SigV4 - QueryString localhost:7071 - - -\n";
         assert_eq!(
             lines,
@@ -418,19 +365,25 @@ mod tests {
                 format!("{begins}k - 403 AccessDenied - - - - - - -{ends}"),
             ]
         );
-        assert_eq!(many.lines().count(), 1);
-        let mut failed = Logged::default();
+        assert_eq!(entry.lines().count(), 1);
+        let (of_bucket, headers, _) = head("GET", "/photos", &[]);
+        let mut failed = Logged::of(&headers, bucket);
         let xml = Body::from("<Error><Code>NoSuchKey</Code></Error>".to_owned());
         failed.answered(&Response::builder().status(404).body(xml).unwrap());
-        let anonymous = Entry {
-            logged: &failed,
+        let of_all = access_log::Entry {
+            head: &of_bucket,
             key: None,
             agent: None,
             status: 404,
-            ..entry
+            ..of_all
+        };
+        let anonymous = Entry {
+            of_all,
+            logged: &failed,
+            account: None,
         };
         assert!(
-            anonymous.line().contains(" - 1F REST.GET.BUCKET - "),
+            anonymous.line().contains(" - 000000000000001F REST.GET.BUCKET - "),
             "{}",
             anonymous.line()
         );
@@ -452,9 +405,5 @@ mod tests {
         ] {
             assert_eq!(operation(name, method, has_key), expected, "{name}");
         }
-        assert_eq!(
-            (key_of("/b/k/l", false), key_of("/k/l", true), key_of("/b", false)),
-            ("k/l", "k/l", "")
-        );
     }
 }

@@ -11,7 +11,7 @@
 pub mod delivery;
 mod line;
 
-pub use line::{Each, Entry, Logged, key_of};
+pub use line::{Each, Entry, Logged};
 
 use super::{
     REGION,

@@ -4,6 +4,7 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule},
+    head::Head,
     judged,
     policy::Policy,
 };
@@ -155,7 +156,7 @@ pub async fn put_policy(
     let input = request.input;
     let malformed = |wrong| s3_error!(MalformedPolicy, "{wrong}");
     let rules = Policy::of_bucket(&input.policy, &input.bucket).map_err(malformed)?;
-    judged::check_keys(&rules, request.extensions.get())?;
+    judged::check_keys(&rules, Head::of(&request.extensions)?.peer)?;
     let policy = input.policy;
     change_bucket(gateway, input.bucket, move |record| {
         let is_refused = record.public_access_block.is_some_and(|block| block.refuse_policies);

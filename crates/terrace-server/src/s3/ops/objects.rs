@@ -21,6 +21,7 @@ use crate::{
         read::{self, Opened},
         receive::{self, Incoming, Received, Target},
         record::{self, Description, Facts},
+        secrets::Secrets,
         versions::{self, Name},
     },
     set_checksums, set_encryption,
@@ -34,8 +35,8 @@ use s3s::{
     Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
-        ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, PutObjectInput,
-        PutObjectOutput,
+        ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata,
+        PutObjectInput, PutObjectOutput,
     },
     s3_error,
 };
@@ -292,7 +293,7 @@ pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> 
         key: input.key,
         name,
         conditions: conditions!(input),
-        wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers),
+        wanted: Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers)?,
         customer: customer!(input).read()?,
     };
     let (Question { key, customer, .. }, begun) = question.ask(gateway).await?;
@@ -362,36 +363,39 @@ pub async fn head(
         &bucket,
     );
     let conditions = conditions!(input);
-    let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers);
+    let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers)?;
     let customer = customer!(input).read()?;
-    let (key, checksum_mode) = (input.key, input.checksum_mode);
-    let (head, metadata) = gateway
-        .run(move |gateway, store| {
-            let (facts, answer) = if wanted.is_part() {
-                let mut opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
-                opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
-                conditions.check(&opened.facts)?;
-                let answer = wanted.answer(&opened)?;
-                (opened.facts, answer)
-            } else {
-                let facts = versions::describe(store, &claim, &key, name)?;
-                let object = keyspace::object(&bucket.name, &key);
-                crypt::check_key(&facts, &object, &gateway.shared.secrets, customer.as_ref())?;
-                conditions.check(&facts)?;
-                let answer = wanted.answer_for(&facts)?;
-                (facts, answer)
-            };
-            let said = Said {
-                bucket: &bucket,
-                key: current(&key, name),
-                facts: &facts,
-                answer: &answer,
-                with_checksums: wants_checksums(checksum_mode.as_ref()),
-                customer: customer.as_ref(),
-            };
-            Ok((said.head(), facts.encoded_metadata()))
-        })
-        .await?;
+    let asked = HeadAsked {
+        bucket: Arc::clone(&bucket),
+        key: input.key,
+        name,
+        conditions,
+        wanted,
+        customer,
+        with_checksums: wants_checksums(input.checksum_mode.as_ref()),
+    };
+    let object = keyspace::object(&bucket.name, &asked.key);
+    let may_be_in_ram = name.is_none() && !asked.wanted.is_part();
+    let in_ram = || read::describe_in_ram(gateway.engine.now(), &object, &claim);
+    let (head, metadata) = match may_be_in_ram.then(in_ram).flatten() {
+        Some(facts) => asked.said(&gateway.shared.secrets, &facts, &object)?,
+        None => {
+            gateway
+                .run(move |gateway, store| {
+                    let secrets = &gateway.shared.secrets;
+                    if !asked.wanted.is_part() {
+                        let facts = versions::describe(store, &claim, &asked.key, name)?;
+                        return asked.said(secrets, &facts, &object);
+                    }
+                    let mut opened = versions::open(store, &gateway.collector, &claim, &asked.key, name)?;
+                    opened.unlock(secrets, asked.customer.as_ref())?;
+                    asked.conditions.check(&opened.facts)?;
+                    let answer = asked.wanted.answer(&opened)?;
+                    Ok(asked.said_of(&opened.facts, &answer))
+                })
+                .await?
+        }
+    };
     let output = HeadObjectOutput {
         metadata,
         ..HeadObjectOutput::default()
@@ -399,40 +403,83 @@ pub async fn head(
     Ok(S3Response::with_headers(output, head))
 }
 
+/// What a HEAD asks for.
+struct HeadAsked {
+    bucket: Arc<Bucket>,
+    key: String,
+    name: Option<Name>,
+    conditions: Conditions,
+    wanted: Wanted,
+    customer: Option<CustomerKey>,
+    with_checksums: bool,
+}
+
+/// The head of an answer, and the metadata that `s3s` writes into it.
+type HeadSaid = (HeaderMap, Option<Metadata>);
+
+impl HeadAsked {
+    /// What is said of an object, all of it or ranges, which is at a key of the store.
+    fn said(&self, secrets: &Secrets, facts: &Facts, object: &[u8]) -> S3Result<HeadSaid> {
+        crypt::check_key(facts, object, secrets, self.customer.as_ref())?;
+        self.conditions.check(facts)?;
+        Ok(self.said_of(facts, &self.wanted.answer_for(facts)?))
+    }
+
+    fn said_of(&self, facts: &Facts, answer: &Answer) -> HeadSaid {
+        let said = Said {
+            bucket: &self.bucket,
+            key: current(&self.key, self.name),
+            facts,
+            answer,
+            with_checksums: self.with_checksums,
+            customer: self.customer.as_ref(),
+        };
+        (said.head(), facts.encoded_metadata())
+    }
+}
+
 /// The answer to a GET that asks for nothing but the object as it is now, if RAM has all of it and
 /// it can be had without waiting. `None` says nothing about the object.
-pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<(HeaderMap, Body)> {
+pub fn get_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums: bool) -> Option<(HeaderMap, Body)> {
     let store = gateway.engine.now();
-    let mut opened = open_at_once(store, claim, key)?;
+    check_key(key).ok()?;
+    let object = keyspace::object(&claim.bucket().name, key);
+    let mut opened = read::open_in_ram(store, &object, claim).filter(|opened| is_plain(&opened.facts))?;
     let body = opened.next_piece(store).ok()?;
     let answer = Answer::whole(opened.facts.length);
-    let head = said_at_once(claim.bucket(), key, &opened, &answer).head_with_body(opened.home());
+    let said = said_at_once(claim.bucket(), key, &opened.facts, &answer, with_checksums);
+    let head = said.head_with_body(opened.home());
     (body.len() as u64 == opened.facts.length).then_some(())?;
     Some((head, Body::from(body)))
 }
 
 /// The same to a HEAD.
-pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str) -> Option<HeaderMap> {
-    let opened = open_at_once(gateway.engine.now(), claim, key)?;
-    let answer = Answer::whole(opened.facts.length);
-    Some(said_at_once(claim.bucket(), key, &opened, &answer).head())
-}
-
-fn open_at_once(store: &Store, claim: &Claim, key: &str) -> Option<Opened> {
+pub fn head_at_once(gateway: &Gateway, claim: &Claim, key: &str, with_checksums: bool) -> Option<HeaderMap> {
     check_key(key).ok()?;
-    let opened = read::open_in_ram(store, &keyspace::object(&claim.bucket().name, key), claim)?;
-    // What is encrypted may need a key, and takes its time.
-    let is_plain = opened.facts.encoded_metadata().is_none() && opened.facts.encryption.is_none();
-    is_plain.then_some(opened)
+    let object = keyspace::object(&claim.bucket().name, key);
+    let facts = read::describe_in_ram(gateway.engine.now(), &object, claim).filter(is_plain)?;
+    let answer = Answer::whole(facts.length);
+    Some(said_at_once(claim.bucket(), key, &facts, &answer, with_checksums).head())
 }
 
-fn said_at_once<'a>(bucket: &'a Bucket, key: &'a str, opened: &'a Opened, answer: &'a Answer) -> Said<'a> {
+/// What is encrypted may need a key, and takes its time.
+fn is_plain(facts: &Facts) -> bool {
+    facts.encoded_metadata().is_none() && facts.encryption.is_none()
+}
+
+fn said_at_once<'a>(
+    bucket: &'a Bucket,
+    key: &'a str,
+    facts: &'a Facts,
+    answer: &'a Answer,
+    with_checksums: bool,
+) -> Said<'a> {
     Said {
         bucket,
         key: Some(key),
-        facts: &opened.facts,
+        facts,
         answer,
-        with_checksums: false,
+        with_checksums,
         customer: None,
     }
 }

@@ -107,8 +107,13 @@ fn malformed_header() -> S3Error {
     )
 }
 
+/// The same of a path, in which a plus is a plus.
+pub fn unescape_path(text: &str) -> Option<String> {
+    unescape(&text.replace('+', "%2B"))
+}
+
 /// Text without percent-encoding; `None` if it is none.
-pub fn unescape(text: &str) -> Option<String> {
+fn unescape(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {

@@ -6,7 +6,7 @@ use crate::{
         conditional::{Validators, range_applies},
         ranges::{Ranges, content_range},
     },
-    s3::{byteranges::Byteranges, read::Opened, record::Facts},
+    s3::{byteranges::Byteranges, head::Head, read::Opened, record::Facts},
 };
 use hyper::{
     HeaderMap,
@@ -86,15 +86,17 @@ impl Wanted {
         Ok(Self { what, only_of: None })
     }
 
-    /// The same with what `s3s` does not read: several ranges, which the front left among the
-    /// request's extensions, and `If-Range`.
-    pub fn with(mut self, extensions: &Extensions, headers: &HeaderMap) -> Self {
-        if let (What::All, Some(ranges)) = (&self.what, extensions.get::<Ranges>()) {
+    /// The same with what `s3s` does not read: several ranges, and `If-Range`.
+    ///
+    /// # Errors
+    /// `InternalError`
+    pub fn with(mut self, extensions: &Extensions, headers: &HeaderMap) -> S3Result<Self> {
+        if let (What::All, Some(ranges)) = (&self.what, &Head::of(extensions)?.ranges) {
             self.what = What::Ranges(ranges.clone());
         }
         let only_of = headers.get(header::IF_RANGE);
         self.only_of = only_of.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        self
+        Ok(self)
     }
 
     /// Whether it takes the object's parts to tell.

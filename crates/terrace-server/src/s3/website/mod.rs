@@ -12,12 +12,11 @@ mod settings;
 
 pub use settings::{AllTo, Redirect, Rule, Settings};
 
-use super::ops::listings::Encoding;
+use super::{head::Head, ops::listings::Encoding};
 use futures_util::future::BoxFuture;
 use hyper::{
     HeaderMap, Method, Response, StatusCode,
     header::{self, HeaderName, HeaderValue},
-    http::request::Parts,
 };
 use page::{Problem, page};
 use s3s::{Body, S3Error, S3Result};
@@ -43,8 +42,7 @@ pub struct Visit {
 
 impl Visit {
     /// Reads a request.
-    pub fn of(parts: &Parts, is_secure: bool) -> Self {
-        let path = parts.uri.path();
+    pub fn of(head: &Head, headers: &HeaderMap) -> Self {
         let goes_along = |name: &HeaderName| {
             !name.as_str().starts_with("x-amz-")
                 && ![
@@ -57,14 +55,14 @@ impl Visit {
                 ]
                 .contains(name)
         };
-        let headers = parts.headers.iter().filter(|(name, _)| goes_along(name));
-        let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let along = headers.iter().filter(|(name, _)| goes_along(name));
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
         Self {
-            method: parts.method.clone(),
-            key: decoded(path.strip_prefix('/').unwrap_or(path)),
-            headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            method: head.method.clone(),
+            key: head.place().map(|(_, key)| key.to_owned()),
+            headers: along.map(|(name, value)| (name.clone(), value.clone())).collect(),
             host: host.unwrap_or("").to_owned(),
-            is_secure,
+            is_secure: head.peer.is_secure,
         }
     }
 
@@ -195,12 +193,6 @@ fn to(status: StatusCode, location: HeaderValue) -> Response<Body> {
         .headers_mut()
         .insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     response
-}
-
-/// A path as it is meant. `None` if it is none.
-fn decoded(path: &str) -> Option<String> {
-    // A plus is a plus in paths.
-    super::ops::tagging::unescape(&path.replace('+', "%2B"))
 }
 
 #[cfg(test)]

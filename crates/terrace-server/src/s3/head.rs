@@ -1,0 +1,371 @@
+//! The head of a request as it is meant: read once, where the request comes in.
+//!
+//! Whatever is asked of a request later is asked of this: what it is about, whether and how it is
+//! signed, what its query names. No check reads path or query for itself, so no two of them take
+//! one request for two. `s3s` reads the same head once more, by the rules that are followed here.
+
+use super::{access::Domains, ops::tagging, refuse::is_subresource, signature};
+use crate::http::{ranges::Ranges, tls::TlsVersion};
+use hyper::{
+    HeaderMap, Method, Uri, Version,
+    header::{self, HeaderValue},
+    http::{Extensions, request::Parts},
+};
+use s3s::{S3ErrorCode, S3Result, s3_error};
+use std::{net::IpAddr, sync::Arc};
+
+/// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
+/// long as the request is there, while two bytes make one.
+const QUERY_NAMES_MAX: usize = 128;
+/// The media type of a form with a file.
+const FORM: &str = "multipart/form-data";
+/// The media type of the body of a call of STS.
+const CALL: &str = "application/x-www-form-urlencoded";
+
+/// The other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// Its address.
+    pub address: Option<IpAddr>,
+    /// What goes over it is encrypted.
+    pub is_secure: bool,
+    /// How, if that is known.
+    pub tls: Option<TlsVersion>,
+    /// The number of the request that came over it.
+    pub number: u64,
+}
+
+/// Domains below which hosts name buckets.
+#[derive(Clone, Copy)]
+pub struct Hosts<'a> {
+    /// For S3.
+    pub buckets: &'a Domains,
+    /// For web sites.
+    pub sites: &'a Domains,
+}
+
+/// A head that was read.
+#[derive(Debug)]
+pub struct Head {
+    /// Where it came from.
+    pub peer: Peer,
+    /// Its method.
+    pub method: Method,
+    /// What it asks for, as it came.
+    pub uri: Uri,
+    /// The version of HTTP.
+    pub version: Version,
+    /// The bucket that its host names.
+    of_host: Option<String>,
+    /// It is to the web site of that bucket.
+    pub is_site: bool,
+    /// Its path as it is meant, if that is not as it came; empty if it can mean nothing.
+    decoded: Option<String>,
+    /// The names and values of its query, decoded, in their order.
+    pub query: Vec<(String, String)>,
+    /// Its body is a form with a file.
+    pub is_form: bool,
+    /// It is a call of STS.
+    pub is_call: bool,
+    /// Its body is XML, if it is no form: what is behind a subresource, or posted.
+    pub is_xml: bool,
+    /// Its query has the name of a subresource.
+    pub has_subresource: bool,
+    /// How long it says that its body is.
+    pub content_length: Option<u64>,
+    /// It is signed in the header.
+    pub is_signed_in_header: bool,
+    /// It is signed in the query.
+    pub is_signed_in_query: bool,
+    /// The ranges it wants, if they are several.
+    pub ranges: Option<Ranges>,
+}
+
+impl Head {
+    /// Reads a head, and takes out of the headers what is read only here. What the second says is
+    /// an error if something is said twice, or too much.
+    pub fn read(parts: &mut Parts, peer: Peer, hosts: Hosts<'_>) -> (Arc<Self>, S3Result) {
+        let text = |name| text(&parts.headers, name);
+        let (path, query) = (parts.uri.path(), parts.uri.query());
+        let pairs = form_urlencoded::parse(query.unwrap_or("").as_bytes()).into_owned();
+        let mut pairs: Vec<_> = pairs.take(QUERY_NAMES_MAX + 1).collect();
+        let clear = signature::refuse_repeated(&parts.headers, &pairs).and_then(|()| refuse_many(&pairs));
+        pairs.truncate(QUERY_NAMES_MAX);
+        let host = text(header::HOST);
+        let site = host.and_then(|host| hosts.sites.bucket(host));
+        let of_host = site.or_else(|| hosts.buckets.bucket(host?)).map(str::to_owned);
+        let kind = text(header::CONTENT_TYPE).unwrap_or("").trim_start();
+        let is_post = parts.method == Method::POST;
+        let is_root = path == "/" && query.is_none() && of_host.is_none();
+        let has = |name: &str| pairs.iter().any(|(known, _)| known == name);
+        let has_subresource = pairs.iter().any(|(name, _)| is_subresource(name));
+        let authorization = parts.headers.get(header::AUTHORIZATION);
+        let mut head = Self {
+            peer,
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            version: parts.version,
+            is_site: site.is_some(),
+            decoded: path
+                .contains('%')
+                .then(|| tagging::unescape_path(path).unwrap_or_default()),
+            is_form: is_post && begins(kind, FORM),
+            is_call: is_post && is_root && kind.split(';').next().is_some_and(|kind| is(kind, CALL)),
+            is_xml: is_post || has_subresource,
+            has_subresource,
+            content_length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
+            // What is no text is no signature either, and is refused as such. What is empty says
+            // nothing.
+            is_signed_in_header: authorization.is_some_and(|value| !value.as_bytes().trim_ascii().is_empty()),
+            is_signed_in_query: has("X-Amz-Signature") || has("X-Amz-Algorithm"),
+            ranges: None,
+            query: pairs,
+            of_host,
+        };
+        head.take_out(&mut parts.headers);
+        (Arc::new(head), clear)
+    }
+
+    /// The head of the request that these belong to.
+    ///
+    /// # Errors
+    /// `InternalError` if there is none, which cannot be.
+    pub fn of(extensions: &Extensions) -> S3Result<&Arc<Self>> {
+        extensions.get().ok_or_else(|| S3ErrorCode::InternalError.into())
+    }
+
+    /// A range that cannot be understood is answered with the whole object, as RFC 9110 section
+    /// 14.2 allows and S3 does it; `s3s` would refuse it. So are several ranges of whoever signs,
+    /// since S3 never sends several; a browser or a player, which does not sign, gets them. In a
+    /// signed header a range stays, since the signature covers it. A header `Authorization` without
+    /// a value says nothing; `s3s` would refuse that, too.
+    fn take_out(&mut self, headers: &mut HeaderMap) {
+        let range = text(headers, header::RANGE).filter(|_| !self.is_signed_in_header);
+        if let Some(range) = range.filter(|text| s3s::dto::Range::parse(text).is_err()) {
+            self.ranges = Ranges::parse(range).filter(|_| self.method == Method::GET && !self.is_signed());
+            headers.remove(header::RANGE);
+        }
+        if !self.is_signed_in_header {
+            headers.remove(header::AUTHORIZATION);
+        }
+    }
+
+    /// Whether it says who sends it.
+    pub const fn is_signed(&self) -> bool {
+        self.is_signed_in_header || self.is_signed_in_query
+    }
+
+    /// Its path as it is meant. `None` if it can mean nothing.
+    pub fn path(&self) -> Option<&str> {
+        let path = self.decoded.as_deref().unwrap_or_else(|| self.uri.path());
+        Some(path).filter(|path| !path.is_empty())
+    }
+
+    /// Whether its path is written as it is meant.
+    pub const fn is_path_plain(&self) -> bool {
+        self.decoded.is_none()
+    }
+
+    /// The bucket that it is about, and the key, which is empty if it is about the bucket.
+    pub fn place(&self) -> Option<(&str, &str)> {
+        place(self.of_host.as_deref(), self.path()?)
+    }
+
+    /// The bucket that it is about.
+    pub fn bucket(&self) -> Option<&str> {
+        self.place().map(|(bucket, _)| bucket)
+    }
+
+    /// Whether it is about an object.
+    pub fn is_of_object(&self) -> bool {
+        self.place().is_some_and(|(_, key)| !key.is_empty())
+    }
+
+    /// The key as it came.
+    pub fn raw_key(&self) -> &str {
+        let raw = place(self.of_host.as_deref(), self.uri.path());
+        // The slash before it may be encoded, too.
+        let raw = raw.filter(|(_, key)| !key.is_empty()).or_else(|| self.place());
+        raw.map_or("", |(_, key)| key)
+    }
+
+    /// The first value of this name in its query.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether its query has a name.
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// Its query as it came, without what signs it.
+    pub fn shown_query(&self) -> String {
+        let came = self
+            .uri
+            .query()
+            .unwrap_or("")
+            .split('&')
+            .filter(|pair| !pair.is_empty());
+        // By the names as they are meant: `X%2DAmz-Signature` is one, too.
+        let shown = came
+            .zip(&self.query)
+            .filter(|(_, (name, _))| !signature::is_of_signature(name))
+            .map(|(pair, _)| pair);
+        shown.collect::<Vec<_>>().join("&")
+    }
+}
+
+fn place<'a>(of_host: Option<&'a str>, path: &'a str) -> Option<(&'a str, &'a str)> {
+    let path = path.strip_prefix('/')?;
+    match of_host {
+        Some(bucket) => Some((bucket, path)),
+        None if path.is_empty() => None,
+        None => Some(path.split_once('/').unwrap_or((path, ""))),
+    }
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok())
+}
+
+fn is(kind: &str, name: &str) -> bool {
+    kind.trim().eq_ignore_ascii_case(name)
+}
+
+fn begins(kind: &str, name: &str) -> bool {
+    kind.get(..name.len()).is_some_and(|start| is(start, name))
+}
+
+fn refuse_many(query: &[(String, String)]) -> S3Result {
+    if query.len() > QUERY_NAMES_MAX {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The query has more than {QUERY_NAMES_MAX} names."
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use hyper::Request;
+
+    /// A head as it is read at `s3.example.net`, what is left of its headers, and what is wrong
+    /// with it.
+    pub fn head(method: &str, uri: &str, headers: &[(&str, &str)]) -> (Arc<Head>, HeaderMap, S3Result) {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let domains = |name: &str| Domains(vec![name.to_owned()]);
+        let hosts = Hosts {
+            buckets: &domains("s3.example.net"),
+            sites: &domains("example.org"),
+        };
+        let peer = Peer {
+            address: Some([192, 0, 2, 3].into()),
+            is_secure: false,
+            tls: None,
+            number: 0x1F,
+        };
+        let (head, clear) = Head::read(&mut parts, peer, hosts);
+        (head, parts.headers, clear)
+    }
+
+    /// What a request was about was read in five ways: of the raw path, with and without the host.
+    /// A bucket that was written with a percent sign was not logged, and a part without its upload
+    /// was put as an object where the host named the bucket.
+    #[test]
+    fn what_it_is_about_is_what_s3s_takes_it_for() {
+        for (host, path, raw_key) in [
+            ("localhost", "/", ""),
+            ("localhost", "/bucket", ""),
+            ("localhost", "/bucket/", ""),
+            ("localhost", "/bucket/a/b", "a/b"),
+            ("localhost", "/bucket//b", "/b"),
+            ("localhost", "/b%75cket/a%20b+c", "a%20b+c"),
+            ("localhost", "/bucket%2Fkey", "key"),
+            ("bucket.s3.example.net", "/", ""),
+            ("bucket.s3.example.net:80", "/key", "key"),
+            ("bucket.S3.example.net", "//key", "/key"),
+            ("127.0.0.1:80", "/bucket/key", "key"),
+        ] {
+            let (head, _, clear) = head("GET", path, &[("host", host)]);
+            clear.unwrap();
+            let domains = Domains(vec!["s3.example.net".to_owned()]);
+            let decoded = path.replace("%75", "u").replace("%20", " ").replace("%2F", "/");
+            let expected = s3s::path::parse_virtual_hosted_style(domains.bucket(host), &decoded).unwrap();
+            assert_eq!(head.bucket(), expected.get_bucket_name(), "{host} {path}");
+            assert_eq!(head.is_of_object(), expected.as_object().is_some(), "{host} {path}");
+            let key = head.place().map_or("", |(_, key)| key);
+            assert_eq!(key, expected.get_object_key().unwrap_or(""), "{host} {path}");
+            assert_eq!(head.raw_key(), raw_key, "{host} {path}");
+        }
+        for path in ["/bucket/%zz", "/bucket/a%2", "/bucket/%ff"] {
+            let (head, ..) = head("GET", path, &[]);
+            assert_eq!((head.path(), head.place()), (None, None), "{path}");
+        }
+        let (head, ..) = head("GET", "/a", &[("host", "b.example.org")]);
+        assert_eq!((head.is_site, head.place()), (true, Some(("b", "a"))));
+    }
+
+    #[test]
+    fn queries_are_decoded_once() {
+        let query = "/b/k?versionId=a%2Bb+c&&X%2DAmz-Signature=s&x&%58-Amz-Date=1&Signatur%65=t&y=%zz";
+        let (head, ..) = head("GET", query, &[]);
+        assert_eq!(head.value("versionId"), Some("a+b c"));
+        assert_eq!((head.value("x"), head.value("y")), (Some(""), Some("%zz")));
+        assert!(head.is_signed_in_query && !head.is_signed_in_header && head.is_signed());
+        assert_eq!(head.shown_query(), "versionId=a%2Bb+c&x&y=%zz");
+    }
+
+    /// Two bytes make a pair that takes some hundred: 64 KiB of them would be megabytes for as long
+    /// as a client likes to take its answer.
+    #[test]
+    fn queries_have_a_bound() {
+        let read = |names: usize| head("GET", &format!("/b/k?{}", "a&".repeat(names)), &[]);
+        assert!(read(QUERY_NAMES_MAX).2.is_ok());
+        let (head, _, clear) = read(30_000);
+        assert_eq!(clear.unwrap_err().code().as_str(), "InvalidArgument");
+        assert_eq!(head.query.len(), QUERY_NAMES_MAX);
+    }
+
+    #[test]
+    fn forms_and_calls() {
+        let is_form = |method, kind| head(method, "/b", &[("content-type", kind)]).0.is_form;
+        assert!(is_form("POST", " Multipart/Form-Data; boundary=x"));
+        assert!(!is_form("PUT", "multipart/form-data; boundary=x") && !is_form("POST", "application/xml"));
+        let kind = ("content-type", "Application/x-www-form-urlencoded ; charset=utf-8");
+        let is_call = |method, uri, host| head(method, uri, &[kind, ("host", host)]).0.is_call;
+        assert!(is_call("POST", "/", "localhost"));
+        assert!(!is_call("GET", "/", "localhost") && !is_call("POST", "/b", "localhost"));
+        assert!(!is_call("POST", "/?x", "localhost") && !is_call("POST", "/", "b.s3.example.net"));
+    }
+
+    #[test]
+    fn odd_ranges_of_players_are_no_ranges() {
+        let left = |method: &str, uri: &str, range: &str| {
+            let (head, headers, _) = head(method, uri, &[("range", range)]);
+            (headers.contains_key("range"), head.ranges.is_some())
+        };
+        for kept in ["bytes=0-1", "bytes=5-", "bytes=-5"] {
+            assert_eq!(left("GET", "/b/k", kept), (true, false), "{kept}");
+        }
+        for dropped in ["bytes=x", "lines=1-2", "bytes=3-2"] {
+            assert_eq!(left("GET", "/b/k", dropped), (false, false), "{dropped}");
+        }
+        assert_eq!(left("GET", "/b/k", "bytes=0-1,4-5"), (false, true));
+        assert_eq!(left("HEAD", "/b/k", "bytes=0-1,4-5"), (false, false));
+        assert_eq!(left("GET", "/b/k?X-Amz-Signature=0", "bytes=0-1,4-5"), (false, false));
+        let (head, headers, _) = head("GET", "/b/k", &[("authorization", " ")]);
+        assert!(!head.is_signed() && !headers.contains_key("authorization"));
+        let signed = [("authorization", "AWS4-HMAC-SHA256"), ("range", "bytes=x")];
+        let (head, headers, _) = self::head("GET", "/b/k", &signed);
+        assert!(head.is_signed() && headers.contains_key("range"));
+    }
+}

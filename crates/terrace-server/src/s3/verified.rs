@@ -1,0 +1,237 @@
+//! Whose signature a request has, found out without `s3s`, for the short way
+//! ([`super::at_once`]) alone.
+//!
+//! It takes signatures of the form that clients send and that are right, and says nothing of any
+//! other: those are left to `s3s`, which says what is wrong with them. So nothing is let in here
+//! that is not signed, byte for byte, with a key's secret, for this method, path, query and these
+//! headers, and now.
+
+use super::{digest, head::Head, judged, session, signature};
+use hyper::{HeaderMap, header};
+use ring::{digest as sha, hmac};
+use std::time::Duration;
+
+/// How far clocks may differ, as `s3s` has it.
+const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+/// Digits of a hash.
+const HASH_DIGITS: usize = 64;
+/// What has no hash of its own in a signature.
+const NO_HASH: &str = "UNSIGNED-PAYLOAD";
+/// The field of a query that the signature itself is in, and does not cover.
+const IN_QUERY: &str = "X-Amz-Signature";
+
+/// What a request says of its signature.
+struct Claimed<'a> {
+    credential: &'a str,
+    time: &'a str,
+    /// How long after its time it is good.
+    life: Duration,
+    signed_headers: &'a str,
+    signature: &'a str,
+    payload: &'a str,
+}
+
+impl<'a> Claimed<'a> {
+    fn of(head: &'a Head, headers: &'a HeaderMap) -> Option<Self> {
+        let text = |name: &str| headers.get(name)?.to_str().ok();
+        let payload = text("x-amz-content-sha256");
+        if head.is_signed_in_query {
+            let seconds = head.value("X-Amz-Expires")?.parse().ok()?;
+            return Some(Self {
+                credential: head.value("X-Amz-Credential")?,
+                time: head.value("X-Amz-Date")?,
+                life: Duration::from_secs(seconds),
+                signed_headers: head.value("X-Amz-SignedHeaders")?,
+                signature: head.value(IN_QUERY)?,
+                payload: payload.is_none().then_some(NO_HASH)?,
+            });
+        }
+        let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let said = said.strip_prefix(signature::ALGORITHM)?;
+        Some(Self {
+            credential: signature::field(said, "Credential")?,
+            time: text("x-amz-date")?,
+            life: SKEW_MAX,
+            signed_headers: signature::field(said, "SignedHeaders")?,
+            signature: signature::field(said, "Signature")?,
+            payload: payload.filter(|payload| *payload == NO_HASH || payload.len() == HASH_DIGITS)?,
+        })
+    }
+
+    /// Whether it is good now.
+    fn is_of_time(&self, now_ms: u64) -> bool {
+        let Some(signed_ms) = judged::milliseconds_of(self.time) else {
+            return false;
+        };
+        let early = Duration::from_millis(signed_ms.saturating_sub(now_ms));
+        let late = Duration::from_millis(now_ms.saturating_sub(signed_ms));
+        early <= SKEW_MAX && late <= self.life
+    }
+
+    /// What is signed ("canonical request" in the documentation).
+    fn canonical(&self, head: &Head, headers: &HeaderMap) -> Option<String> {
+        let path = head.uri.path();
+        // Of what is written with percent signs or could be, there are two opinions.
+        if !path.bytes().all(|byte| byte == b'/' || is_unreserved(byte)) {
+            return None;
+        }
+        let signed = head.query.iter().filter(|(name, _)| name != IN_QUERY);
+        let mut pairs: Vec<_> = signed.map(|(name, value)| (encoded(name), encoded(value))).collect();
+        pairs.sort();
+        let mut text = format!("{}\n{path}\n", head.method);
+        for (at, (name, value)) in pairs.iter().enumerate() {
+            text.extend([if at == 0 { "" } else { "&" }, name.as_str(), "=", value.as_str()]);
+        }
+        text.push('\n');
+        let mut before = "";
+        for name in self.signed_headers.split(';') {
+            let mut values = headers.get_all(name).iter();
+            let (value, more) = (values.next()?.to_str().ok()?, values.next());
+            let is_plain = value.trim() == value && !value.contains("  ") && !value.contains('\t');
+            if more.is_some() || name <= before || !is_plain || name != name.to_ascii_lowercase() {
+                return None;
+            }
+            text.extend([name, ":", value, "\n"]);
+            before = name;
+        }
+        text.extend(["\n", self.signed_headers, "\n", self.payload]);
+        Some(text)
+    }
+}
+
+/// The ID of the key, none of a session, that a request is signed with now, if it is.
+pub fn signer<'h>(
+    head: &'h Head,
+    headers: &'h HeaderMap,
+    secret: impl FnOnce(&str) -> Option<String>,
+    now_ms: u64,
+) -> Option<&'h str> {
+    let claimed = Claimed::of(head, headers)?;
+    let mut scope = claimed.credential.rsplitn(5, '/');
+    let [end, service, region, date, id] = std::array::from_fn(|_| scope.next().unwrap_or_default());
+    let is_scope = end == "aws4_request" && service == "s3" && claimed.time.split('T').next() == Some(date);
+    if !is_scope || !claimed.is_of_time(now_ms) || session::parent(id).is_some() {
+        return None;
+    }
+    let key = signature::key(&secret(id)?, [date, region, service, end].into_iter());
+    let canonical = claimed.canonical(head, headers)?;
+    let hash = digest::hex(sha::digest(&sha::SHA256, canonical.as_bytes()).as_ref());
+    let (algorithm, time) = (signature::ALGORITHM, claimed.time);
+    let signed = format!("{algorithm}\n{time}\n{date}/{region}/{service}/{end}\n{hash}");
+    let tag = signature::unhex(claimed.signature)?;
+    hmac::verify(&key, signed.as_bytes(), &tag).ok()?;
+    Some(id)
+}
+
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 16);
+    for byte in text.bytes() {
+        if is_unreserved(byte) {
+            out.push(char::from(byte));
+        } else {
+            let digit = |half: u8| char::from(b"0123456789ABCDEF"[usize::from(half)]);
+            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::s3::head::tests::head;
+
+    const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
+    const HOST: (&str, &str) = ("host", "examplebucket.s3.amazonaws.com");
+    const HASH: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const SCOPE: &str = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request";
+    /// 24 May 2013, 00:00.
+    const TIME_MS: u64 = 1_369_353_600_000;
+    const MINUTE_MS: u64 = 60_000;
+
+    fn signer_of(method: &str, uri: &str, headers: &[(&str, &str)], now_ms: u64) -> Option<String> {
+        let (head, headers, _) = head(method, uri, headers);
+        let secret = |id: &str| (id == "AKIAIOSFODNN7EXAMPLE").then(|| SECRET.to_owned());
+        signer(&head, &headers, secret, now_ms).map(str::to_owned)
+    }
+
+    /// The example of "Authenticating Requests: Using Query Parameters" in S3's API reference.
+    #[test]
+    fn presigned() {
+        let query = format!(
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={}&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&\
+             X-Amz-SignedHeaders=host&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404",
+            SCOPE.replace('/', "%2F")
+        );
+        let target = format!("/test.txt?{query}");
+        let at = |now_ms| signer_of("GET", &target, &[HOST], now_ms).is_some();
+        assert!(at(TIME_MS) && at(TIME_MS + 86_400_000) && at(TIME_MS - 15 * MINUTE_MS));
+        assert!(!at(TIME_MS + 86_400_001) && !at(TIME_MS - 15 * MINUTE_MS - 1));
+        let is_right = |method, uri: &str, host| signer_of(method, uri, &[("host", host)], TIME_MS).is_some();
+        assert!(!is_right("HEAD", &target, HOST.1));
+        assert!(!is_right("GET", &target, "other.s3.amazonaws.com"));
+        for (part, other) in [
+            ("/test.txt", "/test.txu"),
+            ("/test.txt", "/%74est.txt"),
+            ("86400", "86401"),
+            ("Signature=aeee", "Signature=AEEE"),
+            ("Signature=aeee", "Signature=beee"),
+            ("AKIA", "BKIA"),
+            ("us-east-1", "us-east-2"),
+            ("%2Fs3%2F", "%2Fsts%2F"),
+            (
+                "Credential=AKIAIOSFODNN7EXAMPLE%2F20130524",
+                "Credential=AKIAIOSFODNN7EXAMPLE%2F20130525",
+            ),
+            ("SignedHeaders=host", "SignedHeaders=host%3Brange"),
+            ("&X-Amz-Expires", "&versionId=null&X-Amz-Expires"),
+        ] {
+            let changed = target.replace(part, other);
+            assert_ne!(changed, target);
+            assert!(!is_right("GET", &changed, HOST.1), "{part} {other}");
+        }
+        let (names, signature) = target.rsplit_once('&').unwrap();
+        let (path, names) = names.split_once('?').unwrap();
+        let moved = format!("{path}?{signature}&{names}");
+        assert!(is_right("GET", &moved, HOST.1), "in another order it means the same");
+    }
+
+    /// The example "GET Bucket Lifecycle" of "Using the Authorization Header".
+    #[test]
+    fn signed_in_the_header() {
+        let signature = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543";
+        let said = format!(
+            "AWS4-HMAC-SHA256 Credential={SCOPE},SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature={signature}"
+        );
+        let at = |authorization: &str, hash: &str, date: &str, now_ms| {
+            let headers = [
+                HOST,
+                ("authorization", authorization),
+                ("x-amz-date", date),
+                ("x-amz-content-sha256", hash),
+            ];
+            signer_of("GET", "/?lifecycle", &headers, now_ms).is_some()
+        };
+        let date = "20130524T000000Z";
+        assert!(at(&said, HASH, date, TIME_MS) && at(&said, HASH, date, TIME_MS + 15 * MINUTE_MS));
+        assert!(!at(&said, HASH, date, TIME_MS + 15 * MINUTE_MS + 1));
+        assert!(!at(&said, NO_HASH, date, TIME_MS) && !at(&said, HASH, "20130524T000001Z", TIME_MS));
+        for (part, other) in [
+            (
+                "host;x-amz-content-sha256;x-amz-date",
+                "x-amz-content-sha256;host;x-amz-date",
+            ),
+            ("host;", ""),
+            (signature, ""),
+            (signature, &signature[..62]),
+            ("HMAC", "OTHER"),
+        ] {
+            assert!(!at(&said.replace(part, other), HASH, date, TIME_MS), "{part} {other}");
+        }
+    }
+}

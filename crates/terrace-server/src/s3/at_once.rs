@@ -3,10 +3,10 @@
 //! requests apart that may be any of a hundred operations, and putting answers together that may
 //! say any of forty things.
 //!
-//! Nothing is decided here in another way. A request that is not plain, or of a session, a signature
-//! that is not right, an object that is not there, not for who asks or not in RAM, and a bucket
-//! whose policy says more than that everybody may, go the long way; what is read and what is said
-//! of it is `ops::objects`' on both. A request comes here after what the front asks of all
+//! Nothing is decided here in another way. A request that is not plain, or of a session, a
+//! signature that is not right, an object that is not there, not for who asks or not in RAM, and a
+//! bucket whose policy says more than that everybody may, go the long way; what is read and what is
+//! said of it is `ops::objects`' on both. A request comes here after what the front asks of all
 //! requests, and its answer gets what the front adds to all answers.
 
 use super::{
@@ -95,14 +95,14 @@ impl<'h> Plain<'h> {
         let begins = |name: &HeaderName| PLAIN_BEGINNINGS.iter().any(|start| name.as_str().starts_with(start));
         let is_of_signed = |name: &str| SIGNED.contains(&name) || name.starts_with(SIGNED_BEGINNING);
         let is_signed = head.is_signed();
-        let says_more =
-            |name: &HeaderName| !PLAIN.contains(name) && !begins(name) && !(is_signed && is_of_signed(name.as_str()));
+        let is_plain =
+            |name: &HeaderName| PLAIN.contains(name) || begins(name) || (is_signed && is_of_signed(name.as_str()));
         let asks_more = if is_signed {
             head.query.iter().any(|(name, _)| !IN_QUERY.contains(&name.as_str()))
         } else {
             head.uri.query().is_some()
         };
-        if head.ranges.is_some() || asks_more || headers.keys().any(says_more) {
+        if head.ranges.is_some() || asks_more || !headers.keys().all(is_plain) {
             return None;
         }
         headers.get(header::HOST)?.to_str().ok()?;

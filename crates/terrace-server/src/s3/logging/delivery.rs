@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(lines as u64 + figures.log_lines_lost.get(), count as u64);
     }
 
-    /// What was asked of a bucket went by its name into the log of whoever made one of the same name
-    /// before it was written, another account even.
+    /// What was asked of a bucket went by its name into the log of whoever made one of the same
+    /// name before it was written, another account even.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn what_was_asked_of_a_bucket_is_nothing_to_another_of_its_name() {
         let dir = tempfile::tempdir().unwrap();

@@ -317,6 +317,22 @@ mod tests {
     use crate::s3::{bucket::Record, head::tests::head};
     use std::time::Duration;
 
+    fn of_all(head: &crate::s3::head::Head) -> access_log::Entry<'_> {
+        access_log::Entry {
+            head,
+            time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_549_411_238),
+            key: Some("TRCE1"),
+            operation: "GetObject",
+            agent: Some("curl/8\n"),
+            status: 206,
+            received: 0,
+            sent: 2,
+            is_complete: true,
+            until_head: Duration::from_millis(3),
+            until_end: Duration::from_millis(7),
+        }
+    }
+
     #[test]
     fn a_line_has_all_fields_and_nobody_can_add_one() {
         let bucket = Arc::new(Bucket::apart("photos".to_owned(), Record::default()));
@@ -328,19 +344,7 @@ mod tests {
             .header("content-range", "bytes 0-1/70")
             .header("x-amz-version-id", "null");
         logged.answered(&answer.status(206).body(Body::empty()).unwrap());
-        let of_all = access_log::Entry {
-            head: &of_object,
-            time: SystemTime::UNIX_EPOCH + Duration::from_secs(1_549_411_238),
-            key: Some("TRCE1"),
-            operation: "GetObject",
-            agent: Some("curl/8\n"),
-            status: 206,
-            received: 0,
-            sent: 2,
-            is_complete: true,
-            until_head: Duration::from_millis(3),
-            until_end: Duration::from_millis(7),
-        };
+        let of_all = of_all(&of_object);
         let entry = Entry {
             of_all: of_all.clone(),
             logged: &logged,

@@ -12,12 +12,14 @@ import { join, resolve } from "node:path";
 
 const [modules, chromium, page_url, source, screenshot] = process.argv.slice(2);
 const playwright = createRequire(join(resolve(modules), "index.js"))("playwright-core");
-const PATIENCE_MS = 30_000;
+// For each thing that is waited for, on a machine that is busy with other things.
+const PATIENCE_MS = 180_000;
 
 const profile = await mkdtemp(join(tmpdir(), "player-"));
 const context = await playwright.chromium.launchPersistentContext(profile, {
     executablePath: chromium,
     headless: true,
+    timeout: PATIENCE_MS,
     viewport: { width: 640, height: 360 },
     args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--mute-audio",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -33,31 +35,35 @@ try {
             await page.waitForFunction(condition);
         } catch (error) {
             const state = await page.evaluate(() =>
-                [video.currentTime, video.readyState, video.error?.message, errors.join("; ")].join(", "));
+                [video.currentTime, shown(), video.readyState, video.error?.message, errors.join("; ")].join(", "));
             throw new Error(`not within ${PATIENCE_MS} ms: ${condition} (${state})`, { cause: error });
         }
     };
-    const look = () => page.evaluate(() => ({
-        at: video.currentTime, shown: shown(), width: video.videoWidth, length: video.duration, errors,
-    }));
-    const check = ({ at, shown, width, errors }) => {
+    const look = () => page.evaluate(() => ({ at: video.currentTime, width: video.videoWidth, length: video.duration, errors }));
+    // Where it stands still the picture is that of its second; while it plays, a busy machine shows pictures late.
+    const check = async () => {
+        await page.evaluate(() => video.pause());
+        await wait_for("!video.seeking && video.readyState >= 2 && Math.abs(video.currentTime - shown()) < 1.5");
+        const { at, width, errors } = await look();
         assert.equal(width, 640);
         assert.deepEqual(errors, []);
-        assert.ok(Math.abs(at - shown) < 1.5, `at second ${at} the picture is that of second ${shown}`);
+        return at;
     };
+    const play = () => page.evaluate(() => video.play());
 
     await page.evaluate((source) => start(source), source);
     await wait_for("video.currentTime > 1");
-    check(await look());
+    await check();
     await page.evaluate(() => { video.playbackRate = 2; });
+    await play();
     await wait_for("video.currentTime > 14");
-    check(await look());
     for (const target of [40, 5, 50]) {
+        await check();
         await page.evaluate((target) => { video.currentTime = target; }, target);
-        await wait_for(`!video.seeking && video.readyState >= 3 && video.currentTime > ${target + 1}`);
-        const seen = await look();
-        check(seen);
-        assert.ok(seen.at < target + 10, `${seen.at} after seeking to ${target}`);
+        const at = await check();
+        assert.ok(Math.abs(at - target) < 1, `${at} after seeking to ${target}`);
+        await play();
+        await wait_for(`video.currentTime > ${target + 1}`);
     }
     const { length } = await look();
     assert.ok(Math.abs(length - 60) < 1, `${length} s`);

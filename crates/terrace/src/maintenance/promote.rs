@@ -9,7 +9,6 @@ use crate::{
     flash_cache::{
         FlashCache, SLICE_BYTES, Slice,
         admission::{Unmeasured, Worth},
-        budget::Budget,
         contents::{self, Contents, Item, Owner},
         copies::Copy,
         count,
@@ -19,6 +18,7 @@ use crate::{
     io::{AlignedBuffer, PAGE_BYTES},
     log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     maintenance::small_moves,
+    metrics::bucket::Bucket,
     ordered_index::Home,
 };
 use std::{
@@ -65,7 +65,7 @@ pub struct Promoter {
     cache: Arc<FlashCache>,
     /// For settled copies, and for passing ones.
     open: [Option<OpenSegment>; 2],
-    budget: Budget,
+    budget: Bucket,
     credit: Credit,
     space_seen: Option<Instant>,
     /// What callers had asked for when it was last looked at.
@@ -82,7 +82,7 @@ impl Promoter {
         Self {
             cache: Arc::clone(&engine.flash_cache),
             open: [None, None],
-            budget: Budget::new(engine.options.promotion_bytes_per_day),
+            budget: Bucket::per_day(engine.options.promotion_bytes_per_day),
             credit: Credit::new(engine.log.segments.segment_bytes()),
             space_seen: None,
             asked_bytes: 0,
@@ -115,7 +115,6 @@ impl Promoter {
             let Some(image) = self.cache.images.next(wait) else {
                 continue;
             };
-            self.budget.earn();
             if let Err(error) = self.promote(&image) {
                 tracing::warn!(%error, "a copy could not be written");
                 count(&self.cache.counters.dropped_no_room, 1);
@@ -235,7 +234,7 @@ impl Promoter {
         let (mut objects, mut bytes, mut steps) = (0, 0, 0);
         let walked = self.engine.walk(bounds, |_, entry| {
             steps += 1;
-            if matches!(entry.home, Home::Block { .. }) {
+            if matches!(entry.home, Home::Block(_)) {
                 objects += 1;
                 bytes += entry.length;
             }
@@ -262,7 +261,7 @@ impl Promoter {
         if worth == Worth::None || !fits {
             return Ok(());
         }
-        if !self.budget.spend(image.slice_bytes as u64) {
+        if !self.budget.take(image.slice_bytes as u64) {
             count(&self.cache.counters.dropped_budget, 1);
             return Ok(());
         }
@@ -465,7 +464,7 @@ fn release(engine: &Engine, number: u32) {
     count(&engine.flash_cache.counters.evicted, forgotten);
     if let Some(segment) = engine.log.segments.get(number) {
         if forgotten > 0 {
-            *engine.flash_cache.counters.eviction_age.lock() = Some(segment.age());
+            *engine.flash_cache.eviction_age.lock() = Some(segment.age());
         }
         engine.log.segments.free_unused(segment);
         engine.log.notify_progress();

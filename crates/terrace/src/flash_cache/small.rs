@@ -11,15 +11,20 @@
 //! Reads are counted in a sketch, which halves its counts about once a round. A value that comes
 //! back is forgotten in the sketch: when it leaves the log again, it has to earn its place anew.
 //!
-//! Invariants: the queue is bounded in bytes, and nobody waits for it. What waits in it is still
-//! read at its old place, from the cache as a rule. All of this may be lost at any time.
+//! Invariants: the queue is bounded in bytes, readers find what waits in it, and nobody waits for
+//! it. A place in a block is written once and never reused, so a value found by its place is the
+//! right one. All of this may be lost at any time.
 
 use super::sketch::Sketch;
 use bytes::Bytes;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// Reads of a value before it may come back, however long a round is.
@@ -53,6 +58,8 @@ pub struct SmallValue {
     pub value: Bytes,
     /// CRC-32C of the value.
     pub checksum: u32,
+    /// Block and offset of its extent.
+    pub place: (u64, u64),
 }
 
 impl SmallValue {
@@ -70,6 +77,8 @@ pub enum Enqueued {
     Urgent,
     /// There is no room.
     Full,
+    /// It waited already.
+    Already,
 }
 
 /// The heat of small values in blocks.
@@ -77,11 +86,19 @@ pub enum Enqueued {
 pub struct SmallValues {
     bytes_max: u64,
     policy: Mutex<Policy>,
-    queue: Mutex<VecDeque<SmallValue>>,
+    queue: Mutex<Queue>,
     /// Bytes of RAM in the queue.
     bytes: AtomicU64,
     /// Reads of small values in blocks.
     reads: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    by_place: HashMap<(u64, u64), Arc<SmallValue>>,
+    waiting: VecDeque<Arc<SmallValue>>,
+    /// Committed with this seq: until it is applied the old place answers.
+    committed: VecDeque<(u64, Vec<Arc<SmallValue>>)>,
 }
 
 impl SmallValues {
@@ -132,16 +149,30 @@ impl SmallValues {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// The value of an extent, if it is on its way.
+    #[must_use]
+    pub fn find(&self, block: u64, offset: u64) -> Option<Arc<SmallValue>> {
+        if self.bytes() == 0 {
+            return None;
+        }
+        self.queue.lock().by_place.get(&(block, offset)).map(Arc::clone)
+    }
+
     /// Has a value come back. Its reads are forgotten.
     pub fn enqueue(&self, hash: u64, value: SmallValue) -> Enqueued {
         let ram_bytes = value.ram_bytes();
         let before = {
             let mut queue = self.queue.lock();
+            if queue.by_place.contains_key(&value.place) {
+                return Enqueued::Already;
+            }
             let before = self.bytes();
             if before + ram_bytes > self.bytes_max {
                 return Enqueued::Full;
             }
-            queue.push_back(value);
+            let value = Arc::new(value);
+            queue.by_place.insert(value.place, Arc::clone(&value));
+            queue.waiting.push_back(value);
             self.bytes.fetch_add(ram_bytes, Ordering::Relaxed);
             before
         };
@@ -153,22 +184,44 @@ impl SmallValues {
         }
     }
 
-    /// Takes the next values to move, of about so many bytes in all.
+    /// The next values to move, of about so many bytes in all. Readers still find them.
     #[must_use]
-    pub fn take(&self, bytes_max: usize) -> Vec<SmallValue> {
+    pub fn take(&self, bytes_max: usize) -> Vec<Arc<SmallValue>> {
         let mut queue = self.queue.lock();
-        let mut taken: Vec<SmallValue> = Vec::new();
+        let mut taken: Vec<Arc<SmallValue>> = Vec::new();
         let mut bytes = 0;
-        while let Some(next) = queue.front() {
+        while let Some(next) = queue.waiting.front() {
             bytes += next.value.len() + next.key.len() + next.attributes.len();
             if bytes > bytes_max && !taken.is_empty() {
                 break;
             }
-            taken.extend(queue.pop_front());
+            taken.extend(queue.waiting.pop_front());
         }
-        let ram_bytes = taken.iter().map(SmallValue::ram_bytes).sum();
-        self.bytes.fetch_sub(ram_bytes, Ordering::Relaxed);
         taken
+    }
+
+    /// Values that were taken are committed, with this seq.
+    pub fn committed(&self, seq: u64, values: Vec<Arc<SmallValue>>) {
+        self.queue.lock().committed.push_back((seq, values));
+    }
+
+    /// Everything up to this seq is applied: what was committed by then is found in the log.
+    pub fn applied(&self, seq: u64) {
+        let mut over = Vec::new();
+        {
+            let mut queue = self.queue.lock();
+            while queue.committed.front().is_some_and(|(committed, _)| *committed <= seq) {
+                over.extend(queue.committed.pop_front().into_iter().flat_map(|(_, values)| values));
+            }
+        }
+        over.iter().for_each(|value| self.forget(value));
+    }
+
+    /// A value waits no more.
+    pub fn forget(&self, value: &SmallValue) {
+        if self.queue.lock().by_place.remove(&value.place).is_some() {
+            self.bytes.fetch_sub(value.ram_bytes(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -253,27 +306,33 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn value(number: u64, bytes: usize) -> SmallValue {
+    fn value(offset: u64, bytes: usize) -> SmallValue {
         SmallValue {
-            key: Bytes::from(number.to_string()),
-            version: number,
+            key: Bytes::from(offset.to_string()),
+            version: offset,
             attributes: Bytes::new(),
             value: Bytes::from(vec![7; bytes]),
             checksum: 0,
+            place: (1, offset),
         }
     }
 
     #[test]
-    fn what_waits_is_taken_in_order_a_commit_at_a_time() {
+    fn what_waits_is_found_until_its_move_is_applied() {
         let small = SmallValues::new(1 << 20, 1 << 30);
-        assert_eq!(small.enqueue(1, value(1, 1000)), Enqueued::Waits);
-        assert_eq!(small.enqueue(2, value(2, 1000)), Enqueued::Waits);
-        let versions = |taken: Vec<SmallValue>| taken.iter().map(|value| value.version).collect::<Vec<_>>();
-        assert_eq!(versions(small.take(1500)), [1], "the second is too much for one commit");
-        assert!(small.bytes() > 1000);
-        assert_eq!(versions(small.take(500)), [2], "one goes however long it is");
+        assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Waits);
+        assert_eq!(small.enqueue(1, value(64, 1000)), Enqueued::Already);
+        assert_eq!(small.enqueue(2, value(128, 1000)), Enqueued::Waits);
+        let taken = small.take(1500);
+        assert_eq!(taken.len(), 1, "the second is too much for one commit");
+        small.committed(9, taken);
+        small.applied(8);
+        assert!(small.find(1, 64).is_some());
+        small.applied(9);
+        assert!(small.find(1, 64).is_none() && small.find(1, 128).is_some());
+        small.take(1500).iter().for_each(|value| small.forget(value));
         assert_eq!(small.bytes(), 0);
-        assert!(small.take(500).is_empty());
+        assert!(small.find(1, 128).is_none());
     }
 
     #[test]
@@ -281,7 +340,7 @@ mod tests {
         let small = SmallValues::new(600 << 10, 1 << 30);
         let mut said = Vec::new();
         for number in 0..100 {
-            said.push(small.enqueue(number, value(number, 10_000)));
+            said.push(small.enqueue(number, value(number * 64, 10_000)));
             assert!(small.bytes() <= 600 << 10);
         }
         assert_eq!(said.iter().filter(|said| **said == Enqueued::Urgent).count(), 1);
@@ -317,7 +376,7 @@ mod tests {
         let small = SmallValues::new(1 << 20, 1 << 30);
         (0..10).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!((0..10).any(|read| small.read(7, 1000 + read)));
-        assert_eq!(small.enqueue(7, value(7, 100)), Enqueued::Waits);
+        assert_eq!(small.enqueue(7, value(64, 100)), Enqueued::Waits);
         // A round later it was destaged: to another place, with the same key.
         (10..20).for_each(|drain| small.drained(drain * 100, 10, 1, 0));
         assert!(!small.read(7, 2000), "one read is not enough again");

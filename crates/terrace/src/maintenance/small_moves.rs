@@ -15,6 +15,7 @@ use crate::{
     metrics::bucket::Bucket,
     ordered_index::Home,
 };
+use std::sync::Arc;
 
 /// Bytes of one commit of moves.
 const COMMIT_BYTES: usize = 256 << 10;
@@ -22,13 +23,16 @@ const COMMIT_BYTES: usize = 256 << 10;
 /// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for
 /// waits on.
 pub fn move_waiting(engine: &Engine, budget: &mut Bucket) {
+    let small = &engine.flash_cache.small;
+    small.applied(engine.log.applied_seq());
     while has_room(engine) {
-        let mut moving = engine.flash_cache.small.take(COMMIT_BYTES.min(commit_bytes(engine)));
-        if moving.is_empty() {
+        let taken = small.take(COMMIT_BYTES.min(commit_bytes(engine)));
+        if taken.is_empty() {
             return;
         }
-        moving.retain(|value| may_move(engine, value, budget));
-        if let Err(error) = commit(engine, &moving) {
+        let (moving, others): (Vec<_>, Vec<_>) = taken.into_iter().partition(|value| may_move(engine, value, budget));
+        others.iter().for_each(|value| small.forget(value));
+        if let Err(error) = commit(engine, moving) {
             tracing::debug!(%error, "small values stay in their blocks");
         }
     }
@@ -56,21 +60,27 @@ fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Bucket) -> bool {
     is_current
 }
 
-fn commit(engine: &Engine, moving: &[SmallValue]) -> Result<()> {
-    let counters = &engine.flash_cache.counters;
+fn commit(engine: &Engine, mut moving: Vec<Arc<SmallValue>>) -> Result<()> {
+    let cache = &engine.flash_cache;
+    let values: Vec<_> = moving.iter().map(|value| moved(value)).collect();
     let done = moves::commit(
         engine,
         Committer::Background,
-        moving.iter().map(|value| moved(value).to_flash()),
+        values.iter().copied().map(Moved::to_flash),
     );
-    let (moved, others) = moving.split_at(done.moves);
-    let bytes = moved.iter().map(|value| value.value.len() as u64).sum();
-    count(&counters.moved, moved.len() as u64);
-    count(&counters.moved_bytes, bytes);
-    count(&engine.flash_cache.moved_log_bytes, done.bytes as u64);
-    if matches!(done.outcome, Err(Error::OutOfSpace { .. })) {
-        count(&counters.dropped_no_room, others.len() as u64);
+    drop(values);
+    let others = moving.split_off(done.moves);
+    if let Some(seq) = done.last_seq {
+        let bytes = moving.iter().map(|value| value.value.len() as u64).sum();
+        count(&cache.counters.moved, moving.len() as u64);
+        count(&cache.counters.moved_bytes, bytes);
+        count(&cache.moved_log_bytes, done.bytes as u64);
+        cache.small.committed(seq, moving);
     }
+    if matches!(done.outcome, Err(Error::OutOfSpace { .. })) {
+        count(&cache.counters.dropped_no_room, others.len() as u64);
+    }
+    others.iter().for_each(|value| cache.small.forget(value));
     done.outcome
 }
 

@@ -112,13 +112,11 @@ mod tests {
     fn what_is_written_early_is_waited_for() {
         let mut bucket = Bucket::per_second(Some(1000));
         let wait = bucket.overdraw(5000);
-        assert!(
-            wait > Duration::from_secs(4) && wait <= Duration::from_secs(5),
-            "{wait:?}"
-        );
+        // However long this thread stood still, a second's bytes at most were there.
+        assert!((4..=5).contains(&wait.as_secs()), "{wait:?}");
         bucket.earned_at -= Duration::from_secs(60);
         assert_eq!(bucket.overdraw(1000), Duration::ZERO, "a second's bytes were saved up");
-        assert!(bucket.overdraw(1000) > Duration::ZERO);
+        assert!(bucket.overdraw(5000) > Duration::ZERO);
         for none in [None, Some(0)] {
             assert_eq!(Bucket::per_second(none).overdraw(u64::MAX), Duration::ZERO);
         }

@@ -1,10 +1,10 @@
-//! The way of a read: overlay → flash index (RAM cache or one flash read) → ordered index → home.
+//! The way of a read: overlay → hash index (RAM cache or one flash read) → ordered index → home.
 //!
 //! What is found by an address is trusted only if key and checksums match; else the lookup starts
 //! again, since a move or an overwrite may have come between. A mismatch that stays is damage to
 //! that object and nothing else.
 //!
-//! A hit of the flash index is the key's newest applied record if its key matches (see
+//! A hit of the hash index is the key's newest applied record if its key matches (see
 //! `flash::index`), so it needs no second opinion. The overlay is asked first and the applier
 //! updates the indexes before a frame leaves the overlay; so a read never misses a commit that was
 //! acknowledged before it began. A `Sync` commit is neither found in the overlay nor applied before
@@ -406,8 +406,8 @@ pub fn read_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
 /// back to the log.
 pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit> {
     let (hit, from_block) = find_home(engine, key, entry)?;
-    if from_block.is_some_and(|extent| small_reads::may_move_to_log(engine, key, &extent)) {
-        small_reads::small_read(engine, key, entry, &hit.value);
+    if let Some(extent) = from_block.filter(|extent| small_reads::may_move_to_log(engine, key, extent)) {
+        small_reads::small_read(engine, key, entry, &extent, &hit.value);
     }
     Ok(hit)
 }
@@ -504,12 +504,17 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
 
 /// A value of the large space that is in RAM.
 fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
-    let cached = engine.cache.get(Place::block(extent.block, extent.offset))?;
-    if cached.key() != key {
-        return None;
+    let place = Place::block(extent.block, extent.offset);
+    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key() == key) {
+        engine.metrics.answered(AnsweredBy::Cache, entry.length);
+        return Some(Hit::of(entry, cached.value));
     }
-    engine.metrics.answered(AnsweredBy::Cache, entry.length);
-    Some(Hit::of(entry, cached.value))
+    let small = &engine.flash_cache.small;
+    let waiting = small
+        .find(extent.block, extent.offset)
+        .filter(|waiting| waiting.key == key)?;
+    engine.metrics.answered(AnsweredBy::Copy, entry.length);
+    Some(Hit::of(entry, waiting.value.clone()))
 }
 
 /// Reads a value of the large space, and says whether its block was read for it.

@@ -23,7 +23,7 @@ pub fn may_move_to_log(engine: &Engine, key: &[u8], extent: &Extent) -> bool {
 }
 
 /// Counts a read of a small value from its block, and has it come back if it is read often.
-pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) {
+pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent, value: &Bytes) {
     let (cache, hash) = (&engine.flash_cache, key_hash(key));
     if !cache.small.read(hash, engine.small_reads()) {
         return;
@@ -34,10 +34,12 @@ pub fn small_read(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) {
         attributes: entry.attributes.clone(),
         value: value.clone(),
         checksum: entry.checksum,
+        place: (extent.block, extent.offset),
     };
     match cache.small.enqueue(hash, value) {
         Enqueued::Urgent => cache.wake(),
         Enqueued::Full => count(&cache.counters.dropped_full, 1),
         Enqueued::Waits => cache.images.rouse(),
+        Enqueued::Already => {}
     }
 }

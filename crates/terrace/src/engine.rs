@@ -6,7 +6,7 @@ mod room;
 use crate::{
     Error, Options, Result, Tier,
     accounting::{Accounting, fill::FillWatch, migration::Migration},
-    api::{expiry::Expiring, placement::Placement},
+    api::{expiry::Expiring, placement::Placement, stats::SweepCounters},
     blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::FlashCache,
@@ -78,6 +78,8 @@ pub struct Engine {
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
     pub migration: Migration,
+    /// What was expired or deleted by a range, and dropped.
+    pub sweep_counters: SweepCounters,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -159,6 +161,7 @@ impl Engine {
             paces,
             placement,
             migration: Migration::default(),
+            sweep_counters: SweepCounters::default(),
             cache: values,
             helpers: ReadPool::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(

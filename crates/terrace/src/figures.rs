@@ -22,7 +22,8 @@ pub fn stats(engine: &Engine) -> Stats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let large = engine.large.counters();
     let written = engine.log.writer.written();
-    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.flash_cache.moved_log_bytes());
+    let reinserted = load(&metrics.reinserted_bytes);
+    let moved = load(&engine.flash_cache.moved_log_bytes);
     let index = engine.index.stats();
     let heat = engine.flash_cache.stats();
     let snapshots = engine.snapshots.figures();
@@ -139,15 +140,11 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
 }
 
 fn sweep_stats(engine: &Engine) -> SweepStats {
-    let metrics = &engine.metrics;
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != NEVER_MS);
     SweepStats {
         ranges_outstanding: engine.log.ranges.count() as u64,
-        dropped_expired: load(&metrics.dropped_expired),
-        dropped_deleted: load(&metrics.dropped_deleted),
-        expiry_passes: load(&metrics.expiry_passes),
         earliest_expiry: earliest_ms.map(expiry::from_ms),
+        ..engine.sweep_counters.picture()
     }
 }
 

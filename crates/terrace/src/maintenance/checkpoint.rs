@@ -14,15 +14,13 @@ use crate::{
     engine::Engine,
     hash_index::checkpoint::{FILE, NEW_FILE, Newest, file::Sink, format::Header},
     maintenance::workers::Next,
+    metrics::bucket::Bucket,
     mutation::{Mutation, unless},
 };
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 /// Bytes per second that are written beside callers.
-const GENTLE_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
+const GENTLE_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Memtables that the index must have room for on the device, beside the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
 
@@ -125,11 +123,17 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     check_room(engine)?;
     let disk = &*engine.flash_disk;
     let mut sink = Sink::create(disk, engine.options.direct_io)?;
-    let start = Instant::now();
-    let mut done_bytes = 0;
+    let rate = (haste == Haste::Gently).then_some(GENTLE_BYTES_PER_SECOND);
+    let mut bucket = Bucket::per_second(rate);
     let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
-        done_bytes += bytes;
-        pause(engine, haste, start, done_bytes)
+        if let Some(reason) = engine.log.writer.failure() {
+            return Err(Error::Failed(reason));
+        }
+        bucket.wait(bytes as u64, || engine.log.is_closing());
+        if haste == Haste::Gently && engine.log.is_closing() {
+            return Err(Error::Unavailable("the store is closed"));
+        }
+        Ok(())
     });
     let persisted = written.and_then(|filter_layers| {
         let ended_seq = engine.log.committed_seq();
@@ -181,25 +185,4 @@ fn check_room(engine: &Engine) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// Waits until these bytes are due; ends one that nobody waits for when the store is closed.
-#[allow(clippy::cast_precision_loss)] // seconds need not be exact
-fn pause(engine: &Engine, haste: Haste, start: Instant, done_bytes: usize) -> Result<()> {
-    if let Some(reason) = engine.log.writer.failure() {
-        return Err(Error::Failed(reason));
-    }
-    if haste == Haste::AtOnce {
-        return Ok(());
-    }
-    let due = Duration::from_secs_f64(done_bytes as f64 / GENTLE_BYTES_PER_SECOND);
-    loop {
-        if engine.log.is_closing() {
-            return Err(Error::Unavailable("the store is closed"));
-        }
-        let Some(wait) = due.checked_sub(start.elapsed()).filter(|wait| !wait.is_zero()) else {
-            return Ok(());
-        };
-        std::thread::sleep(wait.min(Duration::from_millis(20)));
-    }
 }

@@ -210,7 +210,7 @@ impl Expirer {
         pass.walk
             .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
         if pass.walk.is_over {
-            self.engine.metrics.expiry_passes.fetch_add(1, Ordering::Relaxed);
+            self.engine.sweep_counters.expiry_passes.fetch_add(1, Ordering::Relaxed);
             self.engine.expiring.pass_ends(pass.earliest_ms);
             let distance = self
                 .engine

@@ -418,7 +418,7 @@ impl LogGc {
         });
         self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
-        let moved = engine.flash_cache.moved_log_bytes();
+        let moved = engine.flash_cache.moved_log_bytes.load(Ordering::Relaxed);
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();

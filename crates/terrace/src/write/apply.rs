@@ -283,7 +283,7 @@ impl Applier {
             }
             Body::PutLarge { extent } => {
                 self.replace(hash, record.key);
-                self.put_elsewhere(hash, record, block_home(extent), extent.length);
+                self.put_elsewhere(hash, record, Home::Block(extent), extent.length);
                 self.engine.large.account_live(extent.block, extent.extent_bytes);
             }
             Body::Delete => {
@@ -382,9 +382,7 @@ impl Applier {
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
-                    Home::Block {
-                        block, extent_bytes, ..
-                    } => self.engine.large.account_dead(block, extent_bytes),
+                    Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
                     Home::Flash { address } => self.engine.log.segments.value_died(address, entry.length),
                     Home::Inline(_) => {}
                 }
@@ -425,7 +423,7 @@ impl Applier {
         if entry.home.kind() == HomeKind::Flash {
             self.remove_slot(hash);
         }
-        let home = block_home(extent);
+        let home = Home::Block(extent);
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
         self.put_elsewhere(hash, record, home, extent.length);
@@ -471,20 +469,12 @@ fn fold(records: &mut Vec<Arrived<'_>>) {
     });
 }
 
-fn block_home(extent: Extent) -> Home {
-    Home::Block {
-        block: extent.block,
-        offset: extent.offset,
-        extent_bytes: extent.extent_bytes,
-    }
-}
-
 /// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time
 /// had come.
 fn count_drop(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
-        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
-        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
+        Some(Dead::Deleted) => &engine.sweep_counters.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.sweep_counters.dropped_expired,
     };
     counter.fetch_add(1, Ordering::Relaxed);
 }

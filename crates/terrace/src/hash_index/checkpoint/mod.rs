@@ -22,7 +22,9 @@ pub mod format;
 #[cfg(test)]
 mod tests;
 
-use crate::{CheckpointStats, FilledFrom, Result, hash_index::key_filter::KeyFilter, io::Disk};
+use crate::{
+    CheckpointStats, FilledFrom, Result, api::stats::CheckpointCounters, hash_index::key_filter::KeyFilter, io::Disk,
+};
 use parking_lot::Mutex;
 use std::{
     io,
@@ -67,11 +69,8 @@ pub struct Checkpoints {
     /// Bytes of log applied since the open.
     applied_bytes: AtomicU64,
     filled: OnceLock<(FilledFrom, Duration)>,
-    taken: AtomicU64,
-    failed: AtomicU64,
-    written_bytes: AtomicU64,
-    /// Length of the newest one; beside its lock, which is held for long.
-    file_bytes: AtomicU64,
+    /// The length of the newest one among them; beside its lock, which is held for long.
+    counters: CheckpointCounters,
 }
 
 /// The checkpoint that the next open would use.
@@ -93,10 +92,7 @@ impl Default for Checkpoints {
             newest: Mutex::default(),
             applied_bytes: AtomicU64::new(0),
             filled: OnceLock::new(),
-            taken: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
-            file_bytes: AtomicU64::new(0),
+            counters: CheckpointCounters::default(),
         }
     }
 }
@@ -126,7 +122,7 @@ impl Checkpoints {
 
     /// A checkpoint was loaded; so many bytes of log behind it were in the index before the open.
     pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
-        self.file_bytes.store(file_bytes, Ordering::Relaxed);
+        self.counters.file_bytes.store(file_bytes, Ordering::Relaxed);
         *self.newest.lock() = Some(Newest {
             file_bytes,
             behind_bytes,
@@ -151,7 +147,7 @@ impl Checkpoints {
 
     /// So many bytes were written for one.
     pub fn wrote(&self, bytes: u64) {
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Has `take` take the next one; it is told of the newest, and may find that there is none to
@@ -165,11 +161,11 @@ impl Checkpoints {
         match &outcome {
             Ok(Some(taken)) => {
                 *newest = Some(*taken);
-                self.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
-                self.taken.fetch_add(1, Ordering::Relaxed);
+                self.counters.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
+                self.counters.taken.fetch_add(1, Ordering::Relaxed);
             }
             Ok(None) => {}
-            Err(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => drop(self.counters.failed.fetch_add(1, Ordering::Relaxed)),
         }
         outcome.map(|taken| taken.is_some())
     }
@@ -180,10 +176,7 @@ impl Checkpoints {
         CheckpointStats {
             filled_from,
             filled_after,
-            taken: self.taken.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            written_bytes: self.written_bytes.load(Ordering::Relaxed),
-            file_bytes: self.file_bytes.load(Ordering::Relaxed),
+            ..self.counters.picture()
         }
     }
 }

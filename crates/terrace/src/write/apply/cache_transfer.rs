@@ -67,7 +67,7 @@ impl Applier {
         match *home {
             Home::Inline(_) => None,
             Home::Flash { address } => Address::new(address).and_then(|address| self.place_in_log(address)),
-            Home::Block { block, offset, .. } => Some(Place::block(block, offset)),
+            Home::Block(extent) => Some(Place::block(extent.block, extent.offset)),
         }
     }
 

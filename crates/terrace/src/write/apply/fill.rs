@@ -227,7 +227,7 @@ impl Applier {
                         fill_slot(&self.engine.hash_index, hash, address, record_bytes);
                     }
                 }
-                Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
+                Home::Inline(_) | Home::Block(_) => self.elsewhere.insert(hash),
             }
             seen += 1;
             walk.after = Bound::Excluded(key.to_vec());

@@ -292,7 +292,7 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, positio
                         let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
                         Some((Address::new(address), bytes))
                     }
-                    Home::Inline(_) | Home::Block { .. } => {
+                    Home::Inline(_) | Home::Block(_) => {
                         filter.insert(hash);
                         None
                     }

@@ -259,7 +259,7 @@ fn what_was_recycled_and_destaged_comes_back_too() {
     }
     let stats = store.stats();
     assert!(
-        stats.log.segments_recycled > 20 && stats.block.objects > 500,
+        stats.log.segments_reclaimed > 20 && stats.block.objects > 500,
         "{stats:?}"
     );
     store.close().unwrap();

@@ -39,7 +39,7 @@ fn at_once(service: &Service) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Asks for what was just put until it is answered at once: not before the flash index is filled,
+/// Asks for what was just put until it is answered at once: not before the hash index is filled,
 /// which goes on for a moment after the start.
 fn wait_for(service: &Service, path: &str) {
     let (begun, before) = (Instant::now(), at_once(service));

@@ -103,7 +103,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
     let service = service.restart(&place, "TERM");
     let page = service.page.trim_start_matches("http://").trim_end_matches('/');
     let hits = || {
-        plain(page, "/api/stats").json()["reads"]["ahead_hits"]
+        plain(page, "/api/stats").json()["reads"]["prefetch_hits"]
             .as_u64()
             .unwrap()
     };

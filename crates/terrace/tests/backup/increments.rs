@@ -120,7 +120,7 @@ fn a_backup_stays_as_it_is_while_the_store_writes_all_of_it_anew() {
     }
     let stats = store.stats();
     assert!(
-        stats.log.segments_recycled > 0 && stats.index.compactions > 0,
+        stats.log.segments_reclaimed > 0 && stats.index.compactions > 0,
         "{stats:?}"
     );
     store.close().unwrap();

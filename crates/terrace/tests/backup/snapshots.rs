@@ -69,8 +69,8 @@ fn a_snapshot_that_is_too_old_says_so_and_holds_nothing_back() {
     std::io::Read::read_exact(&mut stream, &mut start).unwrap();
     assert_eq!(start, first);
     // Enough to stop all writers if it still counted.
-    let recycled = store.stats().log.segments_recycled;
-    write_until(&store, || store.stats().log.segments_recycled > recycled + 30);
+    let recycled = store.stats().log.segments_reclaimed;
+    write_until(&store, || store.stats().log.segments_reclaimed > recycled + 30);
     let too_old = |error: Error| {
         assert!(matches!(error, Error::SnapshotTooOld { .. }), "{error}");
         assert!(error.to_string().contains("take a new one"), "{error}");
@@ -184,6 +184,6 @@ fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_to
         refused > 20 && reads.load(Ordering::Relaxed) > 500,
         "{refused} {reads:?}"
     );
-    assert!(stats.log.segments_recycled > 5, "{stats:?}");
+    assert!(stats.log.segments_reclaimed > 5, "{stats:?}");
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

@@ -6,7 +6,7 @@ mod room;
 use crate::{
     Error, Options, Result, Tier,
     accounting::{Accounting, fill::FillWatch, migration::Migration},
-    api::{expiry::Expiring, placement::Placement, stats::SweepCounters},
+    api::{expiry::Expiring, placement::Placement, stats::ExpireCounters},
     blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::FlashCache,
@@ -79,7 +79,7 @@ pub struct Engine {
     /// What is known of values that are not where they belong.
     pub migration: Migration,
     /// What was expired or deleted by a range, and dropped.
-    pub sweep_counters: SweepCounters,
+    pub expire_counters: ExpireCounters,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -161,12 +161,12 @@ impl Engine {
             paces,
             placement,
             migration: Migration::default(),
-            sweep_counters: SweepCounters::default(),
+            expire_counters: ExpireCounters::default(),
             cache: values,
             helpers: ReadPool::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
-                parts.options.flash_index_bytes_max,
+                parts.options.hash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(

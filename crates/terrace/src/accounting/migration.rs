@@ -24,7 +24,7 @@ impl Migration {
     /// A picture.
     pub fn stats(&self) -> PlacementStats {
         PlacementStats {
-            settling: self.is_under_way.load(Ordering::Relaxed),
+            migrating: self.is_under_way.load(Ordering::Relaxed),
             pins_exceed_flash: !self.pins_hold(),
             ..self.counters.picture()
         }

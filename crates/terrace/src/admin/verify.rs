@@ -1,4 +1,4 @@
-//! Reads everything and checks it: each entry's value, what the flash index says of it, each
+//! Reads everything and checks it: each entry's value, what the hash index says of it, each
 //! segment's frames, the account of each block, the checkpoint; and what nobody points to.
 
 use crate::{
@@ -96,7 +96,7 @@ fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
     }
 }
 
-/// A slot of the flash index may be missing, or be another key's; it must not lead to an older
+/// A slot of the hash index may be missing, or be another key's; it must not lead to an older
 /// version.
 fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
     let Some(found) = engine.hash_index.peek(key_hash(key)) else {
@@ -112,7 +112,7 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
     });
     match read {
         Ok((Found::Record(Some(version)), _)) if version < entry.version.0 => Err(format!(
-            "the flash index leads to version {version}, its entry has {}",
+            "the hash index leads to version {version}, its entry has {}",
             entry.version.0
         )),
         // Another key's; or the same version, or a later one, as the entry is of a moment ago.

@@ -1,7 +1,7 @@
 //! What a store tells about itself.
 
 use crate::{RamStats, Tier, Version, metrics::counted};
-pub use crate::{io::throttle::PaceStats, metrics::counters::OperationStats};
+pub use crate::{io::throttle::ThrottleStats, metrics::counters::OperationStats};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -19,8 +19,8 @@ pub struct Stats {
     pub large: LargeStats,
     /// The ordered index.
     pub index: IndexStats,
-    /// The flash index in RAM.
-    pub flash_index: FlashIndexStats,
+    /// The hash index in RAM.
+    pub hash_index: HashIndexStats,
     /// Values cached in RAM.
     pub cache: CacheStats,
     /// What all of the RAM is for.
@@ -28,12 +28,12 @@ pub struct Stats {
     /// Where reads were answered.
     pub reads: ReadStats,
     /// Copies of large objects on flash.
-    pub heat: HeatStats,
+    pub flash_cache: FlashCacheStats,
     /// What background work may have of the flash tier's device, and what it leaves to callers'
     /// reads.
-    pub flash_pace: PaceStats,
+    pub flash_throttle: ThrottleStats,
     /// The same of the large tier's device.
-    pub large_pace: PaceStats,
+    pub large_throttle: ThrottleStats,
     /// Values that are not where they belong, and what is pinned.
     pub placement: PlacementStats,
     /// Bytes written per tier and cause.
@@ -41,7 +41,7 @@ pub struct Stats {
     /// Commits on their way.
     pub queue: QueueStats,
     /// Objects that expired or were deleted by a range, and are not or were swept.
-    pub sweep: SweepStats,
+    pub expire: ExpireStats,
     /// Open snapshots and what they hold back.
     pub snapshots: SnapshotStats,
     /// Operations and how long they took.
@@ -123,8 +123,8 @@ pub struct LogStats {
     /// value stays on flash if nobody reads it. Counted from the opening at the earliest; `None`
     /// before the first.
     pub eviction_age: Option<Duration>,
-    /// Segments recycled since open.
-    pub segments_recycled: u64,
+    /// Segments reclaimed since open.
+    pub segments_reclaimed: u64,
     /// Segments in quarantine because a frame in them is corrupt.
     pub segments_quarantined: u64,
 }
@@ -148,7 +148,7 @@ pub struct LargeStats {
     /// Most the block files may take; `None`: what the device has.
     pub capacity_bytes: Option<u64>,
     /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
-    pub blocks_cleaned: u64,
+    pub blocks_reclaimed: u64,
     /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what
     /// lives in them.
     pub blocks_set_aside: u64,
@@ -201,7 +201,7 @@ impl Stats {
                 live_bytes: self.inline.bytes + self.flash.bytes,
                 disk_bytes: self.log.allocated_bytes
                     + self.index.bytes
-                    + self.flash_index.checkpoint.file_bytes
+                    + self.hash_index.checkpoint.file_bytes
                     + self.reserve_bytes,
                 capacity_bytes: Some(self.log.capacity_bytes),
             },
@@ -239,9 +239,9 @@ pub struct IndexStats {
     pub block_reads: u64,
 }
 
-/// The flash index.
+/// The hash index.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FlashIndexStats {
+pub struct HashIndexStats {
     /// Slots in use.
     pub entries: u64,
     /// RAM of the table.
@@ -257,7 +257,7 @@ pub struct FlashIndexStats {
     pub checkpoint: CheckpointStats,
 }
 
-/// What the flash index was filled from after the open.
+/// What the hash index was filled from after the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilledFrom {
     /// A checkpoint and the log behind it.
@@ -278,9 +278,9 @@ impl FilledFrom {
 }
 
 counted! {
-    /// Checkpoints of the flash index. Counts are since open.
+    /// Checkpoints of the hash index. Counts are since open.
     pub struct CheckpointStats {
-        /// What the flash index was filled from; `None` until it is.
+        /// What the hash index was filled from; `None` until it is.
         pub filled_from: Option<FilledFrom>,
         /// How long after the opening it was filled.
         pub filled_after: Option<Duration>,
@@ -310,7 +310,7 @@ pub struct CacheStats {
 counted! {
     /// Copies of large objects on flash, and small values that come back to it. Counts are since
     /// open.
-    pub struct HeatStats {
+    pub struct FlashCacheStats {
         /// Segments that hold copies.
         pub segments: u64,
         /// Copies: slices of up to 8 MiB.
@@ -325,10 +325,10 @@ counted! {
         pub moving_bytes: u64,
     }
     /// As they are counted.
-    pub(crate) struct HeatCounters {
+    pub(crate) struct FlashCacheCounters {
         /// Bytes that callers have asked of large objects, wherever they came from but the RAM
         /// cache.
-        /// What of them came from copies is [`HeatStats::copy_bytes_read`].
+        /// What of them came from copies is [`FlashCacheStats::copy_bytes_read`].
         asked_bytes,
         /// Reads answered by what somebody else was reading.
         image_reads,
@@ -353,13 +353,13 @@ counted! {
         /// Promotions given up because flash had no room, or failed.
         dropped_no_room,
         /// Objects read ahead of a reader who goes through a group in order.
-        ahead_objects,
+        prefetch_objects,
         /// Their bytes.
-        ahead_bytes,
+        prefetch_bytes,
         /// Reads answered by what was read ahead.
-        ahead_reads,
+        prefetch_reads,
         /// Objects read ahead for which nobody came.
-        ahead_unused,
+        prefetch_unused,
         /// Small values that were destaged and moved back to the log, since they were read often.
         moved,
         /// Their bytes.
@@ -371,7 +371,7 @@ counted! {
     /// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
     pub struct PlacementStats {
         /// Not everything has been looked at since the rules were changed.
-        pub settling: bool,
+        pub migrating: bool,
         /// More is pinned to flash than half of the log: these pins count for nothing.
         pub pins_exceed_flash: bool,
     }
@@ -404,7 +404,7 @@ pub struct ReadStats {
     /// From copies on flash, or from what another reader was reading.
     pub copy_hits: u64,
     /// From what was read ahead to RAM.
-    pub ahead_hits: u64,
+    pub prefetch_hits: u64,
     /// From the large space.
     pub block_hits: u64,
     /// No such object.
@@ -451,7 +451,7 @@ pub struct WrittenStats {
     pub large_cleaned_bytes: u64,
     /// Copies of large objects on flash, those written again included.
     pub copy_bytes: u64,
-    /// Checkpoints of the flash index.
+    /// Checkpoints of the hash index.
     pub checkpoint_bytes: u64,
 }
 
@@ -515,14 +515,14 @@ pub struct QueueStats {
 counted! {
     /// Objects that are gone and whose entries are, or were, still in the index. Until they are
     /// swept they count among the objects of their home.
-    pub struct SweepStats {
+    pub struct ExpireStats {
         /// Range deletions that are not swept yet.
         pub ranges_outstanding: u64,
         /// No object expires before this; `None` if none does.
         pub earliest_expiry: Option<std::time::SystemTime>,
     }
     /// As they are counted.
-    pub(crate) struct SweepCounters {
+    pub(crate) struct ExpireCounters {
         /// Expired objects dropped since open.
         dropped_expired,
         /// Objects deleted by a range and dropped since open.

@@ -35,10 +35,10 @@ pub mod staging;
 mod streams;
 
 use crate::{
-    HeatStats, Options,
+    FlashCacheStats, Options,
     api::{
         placement::{Pinning, Placement},
-        stats::HeatCounters,
+        stats::FlashCacheCounters,
     },
     io::throttle::Paces,
 };
@@ -95,7 +95,7 @@ pub struct FlashCache {
     pub small: SmallValues,
     placement: Arc<Placement>,
     /// What was done.
-    pub counters: HeatCounters,
+    pub counters: FlashCacheCounters,
     /// Bytes of records in the log that brought small values back.
     pub moved_log_bytes: AtomicU64,
     /// Age of the segment whose copies were given up last.
@@ -122,7 +122,7 @@ impl FlashCache {
             paces,
             small: SmallValues::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             placement,
-            counters: HeatCounters::default(),
+            counters: FlashCacheCounters::default(),
             moved_log_bytes: AtomicU64::new(0),
             eviction_age: Mutex::default(),
             must_seal: AtomicBool::new(false),
@@ -163,9 +163,9 @@ impl FlashCache {
 
     /// A picture.
     #[must_use]
-    pub fn stats(&self) -> HeatStats {
+    pub fn stats(&self) -> FlashCacheStats {
         let (segments, copies, bytes) = self.copies.size();
-        HeatStats {
+        FlashCacheStats {
             segments,
             copies,
             bytes,

@@ -179,7 +179,7 @@ impl BlockGc {
         }
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         if live_bytes == 0 {
-            self.engine.block_gc.blocks_cleaned.fetch_add(1, Ordering::Relaxed);
+            self.engine.block_gc.blocks_reclaimed.fetch_add(1, Ordering::Relaxed);
             self.emptied.insert(number);
             tracing::debug!(block = number, "cleaned a block");
         } else {

@@ -1,8 +1,8 @@
-//! Takes a checkpoint of the flash index while others read and write: one that is due, or at the
+//! Takes a checkpoint of the hash index while others read and write: one that is due, or at the
 //! end.
 //!
 //! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3)
-//! partition after partition of the flash index is copied and written, then the filter, (4) what is
+//! partition after partition of the hash index is copied and written, then the filter, (4) what is
 //! committed is noted, (5) the ordered index persists all of that, (6) the header is written, the
 //! file synced, renamed, and the directory synced.
 //!
@@ -50,7 +50,7 @@ pub fn turn(engine: &Engine) -> Next {
         Ok(_) => Next::look(LOOK_INTERVAL),
         Err(_) if engine.log.is_closing() => Next::In(LOOK_INTERVAL),
         Err(error) => {
-            tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
+            tracing::warn!(%error, "no checkpoint of the hash index could be written; trying again");
             Next::In(RETRY)
         }
     }
@@ -66,7 +66,7 @@ pub fn at_close(engine: &Engine) {
         newest.is_none_or(|newest| engine.checkpoints.behind_bytes(newest) > newest.file_bytes)
     };
     if let Err(error) = take_if(engine, Haste::AtOnce, is_due) {
-        tracing::warn!(%error, "no checkpoint of the flash index could be written; the next open takes longer");
+        tracing::warn!(%error, "no checkpoint of the hash index could be written; the next open takes longer");
     }
 }
 
@@ -91,7 +91,7 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
 }
 
 /// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not
-/// before the flash index is filled, nor where nothing was ever committed.
+/// before the hash index is filled, nor where nothing was ever committed.
 ///
 /// # Errors
 /// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the
@@ -111,7 +111,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     // when they are used.
     let begun_seq = engine.log.applied_seq();
     let applied_bytes = checkpoints.applied_bytes();
-    // After it: so it has every key that was elsewhere as of then, and the flash index is filled.
+    // After it: so it has every key that was elsewhere as of then, and the hash index is filled.
     let Some(filter) = checkpoints.filter() else {
         return Ok(None);
     };
@@ -160,8 +160,8 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let file_bytes = outcome?;
     disk.rename(Path::new(NEW_FILE), Path::new(FILE))
         .and_then(|()| disk.sync_dir(Path::new("")))
-        .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the flash index", &error))?;
-    tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the flash index");
+        .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the hash index", &error))?;
+    tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the hash index");
     Ok(Some(Newest {
         file_bytes,
         behind_bytes: 0,

@@ -44,7 +44,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
         reader.read_range(start..end, &mut bytes)?;
         start = end;
     }
-    count(&cache.counters.ahead_objects, 1);
-    count(&cache.counters.ahead_bytes, entry.length);
+    count(&cache.counters.prefetch_objects, 1);
+    count(&cache.counters.prefetch_bytes, entry.length);
     Ok(())
 }

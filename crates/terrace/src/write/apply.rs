@@ -5,12 +5,12 @@
 //! other only the last one is: nobody can ask for a state in between, since what is applied is
 //! shown by frames.
 //!
-//! For each record: the ordered index's entry, the flash index's slot, the accounting. A move
+//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move
 //! counts only if the entry still has the version that moved, so it never loses to or beats a
 //! concurrent overwrite.
 //!
 //! Between frames it seals the memtable when it is full (with a mark that says how far it got, once
-//! the log is durable that far) and, after an open, fills the flash index a little at a time
+//! the log is durable that far) and, after an open, fills the hash index a little at a time
 //! ([`fill`]).
 
 mod cache_transfer;
@@ -50,7 +50,7 @@ const LOG_BYTES_PER_MARK: u64 = 256 << 20;
 const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs in its first level: reads would get slow.
 const FIRST_LEVEL_RUNS_MAX: usize = 30;
-/// Records whose buckets in the flash index are fetched from memory side by side.
+/// Records whose buckets in the hash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
@@ -345,7 +345,7 @@ impl Applier {
         }
     }
 
-    /// Takes the key's object out of the flash index and the accounting.
+    /// Takes the key's object out of the hash index and the accounting.
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
         let removed = self.remove_slot(hash);
@@ -354,7 +354,7 @@ impl Applier {
         self.uncache(&replaced, key);
     }
 
-    /// The key's entry, where the flash index cannot tell what it is.
+    /// The key's entry, where the hash index cannot tell what it is.
     fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         if self.filling.is_none() && !self.elsewhere.may_contain(hash) {
             return None;
@@ -473,8 +473,8 @@ fn fold(records: &mut Vec<Arrived<'_>>) {
 /// had come.
 fn count_drop(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
-        Some(Dead::Deleted) => &engine.sweep_counters.dropped_deleted,
-        Some(Dead::Expired) | None => &engine.sweep_counters.dropped_expired,
+        Some(Dead::Deleted) => &engine.expire_counters.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.expire_counters.dropped_expired,
     };
     counter.fetch_add(1, Ordering::Relaxed);
 }

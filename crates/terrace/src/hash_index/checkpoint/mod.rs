@@ -1,4 +1,4 @@
-//! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so
+//! The checkpoint of the hash index: its slots and the filter of keys elsewhere in one file, so
 //! that an open does not have to walk the whole ordered index (FlashStore, section 4.7, but without
 //! stopping writers).
 //!
@@ -14,7 +14,7 @@
 //! - Nothing else depends on it, so no failure of it stops the store.
 //!
 //! On failure: of taking, the file before it stays, and the next one is tried later; of loading,
-//! the flash index is filled from the ordered index. Both cost time only.
+//! the hash index is filled from the ordered index. Both cost time only.
 
 pub mod file;
 pub mod format;
@@ -62,7 +62,7 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Checkpoints {
     opened: Instant,
-    /// Keys that are elsewhere, while that is known of all of them, and so the flash index filled.
+    /// Keys that are elsewhere, while that is known of all of them, and so the hash index filled.
     filter: Mutex<Option<Arc<KeyFilter>>>,
     /// Locked while one is taken.
     newest: Mutex<Option<Newest>>,
@@ -98,7 +98,7 @@ impl Default for Checkpoints {
 }
 
 impl Checkpoints {
-    /// The flash index and this filter have everything that is applied. From now on they can be
+    /// The hash index and this filter have everything that is applied. From now on they can be
     /// copied.
     pub fn filled(&self, from: FilledFrom, filter: Arc<KeyFilter>) {
         *self.filter.lock() = Some(filter);

@@ -125,11 +125,12 @@ fn index(seeds: &mut Seeds) {
         (
             "block",
             3 << 30,
-            Home::Block {
+            Home::Block(Extent {
                 block: 77,
                 offset: 0x3000,
                 extent_bytes: 0x2_0010_0000,
-            },
+                length: 3 << 30,
+            }),
         ),
     ];
     for (name, length, home) in homes {

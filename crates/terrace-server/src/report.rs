@@ -5,8 +5,8 @@ use crate::{size::Size, time_span::Moment};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
-    FillStats, FilledFrom, FlashIndexStats, HeatStats, HomeStats, LargeStats, PaceStats, PlacementStats, RamStats,
-    SnapshotStats, Stats, SweepStats, Tier, TierFill, WrittenStats,
+    ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
+    RamStats, SnapshotStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -24,7 +24,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "allocated_bytes": log.allocated_bytes,
             "segments_used": log.segments_used,
             "segments_free": log.segments_free,
-            "segments_recycled": log.segments_recycled,
+            "segments_reclaimed": log.segments_reclaimed,
             "eviction_age_seconds": log.eviction_age.map(|age| age.as_secs_f64()),
             "segments_quarantined": log.segments_quarantined,
         },
@@ -40,7 +40,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "compactions": index.compactions,
             "block_reads": index.block_reads,
         },
-        "flash_index": flash_index_json(&stats.flash_index),
+        "hash_index": hash_index_json(&stats.hash_index),
         "cache": { "bytes": stats.cache.bytes, "capacity_bytes": stats.cache.capacity_bytes },
         "ram": ram_json(&stats.ram),
         "reads": {
@@ -49,7 +49,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "inline_hits": reads.inline_hits,
             "flash_hits": reads.flash_hits,
             "copy_hits": reads.copy_hits,
-            "ahead_hits": reads.ahead_hits,
+            "prefetch_hits": reads.prefetch_hits,
             "block_hits": reads.block_hits,
             "misses": reads.misses,
             "ram_bytes": reads.ram_bytes,
@@ -69,10 +69,10 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
-        "sweep": sweep_json(&stats.sweep),
+        "expire": expire_json(&stats.expire),
         "snapshots": snapshots_json(&stats.snapshots),
-        "heat": heat_json(&stats.heat),
-        "pace": { "flash": pace_json(&stats.flash_pace), "large": pace_json(&stats.large_pace) },
+        "flash_cache": flash_cache_json(&stats.flash_cache),
+        "throttle": { "flash": throttle_json(&stats.flash_throttle), "large": throttle_json(&stats.large_throttle) },
         "placement": placement_json(&stats.placement),
         "damage": stats.damage,
         "mended": stats.mended,
@@ -102,7 +102,7 @@ fn large_json(large: &LargeStats) -> Value {
         "open_bytes": large.open_bytes,
         "live_bytes": large.live_bytes,
         "meta_version": large.meta_version,
-        "blocks_cleaned": large.blocks_cleaned,
+        "blocks_reclaimed": large.blocks_reclaimed,
         "blocks_set_aside": large.blocks_set_aside,
         "set_aside_bytes": large.set_aside_bytes,
         "pinned_block_bytes": large.pinned_block_bytes,
@@ -132,27 +132,27 @@ fn ram_json(ram: &RamStats) -> Value {
     Value::Object(parts)
 }
 
-fn flash_index_json(flash_index: &FlashIndexStats) -> Value {
+fn hash_index_json(hash_index: &HashIndexStats) -> Value {
     json!({
-        "entries": flash_index.entries,
-        "ram_bytes": flash_index.ram_bytes,
-        "slots_max": flash_index.slots_max,
-        "evicted": flash_index.evicted,
-        "refilling": flash_index.refilling,
-        "filled_from": flash_index.checkpoint.filled_from.map(FilledFrom::name),
-        "filled_after_seconds": flash_index.checkpoint.filled_after.map(|span| span.as_secs_f64()),
-        "checkpoints": flash_index.checkpoint.taken,
-        "checkpoints_failed": flash_index.checkpoint.failed,
+        "entries": hash_index.entries,
+        "ram_bytes": hash_index.ram_bytes,
+        "slots_max": hash_index.slots_max,
+        "evicted": hash_index.evicted,
+        "refilling": hash_index.refilling,
+        "filled_from": hash_index.checkpoint.filled_from.map(FilledFrom::name),
+        "filled_after_seconds": hash_index.checkpoint.filled_after.map(|span| span.as_secs_f64()),
+        "checkpoints": hash_index.checkpoint.taken,
+        "checkpoints_failed": hash_index.checkpoint.failed,
     })
 }
 
-fn sweep_json(sweep: &SweepStats) -> Value {
+fn expire_json(expire: &ExpireStats) -> Value {
     json!({
-        "ranges_outstanding": sweep.ranges_outstanding,
-        "dropped_expired": sweep.dropped_expired,
-        "dropped_deleted": sweep.dropped_deleted,
-        "expiry_passes": sweep.expiry_passes,
-        "earliest_expiry": sweep.earliest_expiry.map(|time| Moment(time).to_string()),
+        "ranges_outstanding": expire.ranges_outstanding,
+        "dropped_expired": expire.dropped_expired,
+        "dropped_deleted": expire.dropped_deleted,
+        "expiry_passes": expire.expiry_passes,
+        "earliest_expiry": expire.earliest_expiry.map(|time| Moment(time).to_string()),
     })
 }
 
@@ -177,7 +177,7 @@ fn written_json(written: &WrittenStats) -> Value {
 
 fn placement_json(placement: &PlacementStats) -> Value {
     json!({
-        "settling": placement.settling,
+        "migrating": placement.migrating,
         "walked": placement.walked,
         "moved": placement.moved,
         "moved_bytes": placement.moved_bytes,
@@ -187,40 +187,40 @@ fn placement_json(placement: &PlacementStats) -> Value {
     })
 }
 
-fn heat_json(heat: &HeatStats) -> Value {
+fn flash_cache_json(cache: &FlashCacheStats) -> Value {
     json!({
-        "segments": heat.segments,
-        "copies": heat.copies,
-        "bytes": heat.bytes,
-        "staged_bytes": heat.staged_bytes,
-        "asked_bytes": heat.asked_bytes,
-        "image_reads": heat.image_reads,
-        "copy_reads": heat.copy_reads,
-        "copy_bytes_read": heat.copy_bytes_read,
-        "forgotten": heat.forgotten,
-        "promoted": heat.promoted,
-        "promoted_bytes": heat.promoted_bytes,
-        "recopied_bytes": heat.recopied_bytes,
-        "moved": heat.moved,
-        "moved_bytes": heat.moved_bytes,
-        "moving_bytes": heat.moving_bytes,
-        "evicted": heat.evicted,
-        "eviction_age_seconds": heat.eviction_age.map(|age| age.as_secs_f64()),
+        "segments": cache.segments,
+        "copies": cache.copies,
+        "bytes": cache.bytes,
+        "staged_bytes": cache.staged_bytes,
+        "asked_bytes": cache.asked_bytes,
+        "image_reads": cache.image_reads,
+        "copy_reads": cache.copy_reads,
+        "copy_bytes_read": cache.copy_bytes_read,
+        "forgotten": cache.forgotten,
+        "promoted": cache.promoted,
+        "promoted_bytes": cache.promoted_bytes,
+        "recopied_bytes": cache.recopied_bytes,
+        "moved": cache.moved,
+        "moved_bytes": cache.moved_bytes,
+        "moving_bytes": cache.moving_bytes,
+        "evicted": cache.evicted,
+        "eviction_age_seconds": cache.eviction_age.map(|age| age.as_secs_f64()),
         "dropped": {
-            "full": heat.dropped_full,
-            "budget": heat.dropped_budget,
-            "no_room": heat.dropped_no_room,
+            "full": cache.dropped_full,
+            "budget": cache.dropped_budget,
+            "no_room": cache.dropped_no_room,
         },
-        "ahead": {
-            "objects": heat.ahead_objects,
-            "bytes": heat.ahead_bytes,
-            "reads": heat.ahead_reads,
-            "unused": heat.ahead_unused,
+        "prefetch": {
+            "objects": cache.prefetch_objects,
+            "bytes": cache.prefetch_bytes,
+            "reads": cache.prefetch_reads,
+            "unused": cache.prefetch_unused,
         },
     })
 }
 
-fn pace_json(pace: &PaceStats) -> Value {
+fn throttle_json(pace: &ThrottleStats) -> Value {
     json!({
         "share_per_mille": pace.share_per_mille,
         "slow_ns": pace.slow_ns,
@@ -242,7 +242,7 @@ fn snapshots_json(snapshots: &SnapshotStats) -> Value {
 /// What is moved because of rules, and what is pinned; nothing where there is neither.
 fn placement_text(placement: &PlacementStats) -> String {
     let mut text = String::new();
-    if placement.settling {
+    if placement.migrating {
         let _ = writeln!(
             text,
             "placement    rules were changed: {} objects looked at, {} values moved so far",
@@ -268,22 +268,22 @@ fn placement_text(placement: &PlacementStats) -> String {
 /// Copies, deletions under way, expiry and snapshots, of those that there are.
 fn holding_text(stats: &Stats) -> String {
     let mut text = String::new();
-    if stats.heat.segments > 0 {
+    if stats.flash_cache.segments > 0 {
         let _ = writeln!(
             text,
             "copies       {} of large objects in {} segments of the flash log",
-            Size(stats.heat.bytes),
-            stats.heat.segments
+            Size(stats.flash_cache.bytes),
+            stats.flash_cache.segments
         );
     }
-    if stats.sweep.ranges_outstanding > 0 {
+    if stats.expire.ranges_outstanding > 0 {
         let _ = writeln!(
             text,
             "deletions    {} by prefix or range whose space is not reclaimed yet",
-            stats.sweep.ranges_outstanding
+            stats.expire.ranges_outstanding
         );
     }
-    if let Some(time) = stats.sweep.earliest_expiry {
+    if let Some(time) = stats.expire.earliest_expiry {
         let _ = writeln!(text, "expiry       nothing before {}", Moment(time));
     }
     let snapshots = &stats.snapshots;
@@ -419,14 +419,14 @@ mod tests {
         let mut stats = Stats::default();
         let text = stats_text(&stats);
         assert!(!text.contains("deletions") && !text.contains("expiry"), "{text}");
-        stats.sweep.ranges_outstanding = 3;
-        stats.sweep.earliest_expiry = Some(std::time::UNIX_EPOCH);
+        stats.expire.ranges_outstanding = 3;
+        stats.expire.earliest_expiry = Some(std::time::UNIX_EPOCH);
         let text = stats_text(&stats);
         assert!(text.contains("deletions    3 by prefix"), "{text}");
         assert!(text.contains("nothing before 1970-01-01T00:00:00.000Z"), "{text}");
         let json = stats_json(&stats);
-        assert_eq!(json["sweep"]["ranges_outstanding"], 3);
-        assert_eq!(json["sweep"]["earliest_expiry"], "1970-01-01T00:00:00.000Z");
+        assert_eq!(json["expire"]["ranges_outstanding"], 3);
+        assert_eq!(json["expire"]["earliest_expiry"], "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

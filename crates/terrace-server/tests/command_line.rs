@@ -120,7 +120,7 @@ fn a_time_to_live_ends_and_is_shown_until_then() {
     let again = place.run_with_input(&["put", "short", "-", "--if-absent"], b"new");
     assert_eq!(again.code(0).text(), "");
     assert_eq!(place.run(&["get", "short"]).code(0).text(), "new");
-    assert!(place.run(&["stat", "--json"]).json()["sweep"]["earliest_expiry"].is_string());
+    assert!(place.run(&["stat", "--json"]).json()["expire"]["earliest_expiry"].is_string());
     for wrong in ["1", "1.5h", "0s", "soon"] {
         let refused = place.run_with_input(&["put", "k", "-", "--ttl", wrong], b"v").code(2);
         assert!(refused.error().contains("write it like"), "{}", refused.error());
@@ -150,7 +150,7 @@ fn rm_by_prefix_asks_first() {
     assert!(all["version"].as_u64() > Some(5));
     assert_eq!(place.run(&["ls"]).code(0).text(), "");
     place.run(&["verify"]).code(0);
-    assert!(place.run(&["stat", "--json"]).json()["sweep"]["ranges_outstanding"].is_u64());
+    assert!(place.run(&["stat", "--json"]).json()["expire"]["ranges_outstanding"].is_u64());
     place.run(&["rm"]).code(2);
     place.run(&["rm", "k", "--prefix", "k"]).code(2);
     place.run(&["rm", "k", "--yes"]).code(3);

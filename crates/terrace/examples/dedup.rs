@@ -45,18 +45,18 @@ fn backups(tree: &Path, dir: &Path) -> Outcome {
     options.cache_bytes = 0;
     options.segment_bytes = 16 << 20;
     let store = Store::open(options)?;
-    let empty_bytes = store.stats().flash_index.ram_bytes;
+    let empty_bytes = store.stats().hash_index.ram_bytes;
     for name in ["first", "second"] {
         let stream = backup(&store, tree)?;
         println!("{name} backup: {}", stream.in_words());
     }
     let (files, bytes) = check(&store)?;
     println!("{files} files, {bytes} bytes, put together again from their chunks");
-    // What is still on its way to the index is not in the flash index yet; closing brings it there.
+    // What is still on its way to the index is not in the hash index yet; closing brings it there.
     store.close()?;
-    let index = store.stats().flash_index;
+    let index = store.stats().hash_index;
     println!(
-        "flash index: {} chunks and recipes in {} bytes of RAM, {:.1} bytes for each ({empty_bytes} bytes when it was empty)",
+        "hash index: {} chunks and recipes in {} bytes of RAM, {:.1} bytes for each ({empty_bytes} bytes when it was empty)",
         index.entries,
         index.ram_bytes,
         index.ram_bytes as f64 / index.entries.max(1) as f64

@@ -2,7 +2,7 @@
 //! the index's mark.
 //!
 //! The applier must know what an overwrite replaces, without asking the ordered index for every
-//! put. The flash index tells for objects in the flash log; [`crate::hash_index::key_filter`] tells
+//! put. The hash index tells for objects in the flash log; [`crate::hash_index::key_filter`] tells
 //! whether a key may be an object with another home (FlashStore's disk-presence bloom filter,
 //! section 4.2), and only then the ordered index is asked. So what is inline and in blocks is
 //! counted exactly, and so are the live bytes of blocks.

@@ -3,7 +3,7 @@
 //! A place is written once: a segment's generation or a block's number makes it unique for ever. So
 //! a cached value never goes stale and nothing would have to be invalidated when a key is
 //! overwritten: the indexes lead to another place. The applier takes it out all the same, to have
-//! its room for what replaces it. A false match of the flash index is caught as on flash, by the
+//! its room for what replaces it. A false match of the hash index is caught as on flash, by the
 //! key.
 
 use crate::log::{

@@ -6,7 +6,7 @@ mod room;
 use crate::{
     Error, Options, Result, Tier,
     accounting::{Accounting, fill::FillWatch, migration::Migration},
-    api::{expiry::Expiring, placement::Placement},
+    api::{expiry::Expiring, placement::Placement, stats::ExpireCounters},
     blocks::{LargeSpace, gc::BlockGcState, unsynced::UnsyncedLarge},
     cache::ValueCache,
     flash_cache::FlashCache,
@@ -78,6 +78,8 @@ pub struct Engine {
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
     pub migration: Migration,
+    /// What was expired or deleted by a range, and dropped.
+    pub expire_counters: ExpireCounters,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Objects and bytes per home.
@@ -159,11 +161,12 @@ impl Engine {
             paces,
             placement,
             migration: Migration::default(),
+            expire_counters: ExpireCounters::default(),
             cache: values,
             helpers: ReadPool::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
-                parts.options.flash_index_bytes_max,
+                parts.options.hash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(

@@ -3,8 +3,8 @@
 //! Above the engine, so that no room has to know how the others count.
 
 use crate::{
-    CacheStats, FlashIndexStats, HeatStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats, ReadStats,
-    SnapshotStats, Stats, SweepStats, Tier, Version, WrittenStats,
+    CacheStats, ExpireStats, FlashCacheStats, HashIndexStats, HomeKind, LargeStats, LogStats, QueueStats, RamStats,
+    ReadStats, SnapshotStats, Stats, Tier, Version, WrittenStats,
     api::{clock::NEVER_MS, expiry},
     engine::Engine,
     log::segments::SegmentState,
@@ -22,17 +22,18 @@ pub fn stats(engine: &Engine) -> Stats {
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let large = engine.large.counters();
     let written = engine.log.writer.written();
-    let (reinserted, moved) = (load(&metrics.reinserted_bytes), engine.flash_cache.moved_log_bytes());
+    let reinserted = load(&metrics.reinserted_bytes);
+    let moved = load(&engine.flash_cache.moved_log_bytes);
     let index = engine.index.stats();
-    let heat = engine.flash_cache.stats();
+    let flash_cache = engine.flash_cache.stats();
     let snapshots = engine.snapshots.figures();
     // Before the figures that are there when it is over.
     let refilling = engine.refilling.load(Ordering::Acquire);
     let checkpoint = engine.checkpoints.stats();
     Stats {
-        heat,
-        flash_pace: engine.paces.flash.stats(),
-        large_pace: engine.paces.large.stats(),
+        flash_cache,
+        flash_throttle: engine.paces.flash.stats(),
+        large_throttle: engine.paces.large.stats(),
         placement: engine.migration.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
@@ -40,7 +41,7 @@ pub fn stats(engine: &Engine) -> Stats {
         log: log_stats(engine),
         large: large_stats(engine),
         index,
-        flash_index: FlashIndexStats {
+        hash_index: HashIndexStats {
             entries: engine.hash_index.len(),
             ram_bytes: engine.hash_index.ram_bytes(),
             slots_max: engine.hash_index.slots_max(),
@@ -49,7 +50,7 @@ pub fn stats(engine: &Engine) -> Stats {
             checkpoint,
         },
         cache: cache_stats(engine),
-        ram: ram_stats(engine, &heat),
+        ram: ram_stats(engine, &flash_cache),
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),
@@ -62,7 +63,7 @@ pub fn stats(engine: &Engine) -> Stats {
             large_user_bytes: large.user_bytes + large.overhead_bytes,
             large_destaged_bytes: large.destaged_bytes,
             large_cleaned_bytes: large.cleaned_bytes,
-            copy_bytes: heat.promoted_bytes + heat.recopied_bytes,
+            copy_bytes: flash_cache.promoted_bytes + flash_cache.recopied_bytes,
             checkpoint_bytes: checkpoint.written_bytes,
         },
         queue: QueueStats {
@@ -74,7 +75,7 @@ pub fn stats(engine: &Engine) -> Stats {
             applied_seq: engine.log.applied_seq(),
             snapshots: snapshots.count,
         },
-        sweep: sweep_stats(engine),
+        expire: expire_stats(engine),
         snapshots: snapshot_stats(engine, snapshots),
         operations: metrics.operations(),
         failed: engine.log.writer.failure(),
@@ -124,7 +125,7 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
         cache_hits: metrics.hits(AnsweredBy::Cache),
         inline_hits: metrics.hits(AnsweredBy::Inline),
         copy_hits: metrics.hits(AnsweredBy::Copy),
-        ahead_hits: metrics.hits(AnsweredBy::Ahead),
+        prefetch_hits: metrics.hits(AnsweredBy::Ahead),
         flash_hits: metrics.hits(AnsweredBy::Log),
         block_hits: metrics.hits(AnsweredBy::Block),
         misses: metrics.answers.sum(|answers| &answers.misses),
@@ -138,16 +139,12 @@ fn read_stats(engine: &Engine, block_reads: u64) -> ReadStats {
     }
 }
 
-fn sweep_stats(engine: &Engine) -> SweepStats {
-    let metrics = &engine.metrics;
-    let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+fn expire_stats(engine: &Engine) -> ExpireStats {
     let earliest_ms = Some(engine.expiring.earliest_ms()).filter(|earliest| *earliest != NEVER_MS);
-    SweepStats {
+    ExpireStats {
         ranges_outstanding: engine.log.ranges.count() as u64,
-        dropped_expired: load(&metrics.dropped_expired),
-        dropped_deleted: load(&metrics.dropped_deleted),
-        expiry_passes: load(&metrics.expiry_passes),
         earliest_expiry: earliest_ms.map(expiry::from_ms),
+        ..engine.expire_counters.picture()
     }
 }
 
@@ -184,7 +181,7 @@ fn large_stats(engine: &Engine) -> LargeStats {
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),
         capacity_bytes: engine.options.large_capacity_bytes,
-        blocks_cleaned: load(&block_gc.blocks_cleaned),
+        blocks_reclaimed: load(&block_gc.blocks_reclaimed),
         blocks_set_aside: load(&block_gc.blocks_set_aside),
         set_aside_bytes: load(&block_gc.set_aside_bytes),
         pinned_block_bytes: load(&metrics.pinned_block_bytes),
@@ -205,24 +202,24 @@ fn log_stats(engine: &Engine) -> LogStats {
         allocated_bytes: u64::from(segments.created()) * segments.segment_bytes(),
         segments_used: u64::from(segments.created() - segments.free().min(segments.created())),
         segments_free: u64::from(segments.available()),
-        segments_recycled: engine.metrics.segments_recycled.load(Ordering::Relaxed),
+        segments_reclaimed: engine.metrics.segments_reclaimed.load(Ordering::Relaxed),
         eviction_age: *engine.metrics.log_eviction_age.lock(),
         segments_quarantined: quarantined as u64,
     }
 }
 
-/// What the store's RAM is for at the moment, of which `heat` has the staging already.
-pub fn ram_stats(engine: &Engine, heat: &HeatStats) -> RamStats {
+/// What the store's RAM is for at the moment, of which `flash_cache` has the staging already.
+pub fn ram_stats(engine: &Engine, flash_cache: &FlashCacheStats) -> RamStats {
     let index = engine.index.ram();
     RamStats {
         values_bytes: engine.cache.bytes(),
         recent_bytes: engine.log.recent.bytes(),
         frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
         transfer_bytes: engine.large.transfer_bytes(),
-        staging_bytes: heat.staged_bytes + heat.moving_bytes,
+        staging_bytes: flash_cache.staged_bytes + flash_cache.moving_bytes,
         memtable_bytes: index.memtable_bytes,
         index_blocks_bytes: index.blocks_bytes,
-        flash_index_bytes: engine.hash_index.ram_bytes(),
+        hash_index_bytes: engine.hash_index.ram_bytes(),
         filters_bytes: index.filters_bytes + engine.checkpoints.filter_bytes(),
     }
 }

@@ -107,10 +107,10 @@ pub fn encode_expiring(attributes: &Attributes, expires_ms: Option<u64>) -> Opti
     expiry::encode(attributes, expires_ms).ok()
 }
 
-/// A flash index larger than this is not made for a checkpoint that only claims to be of one.
+/// A hash index larger than this is not made for a checkpoint that only claims to be of one.
 const CHECKPOINT_BUCKETS_MAX: usize = 1 << 10;
 
-/// Reads a checkpoint of a small flash index to its end; gives what it is when it is written again.
+/// Reads a checkpoint of a small hash index to its end; gives what it is when it is written again.
 #[must_use]
 pub fn checkpoint(bytes: &[u8]) -> Option<Vec<u8>> {
     let disk = SimDisk::new(1);

@@ -72,9 +72,9 @@ pub enum Mutation {
     WipeSync,
     /// Segments that recovery replays from are not synced.
     ReplayedSync,
-    /// The log behind a checkpoint of the flash index is not looked at.
+    /// The log behind a checkpoint of the hash index is not looked at.
     CheckpointLog,
-    /// A checkpoint of the flash index gets its name before the index has persisted what is in it,
+    /// A checkpoint of the hash index gets its name before the index has persisted what is in it,
     /// and is believed.
     CheckpointPersisted,
 }

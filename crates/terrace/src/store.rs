@@ -298,9 +298,9 @@ impl Store {
         engine.persist_index(seq)
     }
 
-    /// Writes a checkpoint of the flash index now, so that an open fills it by reading one file;
+    /// Writes a checkpoint of the hash index now, so that an open fills it by reading one file;
     /// reads and writes go on. The store does this by itself ([`Options::checkpoint_log_bytes`]).
-    /// `false` if it cannot be had yet: the flash index is still being filled after the open, or
+    /// `false` if it cannot be had yet: the hash index is still being filled after the open, or
     /// nothing was ever committed.
     ///
     /// # Errors

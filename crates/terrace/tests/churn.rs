@@ -165,13 +165,13 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
         "{} MiB in {took:?}: at most {most:.2} (with open blocks {:.2} in the end), {} blocks cleaned, {} MiB moved, {} writes held for {:?}, {} let go",
         life.written_bytes >> 20,
         stats.space(Tier::Large).amplification(),
-        stats.large.blocks_cleaned,
+        stats.large.blocks_reclaimed,
         stats.written.large_cleaned_bytes >> 20,
         stats.large.writers_held,
         stats.large.writers_held_time,
         stats.large.writers_let_go,
     );
-    assert!(stats.large.blocks_cleaned > LIVES, "{stats:#?}");
+    assert!(stats.large.blocks_reclaimed > LIVES, "{stats:#?}");
     assert!(stats.large.writers_let_go < life.round / 100, "{stats:#?}");
     // Handles of blocks at rest are bounded in number; the store has 8 threads, some files, and
     // twelve segments.

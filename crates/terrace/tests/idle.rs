@@ -75,7 +75,7 @@ fn an_idle_store_sleeps_and_wakes_at_once() {
         .delete_range(ScanRange::prefix("titles/00"), Durability::Sync)
         .unwrap();
     store.flush().unwrap();
-    while store.stats().sweep.ranges_outstanding > 0 {
+    while store.stats().expire.ranges_outstanding > 0 {
         assert!(start.elapsed() < Duration::from_secs(4), "nobody was woken");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -66,7 +66,7 @@ fn what_is_told_of_ram_is_what_is_allocated() {
     store.flush().unwrap();
     let filled = ram_once_they_agree(&store, before_bytes, "small values");
     assert!(
-        filled.recent_bytes > 20 << 20 && filled.flash_index_bytes > 150_000 * 8,
+        filled.recent_bytes > 20 << 20 && filled.hash_index_bytes > 150_000 * 8,
         "{filled:?}"
     );
 

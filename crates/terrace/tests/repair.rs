@@ -259,7 +259,7 @@ fn what_was_recycled_and_destaged_comes_back_too() {
     }
     let stats = store.stats();
     assert!(
-        stats.log.segments_recycled > 20 && stats.block.objects > 500,
+        stats.log.segments_reclaimed > 20 && stats.block.objects > 500,
         "{stats:?}"
     );
     store.close().unwrap();
@@ -507,7 +507,7 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         let items = fs::read_dir(bench.path("flash")).unwrap();
         let mut names: Vec<_> = items
             .map(|item| item.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "CHECKPOINT") // of a close by which the flash index was filled
+            .filter(|name| name != "CHECKPOINT") // of a close by which the hash index was filled
             .collect();
         names.sort();
         names

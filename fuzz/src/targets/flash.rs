@@ -184,7 +184,7 @@ fn sign_frame(bytes: &mut [u8]) {
     sign_at(bytes, 4, 8..FRAME_HEADER_BYTES);
 }
 
-/// A checkpoint of the flash index that is read is the one that is written of what was read.
+/// A checkpoint of the hash index that is read is the one that is written of what was read.
 ///
 /// # Panics
 /// If a property is broken.

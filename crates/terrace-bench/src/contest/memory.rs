@@ -63,8 +63,8 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // The kernel may need a moment after the last process has ended.
-        for _ in 0..50 {
+        // The kernel may need a moment after the last process has ended; half a minute at most.
+        for _ in 0..1500 {
             if fs::remove_dir(&self.group).is_ok() {
                 return;
             }

@@ -112,7 +112,7 @@ fn ycsb_is_measured_of_everybody() {
             amount: ycsb::Amount {
                 records: 500,
                 operations: 400,
-                seconds_max: 5.0,
+                seconds_max: 600.0,
                 threads: 4,
             },
             seed: 3,

@@ -22,8 +22,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to start.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a daemon may take to start, on a machine that is busy with other things.
+const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Starts the daemon of a drive and waits until it serves. Returns its process.
 ///

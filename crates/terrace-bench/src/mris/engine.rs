@@ -165,7 +165,7 @@ pub struct Tuning {
 }
 
 impl Terrace {
-    /// Opens a store of this name, the RAM cache for values off, and waits until its flash index is
+    /// Opens a store of this name, the RAM cache for values off, and waits until its hash index is
     /// filled.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl Terrace {
             split_threshold_bytes: tuning.split_threshold_bytes,
             ..usual
         })?;
-        while store.stats().flash_index.refilling {
+        while store.stats().hash_index.refilling {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(Self {

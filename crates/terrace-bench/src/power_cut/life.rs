@@ -20,8 +20,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest silence of a writer that is not suspicious.
-const SILENCE_MAX: Duration = Duration::from_secs(40);
+/// Longest silence of a writer that is not suspicious: twice as long as a call of the store may
+/// wait for room or for a sweep.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Longest time of writing in one life.
 const WRITING_MAX: Duration = Duration::from_millis(2_500);
 

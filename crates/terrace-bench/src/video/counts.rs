@@ -214,9 +214,9 @@ fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f
         reads,
         reads_per_second: reads as f64 / seconds,
         optimum: settings.choice.optimum(CATALOGUE.titles, settings.share) * 100.0,
-        copied: after.heat.copies as f64 / CATALOGUE.objects() as f64 * 100.0,
-        dropped_behind: percent(after.heat.dropped_full - before.heat.dropped_full),
-        dropped_no_room: percent(after.heat.dropped_no_room - before.heat.dropped_no_room),
+        copied: after.flash_cache.copies as f64 / CATALOGUE.objects() as f64 * 100.0,
+        dropped_behind: percent(after.flash_cache.dropped_full - before.flash_cache.dropped_full),
+        dropped_no_room: percent(after.flash_cache.dropped_no_room - before.flash_cache.dropped_no_room),
         terrace: Line {
             hits: percent(after.reads.copy_hits - before.reads.copy_hits),
             flash_writes: percent(written) / settings.part_bytes as f64,

@@ -221,7 +221,7 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
     let perfect_hits = objects.perfect_hits(settings.share);
     let perfect_seconds = perfect_hits / on_flash.per_second() + (1.0 - perfect_hits) / in_blocks.per_second();
     let missed = after.reads.block_hits - before.reads.block_hits;
-    let dropped = |stats: &terrace::Stats| stats.heat.dropped_full + stats.heat.dropped_no_room;
+    let dropped = |stats: &terrace::Stats| stats.flash_cache.dropped_full + stats.flash_cache.dropped_no_room;
     Ok(Measured {
         reads_per_second: rate.per_second(),
         perfect_reads_per_second: 1.0 / perfect_seconds,
@@ -229,7 +229,7 @@ fn measure(directory: &Path, settings: &Settings, progress: impl Fn(f64) + Sync)
         block_reads_per_second: in_blocks.per_second(),
         hits: 1.0 - missed as f64 / rate.reads as f64,
         perfect_hits,
-        moved_per_100: per_100(after.heat.moved_bytes - before.heat.moved_bytes),
+        moved_per_100: per_100(after.flash_cache.moved_bytes - before.flash_cache.moved_bytes),
         reinserted_per_100: per_100(after.written.flash_reinserted_bytes - before.written.flash_reinserted_bytes),
         destaged_per_100: per_100(after.written.large_destaged_bytes - before.written.large_destaged_bytes),
         dropped: dropped(&after) - dropped(&before),
@@ -251,10 +251,10 @@ fn fill(store: &Store, objects: Objects, seed: u64) -> Outcome {
         )?;
     }
     store.flush()?;
-    let (mut last, mut since) = (store.stats().log.segments_recycled, Instant::now());
+    let (mut last, mut since) = (store.stats().log.segments_reclaimed, Instant::now());
     while since.elapsed() < Duration::from_millis(500) {
         std::thread::sleep(Duration::from_millis(50));
-        let now = store.stats().log.segments_recycled;
+        let now = store.stats().log.segments_reclaimed;
         if now != last {
             (last, since) = (now, Instant::now());
         }

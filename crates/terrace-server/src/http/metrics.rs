@@ -73,9 +73,9 @@ impl Collector for Figures {
         self.parts(&mut out)?;
         self.sizes(&mut out)?;
         self.under_way(&mut out)?;
-        self.swept(&mut out)?;
+        self.expired(&mut out)?;
         self.snapshots(&mut out)?;
-        self.heat(&mut out)?;
+        self.flash_cache(&mut out)?;
         self.paces(&mut out)?;
         self.checkpoints(&mut out)?;
         self.space(&mut out)?;
@@ -113,7 +113,7 @@ impl Figures {
             ("inline", reads.inline_hits),
             ("flash", reads.flash_hits),
             ("copy", reads.copy_hits),
-            ("ahead", reads.ahead_hits),
+            ("prefetch", reads.prefetch_hits),
             ("block", reads.block_hits),
             ("none", reads.misses),
         ];
@@ -136,7 +136,10 @@ impl Figures {
         )?;
         let device = [("flash", reads.flash_reads), ("large", reads.block_reads)];
         out.counters("terrace_device_reads", "Reads of the tiers' devices", "tier", device)?;
-        let ages = [("log", self.0.log.eviction_age), ("copies", self.0.heat.eviction_age)];
+        let ages = [
+            ("log", self.0.log.eviction_age),
+            ("copies", self.0.flash_cache.eviction_age),
+        ];
         out.gauges(
             "terrace_eviction_age_seconds",
             "How long what left flash last had been there; 0 before the first",
@@ -196,9 +199,9 @@ impl Figures {
         ];
         out.gauges("terrace_log_segments", "Segments of the flash log", "state", segments)?;
         out.counter(
-            "terrace_log_segments_recycled",
-            "Segments recycled since open",
-            log.segments_recycled,
+            "terrace_log_segments_reclaimed",
+            "Segments reclaimed since open",
+            log.segments_reclaimed,
         )?;
         out.counter(
             "terrace_log_syncs",
@@ -229,7 +232,7 @@ impl Figures {
             log,
             large,
             index,
-            flash_index,
+            hash_index,
             ..
         } = &self.0;
         for (name, help, value) in [
@@ -266,19 +269,19 @@ impl Figures {
                 index.memtable_bytes,
             ),
             (
-                "terrace_flash_index_entries",
-                "Slots in use in the flash index",
-                flash_index.entries,
+                "terrace_hash_index_entries",
+                "Slots in use in the hash index",
+                hash_index.entries,
             ),
             (
-                "terrace_flash_index_ram_bytes",
-                "RAM of the flash index",
-                flash_index.ram_bytes,
+                "terrace_hash_index_ram_bytes",
+                "RAM of the hash index",
+                hash_index.ram_bytes,
             ),
             (
-                "terrace_flash_index_refilling",
-                "1 while the flash index is refilled after an open",
-                flash_index.refilling.into(),
+                "terrace_hash_index_refilling",
+                "1 while the hash index is refilled after an open",
+                hash_index.refilling.into(),
             ),
         ] {
             out.gauge(name, help, value)?;
@@ -287,14 +290,14 @@ impl Figures {
     }
 
     /// What has expired or was deleted by a range.
-    fn swept(&self, out: &mut Out<'_>) -> fmt::Result {
-        let sweep = &self.0.sweep;
+    fn expired(&self, out: &mut Out<'_>) -> fmt::Result {
+        let expire = &self.0.expire;
         out.gauge(
             "terrace_ranges_outstanding",
             "Range deletions whose space is not reclaimed yet",
-            sweep.ranges_outstanding,
+            expire.ranges_outstanding,
         )?;
-        let dropped = [("expired", sweep.dropped_expired), ("deleted", sweep.dropped_deleted)];
+        let dropped = [("expired", expire.dropped_expired), ("deleted", expire.dropped_deleted)];
         out.counters(
             "terrace_dropped_objects",
             "Objects dropped since open after they expired or a range deletion took them",
@@ -304,40 +307,40 @@ impl Figures {
         out.counter(
             "terrace_expiry_passes",
             "Walks over the index for expired objects since open",
-            sweep.expiry_passes,
+            expire.expiry_passes,
         )
     }
 
     /// Copies of large objects on flash.
-    fn heat(&self, out: &mut Out<'_>) -> fmt::Result {
-        let heat = &self.0.heat;
-        out.gauge("terrace_copies", "Copies of large objects on flash", heat.copies)?;
-        out.gauge("terrace_copies_bytes", "Bytes of the copies on flash", heat.bytes)?;
+    fn flash_cache(&self, out: &mut Out<'_>) -> fmt::Result {
+        let cache = &self.0.flash_cache;
+        out.gauge("terrace_copies", "Copies of large objects on flash", cache.copies)?;
+        out.gauge("terrace_copies_bytes", "Bytes of the copies on flash", cache.bytes)?;
         out.gauge(
             "terrace_staged_bytes",
             "RAM for objects on their way from disk to readers and to flash",
-            heat.staged_bytes,
+            cache.staged_bytes,
         )?;
-        out.counter("terrace_promoted", "Copies written to flash since open", heat.promoted)?;
+        out.counter("terrace_promoted", "Copies written to flash since open", cache.promoted)?;
         out.counter(
             "terrace_moved_back",
             "Small values moved from blocks to the log since open, because they are read often",
-            heat.moved,
+            cache.moved,
         )?;
         out.counter(
             "terrace_copies_evicted",
             "Copies given up since open, for others or for the log",
-            heat.evicted,
+            cache.evicted,
         )?;
         out.counter(
             "terrace_copies_forgotten",
             "Copies that did not match their checksums since open",
-            heat.forgotten,
+            cache.forgotten,
         )?;
         let dropped = [
-            ("full", heat.dropped_full),
-            ("budget", heat.dropped_budget),
-            ("no_room", heat.dropped_no_room),
+            ("full", cache.dropped_full),
+            ("budget", cache.dropped_budget),
+            ("no_room", cache.dropped_no_room),
         ];
         out.counters(
             "terrace_promotions_dropped",
@@ -346,21 +349,21 @@ impl Figures {
             dropped,
         )?;
         out.counter(
-            "terrace_read_ahead_objects",
+            "terrace_prefetch_objects",
             "Objects read ahead since open",
-            heat.ahead_objects,
+            cache.prefetch_objects,
         )?;
-        out.counter("terrace_read_ahead_bytes", "Their bytes", heat.ahead_bytes)?;
+        out.counter("terrace_prefetch_bytes", "Their bytes", cache.prefetch_bytes)?;
         out.counter(
-            "terrace_read_ahead_unused",
+            "terrace_prefetch_unused",
             "Objects read ahead since open for which nobody came",
-            heat.ahead_unused,
+            cache.prefetch_unused,
         )
     }
 
     /// What background work may have of the devices.
     fn paces(&self, out: &mut Out<'_>) -> fmt::Result {
-        let paces = [("flash", self.0.flash_pace), ("large", self.0.large_pace)];
+        let paces = [("flash", self.0.flash_throttle), ("large", self.0.large_throttle)];
         out.gauges(
             "terrace_background_share_per_mille",
             "Share of the device's time that background work may have",
@@ -563,7 +566,7 @@ mod tests {
         stats.block.objects = 7;
         stats.written.flash_padding_bytes = 9;
         stats.written.compaction_bytes = 11;
-        stats.sweep.dropped_expired = 13;
+        stats.expire.dropped_expired = 13;
         stats.ram.frames_bytes = 17;
         stats.damage = vec!["a block is gone".to_owned(), "another, too".to_owned()];
         let mut registry = Registry::default();

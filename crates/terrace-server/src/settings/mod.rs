@@ -86,10 +86,10 @@ pub struct Layer {
     /// Most that is moved per second after size-threshold or pin was changed, 0 for nothing
     /// [default: 8MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
-    pub settle_rate: Option<Size>,
-    /// Most RAM for the flash index [default: as much as the values in the log need, 9 bytes each]
+    pub migrate_rate: Option<Size>,
+    /// Most RAM for the hash index [default: as much as the values in the log need, 9 bytes each]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
-    pub flash_index: Option<Size>,
+    pub hash_index: Option<Size>,
     /// Longest a snapshot or scan keeps old data, like 6h [default: as long as it is open]
     #[arg(long, global = true, value_name = "SPAN", hide_short_help = true)]
     pub snapshot_max_age: Option<TimeSpan>,
@@ -353,8 +353,8 @@ impl Layer {
             cache: self.cache.or(below.cache),
             staging: self.staging.or(below.staging),
             pin: self.pin.or(below.pin),
-            settle_rate: self.settle_rate.or(below.settle_rate),
-            flash_index: self.flash_index.or(below.flash_index),
+            migrate_rate: self.migrate_rate.or(below.migrate_rate),
+            hash_index: self.hash_index.or(below.hash_index),
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
             listen: self.listen.or(below.listen),
@@ -422,14 +422,14 @@ impl Layer {
             (self.flash_capacity, &mut options.flash_capacity_bytes),
             (self.cache, &mut options.cache_bytes),
             (self.staging, &mut options.staging_bytes),
-            (self.settle_rate, &mut options.settle_bytes_per_second),
+            (self.migrate_rate, &mut options.migrate_bytes_per_second),
         ] {
             if let Some(Size(bytes)) = given {
                 *option = bytes;
             }
         }
         options.large_capacity_bytes = self.large_capacity.map(|Size(bytes)| bytes);
-        options.flash_index_bytes_max = self.flash_index.map(|Size(bytes)| bytes);
+        options.hash_index_bytes_max = self.hash_index.map(|Size(bytes)| bytes);
         options.pins = self.pin.map(|Pins(pins)| pins).unwrap_or_default();
         options.snapshot_max_age = self.snapshot_max_age.map(|TimeSpan(span)| span);
         options.validate()?;

@@ -57,8 +57,8 @@ const SETTINGS: [(&str, &str); 32] = [
     ("cache", "0"),
     ("staging", "0"),
     ("pin", "thumbs/=flash,old/=disk"),
-    ("settle-rate", "1MiB"),
-    ("flash-index", "64MiB"),
+    ("migrate-rate", "1MiB"),
+    ("hash-index", "64MiB"),
     ("snapshot-max-age", "15m"),
     ("durability", "buffered"),
     ("listen", "127.0.0.1:80"),
@@ -95,8 +95,8 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         staging: Some(Size(0)),
         cache: Some(Size(0)),
         pin: Some("thumbs/=flash,old/=disk".parse().unwrap()),
-        settle_rate: Some(Size(1 << 20)),
-        flash_index: Some(Size(64 << 20)),
+        migrate_rate: Some(Size(1 << 20)),
+        hash_index: Some(Size(64 << 20)),
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
         listen: Some(Listen(([127, 0, 0, 1], 80).into())),
@@ -141,8 +141,8 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
     assert_eq!(settings.website_domains, ["web.example.org"]);
     let options = settings.options;
     assert_eq!(options.pins.len(), 2);
-    assert_eq!(options.settle_bytes_per_second, 1 << 20);
-    assert_eq!(options.flash_index_bytes_max, Some(64 << 20));
+    assert_eq!(options.migrate_bytes_per_second, 1 << 20);
+    assert_eq!(options.hash_index_bytes_max, Some(64 << 20));
 }
 
 #[test]

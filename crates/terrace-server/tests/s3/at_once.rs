@@ -39,12 +39,12 @@ fn at_once(service: &Service) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Waits until the flash index is filled, which goes on for a moment after the start: before that
+/// Waits until the hash index is filled, which goes on for a moment after the start: before that
 /// nothing is answered at once.
 fn wait_for_index(service: &Service) {
-    eventually("the flash index is filled", || {
+    eventually("the hash index is filled", || {
         let stats = plain(service.page_address(), "/api/stats").status(200).json();
-        (stats["flash_index"]["refilling"] == false).then_some(())
+        (stats["hash_index"]["refilling"] == false).then_some(())
     });
 }
 

@@ -105,7 +105,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
         let stats = plain(service.page_address(), "/api/stats").status(200).json();
         stats.pointer(pointer).and_then(Value::as_u64).unwrap()
     };
-    let hits = || figure("/reads/ahead_hits");
+    let hits = || figure("/reads/prefetch_hits");
     for (number, segment) in segments.iter().enumerate() {
         let got = plain(&service.client.address, &format!("/public/film/seg-{number:03}.ts")).status(200);
         assert!(got.body == *segment, "{number}");
@@ -115,7 +115,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
         // From the third on, the next one is read; a player shows this one meanwhile.
         let ahead = number.saturating_sub(1).min(segments.len() - 3) as u64;
         eventually("the next segment is read ahead", || {
-            (figure("/heat/ahead/objects") >= ahead).then_some(())
+            (figure("/flash_cache/prefetch/objects") >= ahead).then_some(())
         });
     }
     assert!(hits() >= 3, "{}", hits());

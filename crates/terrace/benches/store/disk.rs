@@ -130,8 +130,8 @@ fn report(
     let cleaned = grown(|written| written.large_cleaned_bytes);
     let did = format!(
         "MiB/s: {written:.1} written by callers, {destaged:.1} destaged, {cleaned:.1} cleaned; {} blocks cleaned, share {} per mille",
-        after.large.blocks_cleaned - before.large.blocks_cleaned,
-        after.large_pace.share_per_mille,
+        after.large.blocks_reclaimed - before.large.blocks_reclaimed,
+        after.large_throttle.share_per_mille,
     );
     let of_alone = alone.len() as f64 / seconds.as_secs_f64();
     rate(

@@ -305,7 +305,7 @@ fn recycle(bench: &mut Bench) {
         let stats = store.stats();
         let notes = format!(
             "{} segments recycled; {}",
-            stats.log.segments_recycled,
+            stats.log.segments_reclaimed,
             amplification(&stats)
         );
         bench.report.figure(round, rate, "puts/s", None, &notes);
@@ -389,7 +389,7 @@ pub fn load_and_die(dir: &Path, count: u64) -> ! {
         store.put_with(key(number), &bytes, &BUFFERED).unwrap();
     }
     let stats = store.stats();
-    let index = stats.flash_index;
+    let index = stats.hash_index;
     println!(
         "{} {} {}",
         resident_mib(),
@@ -428,12 +428,12 @@ fn open(bench: &mut Bench) {
         None,
         &notes,
     );
-    while store.stats().flash_index.refilling || store.stats().queue.frames > 1 {
+    while store.stats().hash_index.refilling || store.stats().queue.frames > 1 {
         std::thread::sleep(Duration::from_millis(5));
     }
     let filled = start.elapsed().as_secs_f64();
     let after = store.stats();
-    let source = after.flash_index.checkpoint.filled_from.map_or("?", FilledFrom::name);
+    let source = after.hash_index.checkpoint.filled_from.map_or("?", FilledFrom::name);
     let file = std::fs::metadata(dir.join("flash/CHECKPOINT")).map_or(0, |file| file.len());
     let notes = format!(
         "in the background, from: {source}; the checkpoint has {:.2} B per object, all objects counted",
@@ -441,10 +441,10 @@ fn open(bench: &mut Bench) {
     );
     bench
         .report
-        .figure("flash index filled again", filled, "s", None, &notes);
-    let per_object = after.flash_index.ram_bytes as f64 / after.flash_index.entries as f64;
+        .figure("hash index filled again", filled, "s", None, &notes);
+    let per_object = after.hash_index.ram_bytes as f64 / after.hash_index.entries as f64;
     bench.report.figure(
-        "flash index",
+        "hash index",
         said[1],
         "B/object",
         None,

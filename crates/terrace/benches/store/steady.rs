@@ -83,7 +83,7 @@ pub fn reads_first(bench: &mut Bench) {
         });
         // Until the log is being recycled.
         let until = Instant::now() + Duration::from_secs(120);
-        while store.stats().log.segments_recycled < before.log.segments_recycled + 4 && Instant::now() < until {
+        while store.stats().log.segments_reclaimed < before.log.segments_reclaimed + 4 && Instant::now() < until {
             // The hot values are read meanwhile, as they would be.
             latencies(&store, hot, key, Duration::from_millis(500));
         }
@@ -102,11 +102,11 @@ pub fn reads_first(bench: &mut Bench) {
 fn report_reads(bench: &mut Bench, idle: &[Vec<u32>; 2], busy: &[Vec<u32>; 2], before: &Stats, after: &Stats) {
     let did = format!(
         "{} segments recycled, {} MiB destaged, {} MiB of copies written; background share {} per mille, rested {:.1} s",
-        after.log.segments_recycled - before.log.segments_recycled,
+        after.log.segments_reclaimed - before.log.segments_reclaimed,
         (after.written.large_destaged_bytes - before.written.large_destaged_bytes) >> 20,
         (after.written.copy_bytes - before.written.copy_bytes) >> 20,
-        after.flash_pace.share_per_mille,
-        (after.flash_pace.rested_us - before.flash_pace.rested_us) as f64 / 1e6,
+        after.flash_throttle.share_per_mille,
+        (after.flash_throttle.rested_us - before.flash_throttle.rested_us) as f64 / 1e6,
     );
     for (share, name) in [(0.5, "median"), (0.99, "p99"), (0.999, "p99.9")] {
         let at = |run: &Vec<u32>| f64::from(run[((run.len() - 1) as f64 * share) as usize]);

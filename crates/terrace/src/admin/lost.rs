@@ -4,6 +4,7 @@
 
 use crate::{
     Result,
+    api::object::Extent,
     log::{format::RECORD_HEADER_BYTES, frame::Frame, segments::Segments},
     ordered_index::{Entry, Home, OrderedIndex},
 };
@@ -65,7 +66,7 @@ fn walk(index: &OrderedIndex, mut visit: impl FnMut(&[u8], &Entry)) -> Result<()
 fn place_gone(key: &[u8], entry: &Entry, segments: &Segments, blocks: &[u64]) -> Option<String> {
     match entry.home {
         Home::Inline(_) => None,
-        Home::Block { block, .. } => blocks.contains(&block).then(|| format!("block {block:016x}")),
+        Home::Block(Extent { block, .. }) => blocks.contains(&block).then(|| format!("block {block:016x}")),
         Home::Flash { address } => {
             let number = u32::try_from(address / segments.segment_bytes()).ok()?;
             let before_value = (RECORD_HEADER_BYTES + key.len() + entry.attributes.len()) as u64;

@@ -1,4 +1,4 @@
-//! Reads everything and checks it: each entry's value, what the flash index says of it, each
+//! Reads everything and checks it: each entry's value, what the hash index says of it, each
 //! segment's frames, the account of each block, the checkpoint; and what nobody points to.
 
 use crate::{
@@ -59,8 +59,8 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
                 break;
             }
         };
-        if let Home::Block { extent_bytes, .. } = entry.home {
-            live_block_bytes += extent_bytes;
+        if let Home::Block(extent) = entry.home {
+            live_block_bytes += extent.extent_bytes;
         }
         if presence.dead(&key, entry.version.0, &entry.attributes).is_some() {
             continue;
@@ -96,7 +96,7 @@ fn check_manifests(engine: &Engine, report: &mut VerifyReport) {
     }
 }
 
-/// A slot of the flash index may be missing, or be another key's; it must not lead to an older
+/// A slot of the hash index may be missing, or be another key's; it must not lead to an older
 /// version.
 fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
     let Some(found) = engine.hash_index.peek(key_hash(key)) else {
@@ -112,7 +112,7 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
     });
     match read {
         Ok((Found::Record(Some(version)), _)) if version < entry.version.0 => Err(format!(
-            "the flash index leads to version {version}, its entry has {}",
+            "the hash index leads to version {version}, its entry has {}",
             entry.version.0
         )),
         // Another key's; or the same version, or a later one, as the entry is of a moment ago.
@@ -123,15 +123,8 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
 
 fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
     let checksum = match &entry.home {
-        Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } => {
-            let reader = engine
-                .large
-                .open_value(*block, *offset, *extent_bytes, entry.length)
-                .map_err(|error| error.to_string())?;
+        Home::Block(extent) => {
+            let reader = engine.large.open_value(extent).map_err(|error| error.to_string())?;
             if reader.header().map_err(|error| error.to_string())?.key != key {
                 return Err("its entry leads to another key's value".to_owned());
             }
@@ -173,11 +166,8 @@ fn check_account(engine: &Arc<Engine>, report: &mut VerifyReport) -> Result<()> 
         for item in engine.index.scan((Bound::Unbounded, Bound::Unbounded), held.seq)? {
             // What is damaged has been told.
             let Ok((_, entry)) = item else { return Ok(()) };
-            if let Home::Block {
-                block, extent_bytes, ..
-            } = entry.home
-            {
-                *counted.entry(block).or_default() += extent_bytes;
+            if let Home::Block(extent) = entry.home {
+                *counted.entry(extent.block).or_default() += extent.extent_bytes;
             }
         }
         let account = engine.large.account();

@@ -153,6 +153,19 @@ impl fmt::Debug for Attributes {
     }
 }
 
+/// Where a value lies in the large space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the block.
+    pub block: u64,
+    /// Offset of the extent in the block's file.
+    pub offset: u64,
+    /// Length of the extent, with header and padding.
+    pub extent_bytes: u64,
+    /// Length of the value.
+    pub length: u64,
+}
+
 /// What the store knows of an object without reading its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectInfo {

@@ -92,10 +92,10 @@ pub struct Options {
     pub memtable_bytes: u64,
     /// How long a buffered commit may wait for others before its frame is written. 1 ms.
     pub coalesce_interval: Duration,
-    /// Most RAM for the flash index. `None`, the default: 8 to 9 bytes for each value in the log.
+    /// Most RAM for the hash index. `None`, the default: 8 to 9 bytes for each value in the log.
     /// With a bound, recycling begins when nine tenths of the slots it allows are in use: the log
     /// then holds fewer values than would fit.
-    pub flash_index_bytes_max: Option<u64>,
+    pub hash_index_bytes_max: Option<u64>,
     /// RAM for commits not yet applied to the index, before writers wait. 64 MiB. A record counts
     /// as 256 bytes at least.
     pub overlay_bytes: u64,
@@ -116,12 +116,12 @@ pub struct Options {
     pub pins: Vec<Pin>,
     /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
     /// moves nothing.
-    pub settle_bytes_per_second: u64,
+    pub migrate_bytes_per_second: u64,
     /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
     /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
     /// it is held.
     pub snapshot_max_age: Option<Duration>,
-    /// After so many bytes of log a checkpoint of the flash index is written, so that an open need
+    /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
     /// not walk the ordered index: later, if it is long itself (the log is to have sixteen times
     /// its length), but after half of the log's capacity at the latest; and at a close, unless
     /// little happened since. 1 GiB; 0 writes none.
@@ -132,7 +132,7 @@ pub struct Options {
     pub clock: Clock,
     /// Least time between two walks over the index in search of expired objects, once something has
     /// expired. 1 minute.
-    pub sweep_interval: Duration,
+    pub expire_interval: Duration,
     /// The device under the flash tier; `None` for the operating system's file system at
     /// `flash_dir`. The ordered index keeps its own files there in either case.
     pub flash_disk: Option<Arc<dyn Disk>>,
@@ -177,19 +177,19 @@ impl Options {
             index_cache_bytes: 64 << 20,
             memtable_bytes: 16 << 20,
             coalesce_interval: Duration::from_millis(1),
-            flash_index_bytes_max: None,
+            hash_index_bytes_max: None,
             overlay_bytes: 64 << 20,
             staging_bytes: 64 << 20,
             copies_share_percent: 50,
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
             pins: Vec::new(),
-            settle_bytes_per_second: 8 << 20,
+            migrate_bytes_per_second: 8 << 20,
             snapshot_max_age: None,
             checkpoint_log_bytes: 1 << 30,
             direct_io: true,
             clock: Clock::default(),
-            sweep_interval: Duration::from_secs(60),
+            expire_interval: Duration::from_secs(60),
             flash_disk: None,
             large_disk: None,
         }
@@ -259,8 +259,8 @@ impl Options {
             ));
         }
         placement::check(&self.pins)?;
-        if self.flash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
-            return fail("the flash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
+        if self.hash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+            return fail("the hash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
         }
         if self.snapshot_max_age == Some(Duration::ZERO) {
             return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());

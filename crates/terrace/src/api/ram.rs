@@ -34,8 +34,8 @@ pub struct RamStats {
     ///
     /// [`Options::index_cache_bytes`]: crate::Options::index_cache_bytes
     pub index_blocks_bytes: u64,
-    /// The flash index: 8 to 9 bytes for each value in the log.
-    pub flash_index_bytes: u64,
+    /// The hash index: 8 to 9 bytes for each value in the log.
+    pub hash_index_bytes: u64,
     /// Filters of keys: those in memtables, and those whose values are not in the log.
     pub filters_bytes: u64,
 }
@@ -52,7 +52,7 @@ impl RamStats {
             ("staging", self.staging_bytes),
             ("memtable", self.memtable_bytes),
             ("index_blocks", self.index_blocks_bytes),
-            ("flash_index", self.flash_index_bytes),
+            ("hash_index", self.hash_index_bytes),
             ("filters", self.filters_bytes),
         ]
     }

@@ -1,7 +1,7 @@
 //! What a store tells about itself.
 
-use crate::{RamStats, Tier, Version};
-pub use crate::{io::throttle::PaceStats, metrics::counters::OperationStats};
+use crate::{RamStats, Tier, Version, metrics::counted};
+pub use crate::{io::throttle::ThrottleStats, metrics::counters::OperationStats};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -19,8 +19,8 @@ pub struct Stats {
     pub large: LargeStats,
     /// The ordered index.
     pub index: IndexStats,
-    /// The flash index in RAM.
-    pub flash_index: FlashIndexStats,
+    /// The hash index in RAM.
+    pub hash_index: HashIndexStats,
     /// Values cached in RAM.
     pub cache: CacheStats,
     /// What all of the RAM is for.
@@ -28,12 +28,12 @@ pub struct Stats {
     /// Where reads were answered.
     pub reads: ReadStats,
     /// Copies of large objects on flash.
-    pub heat: HeatStats,
+    pub flash_cache: FlashCacheStats,
     /// What background work may have of the flash tier's device, and what it leaves to callers'
     /// reads.
-    pub flash_pace: PaceStats,
+    pub flash_throttle: ThrottleStats,
     /// The same of the large tier's device.
-    pub large_pace: PaceStats,
+    pub large_throttle: ThrottleStats,
     /// Values that are not where they belong, and what is pinned.
     pub placement: PlacementStats,
     /// Bytes written per tier and cause.
@@ -41,7 +41,7 @@ pub struct Stats {
     /// Commits on their way.
     pub queue: QueueStats,
     /// Objects that expired or were deleted by a range, and are not or were swept.
-    pub sweep: SweepStats,
+    pub expire: ExpireStats,
     /// Open snapshots and what they hold back.
     pub snapshots: SnapshotStats,
     /// Operations and how long they took.
@@ -123,8 +123,8 @@ pub struct LogStats {
     /// value stays on flash if nobody reads it. Counted from the opening at the earliest; `None`
     /// before the first.
     pub eviction_age: Option<Duration>,
-    /// Segments recycled since open.
-    pub segments_recycled: u64,
+    /// Segments reclaimed since open.
+    pub segments_reclaimed: u64,
     /// Segments in quarantine because a frame in them is corrupt.
     pub segments_quarantined: u64,
 }
@@ -148,7 +148,7 @@ pub struct LargeStats {
     /// Most the block files may take; `None`: what the device has.
     pub capacity_bytes: Option<u64>,
     /// Blocks that cleaning has emptied since open. What it wrote for that is in [`WrittenStats`].
-    pub blocks_cleaned: u64,
+    pub blocks_reclaimed: u64,
     /// Blocks that cleaning leaves alone, because they are damaged or the index cannot tell what
     /// lives in them.
     pub blocks_set_aside: u64,
@@ -201,7 +201,7 @@ impl Stats {
                 live_bytes: self.inline.bytes + self.flash.bytes,
                 disk_bytes: self.log.allocated_bytes
                     + self.index.bytes
-                    + self.flash_index.checkpoint.file_bytes
+                    + self.hash_index.checkpoint.file_bytes
                     + self.reserve_bytes,
                 capacity_bytes: Some(self.log.capacity_bytes),
             },
@@ -239,9 +239,9 @@ pub struct IndexStats {
     pub block_reads: u64,
 }
 
-/// The flash index.
+/// The hash index.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct FlashIndexStats {
+pub struct HashIndexStats {
     /// Slots in use.
     pub entries: u64,
     /// RAM of the table.
@@ -257,7 +257,7 @@ pub struct FlashIndexStats {
     pub checkpoint: CheckpointStats,
 }
 
-/// What the flash index was filled from after the open.
+/// What the hash index was filled from after the open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilledFrom {
     /// A checkpoint and the log behind it.
@@ -277,21 +277,25 @@ impl FilledFrom {
     }
 }
 
-/// Checkpoints of the flash index. Counts are since open.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CheckpointStats {
-    /// What the flash index was filled from; `None` until it is.
-    pub filled_from: Option<FilledFrom>,
-    /// How long after the opening it was filled.
-    pub filled_after: Option<Duration>,
-    /// Checkpoints written.
-    pub taken: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// Bytes written, those of attempts that failed included.
-    pub written_bytes: u64,
-    /// Length of the newest one.
-    pub file_bytes: u64,
+counted! {
+    /// Checkpoints of the hash index. Counts are since open.
+    pub struct CheckpointStats {
+        /// What the hash index was filled from; `None` until it is.
+        pub filled_from: Option<FilledFrom>,
+        /// How long after the opening it was filled.
+        pub filled_after: Option<Duration>,
+    }
+    /// As they are counted.
+    pub(crate) struct CheckpointCounters {
+        /// Checkpoints written.
+        taken,
+        /// Attempts that failed.
+        failed,
+        /// Bytes written, those of attempts that failed included.
+        written_bytes,
+        /// Length of the newest one.
+        file_bytes,
+    }
 }
 
 /// The RAM cache, with what was written lately and is still in RAM.
@@ -303,77 +307,87 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
 }
 
-/// Copies of large objects on flash, and small values that come back to it. Counts are since open.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct HeatStats {
-    /// Segments that hold copies.
-    pub segments: u64,
-    /// Copies: slices of up to 8 MiB.
-    pub copies: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Bytes of RAM for objects on their way from disk.
-    pub staged_bytes: u64,
-    /// Bytes that callers have asked of large objects, wherever they came from but the RAM cache.
-    /// What of them came from copies is [`HeatStats::copy_bytes_read`].
-    pub asked_bytes: u64,
-    /// Reads answered by what somebody else was reading.
-    pub image_reads: u64,
-    /// Reads of copies.
-    pub copy_reads: u64,
-    /// Their bytes.
-    pub copy_bytes_read: u64,
-    /// Copies that did not match their checksums.
-    pub forgotten: u64,
-    /// Copies written.
-    pub promoted: u64,
-    /// Their bytes.
-    pub promoted_bytes: u64,
-    /// Bytes of copies that were written again to make room.
-    pub recopied_bytes: u64,
-    /// Copies given up for others, or for the log.
-    pub evicted: u64,
-    /// How old the segment was whose copies were given up last; as [`LogStats::eviction_age`].
-    pub eviction_age: Option<Duration>,
-    /// Promotions given up because too much was on its way.
-    pub dropped_full: u64,
-    /// Promotions given up because of the daily budget.
-    pub dropped_budget: u64,
-    /// Promotions given up because flash had no room, or failed.
-    pub dropped_no_room: u64,
-    /// Objects read ahead of a reader who goes through a group in order.
-    pub ahead_objects: u64,
-    /// Their bytes.
-    pub ahead_bytes: u64,
-    /// Reads answered by what was read ahead.
-    pub ahead_reads: u64,
-    /// Objects read ahead for which nobody came.
-    pub ahead_unused: u64,
-    /// Small values that were destaged and moved back to the log, since they were read often.
-    pub moved: u64,
-    /// Their bytes.
-    pub moved_bytes: u64,
-    /// Bytes of RAM for small values on their way back to the log.
-    pub moving_bytes: u64,
+counted! {
+    /// Copies of large objects on flash, and small values that come back to it. Counts are since
+    /// open.
+    pub struct FlashCacheStats {
+        /// Segments that hold copies.
+        pub segments: u64,
+        /// Copies: slices of up to 8 MiB.
+        pub copies: u64,
+        /// Their bytes.
+        pub bytes: u64,
+        /// Bytes of RAM for objects on their way from disk.
+        pub staged_bytes: u64,
+        /// How old the segment was whose copies were given up last; as [`LogStats::eviction_age`].
+        pub eviction_age: Option<Duration>,
+        /// Bytes of RAM for small values on their way back to the log.
+        pub moving_bytes: u64,
+    }
+    /// As they are counted.
+    pub(crate) struct FlashCacheCounters {
+        /// Bytes that callers have asked of large objects, wherever they came from but the RAM
+        /// cache.
+        /// What of them came from copies is [`FlashCacheStats::copy_bytes_read`].
+        asked_bytes,
+        /// Reads answered by what somebody else was reading.
+        image_reads,
+        /// Reads of copies.
+        copy_reads,
+        /// Their bytes.
+        copy_bytes_read,
+        /// Copies that did not match their checksums.
+        forgotten,
+        /// Copies written.
+        promoted,
+        /// Their bytes.
+        promoted_bytes,
+        /// Bytes of copies that were written again to make room.
+        recopied_bytes,
+        /// Copies given up for others, or for the log.
+        evicted,
+        /// Promotions given up because too much was on its way.
+        dropped_full,
+        /// Promotions given up because of the daily budget.
+        dropped_budget,
+        /// Promotions given up because flash had no room, or failed.
+        dropped_no_room,
+        /// Objects read ahead of a reader who goes through a group in order.
+        prefetch_objects,
+        /// Their bytes.
+        prefetch_bytes,
+        /// Reads answered by what was read ahead.
+        prefetch_reads,
+        /// Objects read ahead for which nobody came.
+        prefetch_unused,
+        /// Small values that were destaged and moved back to the log, since they were read often.
+        moved,
+        /// Their bytes.
+        moved_bytes,
+    }
 }
 
-/// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct PlacementStats {
-    /// Not everything has been looked at since the rules were changed.
-    pub settling: bool,
-    /// Objects looked at for that.
-    pub walked: u64,
-    /// Values moved to where they belong, not counting those that recycling moved.
-    pub moved: u64,
-    /// Their bytes.
-    pub moved_bytes: u64,
-    /// Bytes of values pinned to flash, as of the last walk over them, a minute or more ago.
-    pub pinned_flash_bytes: u64,
-    /// Bytes of values pinned to the large space, as of then.
-    pub pinned_disk_bytes: u64,
-    /// More is pinned to flash than half of the log: these pins count for nothing.
-    pub pins_exceed_flash: bool,
+counted! {
+    /// What becomes of values when *SizeThreshold* or pins are changed. Counts are since open.
+    pub struct PlacementStats {
+        /// Not everything has been looked at since the rules were changed.
+        pub migrating: bool,
+        /// More is pinned to flash than half of the log: these pins count for nothing.
+        pub pins_exceed_flash: bool,
+    }
+    /// As they are counted.
+    pub(crate) struct PlacementCounters {
+        /// Objects looked at for that.
+        walked,
+        /// Values moved to where they belong, not counting those that recycling moved.
+        moved,
+        /// Their bytes.
+        moved_bytes,
+        /// Bytes of values pinned to flash, as of the last walk over them, a minute or more ago.
+        pinned_flash_bytes,
+        /// Bytes of values pinned to the large space, as of then.
+        pinned_disk_bytes,
+    }
 }
 
 /// Where reads were answered, since open.
@@ -390,7 +404,7 @@ pub struct ReadStats {
     /// From copies on flash, or from what another reader was reading.
     pub copy_hits: u64,
     /// From what was read ahead to RAM.
-    pub ahead_hits: u64,
+    pub prefetch_hits: u64,
     /// From the large space.
     pub block_hits: u64,
     /// No such object.
@@ -437,7 +451,7 @@ pub struct WrittenStats {
     pub large_cleaned_bytes: u64,
     /// Copies of large objects on flash, those written again included.
     pub copy_bytes: u64,
-    /// Checkpoints of the flash index.
+    /// Checkpoints of the hash index.
     pub checkpoint_bytes: u64,
 }
 
@@ -498,20 +512,24 @@ pub struct QueueStats {
     pub snapshots: u64,
 }
 
-/// Objects that are gone and whose entries are, or were, still in the index. Until they are swept
-/// they count among the objects of their home.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SweepStats {
-    /// Range deletions that are not swept yet.
-    pub ranges_outstanding: u64,
-    /// Expired objects dropped since open.
-    pub dropped_expired: u64,
-    /// Objects deleted by a range and dropped since open.
-    pub dropped_deleted: u64,
-    /// Walks over the whole index for expired objects that ended since open.
-    pub expiry_passes: u64,
-    /// No object expires before this; `None` if none does.
-    pub earliest_expiry: Option<std::time::SystemTime>,
+counted! {
+    /// Objects that are gone and whose entries are, or were, still in the index. Until they are
+    /// swept they count among the objects of their home.
+    pub struct ExpireStats {
+        /// Range deletions that are not swept yet.
+        pub ranges_outstanding: u64,
+        /// No object expires before this; `None` if none does.
+        pub earliest_expiry: Option<std::time::SystemTime>,
+    }
+    /// As they are counted.
+    pub(crate) struct ExpireCounters {
+        /// Expired objects dropped since open.
+        dropped_expired,
+        /// Objects deleted by a range and dropped since open.
+        dropped_deleted,
+        /// Walks over the whole index for expired objects that ended since open.
+        expiry_passes,
+    }
 }
 
 /// Open snapshots and scans, and what they hold back.

@@ -43,7 +43,7 @@ pub struct BlockGcState {
     activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
     /// Blocks emptied since the store was opened.
-    pub blocks_cleaned: AtomicU64,
+    pub blocks_reclaimed: AtomicU64,
     /// Blocks that could not be emptied.
     pub blocks_set_aside: AtomicU64,
     /// What could be reclaimed of those.

@@ -44,13 +44,15 @@ pub use capacity::Origin;
 pub use destage::{DestageItem, MovedHead};
 pub use image::HeldBlock;
 pub use nearer::{NearReader, Nearer, Source, Wanted};
-pub use reader::{PIECE_BYTES, PIECES_PER_READ, ValueReader};
+pub use reader::{CHUNK_DATA, PIECE_BYTES, PIECES_PER_READ, ValueReader};
 pub use scan::{BlockScan, ScannedExtent};
 pub use writer::LargeWriter;
 
 use crate::{
     Error, Result, Tier,
+    api::object::Extent,
     io::{Disk, DiskFile, OpenMode, throttle::Paces},
+    metrics::counted,
 };
 use account::Totals;
 use block::Block;
@@ -108,6 +110,19 @@ pub struct LargeValue {
     ordinal: u64,
 }
 
+impl LargeValue {
+    /// Where it lies.
+    #[must_use]
+    pub const fn extent(&self) -> Extent {
+        Extent {
+            block: self.block,
+            offset: self.offset,
+            extent_bytes: self.extent_bytes,
+            length: self.length,
+        }
+    }
+}
+
 /// What [`LargeSpace::open`] found out of the ordinary. All empty after a clean close.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenReport {
@@ -138,31 +153,24 @@ pub struct BlockInfo {
     pub live_bytes: u64,
 }
 
-/// What was read and written since the space was opened. Bytes on the device.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LargeCounters {
-    /// Extents of users' writes with their padding, those that wait to be written included.
-    pub user_bytes: u64,
-    /// Regions of destaged values with their padding.
-    pub destaged_bytes: u64,
-    /// Regions of values that cleaning moved, with their padding.
-    pub cleaned_bytes: u64,
-    /// Block headers, footers and LargeMeta.
-    pub overhead_bytes: u64,
-    /// Device reads of values.
-    pub reads: u64,
-    /// Bytes of these reads.
-    pub bytes_read: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    user_bytes: AtomicU64,
-    destaged_bytes: AtomicU64,
-    cleaned_bytes: AtomicU64,
-    overhead_bytes: AtomicU64,
-    reads: AtomicU64,
-    bytes_read: AtomicU64,
+counted! {
+    /// What was read and written since the space was opened. Bytes on the device.
+    pub struct LargeCounters {}
+    /// As they are counted.
+    struct Counters {
+        /// Extents of users' writes with their padding, those that wait to be written included.
+        user_bytes,
+        /// Regions of destaged values with their padding.
+        destaged_bytes,
+        /// Regions of values that cleaning moved, with their padding.
+        cleaned_bytes,
+        /// Block headers, footers and LargeMeta.
+        overhead_bytes,
+        /// Device reads of values.
+        reads,
+        /// Bytes of these reads.
+        bytes_read,
+    }
 }
 
 #[derive(Debug)]
@@ -312,15 +320,7 @@ impl LargeSpace {
     /// What was read and written since the space was opened.
     #[must_use]
     pub fn counters(&self) -> LargeCounters {
-        let counters = &self.space.counters;
-        LargeCounters {
-            user_bytes: counters.user_bytes.load(Ordering::Relaxed),
-            destaged_bytes: counters.destaged_bytes.load(Ordering::Relaxed),
-            cleaned_bytes: counters.cleaned_bytes.load(Ordering::Relaxed),
-            overhead_bytes: counters.overhead_bytes.load(Ordering::Relaxed),
-            reads: counters.reads.load(Ordering::Relaxed),
-            bytes_read: counters.bytes_read.load(Ordering::Relaxed),
-        }
+        self.space.counters.picture()
     }
 
     /// RAM of values on their way to blocks, and of buffers for the next ones and for reads, in

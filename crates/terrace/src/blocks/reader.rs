@@ -1,4 +1,4 @@
-//! Reading values: whole, by range, or as a stream. Every byte handed out was verified.
+//! Reading values: whole, by range, or in pieces. Every byte handed out was verified.
 //!
 //! Invariants:
 //! - A value up to 1 MiB is read whole in one device read; a range reads only the chunks it
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     ATTRIBUTES_BYTES_MAX, Error, KEY_BYTES_MAX, Result, VALUE_BYTES_MAX,
+    api::object::Extent,
     io::{AlignedBuffer, DiskFile},
 };
 use bytes::Bytes;
@@ -33,9 +34,8 @@ use std::{
 const ONE_READ_BYTES_MAX: u64 = 1 << 20;
 /// Chunks per device read of a range: 1 MiB of value, wherever it starts.
 const CHUNKS_PER_READ: u64 = 18;
-/// Chunks per device read of a stream, once it is under way.
-const CHUNKS_AHEAD_MAX: u64 = 16;
-const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
+/// Bytes of a chunk: what is verified at once.
+pub const CHUNK_DATA: u64 = CHUNK_DATA_BYTES as u64;
 /// Bytes of a piece: a quarter of what one device read brings. A value's pieces lie on a grid, its
 /// last one is shorter.
 pub const PIECE_BYTES: u64 = 4 * CHUNK_DATA;
@@ -43,15 +43,16 @@ pub const PIECE_BYTES: u64 = 4 * CHUNK_DATA;
 pub const PIECES_PER_READ: u64 = 4;
 
 impl LargeSpace {
-    /// Opens a value for reading and pins its block. The arguments come from the value's entry;
-    /// nothing is read yet.
+    /// Opens a value for reading and pins its block. Where it lies comes from its entry; nothing is
+    /// read yet.
     ///
     /// # Errors
-    /// `Corruption` if they cannot be right or there is no such block, I/O errors.
-    pub fn open_value(&self, block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
-        let place = self.space.place(block, offset);
-        let block = self.space.block(block)?;
-        let head_bytes = extent_bytes.checked_sub(if length > VALUE_BYTES_MAX {
+    /// `Corruption` if it cannot lie there or there is no such block, I/O errors.
+    pub fn open_value(&self, extent: &Extent) -> Result<ValueReader> {
+        let Extent { offset, length, .. } = *extent;
+        let place = self.space.place(extent.block, offset);
+        let block = self.space.block(extent.block)?;
+        let head_bytes = extent.extent_bytes.checked_sub(if length > VALUE_BYTES_MAX {
             u64::MAX
         } else {
             stored_bytes(length)
@@ -69,10 +70,6 @@ impl LargeSpace {
             place,
             head_bytes,
             length,
-            position: 0,
-            window: Vec::new(),
-            window_start: 0,
-            chunks_ahead: 1,
             near: None,
             is_callers: false,
         })
@@ -83,8 +80,8 @@ impl LargeSpace {
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].
-    pub fn open_for(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<ValueReader> {
-        let mut reader = self.open_value(block, offset, extent_bytes, length)?;
+    pub fn open_for(&self, key: &[u8], extent: &Extent) -> Result<ValueReader> {
+        let mut reader = self.open_value(extent)?;
         reader.is_callers = true;
         let nearer = self.space.nearer.get().map(Arc::clone);
         reader.near = nearer.and_then(|nearer| nearer.begin(&reader.wanted(key)));
@@ -95,28 +92,19 @@ impl LargeSpace {
     ///
     /// # Errors
     /// As [`LargeSpace::open_value`].
-    pub fn open_ahead(
-        &self,
-        key: &[u8],
-        block: u64,
-        offset: u64,
-        extent_bytes: u64,
-        length: u64,
-    ) -> Result<Option<ValueReader>> {
-        let mut reader = self.open_value(block, offset, extent_bytes, length)?;
+    pub fn open_ahead(&self, key: &[u8], extent: &Extent) -> Result<Option<ValueReader>> {
+        let mut reader = self.open_value(extent)?;
         let nearer = self.space.nearer.get().map(Arc::clone);
         reader.near = nearer.and_then(|nearer| nearer.begin_ahead(&reader.wanted(key)));
         Ok(reader.near.is_some().then_some(reader))
     }
-}
 
-impl LargeSpace {
     /// Reads a whole value from its block and checks that it is the one of `key`.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
-    pub fn read_all(&self, key: &[u8], block: u64, offset: u64, extent_bytes: u64, length: u64) -> Result<Bytes> {
-        self.open_value(block, offset, extent_bytes, length)?.read_all(key)
+    pub fn read_all(&self, key: &[u8], extent: &Extent) -> Result<Bytes> {
+        self.open_value(extent)?.read_all(key)
     }
 }
 
@@ -130,37 +118,25 @@ fn corrupt(place: Place, reason: &str) -> Error {
 /// Pieces that come chunk by chunk.
 struct Collected {
     pieces: Vec<Vec<u8>>,
+    /// A piece is as long as this, but for the last. It ends with a chunk.
+    piece_bytes: usize,
     /// Bytes still to come.
     left: usize,
 }
 
 impl Collected {
-    /// Of so many bytes.
-    const fn of(bytes: usize) -> Self {
-        Self {
-            pieces: Vec::new(),
-            left: bytes,
-        }
-    }
-
     fn take(&mut self, data: &[u8]) {
-        // Pieces end with chunks.
-        if self.pieces.last().is_none_or(|piece| piece.len() as u64 == PIECE_BYTES) {
-            self.pieces
-                .push(Vec::with_capacity(self.left.min(PIECE_BYTES as usize)));
+        if self.pieces.last().is_none_or(|piece| piece.len() == self.piece_bytes) {
+            self.pieces.push(Vec::with_capacity(self.left.min(self.piece_bytes)));
         }
         if let Some(piece) = self.pieces.last_mut() {
             piece.extend_from_slice(data);
         }
         self.left -= data.len();
     }
-
-    fn into_bytes(self) -> Vec<Bytes> {
-        self.pieces.into_iter().map(Bytes::from).collect()
-    }
 }
 
-/// Reads one value. Ranges may be read from any thread; the stream has one position.
+/// Reads one value, from any thread.
 #[derive(Debug)]
 pub struct ValueReader {
     space: Arc<Space>,
@@ -170,11 +146,6 @@ pub struct ValueReader {
     place: Place,
     head_bytes: u64,
     length: u64,
-    position: u64,
-    /// Verified bytes of the stream, from `window_start`.
-    window: Vec<u8>,
-    window_start: u64,
-    chunks_ahead: u64,
     /// What may be nearer than the block.
     near: Option<Box<dyn NearReader>>,
     /// A caller waits for what is read.
@@ -243,10 +214,8 @@ impl ValueReader {
     /// `Corruption`, I/O errors.
     pub fn read_all(&self, key: &[u8]) -> Result<Bytes> {
         if self.length <= ONE_READ_BYTES_MAX {
-            let mut buffer = self.space.buffers.take();
-            let value = self.again_without_copy(|| self.read_extent(key, &mut buffer));
-            self.space.buffers.give_back(buffer);
-            return value.map(Bytes::from);
+            let mut value = self.read_split(0..self.length, Some(key), ONE_READ_BYTES_MAX)?;
+            return Ok(value.pop().unwrap_or_default());
         }
         self.check_header(key)?;
         // The length comes from an entry; do not allocate for it what the file cannot hold.
@@ -287,90 +256,43 @@ impl ValueReader {
         result
     }
 
-    /// Reads the next bytes of the stream into `out`; 0 only at the end (or for an empty `out`).
-    /// Reads ahead by 64 KiB at first, up to 1 MiB when more and more is asked for.
-    ///
-    /// # Errors
-    /// `Corruption`, I/O errors.
-    pub fn read(&mut self, out: &mut [u8]) -> Result<usize> {
-        if self.position >= self.length || out.is_empty() {
-            return Ok(0);
-        }
-        let window_end = self.window_start + self.window.len() as u64;
-        if !(self.window_start..window_end).contains(&self.position) {
-            let first = self.position / CHUNK_DATA;
-            let wanted = (out.len() as u64).div_ceil(CHUNK_DATA);
-            let chunks = self.chunks_ahead.max(wanted).min(CHUNKS_AHEAD_MAX);
-            let end = self.length.min((first + chunks) * CHUNK_DATA);
-            let mut window = std::mem::take(&mut self.window);
-            window.clear();
-            self.read_range(first * CHUNK_DATA..end, &mut window)?;
-            self.window = window;
-            self.window_start = first * CHUNK_DATA;
-            self.chunks_ahead = (chunks * 2).min(CHUNKS_AHEAD_MAX);
-        }
-        let from = usize::try_from(self.position - self.window_start).unwrap_or(usize::MAX);
-        let available = self.window.get(from..).unwrap_or_default();
-        let count = available.len().min(out.len());
-        out[..count].copy_from_slice(&available[..count]);
-        self.position += count as u64;
-        Ok(count)
-    }
-
-    /// The next bytes of the stream in a buffer of their own: so many, or those up to the end of
-    /// the chunk that has the last of them. Never more than one device read brings. Empty only at
-    /// the end.
-    ///
-    /// # Errors
-    /// `Corruption`, I/O errors.
-    pub fn read_piece(&mut self, bytes: usize) -> Result<Bytes> {
-        let start = self.position.min(self.length);
-        let last_chunk = start.saturating_add(bytes as u64).div_ceil(CHUNK_DATA);
-        let end = last_chunk.min(start / CHUNK_DATA + CHUNKS_PER_READ) * CHUNK_DATA;
-        let end = end.min(self.length);
-        let mut piece = Vec::with_capacity(self.usize(end - start)?);
-        self.read_range(start..end, &mut piece)?;
-        self.position = end;
-        Ok(piece.into())
-    }
-
     /// Reads the pieces with these numbers, of which there must be some and at most
-    /// [`PIECES_PER_READ`], into a buffer each.
+    /// [`PIECES_PER_READ`], into a buffer each. With the first the header is read, and checked to
+    /// be that of `key`: one device read, where two would be two seeks of a disk with others in
+    /// between.
     ///
     /// # Errors
     /// `Corruption`, I/O errors.
-    pub fn read_pieces(&self, numbers: Range<u64>) -> Result<Vec<Bytes>> {
+    pub fn read_pieces(&self, key: &[u8], numbers: Range<u64>) -> Result<Vec<Bytes>> {
         let range = numbers.start * PIECE_BYTES..self.length.min(numbers.end * PIECE_BYTES);
-        let mut buffer = self.space.buffers.take();
-        let pieces = self.again_without_copy(|| {
-            let mut pieces = Collected::of(self.usize(range.end - range.start)?);
-            self.read_chunks(range.clone(), &mut buffer, |data| pieces.take(data))?;
-            Ok(pieces)
-        });
-        self.space.buffers.give_back(buffer);
-        Ok(pieces?.into_bytes())
+        self.read_split(range, Some(key).filter(|_| numbers.start == 0), PIECE_BYTES)
     }
 
-    /// Reads the first pieces, some and at most [`PIECES_PER_READ`], and the header before them,
-    /// which is checked to be that of `key`: one device read, where two would be two seeks of a
-    /// disk with others in between.
-    ///
-    /// # Errors
-    /// `Corruption`, I/O errors.
-    pub fn read_first_pieces(&self, key: &[u8], count: u64) -> Result<Vec<Bytes>> {
-        let range = 0..self.length.min(count * PIECE_BYTES);
-        let stored = stored_bytes(self.length).min(range.end.div_ceil(CHUNK_DATA) * CHUNK_BYTES);
+    /// Reads a range that begins with a chunk by one device read, into buffers of `piece_bytes`
+    /// each. With `key` it begins with the value, and the header before it must be the key's.
+    fn read_split(&self, range: Range<u64>, key: Option<&[u8]>, piece_bytes: u64) -> Result<Vec<Bytes>> {
+        let chunks = range.start / CHUNK_DATA..range.end.div_ceil(CHUNK_DATA);
+        let stored = chunks.start * CHUNK_BYTES..stored_bytes(self.length).min(chunks.end * CHUNK_BYTES);
+        let from = key.map_or(self.head_bytes + stored.start, |_| 0);
         let mut buffer = self.space.buffers.take();
         let pieces = self.again_without_copy(|| {
-            let skip = self.read_bytes(0..self.head_bytes + stored, &mut buffer)?;
-            let (head, stored) = buffer[skip..].split_at(self.usize(self.head_bytes)?);
-            self.check_key(&self.decode_header(head)?, key)?;
-            let mut pieces = Collected::of(self.usize(range.end)?);
-            self.take_chunks(range.clone(), stored, |data| pieces.take(data))?;
-            Ok(pieces)
+            let skip = self.read_bytes(from..self.head_bytes + stored.end, &mut buffer)?;
+            let mut read = &buffer[skip..];
+            if let Some(key) = key {
+                let (head, value) = read.split_at(self.usize(self.head_bytes)?);
+                self.check_key(&self.decode_header(head)?, key)?;
+                read = value;
+            }
+            let mut collected = Collected {
+                pieces: Vec::new(),
+                piece_bytes: self.usize(piece_bytes)?,
+                left: self.usize(range.end - range.start)?,
+            };
+            self.take_chunks(range.clone(), read, |data| collected.take(data))?;
+            Ok(collected.pieces)
         });
         self.space.buffers.give_back(buffer);
-        Ok(pieces?.into_bytes())
+        Ok(pieces?.into_iter().map(Bytes::from).collect())
     }
 
     /// The name of a piece in a cache of places: that of the value if there is no other piece.
@@ -384,20 +306,6 @@ impl ValueReader {
         (self.place.block, self.place.offset + within)
     }
 
-    /// Where the stream is.
-    #[must_use]
-    pub const fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Moves the stream. Past the end, reads give nothing.
-    pub fn seek(&mut self, position: u64) {
-        if position != self.position {
-            self.position = position;
-            self.chunks_ahead = 1;
-        }
-    }
-
     /// Reads all of the value and returns its CRC-32C: for `verify` and `repair`.
     ///
     /// # Errors
@@ -407,22 +315,13 @@ impl ValueReader {
         let mut start = 0;
         let mut bytes = Vec::new();
         while start < self.length {
-            let end = self.length.min(start + CHUNKS_AHEAD_MAX * CHUNK_DATA);
+            let end = self.length.min(start + CHUNKS_PER_READ * CHUNK_DATA);
             bytes.clear();
             self.read_range(start..end, &mut bytes)?;
             checksum = crc32c::crc32c_append(checksum, &bytes);
             start = end;
         }
         Ok(checksum)
-    }
-
-    fn read_extent(&self, key: &[u8], buffer: &mut AlignedBuffer) -> Result<Vec<u8>> {
-        let skip = self.read_bytes(0..self.head_bytes + stored_bytes(self.length), buffer)?;
-        let (head, stored) = buffer[skip..].split_at(self.usize(self.head_bytes)?);
-        self.check_key(&self.decode_header(head)?, key)?;
-        let mut value = Vec::with_capacity(self.usize(self.length)?);
-        self.take_chunks(0..self.length, stored, |data| value.extend_from_slice(data))?;
-        Ok(value)
     }
 
     /// Hands a range within [`CHUNKS_PER_READ`] chunks to `take`, chunk by chunk, with one device

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    api::object::Extent,
     io::{AlignedBuffer, DiskFile, PAGE_BYTES},
 };
 use std::{io, sync::Arc};
@@ -42,6 +43,19 @@ pub struct ScannedExtent {
     pub header: RecordHeader,
     /// Its version, if that is known: from the footer, or from the header of a destaged record.
     pub version: Option<u64>,
+}
+
+impl ScannedExtent {
+    /// Where its value lies, in the block it was found in.
+    #[must_use]
+    pub const fn at(&self, block: u64) -> Extent {
+        Extent {
+            block,
+            offset: self.offset,
+            extent_bytes: self.extent_bytes,
+            length: self.header.length,
+        }
+    }
 }
 
 /// The records of one block, in order of offset. Pins the block.

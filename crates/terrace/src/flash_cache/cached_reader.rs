@@ -136,7 +136,7 @@ impl CachedReader {
         }
         if image.is_ahead {
             self.came_from(Source::Ahead);
-            count(&self.cache.counters.ahead_reads, 1);
+            count(&self.cache.counters.prefetch_reads, 1);
             if from + out.len() == image.slice_bytes && !self.is_ahead {
                 image.set_read();
                 if self.cache.ahead.release(image) {

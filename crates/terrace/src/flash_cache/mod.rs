@@ -19,7 +19,6 @@
 //! are records.
 
 pub mod admission;
-pub mod budget;
 mod cached_reader;
 pub mod contents;
 pub mod copies;
@@ -36,8 +35,11 @@ pub mod staging;
 mod streams;
 
 use crate::{
-    HeatStats, Options,
-    api::placement::{Pinning, Placement},
+    FlashCacheStats, Options,
+    api::{
+        placement::{Pinning, Placement},
+        stats::FlashCacheCounters,
+    },
     io::throttle::Paces,
 };
 use admission::Popularity;
@@ -93,54 +95,13 @@ pub struct FlashCache {
     pub small: SmallValues,
     placement: Arc<Placement>,
     /// What was done.
-    pub counters: Counters,
+    pub counters: FlashCacheCounters,
+    /// Bytes of records in the log that brought small values back.
+    pub moved_log_bytes: AtomicU64,
+    /// Age of the segment whose copies were given up last.
+    pub eviction_age: Mutex<Option<Duration>>,
     /// The log needs even the segments that are being written.
     pub must_seal: AtomicBool,
-}
-
-/// Counters since the store was opened.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Bytes that callers have asked of objects that may have copies, wherever they came from.
-    pub asked_bytes: AtomicU64,
-    /// Reads that images in RAM served, filled by another reader.
-    pub image_reads: AtomicU64,
-    /// Reads that copies served,
-    pub copy_reads: AtomicU64,
-    /// and their bytes.
-    pub copy_bytes_read: AtomicU64,
-    /// Copies that did not match their checksums.
-    pub forgotten: AtomicU64,
-    /// Copies written,
-    pub promoted: AtomicU64,
-    /// and their bytes.
-    pub promoted_bytes: AtomicU64,
-    /// Bytes of copies written again when their segment was cleaned.
-    pub recopied_bytes: AtomicU64,
-    /// Copies dropped for others.
-    pub evicted: AtomicU64,
-    /// Age of the segment that was freed last.
-    pub eviction_age: Mutex<Option<Duration>>,
-    /// What was not gathered for want of RAM,
-    pub dropped_full: AtomicU64,
-    /// what was not written because too much was in a day,
-    pub dropped_budget: AtomicU64,
-    /// and for want of room on flash.
-    pub dropped_no_room: AtomicU64,
-    /// Objects read ahead,
-    pub ahead_objects: AtomicU64,
-    /// their bytes,
-    pub ahead_bytes: AtomicU64,
-    /// reads they served,
-    pub ahead_reads: AtomicU64,
-    /// and those that nobody came for.
-    pub ahead_unused: AtomicU64,
-    /// Small values that came back to the log,
-    pub moved: AtomicU64,
-    /// their bytes,
-    pub moved_bytes: AtomicU64,
-    /// and those of the records.
-    pub moved_log_bytes: AtomicU64,
 }
 
 /// Raises a counter.
@@ -161,7 +122,9 @@ impl FlashCache {
             paces,
             small: SmallValues::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
             placement,
-            counters: Counters::default(),
+            counters: FlashCacheCounters::default(),
+            moved_log_bytes: AtomicU64::new(0),
+            eviction_age: Mutex::default(),
             must_seal: AtomicBool::new(false),
         }
     }
@@ -198,48 +161,18 @@ impl FlashCache {
         self.placement.pinning(key) != Pinning::Disk
     }
 
-    /// So many bytes of records were written to bring small values back to the log.
-    pub fn moved_to_log(&self, log_bytes: u64) {
-        count(&self.counters.moved_log_bytes, log_bytes);
-    }
-
-    /// Bytes of records in the log that brought small values back.
-    #[must_use]
-    pub fn moved_log_bytes(&self) -> u64 {
-        self.counters.moved_log_bytes.load(Ordering::Relaxed)
-    }
-
     /// A picture.
     #[must_use]
-    pub fn stats(&self) -> HeatStats {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.counters;
+    pub fn stats(&self) -> FlashCacheStats {
         let (segments, copies, bytes) = self.copies.size();
-        HeatStats {
+        FlashCacheStats {
             segments,
             copies,
             bytes,
             staged_bytes: self.images.bytes(),
-            asked_bytes: load(&counters.asked_bytes),
-            image_reads: load(&counters.image_reads),
-            copy_reads: load(&counters.copy_reads),
-            copy_bytes_read: load(&counters.copy_bytes_read),
-            forgotten: load(&counters.forgotten),
-            promoted: load(&counters.promoted),
-            promoted_bytes: load(&counters.promoted_bytes),
-            recopied_bytes: load(&counters.recopied_bytes),
-            evicted: load(&counters.evicted),
-            eviction_age: *counters.eviction_age.lock(),
-            dropped_full: load(&counters.dropped_full),
-            dropped_budget: load(&counters.dropped_budget),
-            dropped_no_room: load(&counters.dropped_no_room),
-            ahead_objects: load(&counters.ahead_objects),
-            ahead_bytes: load(&counters.ahead_bytes),
-            ahead_reads: load(&counters.ahead_reads),
-            ahead_unused: load(&counters.ahead_unused),
-            moved: load(&counters.moved),
-            moved_bytes: load(&counters.moved_bytes),
+            eviction_age: *self.eviction_age.lock(),
             moving_bytes: self.small.bytes(),
+            ..self.counters.picture()
         }
     }
 }

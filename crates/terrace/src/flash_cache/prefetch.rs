@@ -137,7 +137,7 @@ impl FlashCache {
     }
 
     fn drop_unused(&self, images: &[Arc<Image>]) {
-        count(&self.counters.ahead_unused, images.len() as u64);
+        count(&self.counters.prefetch_unused, images.len() as u64);
         images.iter().for_each(|image| self.images.drop_image(image));
     }
 

@@ -1,4 +1,4 @@
-//! A partition's slots as bytes, for the checkpoint of the flash index; docs/format.md has the
+//! A partition's slots as bytes, for the checkpoint of the hash index; docs/format.md has the
 //! layout.
 //!
 //! Invariants: what [`decode`] gives has each slot where a partition of that shape looks for it,

@@ -1,4 +1,4 @@
-//! The flash index: from the hash of a key to the record's address on flash, in RAM, at most 9
+//! The hash index: from the hash of a key to the record's address on flash, in RAM, at most 9
 //! bytes per record, so that a lookup costs one read of flash (FlashStore, sections 4.3 and 4.4).
 //!
 //! It is a bucketised cuckoo hash table. A slot is one 64-bit word, a bucket is eight slots in one
@@ -63,7 +63,7 @@ use table::Table;
 /// matches more frequent.
 const BUCKETS_MIN_MIN: usize = 16;
 
-/// The shape of a flash index, fixed for its life.
+/// The shape of a hash index, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// Parts that are locked and grow by themselves: a power of two, at most 65536. More of them
@@ -120,18 +120,18 @@ impl Config {
     fn check(&self) -> Result<()> {
         if !self.partitions.is_power_of_two() || self.partitions > 1 << 16 {
             return Err(Error::invalid(
-                "flash index: partitions must be a power of two, at most 65536",
+                "hash index: partitions must be a power of two, at most 65536",
             ));
         }
         if !self.buckets_min.is_power_of_two() || !(2..=1 << 14).contains(&self.buckets_min) {
             return Err(Error::invalid(
-                "flash index: buckets_min must be a power of two from 2 to 16384",
+                "hash index: buckets_min must be a power of two from 2 to 16384",
             ));
         }
         let initial_bytes = self.initial_bytes();
         if self.ram_bytes_max < initial_bytes {
             return Err(Error::invalid(format!(
-                "flash index: ram_bytes_max must be at least {initial_bytes}, or give it fewer partitions"
+                "hash index: ram_bytes_max must be at least {initial_bytes}, or give it fewer partitions"
             )));
         }
         Ok(())
@@ -154,7 +154,7 @@ pub struct Found {
     pub read_bytes_max: u64,
 }
 
-/// The flash index. See the [module](self) for what it promises.
+/// The hash index. See the [module](self) for what it promises.
 ///
 /// Keys are given by a 64-bit hash of good quality (xxh3), of which the upper bits are used.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! One partition of the flash index: readers without locks, one writer at a time, growth in place.
+//! One partition of the hash index: readers without locks, one writer at a time, growth in place.
 //!
 //! Writers hold the partition's mutex. Readers hold nothing; they see that they raced by two
 //! counters:

@@ -1,4 +1,4 @@
-//! One slot of the flash index: a 64-bit word.
+//! One slot of the hash index: a 64-bit word.
 //!
 //! ```text
 //!  63            45 44  43        38 37     36 35                       0

@@ -1,4 +1,4 @@
-//! What the flash index shares between threads. `model_tests.rs` compiles the same sources against
+//! What the hash index shares between threads. `model_tests.rs` compiles the same sources against
 //! a model checker's versions of these names.
 
 pub(super) use parking_lot::{Mutex, RwLock};

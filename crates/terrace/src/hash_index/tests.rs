@@ -1,4 +1,4 @@
-//! Tests of the flash index against a model, its growth, its RAM, and readers beside a writer.
+//! Tests of the hash index against a model, its growth, its RAM, and readers beside a writer.
 #![allow(clippy::unwrap_used)]
 use super::{partition::LOAD_PERCENT_MAX, *};
 use rand::{Rng, SeedableRng, rngs::StdRng};

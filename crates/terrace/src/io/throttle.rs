@@ -22,7 +22,7 @@ use std::{
 
 /// How background work shares a device with callers' reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PaceStats {
+pub struct ThrottleStats {
     /// Share of the device's time that background work may have at the moment, per mille.
     pub share_per_mille: u32,
     /// From how many nanoseconds on a caller's read of the device counts as slow; 0 while that is
@@ -310,9 +310,9 @@ impl Pace {
 
     /// A picture.
     #[must_use]
-    pub fn stats(&self) -> PaceStats {
+    pub fn stats(&self) -> ThrottleStats {
         let slow_ns = self.slow_ns.load(Ordering::Relaxed);
-        PaceStats {
+        ThrottleStats {
             share_per_mille: self.share.load(Ordering::Relaxed),
             slow_ns: if slow_ns == u64::MAX { 0 } else { slow_ns },
             rested_us: self.rested_us.load(Ordering::Relaxed),

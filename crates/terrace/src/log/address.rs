@@ -4,7 +4,7 @@
 //! Records start on multiples of 16 bytes, so that 36 bits name any record within 1 TiB of flash.
 //!
 //! Invariant: an [`Address`] is never 0. The ring begins with a segment header, so no record lies
-//! there, and the flash index uses the all-zero word for an empty slot. Numbers read from a device
+//! there, and the hash index uses the all-zero word for an empty slot. Numbers read from a device
 //! go through [`Address::new`], which refuses what cannot be the start of a record.
 
 use std::{fmt, num::NonZeroU64};

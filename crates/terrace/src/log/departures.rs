@@ -36,7 +36,7 @@ impl Default for Departures {
 
 impl Departures {
     fn of(&self, hash: u64) -> &AtomicU64 {
-        // Never out of bounds, and the flash index uses the upper bits.
+        // Never out of bounds, and the hash index uses the upper bits.
         &self.of_keys[hash as usize % PLACES]
     }
 

@@ -12,6 +12,7 @@
 //!
 //! Decoders take any bytes: they return `None` and never panic.
 
+pub use crate::api::object::Extent;
 use crate::{
     codec::{Reader, is_zero, u32_at, u64_at},
     io::PAGE_BYTES,
@@ -167,23 +168,8 @@ impl FrameHeader {
     }
 }
 
-/// Where a value lies in the large space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
-    /// Number of the block.
-    pub block: u64,
-    /// Offset of the extent in the block's file.
-    pub offset: u64,
-    /// Length of the extent, with header and padding.
-    pub extent_bytes: u64,
-    /// Length of the value.
-    pub length: u64,
-}
-
-impl Extent {
-    const fn words(&self) -> [u64; 4] {
-        [self.block, self.offset, self.extent_bytes, self.length]
-    }
+const fn words(extent: &Extent) -> [u64; 4] {
+    [extent.block, extent.offset, extent.extent_bytes, extent.length]
 }
 
 /// What a record says about its key.
@@ -360,14 +346,14 @@ impl<'a> Record<'a> {
             at += 8;
         };
         match self.body {
-            Body::PutLarge { extent } => extent.words().into_iter().for_each(|value| word(out, value)),
+            Body::PutLarge { extent } => words(&extent).into_iter().for_each(|value| word(out, value)),
             Body::MoveToFlash { version, .. } | Body::Drop { version } => {
                 [version, 0].into_iter().for_each(|value| word(out, value));
             }
             Body::MoveToBlock { version, extent } => {
                 [version, 0]
                     .into_iter()
-                    .chain(extent.words())
+                    .chain(words(&extent))
                     .for_each(|value| word(out, value));
             }
             Body::Put { .. } | Body::PutInline { .. } | Body::Delete | Body::DeleteRange { .. } => {}

@@ -4,6 +4,20 @@
 //! then writes and syncs for everybody who committed before it looked; else it waits for whoever
 //! has it. So a lone writer pays no hand-over, and many writers share one fdatasync.
 //!
+//! Time goes in rounds: from taking the pen to giving it back. A round begins, seals the open
+//! frame, writes, syncs and ends. Who comes while one is under way waits at one of two gates, that
+//! of the even or that of the odd rounds, and asks again when woken:
+//!
+//! | the round under way | who wants a seq | waits for | is woken at its end |
+//! |---|---|---|---|
+//! | has sealed | up to what it sealed | it | with all others |
+//! | has sealed | later | the next | one alone, to lead the next |
+//! | has not sealed yet | any | the next, which may be needless | all are |
+//! | writes without a sync | any | the next, which may be needless | all are |
+//!
+//! No round follows by itself: of those who wait for it somebody must be woken who leads it. So
+//! where one that was chosen might find itself served and return, all are woken.
+//!
 //! Invariants:
 //! - Frames are written in log order. A segment is synced before the first frame of the next one is
 //!   written, so a power cut can leave a hole only in the segment that was written last.
@@ -64,19 +78,38 @@ impl std::fmt::Debug for FrameWriter {
 #[derive(Debug, Default)]
 struct State {
     pen_taken: bool,
-    /// Number of the round that is written, or was last.
-    round: u64,
-    /// The round makes everything up to this seq durable.
-    round_seq: u64,
-    /// Somebody came between a round's beginning and its sealing: they wait for the next one,
-    /// though it may serve them.
-    unsure: bool,
+    round: Round,
     sealed: VecDeque<Arc<Frame>>,
     written_seq: u64,
     /// Segment with unsynced frames, if any.
     unsynced: Option<u32>,
     unsynced_bytes: u64,
     failed: Option<String>,
+}
+
+/// The round that is under way, or was last.
+#[derive(Debug, Default)]
+struct Round {
+    number: u64,
+    /// It makes everything up to this seq durable, once it has sealed that; none that does not
+    /// sync says so.
+    sealed_to: Option<u64>,
+    /// Somebody waits for the next round whom this one may serve.
+    is_unsure: bool,
+}
+
+impl Round {
+    fn begin(&mut self) {
+        self.number += 1;
+        self.sealed_to = None;
+    }
+
+    /// The number of the round that whoever wants this seq waits for.
+    fn waits_for(&mut self, seq: u64) -> u64 {
+        self.is_unsure |= self.sealed_to.is_none();
+        let is_served = self.sealed_to.is_some_and(|sealed_seq| seq <= sealed_seq);
+        if is_served { self.number } else { self.number + 1 }
+    }
 }
 
 /// What was written, in bytes.
@@ -174,8 +207,7 @@ impl FrameWriter {
             return Ok(false);
         }
         state.pen_taken = true;
-        state.round += 1;
-        state.round_seq = 0;
+        state.round.begin();
         let outcome = self.write_with_pen(segments, state, false);
         let outcome = outcome.map(|state| !state.sealed.is_empty());
         // Nobody was served; those who wait for this round or the next must choose a leader.
@@ -199,15 +231,7 @@ impl FrameWriter {
             }
             Self::check(&state)?;
             if state.pen_taken {
-                // What the round under way has sealed it makes durable; everything later is the
-                // next round's.
-                let round = if seq <= state.round_seq {
-                    state.round
-                } else {
-                    state.round + 1
-                };
-                state.unsure |= state.round_seq == 0;
-                let gate = self.gate(round);
+                let gate = self.gate(state.round.waits_for(seq));
                 let ticket = gate.ticket();
                 drop(state);
                 gate.wait(ticket);
@@ -232,23 +256,21 @@ impl FrameWriter {
         seal: impl Fn() -> u64,
     ) -> Result<()> {
         state.pen_taken = true;
-        state.round += 1;
-        let round = state.round;
-        // Until it has sealed, a round promises nothing.
-        state.round_seq = 0;
+        state.round.begin();
+        let round = state.round.number;
         drop(state);
         let sealed_seq = seal();
         state = self.state.lock();
-        state.round_seq = sealed_seq;
+        state.round.sealed_to = Some(sealed_seq);
         let mut state = self.write_with_pen(segments, state, true)?;
         // A frame that was pushed after the sealing has been written too, so the round served some
         // who wait for the next; were one of them chosen to lead, it would return and the others
         // sleep on.
-        let unsure = std::mem::take(&mut state.unsure) || state.written_seq > sealed_seq;
+        let is_unsure = std::mem::take(&mut state.round.is_unsure) || state.written_seq > sealed_seq;
         drop(state);
         // The next leader first: the device works while the others wake up.
         let next = self.gate(round + 1);
-        if unsure {
+        if is_unsure {
             next.wake_all();
         } else {
             next.wake_one();

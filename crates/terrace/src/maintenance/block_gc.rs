@@ -179,7 +179,7 @@ impl BlockGc {
         }
         let live_bytes = self.engine.large.share(number).map_or(0, |share| share.live_bytes);
         if live_bytes == 0 {
-            self.engine.block_gc.blocks_cleaned.fetch_add(1, Ordering::Relaxed);
+            self.engine.block_gc.blocks_reclaimed.fetch_add(1, Ordering::Relaxed);
             self.emptied.insert(number);
             tracing::debug!(block = number, "cleaned a block");
         } else {
@@ -228,12 +228,7 @@ impl BlockGc {
     /// The entry that points to an extent, if there is one.
     fn home_of(&self, block: u64, found: &ScannedExtent) -> std::result::Result<Option<Entry>, Trouble> {
         let entry = self.engine.index.get(&found.header.key).map_err(Trouble::Block)?;
-        let here = Home::Block {
-            block,
-            offset: found.offset,
-            extent_bytes: found.extent_bytes,
-        };
-        Ok(entry.filter(|entry| entry.home == here && entry.length == found.header.length))
+        Ok(entry.filter(|entry| entry.home == Home::Block(found.at(block))))
     }
 
     /// Moves everything alive out of a block.
@@ -329,10 +324,7 @@ impl BlockGc {
         began: &mut Instant,
     ) -> std::result::Result<(), Trouble> {
         let engine = &self.engine;
-        let reader = engine
-            .large
-            .open_value(block, found.offset, found.extent_bytes, entry.length)
-            .map_err(Trouble::Block)?;
+        let reader = engine.large.open_value(&found.at(block)).map_err(Trouble::Block)?;
         let head = MovedHead {
             key: &found.header.key,
             attributes: &entry.attributes,

@@ -1,8 +1,8 @@
-//! Takes a checkpoint of the flash index while others read and write: one that is due, or at the
+//! Takes a checkpoint of the hash index while others read and write: one that is due, or at the
 //! end.
 //!
 //! Order of events: (1) what is applied is noted, (2) the highest generation of a segment, (3)
-//! partition after partition of the flash index is copied and written, then the filter, (4) what is
+//! partition after partition of the hash index is copied and written, then the filter, (4) what is
 //! committed is noted, (5) the ordered index persists all of that, (6) the header is written, the
 //! file synced, renamed, and the directory synced.
 //!
@@ -14,15 +14,13 @@ use crate::{
     engine::Engine,
     hash_index::checkpoint::{FILE, NEW_FILE, Newest, file::Sink, format::Header},
     maintenance::workers::Next,
+    metrics::bucket::Bucket,
     mutation::{Mutation, unless},
 };
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
 
 /// Bytes per second that are written beside callers.
-const GENTLE_BYTES_PER_SECOND: f64 = (64 << 20) as f64;
+const GENTLE_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Memtables that the index must have room for on the device, beside the checkpoint.
 const MEMTABLES_LEFT: u64 = 4;
 
@@ -52,7 +50,7 @@ pub fn turn(engine: &Engine) -> Next {
         Ok(_) => Next::look(LOOK_INTERVAL),
         Err(_) if engine.log.is_closing() => Next::In(LOOK_INTERVAL),
         Err(error) => {
-            tracing::warn!(%error, "no checkpoint of the flash index could be written; trying again");
+            tracing::warn!(%error, "no checkpoint of the hash index could be written; trying again");
             Next::In(RETRY)
         }
     }
@@ -68,7 +66,7 @@ pub fn at_close(engine: &Engine) {
         newest.is_none_or(|newest| engine.checkpoints.behind_bytes(newest) > newest.file_bytes)
     };
     if let Err(error) = take_if(engine, Haste::AtOnce, is_due) {
-        tracing::warn!(%error, "no checkpoint of the flash index could be written; the next open takes longer");
+        tracing::warn!(%error, "no checkpoint of the hash index could be written; the next open takes longer");
     }
 }
 
@@ -93,7 +91,7 @@ fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
 }
 
 /// Takes a checkpoint, if it is still wanted when those before are done. Says whether it did: not
-/// before the flash index is filled, nor where nothing was ever committed.
+/// before the hash index is filled, nor where nothing was ever committed.
 ///
 /// # Errors
 /// [`Error::OutOfSpace`] if the device is nearly full, the device's, or those of persisting the
@@ -113,7 +111,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     // when they are used.
     let begun_seq = engine.log.applied_seq();
     let applied_bytes = checkpoints.applied_bytes();
-    // After it: so it has every key that was elsewhere as of then, and the flash index is filled.
+    // After it: so it has every key that was elsewhere as of then, and the hash index is filled.
     let Some(filter) = checkpoints.filter() else {
         return Ok(None);
     };
@@ -125,11 +123,17 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     check_room(engine)?;
     let disk = &*engine.flash_disk;
     let mut sink = Sink::create(disk, engine.options.direct_io)?;
-    let start = Instant::now();
-    let mut done_bytes = 0;
+    let rate = (haste == Haste::Gently).then_some(GENTLE_BYTES_PER_SECOND);
+    let mut bucket = Bucket::per_second(rate);
     let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
-        done_bytes += bytes;
-        pause(engine, haste, start, done_bytes)
+        if let Some(reason) = engine.log.writer.failure() {
+            return Err(Error::Failed(reason));
+        }
+        bucket.wait(bytes as u64, || engine.log.is_closing());
+        if haste == Haste::Gently && engine.log.is_closing() {
+            return Err(Error::Unavailable("the store is closed"));
+        }
+        Ok(())
     });
     let persisted = written.and_then(|filter_layers| {
         let ended_seq = engine.log.committed_seq();
@@ -156,8 +160,8 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     let file_bytes = outcome?;
     disk.rename(Path::new(NEW_FILE), Path::new(FILE))
         .and_then(|()| disk.sync_dir(Path::new("")))
-        .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the flash index", &error))?;
-    tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the flash index");
+        .map_err(|error| Error::io_on(Tier::Flash, "name the checkpoint of the hash index", &error))?;
+    tracing::debug!(bytes = file_bytes, "wrote a checkpoint of the hash index");
     Ok(Some(Newest {
         file_bytes,
         behind_bytes: 0,
@@ -181,25 +185,4 @@ fn check_room(engine: &Engine) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// Waits until these bytes are due; ends one that nobody waits for when the store is closed.
-#[allow(clippy::cast_precision_loss)] // seconds need not be exact
-fn pause(engine: &Engine, haste: Haste, start: Instant, done_bytes: usize) -> Result<()> {
-    if let Some(reason) = engine.log.writer.failure() {
-        return Err(Error::Failed(reason));
-    }
-    if haste == Haste::AtOnce {
-        return Ok(());
-    }
-    let due = Duration::from_secs_f64(done_bytes as f64 / GENTLE_BYTES_PER_SECOND);
-    loop {
-        if engine.log.is_closing() {
-            return Err(Error::Unavailable("the store is closed"));
-        }
-        let Some(wait) = due.checked_sub(start.elapsed()).filter(|wait| !wait.is_zero()) else {
-            return Ok(());
-        };
-        std::thread::sleep(wait.min(Duration::from_millis(20)));
-    }
 }

@@ -118,7 +118,7 @@ impl Expirer {
         if outcome.is_err() {
             self.range = None;
             self.expiry = None;
-            self.expiry_after = Some(Instant::now() + self.engine.options.sweep_interval);
+            self.expiry_after = Some(Instant::now() + self.engine.options.expire_interval);
         }
         outcome?;
         if !is_urgent {
@@ -210,12 +210,15 @@ impl Expirer {
         pass.walk
             .step(&self.engine, |expires_ms| *earliest_ms = (*earliest_ms).min(expires_ms))?;
         if pass.walk.is_over {
-            self.engine.metrics.expiry_passes.fetch_add(1, Ordering::Relaxed);
+            self.engine
+                .expire_counters
+                .expiry_passes
+                .fetch_add(1, Ordering::Relaxed);
             self.engine.expiring.pass_ends(pass.earliest_ms);
             let distance = self
                 .engine
                 .options
-                .sweep_interval
+                .expire_interval
                 .max(pass.began.elapsed() * PASS_DISTANCE);
             self.expiry_after = Some(Instant::now() + distance);
             self.expiry = None;

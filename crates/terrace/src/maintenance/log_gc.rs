@@ -51,7 +51,7 @@ const FREE_SHARE_MIN_PERCENT: u32 = 20;
 /// Once it has started it goes on until so much more is free: values are destaged in few long
 /// bursts.
 const FREE_SHARE_MORE_PERCENT: u32 = 5;
-/// It also starts when so much of a bounded flash index is in use (FlashStore section 4.5).
+/// It also starts when so much of a bounded hash index is in use (FlashStore section 4.5).
 const INDEX_LOAD_MAX: f64 = 0.9;
 /// Segments drained before their freeing is pushed on: one index flush then serves them all.
 const DRAINED_BATCH: usize = 4;
@@ -214,7 +214,7 @@ impl LogGc {
     }
 
     /// Whether segments in which nothing lives are freed though there are enough free ones: where
-    /// room is short, and when nothing happens. Not before: a checkpoint of the flash index needs
+    /// room is short, and when nothing happens. Not before: a checkpoint of the hash index needs
     /// the log behind it.
     fn dead_are_wanted(&mut self) -> bool {
         let committed_seq = self.engine.log.committed_seq();
@@ -336,7 +336,7 @@ impl LogGc {
             let generation = segment.generation();
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
                 self.engine.log.recent.forget_use(generation);
-                self.engine.metrics.segments_recycled.fetch_add(1, Ordering::Relaxed);
+                self.engine.metrics.segments_reclaimed.fetch_add(1, Ordering::Relaxed);
                 freed = true;
             }
         }
@@ -418,7 +418,7 @@ impl LogGc {
         });
         self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
-        let moved = engine.flash_cache.moved_log_bytes();
+        let moved = engine.flash_cache.moved_log_bytes.load(Ordering::Relaxed);
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         self.credit.written(written.saturating_sub(moved + reinserted), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
@@ -478,7 +478,7 @@ impl LogGc {
                 let Some(address) = Address::new(position) else {
                     continue;
                 };
-                // The flash index never lies about a slot it has; if it has none, the ordered index
+                // The hash index never lies about a slot it has; if it has none, the ordered index
                 // must say.
                 let recent = engine.hash_index.recency(hash, address);
                 let found = Live {

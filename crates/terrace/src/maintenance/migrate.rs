@@ -27,8 +27,10 @@ use crate::{
     api::placement::Pinning,
     blocks::Origin,
     engine::{Engine, go_on_if},
+    flash_cache::count,
     log::{commit::Committer, segments::RESERVED_SEGMENTS},
     maintenance::moves,
+    metrics::bucket::Bucket,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
 };
@@ -72,6 +74,8 @@ pub struct Migrator {
     /// What the file says.
     record: record::Record,
     walk: Option<Walk>,
+    /// Bytes that may be moved.
+    bucket: Bucket,
     walk_after: Option<Instant>,
 }
 
@@ -109,6 +113,7 @@ impl Migrator {
             .is_under_way
             .store(!record.is_settled, Ordering::Relaxed);
         Self {
+            bucket: Bucket::per_second(Some(engine.options.migrate_bytes_per_second)),
             engine,
             record,
             walk: None,
@@ -134,9 +139,8 @@ impl Migrator {
         if walk.ranges.is_empty() {
             self.end()?;
         }
-        let rate = self.engine.options.settle_bytes_per_second;
-        let rest = if moved_bytes > 0 && rate > 0 {
-            Duration::from_micros(moved_bytes.saturating_mul(1_000_000) / rate)
+        let rest = if moved_bytes > 0 {
+            self.bucket.overdraw(moved_bytes)
         } else {
             began.elapsed().min(REST_MAX)
         };
@@ -151,7 +155,7 @@ impl Migrator {
             return true;
         }
         // What recovery found was placed by the rules before, and must be in the index to be met.
-        if engine.log.applied_seq() < engine.recovered_seq || engine.options.settle_bytes_per_second == 0 {
+        if engine.log.applied_seq() < engine.recovered_seq || engine.options.migrate_bytes_per_second == 0 {
             return false;
         }
         let mut ranges = VecDeque::new();
@@ -240,7 +244,7 @@ impl Walk {
         self.flash_bytes += flash_bytes;
         self.disk_bytes += disk_bytes;
         if self.is_whole {
-            engine.migration.walked.fetch_add(seen as u64, Ordering::Relaxed);
+            count(&engine.migration.counters.walked, seen as u64);
         }
         match (self.ranges.front_mut(), rest) {
             (Some(range), Some(start)) => range.0 = start,
@@ -252,8 +256,9 @@ impl Walk {
     /// What it counted is what is known from now on.
     fn tell(&self, engine: &Engine) {
         let migration = &engine.migration;
-        migration.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
-        migration.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
+        let counters = &migration.counters;
+        counters.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
+        counters.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
         let segments = &engine.log.segments;
         let capacity_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
         let exceed = self.flash_bytes > capacity_bytes * PINNED_SHARE_MAX_PERCENT / 100;
@@ -276,7 +281,7 @@ fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry) -> bool {
     match entry.home {
         Home::Inline(_) => false,
         Home::Flash { .. } => entry.length >= engine.placement.large_from(key),
-        Home::Block { .. } => {
+        Home::Block(_) => {
             engine.migration.pins_hold()
                 && !engine.hash_index_is_crowded()
                 && engine.placement.is_pinned_to_log(key, entry.length)
@@ -320,17 +325,15 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     moves::to_blocks(engine, Committer::Background, Origin::Recycling, &blocks)?;
     let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
-    engine.flash_cache.moved_to_log(committed.bytes as u64);
+    count(&engine.flash_cache.moved_log_bytes, committed.bytes as u64);
     committed.outcome?;
     let seq = engine.log.committed_seq();
     engine.log.seal();
     engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
     let migration = &engine.migration;
-    migration
-        .moved
-        .fetch_add((to_log.len() + to_blocks.len()) as u64, Ordering::Relaxed);
-    migration.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    count(&migration.counters.moved, (to_log.len() + to_blocks.len()) as u64);
+    count(&migration.counters.moved_bytes, bytes);
     Ok(Moved { bytes, lacks_room })
 }
 

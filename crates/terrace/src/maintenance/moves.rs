@@ -18,7 +18,7 @@ use crate::{
     key_hash,
     log::{
         commit::Committer,
-        format::{Body, Extent, Record},
+        format::{Body, Record},
     },
     mutation::{Mutation, unless},
     ordered_index::Entry,
@@ -236,14 +236,10 @@ fn point_to(engine: &Engine, who: Committer, values: &[Moved<'_>], written: &[La
         return Err(error);
     }
     let moves = values.iter().zip(written).map(|(moved, value)| {
-        let extent = Extent {
-            block: value.block,
-            offset: value.offset,
-            extent_bytes: value.extent_bytes,
-            length: value.length,
-        };
-        let version = moved.version;
-        moved.record(Body::MoveToBlock { version, extent })
+        moved.record(Body::MoveToBlock {
+            version: moved.version,
+            extent: value.extent(),
+        })
     });
     let committed = commit(engine, who, moves);
     let (pointed_to, orphans) = written.split_at(committed.moves);

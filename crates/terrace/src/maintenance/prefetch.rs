@@ -24,24 +24,18 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
     let Some(entry) = presence.living(key, engine.index.get(key)?) else {
         return Ok(());
     };
-    let Home::Block {
-        block,
-        offset,
-        extent_bytes,
-    } = entry.home
-    else {
+    let Home::Block(extent) = entry.home else {
         return Ok(());
     };
-    let large = &engine.large;
-    let Some(reader) = large.open_ahead(key, block, offset, extent_bytes, entry.length)? else {
+    let Some(reader) = engine.large.open_ahead(key, &extent)? else {
         return Ok(());
     };
     let cache = &engine.flash_cache;
-    if !cache.make_room_ahead(extent_bytes) {
+    if !cache.make_room_ahead(extent.extent_bytes) {
         return Ok(());
     }
     // What is read is gathered as an image; nobody wants the bytes here.
-    let first = reader.read_first_pieces(key, PIECES_PER_READ)?;
+    let first = reader.read_pieces(key, 0..PIECES_PER_READ)?;
     let mut start = first.iter().map(|piece| piece.len() as u64).sum();
     let mut bytes = Vec::new();
     while start < entry.length && !engine.log.is_closing() {
@@ -50,7 +44,7 @@ fn read_one(engine: &Engine, key: &[u8]) -> Result<()> {
         reader.read_range(start..end, &mut bytes)?;
         start = end;
     }
-    count(&cache.counters.ahead_objects, 1);
-    count(&cache.counters.ahead_bytes, entry.length);
+    count(&cache.counters.prefetch_objects, 1);
+    count(&cache.counters.prefetch_bytes, entry.length);
     Ok(())
 }

@@ -9,7 +9,6 @@ use crate::{
     flash_cache::{
         FlashCache, SLICE_BYTES, Slice,
         admission::{Unmeasured, Worth},
-        budget::Budget,
         contents::{self, Contents, Item, Owner},
         copies::Copy,
         count,
@@ -19,6 +18,7 @@ use crate::{
     io::{AlignedBuffer, PAGE_BYTES},
     log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
     maintenance::small_moves,
+    metrics::bucket::Bucket,
     ordered_index::Home,
 };
 use std::{
@@ -65,7 +65,7 @@ pub struct Promoter {
     cache: Arc<FlashCache>,
     /// For settled copies, and for passing ones.
     open: [Option<OpenSegment>; 2],
-    budget: Budget,
+    budget: Bucket,
     credit: Credit,
     space_seen: Option<Instant>,
     /// What callers had asked for when it was last looked at.
@@ -82,7 +82,7 @@ impl Promoter {
         Self {
             cache: Arc::clone(&engine.flash_cache),
             open: [None, None],
-            budget: Budget::new(engine.options.promotion_bytes_per_day),
+            budget: Bucket::per_day(engine.options.promotion_bytes_per_day),
             credit: Credit::new(engine.log.segments.segment_bytes()),
             space_seen: None,
             asked_bytes: 0,
@@ -115,7 +115,6 @@ impl Promoter {
             let Some(image) = self.cache.images.next(wait) else {
                 continue;
             };
-            self.budget.earn();
             if let Err(error) = self.promote(&image) {
                 tracing::warn!(%error, "a copy could not be written");
                 count(&self.cache.counters.dropped_no_room, 1);
@@ -235,7 +234,7 @@ impl Promoter {
         let (mut objects, mut bytes, mut steps) = (0, 0, 0);
         let walked = self.engine.walk(bounds, |_, entry| {
             steps += 1;
-            if matches!(entry.home, Home::Block { .. }) {
+            if matches!(entry.home, Home::Block(_)) {
                 objects += 1;
                 bytes += entry.length;
             }
@@ -262,7 +261,7 @@ impl Promoter {
         if worth == Worth::None || !fits {
             return Ok(());
         }
-        if !self.budget.spend(image.slice_bytes as u64) {
+        if !self.budget.take(image.slice_bytes as u64) {
             count(&self.cache.counters.dropped_budget, 1);
             return Ok(());
         }
@@ -375,64 +374,76 @@ impl Promoter {
     }
 
     /// Makes room for a copy of `bytes`: frees the segment with the least that is worth keeping,
-    /// after copying that again; nothing, if too much of it is worth as much as the bar. It would
-    /// drive out what comes back soon for the same price.
+    /// after copying that again.
     fn clean_one(&mut self, bytes: u64, bar: Option<f64>) -> Result<()> {
         let cache = Arc::clone(&self.cache);
-        let Some((victim, kept)) = least_worth(&cache) else {
+        let Some((victim, kept_bytes)) = least_worth(&cache) else {
             return Ok(());
         };
-        let limit = self.written_again_max(bytes, bar.is_some());
-        let copies = cache.copies.in_segment(victim);
-        let is_crowded = kept > limit;
-        let stays = |copy: &Copy| {
-            let reaches = |bar| cache.popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
-            worth_of(&cache, copy) != Worth::None && (!is_crowded || bar.is_none_or(reaches))
-        };
-        if is_crowded {
-            let staying = copies.iter().filter(|(_, copy)| stays(copy));
-            if staying.map(|(_, copy)| u64::from(copy.bytes)).sum::<u64>() > limit {
-                return Ok(());
-            }
-        }
-        let Some(segment) = self
-            .engine
-            .log
-            .segments
-            .get(victim)
-            .map(|segment| Arc::clone(&segment.file))
-        else {
+        let Some(staying) = self.plan(victim, kept_bytes, bytes, bar) else {
             return Ok(());
         };
-        let mut recopied = 0;
+        let segments = &self.engine.log.segments;
+        let Some(file) = segments.get(victim).map(|segment| Arc::clone(&segment.file)) else {
+            return Ok(());
+        };
         let mut buffer = AlignedBuffer::new();
-        for (slice, copy) in copies {
-            let worth = worth_of(&cache, &copy);
-            let is_of_many = holds_many(data_bytes(&self.engine), u64::from(copy.bytes));
-            if !cache.popularity.may_stay(worth, is_of_many)
-                || !stays(&copy)
-                || recopied + u64::from(copy.bytes) > limit
-            {
-                continue;
-            }
+        for (slice, copy, worth) in staying {
             buffer.clear();
             buffer.set_len(copy.bytes as usize);
             let read = self
                 .engine
-                .flash_step(buffer.len(), || segment.read_exact_at(&mut buffer, copy.at));
+                .flash_step(buffer.len(), || file.read_exact_at(&mut buffer, copy.at));
             if !cache.copies.holds(slice, victim) {
                 // Recycling was quicker: what was read may be the log's by now.
                 return Ok(());
             }
             let can_take = self.engine.log.segments.available() > RESERVED_SEGMENTS;
-            if read.is_err() || !self.rewrite(slice, &copy, &buffer, worth, can_take)? {
-                continue;
+            if read.is_ok() && self.rewrite(slice, &copy, &buffer, worth, can_take)? {
+                count(&cache.counters.recopied_bytes, u64::from(copy.bytes));
             }
-            recopied += u64::from(copy.bytes);
-            count(&cache.counters.recopied_bytes, u64::from(copy.bytes));
         }
         release(&self.engine, victim);
         Ok(())
+    }
+
+    /// What of a segment, in which `kept_bytes` are worth keeping, is copied again to make room for
+    /// a copy of `bytes`. `None` if the segment is to stay as it is: more of it than may be written
+    /// again is worth as much as the bar, and the copy would drive out what comes back soon for the
+    /// same price.
+    fn plan(
+        &mut self,
+        victim: u32,
+        kept_bytes: u64,
+        bytes: u64,
+        bar: Option<f64>,
+    ) -> Option<Vec<(Slice, Copy, Worth)>> {
+        let limit = self.written_again_max(bytes, bar.is_some());
+        let (data_bytes, popularity) = (data_bytes(&self.engine), &self.cache.popularity);
+        let bar = bar.filter(|_| kept_bytes > limit);
+        let worthy = self
+            .cache
+            .copies
+            .in_segment(victim)
+            .into_iter()
+            .filter_map(|(slice, copy)| {
+                let reaches = |bar| popularity.reaches(bar, &copy.key, u64::from(copy.bytes));
+                let worth = worth_of(&self.cache, &copy);
+                (worth != Worth::None && bar.is_none_or(reaches)).then_some((slice, copy, worth))
+            });
+        let mut staying: Vec<_> = worthy.collect();
+        let staying_bytes: u64 = staying.iter().map(|(_, copy, _)| u64::from(copy.bytes)).sum();
+        if kept_bytes > limit && staying_bytes > limit {
+            return None;
+        }
+        let mut left = limit;
+        staying.retain(|(_, copy, worth)| {
+            let bytes = u64::from(copy.bytes);
+            let stays = popularity.may_stay(*worth, holds_many(data_bytes, bytes)) && bytes <= left;
+            left -= if stays { bytes } else { 0 };
+            stays
+        });
+        Some(staying)
     }
 
     fn rewrite(&mut self, slice: Slice, copy: &Copy, bytes: &[u8], worth: Worth, can_take: bool) -> Result<bool> {
@@ -465,7 +476,7 @@ fn release(engine: &Engine, number: u32) {
     count(&engine.flash_cache.counters.evicted, forgotten);
     if let Some(segment) = engine.log.segments.get(number) {
         if forgotten > 0 {
-            *engine.flash_cache.counters.eviction_age.lock() = Some(segment.age());
+            *engine.flash_cache.eviction_age.lock() = Some(segment.age());
         }
         engine.log.segments.free_unused(segment);
         engine.log.notify_progress();

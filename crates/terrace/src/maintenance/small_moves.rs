@@ -9,9 +9,10 @@
 use crate::{
     Error, Result,
     engine::Engine,
-    flash_cache::{budget::Budget, count, small::SmallValue},
+    flash_cache::{count, small::SmallValue},
     log::{commit::Committer, segments::RESERVED_SEGMENTS},
     maintenance::moves::{self, Moved, commit_bytes},
+    metrics::bucket::Bucket,
     ordered_index::Home,
 };
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const COMMIT_BYTES: usize = 256 << 10;
 
 /// Moves what waits, a commit at a time, as long as the log has room to spare. What it has none for
 /// waits on.
-pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
+pub fn move_waiting(engine: &Engine, budget: &mut Bucket) {
     let small = &engine.flash_cache.small;
     small.applied(engine.log.applied_seq());
     while has_room(engine) {
@@ -29,7 +30,6 @@ pub fn move_waiting(engine: &Engine, budget: &mut Budget) {
         if taken.is_empty() {
             return;
         }
-        budget.earn();
         let (moving, others): (Vec<_>, Vec<_>) = taken.into_iter().partition(|value| may_move(engine, value, budget));
         others.iter().for_each(|value| small.forget(value));
         if let Err(error) = commit(engine, moving) {
@@ -46,14 +46,14 @@ fn has_room(engine: &Engine) -> bool {
 }
 
 /// Whether a value is still what its entry points to, and there is budget for it.
-fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Budget) -> bool {
+fn may_move(engine: &Engine, value: &SmallValue, budget: &mut Bucket) -> bool {
     // Taken before the key is looked up.
     let presence = engine.presence();
     let current = engine.index.get(&value.key).ok().flatten();
     let is_current = current
-        .is_some_and(|entry| entry.version.0 == value.version && matches!(entry.home, Home::Block { .. }))
+        .is_some_and(|entry| entry.version.0 == value.version && matches!(entry.home, Home::Block(_)))
         && presence.dead(&value.key, value.version, &value.attributes).is_none();
-    if is_current && !budget.spend(value.value.len() as u64) {
+    if is_current && !budget.take(value.value.len() as u64) {
         count(&engine.flash_cache.counters.dropped_budget, 1);
         return false;
     }
@@ -74,7 +74,7 @@ fn commit(engine: &Engine, mut moving: Vec<Arc<SmallValue>>) -> Result<()> {
         let bytes = moving.iter().map(|value| value.value.len() as u64).sum();
         count(&cache.counters.moved, moving.len() as u64);
         count(&cache.counters.moved_bytes, bytes);
-        count(&cache.counters.moved_log_bytes, done.bytes as u64);
+        count(&cache.moved_log_bytes, done.bytes as u64);
         cache.small.committed(seq, moving);
     }
     if matches!(done.outcome, Err(Error::OutOfSpace { .. })) {

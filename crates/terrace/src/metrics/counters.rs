@@ -211,13 +211,7 @@ pub struct Metrics {
     /// Record bytes written by reinsertion.
     pub reinserted_bytes: AtomicU64,
     /// Segments freed by recycling.
-    pub segments_recycled: AtomicU64,
-    /// Drops committed for expired objects.
-    pub dropped_expired: AtomicU64,
-    /// Drops committed for objects that a range deletion hid.
-    pub dropped_deleted: AtomicU64,
-    /// Walks over the index in search of expired objects.
-    pub expiry_passes: AtomicU64,
+    pub segments_reclaimed: AtomicU64,
     /// Bytes of dead blocks that only a snapshot keeps.
     pub held_block_bytes: AtomicU64,
     /// Bytes of dead blocks that only readers keep, or a doubt.

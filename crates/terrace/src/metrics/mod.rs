@@ -1,6 +1,43 @@
 //! Counters, and the small structures that they and the policies are made of.
 
+pub(crate) mod bucket;
 pub(crate) mod counters;
 pub(crate) mod event;
 pub(crate) mod moving_average;
 pub(crate) mod striped;
+
+/// Declares figures and what counts them, each number once: a structure for everybody, and one of
+/// atomics with the same names for those that are counted. Its `picture` has what they have come
+/// to; the other figures are left at their defaults.
+macro_rules! counted {
+    (
+        $(#[$about:meta])*
+        pub struct $figures:ident { $($(#[$figure_is:meta])* pub $figure:ident: $kind:ty,)* }
+        $(#[$counters_are:meta])*
+        $vis:vis struct $counters:ident { $($(#[$is:meta])* $name:ident,)* }
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, Default)]
+        pub struct $figures {
+            $($(#[$figure_is])* pub $figure: $kind,)*
+            $($(#[$is])* pub $name: u64,)*
+        }
+
+        $(#[$counters_are])*
+        #[derive(Debug, Default)]
+        $vis struct $counters {
+            $($(#[$is])* pub $name: std::sync::atomic::AtomicU64,)*
+        }
+
+        impl $counters {
+            /// What they have come to.
+            $vis fn picture(&self) -> $figures {
+                $figures {
+                    $($figure: <$kind>::default(),)*
+                    $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)*
+                }
+            }
+        }
+    };
+}
+pub(crate) use counted;

@@ -9,7 +9,10 @@
 //! allocates no more than the bytes it was given. `encode_into` asserts that the numbers fit,
 //! because a number cut short would be a wrong address on flash.
 
-use crate::{ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, codec::Reader, visibility::presence::Presence};
+use crate::{
+    ATTRIBUTES_BYTES_MAX, HomeKind, VALUE_BYTES_MAX, Version, api::object::Extent, codec::Reader,
+    visibility::presence::Presence,
+};
 use bytes::Bytes;
 
 /// Versions are below this (48 bits).
@@ -40,14 +43,21 @@ pub enum Home {
         address: u64,
     },
     /// In a block of the large space.
-    Block {
-        /// Number of the block, below [`BLOCK_LIMIT`].
-        block: u64,
-        /// Byte offset of the extent in the block, below [`ADDRESS_LIMIT`].
-        offset: u64,
-        /// Length of the extent (header, value, padding), below [`ADDRESS_LIMIT`].
-        extent_bytes: u64,
-    },
+    /// Its number is below [`BLOCK_LIMIT`], offset and length of the extent below
+    /// [`ADDRESS_LIMIT`].
+    Block(Extent),
+}
+
+impl Extent {
+    /// Whether it has a stored form. Checksums keep all others away, unless somebody made them on
+    /// purpose.
+    #[must_use]
+    pub const fn is_possible(&self) -> bool {
+        self.block < BLOCK_LIMIT
+            && self.offset < ADDRESS_LIMIT
+            && self.extent_bytes < ADDRESS_LIMIT
+            && self.length <= VALUE_BYTES_MAX
+    }
 }
 
 impl Home {
@@ -57,7 +67,7 @@ impl Home {
         match self {
             Self::Inline(_) => HomeKind::Inline,
             Self::Flash { .. } => HomeKind::Flash,
-            Self::Block { .. } => HomeKind::Block,
+            Self::Block(_) => HomeKind::Block,
         }
     }
 }
@@ -102,27 +112,16 @@ impl Entry {
                 head[16..20].copy_from_slice(&checksum);
                 out.extend_from_slice(&head[..20]);
             }
-            Home::Block {
-                block,
-                offset,
-                extent_bytes,
-            } => {
-                assert!(*block < BLOCK_LIMIT, "block number {block} is too large");
-                assert!(
-                    *offset < ADDRESS_LIMIT && *extent_bytes < ADDRESS_LIMIT,
-                    "extent is too large"
-                );
-                assert!(
-                    self.length <= VALUE_BYTES_MAX,
-                    "value of {} bytes is too long",
-                    self.length
-                );
+            Home::Block(extent) => {
+                assert!(extent.is_possible(), "{extent:?} is too large");
+                assert_eq!(extent.length, self.length, "length of a value in a block");
+                let Extent { block, offset, .. } = extent;
                 head[0] = FORMAT | flag | HOME_BLOCK;
                 head[7..12].copy_from_slice(&self.length.to_le_bytes()[..5]);
                 head[12..16].copy_from_slice(&checksum);
                 head[16..22].copy_from_slice(&block.to_le_bytes()[..6]);
                 head[22..27].copy_from_slice(&offset.to_le_bytes()[..5]);
-                head[27..32].copy_from_slice(&extent_bytes.to_le_bytes()[..5]);
+                head[27..32].copy_from_slice(&extent.extent_bytes.to_le_bytes()[..5]);
                 out.extend_from_slice(&head);
             }
             Home::Inline(value) => {
@@ -160,12 +159,13 @@ impl Entry {
                 if length > VALUE_BYTES_MAX {
                     return None;
                 }
-                let home = Home::Block {
+                let extent = Extent {
                     block: rest.number::<6>()?,
                     offset: rest.number::<5>()?,
                     extent_bytes: rest.number::<5>()?,
+                    length,
                 };
-                (length, checksum, home)
+                (length, checksum, Home::Block(extent))
             }
             HOME_INLINE => {
                 let checksum = rest.u32()?;

@@ -297,19 +297,6 @@ impl OrderedIndex {
     /// # Errors
     /// `Invalid` as for [`OrderedIndex::get_at`].
     pub fn scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
-        self.begin_scan(bounds, seq)
-    }
-
-    /// The same for a caller of the store: what he looks at in vain counts
-    /// ([`OrderedIndex::merge_for_readers`]).
-    ///
-    /// # Errors
-    /// As for [`OrderedIndex::scan`].
-    pub fn scan_for_caller(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
-        Ok(self.begin_scan(bounds, seq)?.paying(self.fare()))
-    }
-
-    fn begin_scan(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
         self.check_readable(seq)?;
         let Some(bounds) = scan::clamp(bounds) else {
             return Ok(IndexScan::empty());
@@ -318,6 +305,15 @@ impl OrderedIndex {
             Ok(self.tree.range::<Vec<u8>, _>(bounds, read_seqno(seq), None))
         })?;
         Ok(IndexScan::new(inner))
+    }
+
+    /// The same for a caller of the store: what he looks at in vain counts
+    /// ([`OrderedIndex::merge_for_readers`]).
+    ///
+    /// # Errors
+    /// As for [`OrderedIndex::scan`].
+    pub fn scan_for_caller(&self, bounds: KeyBounds, seq: u64) -> Result<IndexScan> {
+        Ok(self.scan(bounds, seq)?.paying(self.fare()))
     }
 
     fn check_readable(&self, seq: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{background::Choice, mark::MARK_KEY, *};
-use crate::{ATTRIBUTES_BYTES_MAX, Version};
+use crate::{ATTRIBUTES_BYTES_MAX, Version, api::object::Extent};
 use bytes::Bytes;
 use lsm_tree::compaction::PullDown;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
@@ -88,11 +88,12 @@ fn golden_bytes() {
         hex(&encoded(&entry)),
         flash.replacen("12", "1a", 1).replace(' ', "") + "aabb"
     );
-    entry.home = Home::Block {
+    entry.home = Home::Block(Extent {
         block: 0x2625_2423_2221,
         offset: 0x35_3433_3231,
         extent_bytes: 0x45_4443_4241,
-    };
+        length: entry.length,
+    });
     let block = "1b 010203040506 0a0b0c0d00 11121314 212223242526 3132333435 4142434445 aabb";
     assert_eq!(hex(&encoded(&entry)), block.replace(' ', ""));
     entry.home = Home::Inline(Bytes::from_static(b"xyz"));
@@ -133,16 +134,17 @@ fn entries_come_back_as_they_were() {
             1 => Home::Flash {
                 address: rng.random_range(0..ADDRESS_LIMIT),
             },
-            _ => Home::Block {
+            _ => Home::Block(Extent {
                 block: rng.random_range(0..BLOCK_LIMIT),
                 offset: rng.random_range(0..ADDRESS_LIMIT),
                 extent_bytes: rng.random_range(0..ADDRESS_LIMIT),
-            },
+                length: rng.random_range(0..=crate::VALUE_BYTES_MAX),
+            }),
         };
         let length = match &home {
             Home::Inline(value) => value.len() as u64,
             Home::Flash { .. } => rng.random_range(0..1 << 32),
-            Home::Block { .. } => rng.random_range(0..=crate::VALUE_BYTES_MAX),
+            Home::Block(extent) => extent.length,
         };
         let attributes_bytes = *[0, 0, 1, 30, ATTRIBUTES_BYTES_MAX].choose(&mut rng).unwrap();
         let entry = Entry {

@@ -1,10 +1,10 @@
-//! The way of a read: overlay → flash index (RAM cache or one flash read) → ordered index → home.
+//! The way of a read: overlay → hash index (RAM cache or one flash read) → ordered index → home.
 //!
 //! What is found by an address is trusted only if key and checksums match; else the lookup starts
 //! again, since a move or an overwrite may have come between. A mismatch that stays is damage to
 //! that object and nothing else.
 //!
-//! A hit of the flash index is the key's newest applied record if its key matches (see
+//! A hit of the hash index is the key's newest applied record if its key matches (see
 //! `flash::index`), so it needs no second opinion. The overlay is asked first and the applier
 //! updates the indexes before a frame leaves the overlay; so a read never misses a commit that was
 //! acknowledged before it began. A `Sync` commit is neither found in the overlay nor applied before
@@ -27,7 +27,7 @@ use crate::{
     Error, HomeKind, Object, Result, Version,
     blocks::{Source, ValueReader},
     engine::Engine,
-    key_hash,
+    hash_index, key_hash,
     log::{
         address::Address,
         format::{Body, Extent, Record, record_bytes_max},
@@ -154,12 +154,39 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
         version: Version(record.version()),
         length: extent.length,
         checksum: record.checksum,
-        home: Home::Block {
-            block: extent.block,
-            offset: extent.offset,
-            extent_bytes: extent.extent_bytes,
-        },
+        home: Home::Block(extent),
         attributes: Bytes::copy_from_slice(record.attributes),
+    }
+}
+
+/// Where a key's newest value is, as far as RAM says.
+enum Located {
+    /// In the overlay, whole; or there is none.
+    Here(Option<Hit>),
+    /// In a block, by the overlay. It is looked up again: overwritten, it may be applied and its
+    /// block gone by now.
+    InBlock,
+    /// In the log, if the record there is the key's.
+    Record(hash_index::Found),
+    /// The ordered index knows.
+    Elsewhere,
+}
+
+fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Located {
+    match find_in_overlay(engine, hash, key) {
+        Some(Pending::Large(_)) => Located::InBlock,
+        Some(Pending::Deleted) => Located::Here(None),
+        Some(Pending::Small(hit)) => {
+            let found = hit.living(key, presence);
+            if let Some(hit) = &found {
+                engine.metrics.answered(AnsweredBy::Overlay, hit.bytes());
+            }
+            Located::Here(found)
+        }
+        None => engine
+            .hash_index
+            .lookup(hash)
+            .map_or(Located::Elsewhere, Located::Record),
     }
 }
 
@@ -168,42 +195,20 @@ pub fn get(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
     check_key(key)?;
     let hash = key_hash(key);
     let presence = engine.presence();
-    match answer_of_overlay(engine, hash, key, &presence) {
-        Some(Answer::Whole(found)) => return Ok(found),
-        // By its entry, and again if that has moved meanwhile: overwritten, it may be applied and
-        // its block gone by now.
-        Some(Answer::InBlock) => {
-            return get_by_ordered_index(engine, key, |key| {
-                Ok(find_entry(engine, key)?.map(|described| described.entry))
-            });
+    match locate(engine, hash, key, &presence) {
+        Located::Here(found) => return Ok(counted(engine, found)),
+        Located::InBlock => return get_by_entry(engine, key, || find_entry(engine, key)),
+        Located::Record(found) => {
+            if let Some(hit) = read_located(engine, key, &found)? {
+                return Ok(hit.living(key, &presence));
+            }
         }
-        None => {}
+        Located::Elsewhere => {}
     }
-    if let Some(hit) = get_by_hash_index(engine, hash, key)? {
-        return Ok(hit.living(key, &presence));
-    }
-    get_by_ordered_index(engine, key, |key| {
-        Ok(presence.living(key, engine.index.get_for_caller(key, hash)?))
+    get_by_entry(engine, key, || {
+        let entry = presence.living(key, engine.index.get_for_caller(key, hash)?);
+        Ok(entry.map(Described::from))
     })
-}
-
-/// The overlay's answer to a get.
-enum Answer {
-    Whole(Option<Hit>),
-    InBlock,
-}
-
-fn answer_of_overlay(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Option<Answer> {
-    let found = match find_in_overlay(engine, hash, key)? {
-        Pending::Large(_) => return Some(Answer::InBlock),
-        Pending::Deleted => None,
-        Pending::Small(hit) => hit.living(key, presence),
-    };
-    match &found {
-        Some(hit) => engine.metrics.answered(AnsweredBy::Overlay, hit.bytes()),
-        None => engine.metrics.missed(),
-    }
-    Some(Answer::Whole(found))
 }
 
 /// What [`get`] gives, if no device need be asked for it. `None` says nothing about the key.
@@ -214,47 +219,39 @@ fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
     check_key(key)?;
     let hash = key_hash(key);
     let presence = engine.presence();
-    match answer_of_overlay(engine, hash, key, &presence) {
-        Some(Answer::Whole(found)) => return Ok(Some(found)),
-        Some(Answer::InBlock) => return Ok(None),
-        None => {}
-    }
-    let Some(found) = engine.hash_index.lookup(hash) else {
-        return Ok(None);
-    };
-    Ok(match flash_in_ram(engine, key, found.address, None) {
-        InRam::Read(Some(hit)) => Some(hit.living(key, &presence)),
-        InRam::Read(None) | InRam::Absent(_) => None,
+    Ok(match locate(engine, hash, key, &presence) {
+        Located::Here(found) => Some(counted(engine, found)),
+        Located::Record(found) => match flash_in_ram(engine, key, found.address, None) {
+            InRam::Read(Some(hit)) => Some(hit.living(key, &presence)),
+            InRam::Read(None) | InRam::Absent(_) => None,
+        },
+        Located::InBlock | Located::Elsewhere => None,
     })
 }
 
-/// A key's newest value if overlay or flash index have it whole. `None` says nothing about the key.
-///
-/// # Errors
-/// As [`get`].
-pub fn small_value(engine: &Engine, key: &[u8]) -> Result<Option<Hit>> {
-    check_key(key)?;
-    let hash = key_hash(key);
-    let presence = engine.presence();
-    let hit = match find_in_overlay(engine, hash, key) {
-        Some(Pending::Small(hit)) => {
-            engine.metrics.answered(AnsweredBy::Overlay, hit.bytes());
-            Some(hit)
-        }
-        Some(Pending::Deleted | Pending::Large(_)) => None,
-        None => get_by_hash_index(engine, hash, key)?,
-    };
-    Ok(hit.and_then(|hit| hit.living(key, &presence)))
+/// The overlay's answer to a get; a hit is counted already.
+fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
+    if found.is_none() {
+        engine.metrics.missed();
+    }
+    found
 }
 
-/// One look into the flash index. `None` says nothing about the key.
-fn get_by_hash_index(engine: &Engine, hash: u64, key: &[u8]) -> Result<Option<Hit>> {
-    let Some(found) = engine.hash_index.lookup(hash) else {
-        return Ok(None);
-    };
+/// The record that the hash index leads to. `None` if it is another key's.
+fn read_located(engine: &Engine, key: &[u8], found: &hash_index::Found) -> Result<Option<Hit>> {
     #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
     let expected_bytes = found.read_bytes_max as usize;
     read_flash(engine, key, found.address, expected_bytes, None)
+}
+
+/// The record at an address, if that is in the overlay.
+fn pending_at<T>(engine: &Engine, address: Address, use_: impl FnOnce(&Record<'_>) -> T) -> Option<T> {
+    let segment_bytes = engine.log.segments.segment_bytes();
+    let number = u32::try_from(address.bytes() / segment_bytes).ok()?;
+    engine
+        .log
+        .overlay
+        .find_at(number, address.bytes() % segment_bytes, use_)
 }
 
 /// What RAM says of a place in the log.
@@ -291,14 +288,9 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
     {
         return InRam::Read(Some(found));
     }
-    let segment_bytes = segments.segment_bytes();
     // Applied, but perhaps not written yet.
-    let pending = u32::try_from(address.bytes() / segment_bytes).ok().and_then(|number| {
-        let offset = address.bytes() % segment_bytes;
-        let find = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
-        engine.log.overlay.find_at(number, offset, find)
-    });
-    if let Some(found) = pending {
+    let find = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
+    if let Some(found) = pending_at(engine, address, find) {
         let bytes = found.as_ref().map_or(0, Hit::bytes);
         engine.metrics.answered(AnsweredBy::Overlay, bytes);
         return InRam::Read(found);
@@ -358,24 +350,34 @@ fn take_read(engine: &Engine, place: Option<Place>, read: CachedValue) -> Hit {
     Hit::from(read)
 }
 
-/// Looks a key up in the ordered index and reads its home, again if that has moved meanwhile.
-pub fn get_by_ordered_index(
+/// Reads what `lookup` finds.
+pub fn get_by_entry(
     engine: &Engine,
     key: &[u8],
-    lookup: impl Fn(&[u8]) -> Result<Option<Entry>>,
+    lookup: impl Fn() -> Result<Option<Described>>,
 ) -> Result<Option<Hit>> {
+    let found = read_by_entry(engine, key, lookup, |found| read_for_caller(engine, key, &found.entry))?;
+    Ok(counted(engine, found))
+}
+
+/// Looks a key up and reads by its entry, again if its home has moved meanwhile.
+pub fn read_by_entry<T>(
+    engine: &Engine,
+    key: &[u8],
+    lookup: impl Fn() -> Result<Option<Described>>,
+    read: impl Fn(&Described) -> Result<T>,
+) -> Result<Option<T>> {
     let mut previous: Option<Entry> = None;
     let mut waited = false;
     for _ in 0..ATTEMPTS {
-        let Some(entry) = lookup(key)? else {
-            engine.metrics.missed();
+        let Some(found) = lookup()? else {
             return Ok(None);
         };
-        match read_for_caller(engine, key, &entry) {
-            Ok(hit) => return Ok(Some(hit)),
+        match read(&found) {
+            Ok(read) => return Ok(Some(read)),
             // The same entry again: nothing moved, so it is damage. But a move that is not applied
             // yet may lead to a sound value: after a crash the old place may be damaged by then.
-            Err(error) if previous.as_ref() == Some(&entry) => {
+            Err(error) if previous.as_ref() == Some(&found.entry) => {
                 if waited || engine.log.applied_seq() >= engine.log.committed_seq() {
                     return Err(error);
                 }
@@ -384,7 +386,7 @@ pub fn get_by_ordered_index(
             }
             Err(error @ Error::Corruption { .. }) => {
                 tracing::debug!(%error, "looking up again");
-                previous = Some(entry);
+                previous = Some(found.entry);
             }
             Err(error) => return Err(error),
         }
@@ -420,7 +422,7 @@ fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>
                 InRam::Absent(_) => None,
             }
         })),
-        Home::Block { block, offset, .. } => Ok(block_in_ram(engine, key, entry, *block, *offset)),
+        Home::Block(extent) => Ok(block_in_ram(engine, key, entry, extent)),
     }
 }
 
@@ -449,19 +451,9 @@ fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<
             let hit = hit.ok_or_else(|| not_there(engine, key, *address))?;
             Ok((hit, None))
         }
-        Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } => {
-            let extent = Extent {
-                block: *block,
-                offset: *offset,
-                extent_bytes: *extent_bytes,
-                length: entry.length,
-            };
+        Home::Block(extent) => {
             let (hit, from_block) = read_block(engine, key, entry, extent)?;
-            Ok((hit, from_block.then_some(extent)))
+            Ok((hit, from_block.then_some(*extent)))
         }
     }
 }
@@ -493,61 +485,44 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
     match &entry.home {
         Home::Inline(value) => Ok(Some(value.clone())),
         Home::Flash { address } => {
-            let segments = &engine.log.segments;
-            let segment_bytes = segments.segment_bytes();
             let Some(place) = Address::new(*address) else {
                 return Ok(None);
             };
-            let pending = u32::try_from(address / segment_bytes)
-                .ok()
-                .and_then(|number| engine.log.overlay.find_at(number, address % segment_bytes, wanted));
-            if let Some(found) = pending {
+            if let Some(found) = pending_at(engine, place, wanted) {
                 return Ok(found);
             }
             #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment
             let expected = record_bytes_max(key.len(), entry.attributes.len(), entry.length) as usize;
-            match read_record(segments, place, expected, wanted)? {
+            match read_record(&engine.log.segments, place, expected, wanted)? {
                 (Found::Record(found), _) => Ok(found),
                 (Found::NotARecord, _) => Ok(None),
             }
         }
-        Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } => {
-            let value = engine.large.read_all(key, *block, *offset, *extent_bytes, entry.length);
-            value.map(Some)
-        }
+        Home::Block(extent) => engine.large.read_all(key, extent).map(Some),
     }
 }
 
 /// A value of the large space that is in RAM.
-fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, block: u64, offset: u64) -> Option<Hit> {
-    if let Some(cached) = engine
-        .cache
-        .get(Place::block(block, offset))
-        .filter(|cached| cached.key() == key)
-    {
+fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
+    let place = Place::block(extent.block, extent.offset);
+    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key() == key) {
         engine.metrics.answered(AnsweredBy::Cache, entry.length);
         return Some(Hit::of(entry, cached.value));
     }
-    let waiting = engine
-        .flash_cache
-        .small
-        .find(block, offset)
+    let small = &engine.flash_cache.small;
+    let waiting = small
+        .find(extent.block, extent.offset)
         .filter(|waiting| waiting.key == key)?;
     engine.metrics.answered(AnsweredBy::Copy, entry.length);
     Some(Hit::of(entry, waiting.value.clone()))
 }
 
 /// Reads a value of the large space, and says whether its block was read for it.
-fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: Extent) -> Result<(Hit, bool)> {
-    if let Some(hit) = block_in_ram(engine, key, entry, extent.block, extent.offset) {
+fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Result<(Hit, bool)> {
+    if let Some(hit) = block_in_ram(engine, key, entry, extent) {
         return Ok((hit, false));
     }
-    let large = &engine.large;
-    let reader = large.open_for(key, extent.block, extent.offset, extent.extent_bytes, entry.length)?;
+    let reader = engine.large.open_for(key, extent)?;
     let value = reader.read_all(key)?;
     count_large_hit(engine, &reader, entry.length);
     let hit = Hit::of(entry, value);

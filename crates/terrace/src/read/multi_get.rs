@@ -181,7 +181,7 @@ fn in_ring(item: &ScanItem) -> Range<u64> {
         Home::Flash { address } => {
             address..address + record_bytes_max(item.key.len(), entry.attributes.len(), entry.length)
         }
-        Home::Inline(_) | Home::Block { .. } => 0..0,
+        Home::Inline(_) | Home::Block(_) => 0..0,
     }
 }
 

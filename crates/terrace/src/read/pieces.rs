@@ -15,7 +15,7 @@ use crate::cache::{CachedValue, Place};
 use super::count_large_hit;
 use crate::{
     Result,
-    blocks::{PIECE_BYTES, PIECES_PER_READ, ValueReader},
+    blocks::{CHUNK_DATA, PIECE_BYTES, PIECES_PER_READ, ValueReader},
     engine::Engine,
     metrics::counters::AnsweredBy,
     ordered_index::Entry,
@@ -42,6 +42,19 @@ pub struct Pieces {
     ready: VecDeque<Bytes>,
     /// Number of the first of them.
     ready_from: u64,
+    /// Where the next piece is taken.
+    position: u64,
+    /// What [`Pieces::read`] has taken and not handed out yet: it lies before `position`.
+    rest: Bytes,
+    /// So much is read at once for [`Pieces::read`].
+    ahead_bytes: u64,
+}
+
+/// What is kept of pieces that are read from the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    InCache,
+    Nothing,
 }
 
 impl Pieces {
@@ -55,6 +68,9 @@ impl Pieces {
             is_checked: AtomicBool::new(false),
             ready: VecDeque::new(),
             ready_from: 0,
+            position: 0,
+            rest: Bytes::new(),
+            ahead_bytes: 0,
         }
     }
 
@@ -67,18 +83,13 @@ impl Pieces {
         Ok(&self.reader)
     }
 
-    /// As [`Pieces::checked`].
-    ///
-    /// # Errors
-    /// Those.
-    pub fn checked_mut(&mut self) -> Result<&mut ValueReader> {
-        self.check()?;
-        Ok(&mut self.reader)
-    }
-
     /// Goes to another byte of the value.
     pub fn seek(&mut self, position: u64) {
-        self.reader.seek(position);
+        if position != self.position - self.rest.len() as u64 {
+            self.position = position;
+            self.rest.clear();
+            self.ahead_bytes = 0;
+        }
     }
 
     /// Whether it begins in RAM or on flash.
@@ -114,14 +125,17 @@ impl Pieces {
 
     /// What is left of the piece the stream is in, if that is in RAM and there is something left.
     pub fn next_in_ram(&mut self) -> Option<Bytes> {
-        let position = self.reader.position();
+        if !self.rest.is_empty() {
+            return Some(std::mem::take(&mut self.rest));
+        }
+        let position = self.position;
         if position >= self.reader.length() {
             return None;
         }
         let number = position / PIECE_BYTES;
         let piece = self.take_ready(number).or_else(|| self.cached(number))?;
         let start = number * PIECE_BYTES;
-        self.reader.seek(start + piece.len() as u64);
+        self.position = start + piece.len() as u64;
         #[allow(clippy::cast_possible_truncation)] // within a piece
         Some(piece.slice((position - start) as usize..))
     }
@@ -133,15 +147,36 @@ impl Pieces {
     /// # Errors
     /// `Corruption`, I/O errors.
     pub fn next(&mut self, bytes: usize) -> Result<Bytes> {
+        self.take_next(bytes as u64, Keep::InCache)
+    }
+
+    /// Reads on into `out`; 0 only at the end, or for an empty `out`. Reads ahead by a chunk at
+    /// first, up to a MiB when more and more is asked for. What is read this way stays out of the
+    /// cache.
+    ///
+    /// # Errors
+    /// `Corruption`, I/O errors.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        if self.rest.is_empty() && !out.is_empty() {
+            let ahead_bytes = self.ahead_bytes.clamp(CHUNK_DATA, PIECES_PER_READ * PIECE_BYTES);
+            self.rest = self.take_next(ahead_bytes.max(out.len() as u64), Keep::Nothing)?;
+            self.ahead_bytes = ahead_bytes * 2;
+        }
+        let count = self.rest.len().min(out.len());
+        out[..count].copy_from_slice(&self.rest.split_to(count));
+        Ok(count)
+    }
+
+    fn take_next(&mut self, bytes: u64, keep: Keep) -> Result<Bytes> {
         if let Some(piece) = self.next_in_ram() {
             return Ok(piece);
         }
-        let (position, length) = (self.reader.position(), self.reader.length());
+        let (position, length) = (self.position, self.reader.length());
         if position >= length {
             return Ok(Bytes::new());
         }
         let number = position / PIECE_BYTES;
-        let end = position.saturating_add(bytes as u64).min(length);
+        let end = position.saturating_add(bytes).min(length);
         let covered = if end == length {
             length.div_ceil(PIECE_BYTES)
         } else {
@@ -151,24 +186,27 @@ impl Pieces {
             // Somewhere within a piece: no more than is wanted of it.
             self.check()?;
             let piece_end = length.min((number + 1) * PIECE_BYTES);
+            let end = end.next_multiple_of(CHUNK_DATA).min(piece_end);
             #[allow(clippy::cast_possible_truncation)] // within a piece
-            return self.reader.read_piece((end.min(piece_end) - position) as usize);
+            let mut part = Vec::with_capacity((end - position) as usize);
+            self.reader.read_range(position..end, &mut part)?;
+            self.position = end;
+            return Ok(part.into());
         }
         let covered = covered.min(number + PIECES_PER_READ);
         let until = (number + 1..covered)
             .find(|number| self.cached(*number).is_some())
             .unwrap_or(covered);
-        self.ready = if number == 0 {
-            let pieces = self.reader.read_first_pieces(&self.key, until)?;
-            self.note_checked();
-            pieces.into()
-        } else {
+        if number > 0 {
             self.check()?;
-            self.reader.read_pieces(number..until)?.into()
-        };
+        }
+        self.ready = self.reader.read_pieces(&self.key, number..until)?.into();
+        self.note_checked();
         self.ready_from = number;
-        for (number, piece) in (number..).zip(&self.ready) {
-            self.keep(number, piece);
+        if keep == Keep::InCache {
+            for (number, piece) in (number..).zip(&self.ready) {
+                self.keep(number, piece);
+            }
         }
         Ok(self.next_in_ram().unwrap_or_default())
     }

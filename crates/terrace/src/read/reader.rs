@@ -1,9 +1,12 @@
 //! A stream over one value, verified as it goes; and reading a part of a value.
 
-use super::{Described, Hit, find_entry, get_from_ram, pieces::Pieces, read_for_caller, small_value};
+use super::{
+    Described, Hit, Located, find_entry, get_from_ram, locate, pieces::Pieces, read_by_entry, read_for_caller,
+    read_located,
+};
 use crate::{
-    Error, ObjectInfo, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN,
-    metrics::counters::StreamClock, ordered_index::Home,
+    Error, ObjectInfo, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
+    metrics::counters::StreamClock, ordered_index::Home, write::check_key,
 };
 use bytes::Bytes;
 use std::{io, ops::Range, sync::Arc, time::Duration};
@@ -34,33 +37,29 @@ impl Reader {
     pub(crate) fn open(
         engine: &Arc<Engine>,
         key: &[u8],
-        lookup: impl Fn(&[u8]) -> Result<Option<Described>>,
+        lookup: impl Fn() -> Result<Option<Described>>,
         patience: Option<Duration>,
     ) -> Result<Option<Self>> {
-        // The home may move between lookup and reading; once more then.
-        let mut last_error = None;
-        for _ in 0..super::ATTEMPTS {
-            let Some(found) = lookup(key)? else { return Ok(None) };
-            match Self::of_entry(engine, key, &found, patience) {
-                Ok(reader) => return Ok(Some(reader)),
-                Err(error @ Error::Corruption { .. }) => {
-                    // A move that is not applied yet may lead to a sound value.
-                    engine.log.wait_applied()?;
-                    last_error = Some(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last_error.unwrap_or(Error::Unavailable("the value could not be opened")))
+        read_by_entry(engine, key, lookup, |found| {
+            Self::of_entry(engine, key, found, patience)
+        })
     }
 
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts
     /// as use.
     pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
-        if let Some(hit) = small_value(engine, key)? {
-            return Self::of_hit(hit).map(Some);
+        check_key(key)?;
+        let presence = engine.presence();
+        match locate(engine, key_hash(key), key, &presence) {
+            Located::Here(found) => return found.map(Self::of_hit).transpose(),
+            Located::Record(found) => {
+                if let Some(hit) = read_located(engine, key, &found)? {
+                    return hit.living(key, &presence).map(Self::of_hit).transpose();
+                }
+            }
+            Located::InBlock | Located::Elsewhere => {}
         }
-        Self::open(engine, key, |key| find_entry(engine, key), patience)
+        Self::open(engine, key, || find_entry(engine, key), patience)
     }
 
     /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
@@ -101,22 +100,15 @@ impl Reader {
         let busy = patience.filter(|wait_max| engine.paces.large.is_busy(*wait_max));
         let refuse = || busy.map_or(Ok(()), |wait_max| Err(Error::Busy { wait_max }));
         let source = match &entry.home {
-            Home::Block {
-                block,
-                offset,
-                extent_bytes,
-            } if *extent_bytes >= COPY_BYTES_MIN => {
-                let reader = engine
-                    .large
-                    .open_for(key, *block, *offset, *extent_bytes, entry.length)?;
-                let pieces = Pieces::new(engine, reader, key, entry);
+            Home::Block(extent) if extent.extent_bytes >= COPY_BYTES_MIN => {
+                let pieces = Pieces::new(engine, engine.large.open_for(key, extent)?, key, entry);
                 if !pieces.is_begun_in_ram() && !pieces.is_near() {
                     refuse()?;
                 }
                 Source::Block(Box::new(pieces))
             }
             home => {
-                if matches!(home, Home::Block { .. }) {
+                if matches!(home, Home::Block(_)) {
                     refuse()?;
                 }
                 Source::Memory {
@@ -175,7 +167,7 @@ impl Reader {
                 *position += count;
                 Ok(count)
             }
-            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.checked_mut()?.read(out)),
+            Source::Block(pieces) => timed(self.clock.as_ref(), || pieces.read(out)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The store at one moment.
 
-use super::{Described, Hit, get_by_ordered_index, object_info, reader::Reader, scan::Scan};
+use super::{Described, Hit, get_by_entry, object_info, reader::Reader, scan::Scan};
 
 use crate::visibility::snapshots::SnapshotSeq;
 use crate::{
@@ -56,6 +56,10 @@ impl Snapshot {
         Ok(self.presence().living(key, self.engine().index.get_at(key, seq)?))
     }
 
+    fn described(&self, key: &[u8], seq: u64) -> Result<Option<Described>> {
+        Ok(self.entry(key, seq)?.map(Described::from))
+    }
+
     /// The version of the last commit it sees.
     #[must_use]
     pub fn version(&self) -> Version {
@@ -69,7 +73,7 @@ impl Snapshot {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Object>> {
         let key = key.as_ref();
         check_key(key)?;
-        let hit = self.read(|seq| get_by_ordered_index(self.engine(), key, |key| self.entry(key, seq)))?;
+        let hit = self.read(|seq| get_by_entry(self.engine(), key, || self.described(key, seq)))?;
         hit.map(Hit::into_object).transpose()
     }
 
@@ -90,8 +94,8 @@ impl Snapshot {
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
         check_key(key.as_ref())?;
         // What it reads from is pinned once it is open, so it may outlive the snapshot.
-        let found = |key: &[u8], seq| Ok(self.entry(key, seq)?.map(Described::from));
-        self.read(|seq| Reader::open(self.engine(), key.as_ref(), |key| found(key, seq), None))
+        let key = key.as_ref();
+        self.read(|seq| Reader::open(self.engine(), key, || self.described(key, seq), None))
     }
 
     /// Objects in a range, in key order.

@@ -45,7 +45,7 @@ fn read_all(store: &Store, round: u64) -> u64 {
 fn places(store: &Store) -> Vec<(u64, u64)> {
     let place = |home| match home {
         Home::Flash { address } => store.engine().log.segments.place(address).unwrap(),
-        Home::Block { block, offset, .. } => (u64::MAX - block, offset),
+        Home::Block(extent) => (u64::MAX - extent.block, extent.offset),
         Home::Inline(_) => panic!("they are longer"),
     };
     homes(store).into_iter().map(place).collect()

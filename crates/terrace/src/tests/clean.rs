@@ -89,7 +89,7 @@ fn a_value_too_long_for_ram_is_moved_piece_by_piece() {
     for n in 0..3 {
         store.delete(format!("goes{n}")).unwrap();
     }
-    eventually("cleaning", || store.stats().large.blocks_cleaned >= 1);
+    eventually("cleaning", || store.stats().large.blocks_reclaimed >= 1);
     let stats = store.stats();
     assert!(stats.written.large_cleaned_bytes >= 9_000_000, "{stats:#?}");
     assert_holds(&store, &values);
@@ -181,8 +181,8 @@ fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
     store.flush().unwrap();
     eventually("the end of what is gone", || store.stats().block.objects == 30);
     let stats = tidied(&store, 256 << 10);
-    assert_eq!(stats.sweep.dropped_expired, 30, "each once, whoever met it first");
-    assert_eq!(stats.sweep.dropped_deleted, 30);
+    assert_eq!(stats.expire.dropped_expired, 30, "each once, whoever met it first");
+    assert_eq!(stats.expire.dropped_deleted, 30);
     assert_holds(&store, &values);
 }
 
@@ -204,7 +204,10 @@ fn with_the_bound_far_off_nothing_is_moved() {
     store.flush().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let stats = store.stats();
-    assert_eq!((stats.large.blocks_cleaned, stats.written.large_cleaned_bytes), (0, 0));
+    assert_eq!(
+        (stats.large.blocks_reclaimed, stats.written.large_cleaned_bytes),
+        (0, 0)
+    );
     assert!(stats.space(Tier::Large).amplification() > 2.0, "{stats:#?}");
     store.close().unwrap();
     drop(store);
@@ -212,7 +215,7 @@ fn with_the_bound_far_off_nothing_is_moved() {
     // holds.
     let store = open(dir.path());
     let stats = tidied(&store, 256 << 10);
-    assert!(stats.large.blocks_cleaned > 3, "{stats:#?}");
+    assert!(stats.large.blocks_reclaimed > 3, "{stats:#?}");
 }
 
 /// Bytes that the files below `dir` take on the device.

@@ -32,7 +32,7 @@ fn open(dir: &Path, hands: &Hands) -> Store {
 /// A store that never looks for expired objects, so that nothing but the clock makes them absent.
 fn open_unswept(dir: &Path, hands: &Hands) -> Store {
     let options = Options {
-        sweep_interval: Duration::from_secs(1 << 20),
+        expire_interval: Duration::from_secs(1 << 20),
         ..timed_options(dir, hands)
     };
     let store = Store::open(options).unwrap();
@@ -42,7 +42,7 @@ fn open_unswept(dir: &Path, hands: &Hands) -> Store {
         ..PutOptions::default()
     };
     store.put_with("brief", "", &brief).unwrap();
-    eventually("the first walk", || store.stats().sweep.expiry_passes == 1);
+    eventually("the first walk", || store.stats().expire.expiry_passes == 1);
     store
 }
 
@@ -192,7 +192,7 @@ fn a_put_whose_time_has_come_hides_what_was_there() {
     };
     store.put_with("k", "w", &over).unwrap();
     assert_eq!(store.get("k").unwrap(), None);
-    eventually("the drop", || store.stats().sweep.dropped_expired == 1);
+    eventually("the drop", || store.stats().expire.dropped_expired == 1);
     assert_eq!(store.get("k").unwrap(), None);
 }
 
@@ -205,7 +205,7 @@ fn objects(store: &Store) -> u64 {
 fn what_has_expired_is_swept_and_its_blocks_are_deleted() {
     let (dir, hands) = (tempfile::tempdir().unwrap(), Hands::new());
     let store = open(dir.path(), &hands);
-    assert_eq!(store.stats().sweep.earliest_expiry, None);
+    assert_eq!(store.stats().expire.earliest_expiry, None);
     for n in 0..2_000_u64 {
         let options = PutOptions {
             durability: Durability::Buffered,
@@ -219,21 +219,21 @@ fn what_has_expired_is_swept_and_its_blocks_are_deleted() {
         }
     }
     store.flush().unwrap();
-    assert_eq!(store.stats().sweep.earliest_expiry, Some(hands.clock().now() + HOUR));
-    assert_eq!((objects(&store), store.stats().sweep.expiry_passes), (2_200, 0));
+    assert_eq!(store.stats().expire.earliest_expiry, Some(hands.clock().now() + HOUR));
+    assert_eq!((objects(&store), store.stats().expire.expiry_passes), (2_200, 0));
     let blocks = store.stats().large.blocks;
     assert!(blocks > 20);
     hands.advance(HOUR);
     eventually("the sweep", || objects(&store) == 200);
-    eventually("the count", || store.stats().sweep.dropped_expired >= 2_000);
-    eventually("the end of the walk", || store.stats().sweep.earliest_expiry.is_none());
-    assert_eq!(store.stats().sweep.dropped_deleted, 0);
+    eventually("the count", || store.stats().expire.dropped_expired >= 2_000);
+    eventually("the end of the walk", || store.stats().expire.earliest_expiry.is_none());
+    assert_eq!(store.stats().expire.dropped_deleted, 0);
     eventually("the deletion of blocks", || store.stats().large.blocks <= 3);
     assert_eq!(store.stats().large.live_bytes, 0);
-    let passes = store.stats().sweep.expiry_passes;
+    let passes = store.stats().expire.expiry_passes;
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(
-        store.stats().sweep.expiry_passes,
+        store.stats().expire.expiry_passes,
         passes,
         "nothing expires: nobody looks"
     );
@@ -254,11 +254,11 @@ fn the_earliest_expiry_is_known_after_an_open() {
         drop(store);
         let store = open(dir.path(), &hands);
         eventually("the replay", || {
-            store.stats().sweep.earliest_expiry == Some(hands.clock().now() + HOUR)
+            store.stats().expire.earliest_expiry == Some(hands.clock().now() + HOUR)
         });
         hands.advance(HOUR);
         eventually("the sweep", || objects(&store) == 1);
-        eventually("its count", || store.stats().sweep.dropped_expired == 1);
+        eventually("its count", || store.stats().expire.dropped_expired == 1);
     }
 }
 
@@ -285,11 +285,11 @@ fn recycling_drops_expired_values_and_moves_none_of_them() {
         store.put_with(format!("new/{n:04}"), bytes(n, 4_000), &stays).unwrap();
     }
     let stats = store.stats();
-    assert!(stats.log.segments_recycled > 16, "the ring went round");
+    assert!(stats.log.segments_reclaimed > 16, "the ring went round");
     assert!(
-        stats.sweep.dropped_expired > 300,
+        stats.expire.dropped_expired > 300,
         "300 of them by recycling: {:?} {:?}",
-        stats.sweep,
+        stats.expire,
         stats.log
     );
     eventually("the last commits are applied", || objects(&store) == 3_000);
@@ -353,7 +353,7 @@ fn deletions_without_end_do_not_keep_expired_objects_from_being_swept() {
         for _ in 0..20 {
             store.delete_prefix("other/", Durability::Buffered).unwrap();
         }
-        store.stats().sweep.dropped_expired >= 20_000
+        store.stats().expire.dropped_expired >= 20_000
     });
     eventually("the last drops", || objects(&store) == 0);
 }

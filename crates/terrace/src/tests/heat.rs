@@ -57,9 +57,9 @@ fn heat_up(store: &Store, seed: u64) {
 /// Reads a title until all of it is copied.
 fn heat_up_by(read: fn(&Store, u64), store: &Store, seed: u64) {
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.copies < PARTS {
+    while store.stats().flash_cache.copies < PARTS {
         read(store, seed);
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
 }
 
@@ -74,7 +74,7 @@ fn what_is_read_often_is_read_from_flash_also_after_an_open() {
     let after = store.stats();
     assert_eq!(after.reads.copy_hits - before.reads.copy_hits, PARTS);
     assert_eq!(after.reads.block_reads, before.reads.block_reads);
-    assert_eq!(after.heat.promoted_bytes, after.written.copy_bytes);
+    assert_eq!(after.flash_cache.promoted_bytes, after.written.copy_bytes);
     // A range and a stream come from there as well.
     let range = store.get_range(key(3), 10_000..20_000).unwrap().unwrap();
     assert!(range == bytes(4, PART_BYTES)[10_000..20_000]);
@@ -86,7 +86,7 @@ fn what_is_read_often_is_read_from_flash_also_after_an_open() {
     drop(store);
 
     let store = Store::open(options(dir.path(), &flash)).unwrap();
-    eventually("finding the copies", || store.stats().heat.copies >= PARTS);
+    eventually("finding the copies", || store.stats().flash_cache.copies >= PARTS);
     read_title(&store, 1);
     let reads = store.stats().reads;
     assert_eq!((reads.copy_hits, reads.block_reads), (PARTS, 0));
@@ -104,7 +104,7 @@ fn bytes_that_are_asked_for_count_once_from_blocks_and_from_copies() {
         let before = store.stats();
         read_title(&store, 1);
         let after = store.stats();
-        let asked = after.heat.asked_bytes - before.heat.asked_bytes;
+        let asked = after.flash_cache.asked_bytes - before.flash_cache.asked_bytes;
         // With headers and checksums.
         let title_bytes = PARTS * PART_BYTES as u64;
         assert!(
@@ -138,11 +138,11 @@ fn a_reader_that_pauses_keeps_an_object_from_nobody() {
     let mut start = vec![0; 1000];
     paused.read_exact(&mut start).unwrap();
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.copies == 0 {
+    while store.stats().flash_cache.copies == 0 {
         let mut all = Vec::new();
         store.reader("film").unwrap().unwrap().read_to_end(&mut all).unwrap();
         assert!(all == value);
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
     paused.read_to_end(&mut start).unwrap();
     assert!(start == value);
@@ -184,7 +184,7 @@ fn a_damaged_copy_costs_a_read_of_the_block_and_nothing_else() {
     let before = store.stats();
     read_title(&store, 1);
     let after = store.stats();
-    assert_eq!(after.heat.forgotten - before.heat.forgotten, PARTS);
+    assert_eq!(after.flash_cache.forgotten - before.flash_cache.forgotten, PARTS);
     assert_eq!(after.reads.block_hits - before.reads.block_hits, PARTS);
 }
 
@@ -216,7 +216,7 @@ fn copies_make_way_for_small_values() {
     .unwrap();
     put_title(&store, 1);
     heat_up(&store, 1);
-    assert!(store.stats().heat.segments > 0);
+    assert!(store.stats().flash_cache.segments > 0);
     for number in 0..3_000_u64 {
         store
             .put(format!("small/{}", number % 600), bytes(number, 3_000))
@@ -226,7 +226,7 @@ fn copies_make_way_for_small_values() {
     for number in 2_400..3_000_u64 {
         assert!(store.get(format!("small/{}", number % 600)).unwrap().unwrap().value == bytes(number, 3_000));
     }
-    let heat = store.stats().heat;
+    let heat = store.stats().flash_cache;
     assert!(heat.evicted >= PARTS && heat.segments <= 2, "{heat:?}");
 }
 
@@ -260,32 +260,32 @@ fn who_reads_in_order_finds_the_next_object_in_ram() {
         // From the third on it is clear that somebody reads in order.
         let ahead = part.saturating_sub(1).min(PARTS - 3);
         let until = Instant::now() + PATIENCE;
-        while store.stats().heat.ahead_objects < ahead {
-            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().heat);
+        while store.stats().flash_cache.prefetch_objects < ahead {
+            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().flash_cache);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     let stats = store.stats();
     assert_eq!(
-        (stats.reads.block_hits, stats.reads.ahead_hits),
+        (stats.reads.block_hits, stats.reads.prefetch_hits),
         (3, PARTS - 3),
         "{stats:?}"
     );
-    assert_eq!((stats.reads.copy_hits, stats.heat.ahead_unused), (0, 0));
-    assert_eq!(stats.heat.ahead_objects, PARTS - 3, "nothing behind the end");
+    assert_eq!((stats.reads.copy_hits, stats.flash_cache.prefetch_unused), (0, 0));
+    assert_eq!(stats.flash_cache.prefetch_objects, PARTS - 3, "nothing behind the end");
     // A range and a stream are served as well.
     for part in [0, 1, 2] {
         store.get(key(part)).unwrap();
     }
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.ahead_objects < PARTS - 2 {
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    while store.stats().flash_cache.prefetch_objects < PARTS - 2 {
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
-    let hits = store.stats().reads.ahead_hits;
+    let hits = store.stats().reads.prefetch_hits;
     let mut streamed = Vec::new();
     std::io::copy(&mut store.reader(key(3)).unwrap().unwrap(), &mut streamed).unwrap();
     assert!(streamed == bytes(4, PART_BYTES));
-    assert_eq!(store.stats().reads.ahead_hits, hits + 1);
+    assert_eq!(store.stats().reads.prefetch_hits, hits + 1);
 }
 
 /// What was read ahead was copied to flash for the reader it was read for, who then read it from
@@ -300,16 +300,16 @@ fn nothing_is_copied_for_the_reader_it_was_read_ahead_for() {
         store.get(key(part)).unwrap();
         let ahead = part.saturating_sub(1).min(PARTS - 3);
         let until = Instant::now() + PATIENCE;
-        while store.stats().heat.ahead_objects < ahead {
-            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().heat);
+        while store.stats().flash_cache.prefetch_objects < ahead {
+            assert!(Instant::now() < until, "part {part}: {:?}", store.stats().flash_cache);
             std::thread::sleep(Duration::from_millis(1));
         }
         // Time for a copy to be written.
         std::thread::sleep(Duration::from_millis(40));
     }
     let stats = store.stats();
-    assert_eq!((stats.heat.promoted, stats.reads.copy_hits), (0, 0), "{stats:?}");
-    assert_eq!(stats.reads.ahead_hits, PARTS - 3, "{stats:?}");
+    assert_eq!((stats.flash_cache.promoted, stats.reads.copy_hits), (0, 0), "{stats:?}");
+    assert_eq!(stats.reads.prefetch_hits, PARTS - 3, "{stats:?}");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn who_does_not_read_in_order_has_nothing_read_ahead() {
     }
     std::thread::sleep(Duration::from_millis(50));
     let stats = store.stats();
-    assert_eq!((stats.heat.ahead_objects, stats.reads.ahead_hits), (0, 0));
+    assert_eq!((stats.flash_cache.prefetch_objects, stats.reads.prefetch_hits), (0, 0));
 }
 
 #[test]
@@ -343,12 +343,12 @@ fn what_is_read_ahead_and_overwritten_is_not_seen() {
         store.get(key(part)).unwrap();
     }
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.ahead_objects == 0 {
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+    while store.stats().flash_cache.prefetch_objects == 0 {
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
     store.put(key(3), bytes(300, PART_BYTES)).unwrap();
     assert!(store.get(key(3)).unwrap().unwrap().value == bytes(300, PART_BYTES));
-    assert_eq!(store.stats().reads.ahead_hits, 0);
+    assert_eq!(store.stats().reads.prefetch_hits, 0);
 }
 
 #[test]
@@ -362,11 +362,11 @@ fn a_daily_budget_is_kept() {
     .unwrap();
     put_title(&store, 1);
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.dropped_budget < 20 {
+    while store.stats().flash_cache.dropped_budget < 20 {
         read_title(&store, 1);
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
-    let heat = store.stats().heat;
+    let heat = store.stats().flash_cache;
     assert!((1..=3).contains(&heat.promoted), "{heat:?}");
 }
 
@@ -413,13 +413,13 @@ fn copies_that_are_worth_the_same_do_not_drive_each_other_out() {
         store.put(photo(number), bytes(number, PART_BYTES)).unwrap();
     }
     let until = Instant::now() + PATIENCE;
-    while store.stats().heat.dropped_no_room < photos {
+    while store.stats().flash_cache.dropped_no_room < photos {
         for number in 0..photos {
             assert!(store.get(photo(number)).unwrap().is_some());
         }
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
-    let heat = store.stats().heat;
+    let heat = store.stats().flash_cache;
     assert!(heat.copies > 0 && heat.recopied_bytes == 0, "{heat:?}");
 }
 
@@ -441,15 +441,19 @@ fn a_thousand_groups_are_known_soon() {
     for number in popular.clone().chain(0..1_000) {
         assert!(store.get(image(number)).unwrap().is_some());
     }
-    while store.stats().heat.copies < 10 {
+    while store.stats().flash_cache.copies < 10 {
         for number in popular.clone() {
             assert!(store.get(image(number)).unwrap().is_some());
         }
-        assert!(Instant::now() < until, "{:?}", store.stats().heat);
+        assert!(Instant::now() < until, "{:?}", store.stats().flash_cache);
     }
     let before = store.stats().reads.copy_hits;
     for number in popular {
         assert!(store.get(image(number)).unwrap().is_some());
     }
-    assert!(store.stats().reads.copy_hits >= before + 8, "{:?}", store.stats().heat);
+    assert!(
+        store.stats().reads.copy_hits >= before + 8,
+        "{:?}",
+        store.stats().flash_cache
+    );
 }

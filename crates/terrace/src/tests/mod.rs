@@ -75,7 +75,7 @@ impl Hands {
 pub fn timed_options(dir: &Path, hands: &Hands) -> Options {
     Options {
         clock: hands.clock(),
-        sweep_interval: Duration::ZERO,
+        expire_interval: Duration::ZERO,
         ..small_options(dir)
     }
 }

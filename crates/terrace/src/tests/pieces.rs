@@ -130,6 +130,60 @@ fn parts_of_pieces_are_read_as_parts() {
 }
 
 #[test]
+fn streams_read_in_order_and_after_seeks_and_leave_nothing_in_ram() {
+    let dir = tempfile::tempdir().unwrap();
+    for cache_bytes in [0, 16 << 20] {
+        let store = open_with_cache(dir.path(), cache_bytes);
+        let value = bytes(8, 2_345_678);
+        store.put("stream", &value).unwrap();
+        store.flush().unwrap();
+        let mut stream = reader(&store, "stream");
+        let mut piece = vec![0; 10_007];
+        for start in [0_usize, 1_000_000, 65_531, 2_345_677, 2_345_678] {
+            stream.seek_to(start as u64).unwrap();
+            let mut out = Vec::new();
+            loop {
+                let count = stream.read_some(&mut piece).unwrap();
+                if count == 0 {
+                    break;
+                }
+                out.extend_from_slice(&piece[..count]);
+            }
+            assert!(out == value[start..], "{start}");
+            assert_eq!(stream.read_some(&mut []).unwrap(), 0);
+        }
+        assert!(stream.seek_to(9_999_999).is_err());
+        assert!(read_in_ram(reader(&store, "stream"), 0).is_empty());
+    }
+}
+
+#[test]
+fn a_stream_is_read_by_bytes_and_by_pieces_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_cache(dir.path(), 16 << 20);
+    let value = bytes(9, LONG);
+    store.put("mixed", &value).unwrap();
+    store.flush().unwrap();
+    let mut mixed = reader(&store, "mixed");
+    let (mut out, mut some) = (Vec::new(), [0; 7]);
+    loop {
+        let count = mixed.read_some(&mut some).unwrap();
+        out.extend_from_slice(&some[..count]);
+        // To where the stream is: nothing that was read is read again.
+        let before = device_reads(&store);
+        mixed.seek_to(out.len() as u64).unwrap();
+        out.extend(mixed.piece_in_ram().unwrap_or_default());
+        assert_eq!(device_reads(&store), before);
+        let piece = mixed.read_piece(100).unwrap();
+        if piece.is_empty() {
+            break;
+        }
+        out.extend_from_slice(&piece);
+    }
+    assert!(out == value);
+}
+
+#[test]
 fn a_value_of_one_piece_is_the_same_for_gets_and_streams() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_with_cache(dir.path(), 16 << 20);

@@ -14,7 +14,7 @@ fn options(dir: &Path, size_threshold_bytes: u64) -> Options {
     Options {
         size_threshold_bytes,
         cache_bytes: 0,
-        settle_bytes_per_second: 1 << 30,
+        migrate_bytes_per_second: 1 << 30,
         ..small_options(dir)
     }
 }
@@ -47,7 +47,7 @@ fn all_in(store: &Store, prefix: &str, count: u64, home: HomeKind) -> bool {
 }
 
 fn settled(store: &Store) {
-    eventually("settling", || !store.stats().placement.settling);
+    eventually("migrating", || !store.stats().placement.migrating);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_lower_threshold_moves_old_values_to_blocks_and_is_remembered() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path(), 16 << 10)).unwrap();
     put(&store, "k", COUNT, VALUE_BYTES);
-    assert!(all_in(&store, "k", COUNT, HomeKind::Flash) && !store.stats().placement.settling);
+    assert!(all_in(&store, "k", COUNT, HomeKind::Flash) && !store.stats().placement.migrating);
     drop(store);
     let store = Store::open(options(dir.path(), 4 << 10)).unwrap();
     settled(&store);
@@ -159,10 +159,10 @@ fn settling_survives_power_cuts_at_any_moment() {
 fn rules_that_were_tried_for_a_while_leave_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (flash, large) = (SimDisk::new(3), SimDisk::new(4));
-    let with = |size_threshold_bytes, settle_bytes_per_second| Options {
+    let with = |size_threshold_bytes, migrate_bytes_per_second| Options {
         flash_disk: Some(Arc::new(flash.clone())),
         large_disk: Some(Arc::new(large.clone())),
-        settle_bytes_per_second,
+        migrate_bytes_per_second,
         ..options(dir.path(), size_threshold_bytes)
     };
     drop(Store::open(with(4 << 10, 1 << 30)).unwrap());
@@ -270,7 +270,7 @@ fn what_is_pinned_to_disk_is_never_on_flash() {
         check(&store, "cold/large/", 8, 40_000);
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let heat = store.stats().heat;
+    let heat = store.stats().flash_cache;
     assert_eq!((heat.moved, heat.copies, heat.promoted), (0, 0, 0));
     assert!(all_in(&store, "cold/new/", 20, HomeKind::Block));
     drop(store);

@@ -36,7 +36,7 @@ fn objects(store: &Store) -> u64 {
 }
 
 fn swept(store: &Store) {
-    eventually("the sweep", || store.stats().sweep.ranges_outstanding == 0);
+    eventually("the sweep", || store.stats().expire.ranges_outstanding == 0);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_range_is_gone_at_once_and_later_objects_are_not() {
     swept(&store);
     assert_eq!((count(&store, ""), objects(&store)), (121, 121));
     // One of the 61 is dropped, or replaced before.
-    assert!((60..=61).contains(&store.stats().sweep.dropped_deleted));
+    assert!((60..=61).contains(&store.stats().expire.dropped_deleted));
     // Snapshots have the set of when they were taken.
     assert_eq!(before.scan(ScanRange::prefix("b/")).unwrap().count(), 61);
     assert_eq!(after.scan(ScanRange::prefix("b/")).unwrap().count(), 0);
@@ -212,7 +212,7 @@ fn more_deletions_than_may_wait_all_take_effect() {
             scope.spawn(move || {
                 for n in (part * 1_000..(part + 1) * 1_000).filter(|n| n % 2 == 0) {
                     store.delete_prefix(format!("{n:05}"), Durability::Buffered).unwrap();
-                    assert!(store.stats().sweep.ranges_outstanding <= 256);
+                    assert!(store.stats().expire.ranges_outstanding <= 256);
                 }
             });
         }
@@ -240,7 +240,7 @@ fn recycling_drops_what_a_range_hides() {
         }
         store.delete_prefix(format!("{round}/"), Durability::Buffered).unwrap();
     }
-    assert!(store.stats().log.segments_recycled > 16, "the ring went round");
+    assert!(store.stats().log.segments_reclaimed > 16, "the ring went round");
     swept(&store);
     eventually("all drops", || objects(&store) == 0);
     assert_eq!(store.stats().flash.objects, 0);
@@ -286,7 +286,7 @@ fn repair_takes_the_ranges_of_the_old_index_when_the_log_has_lost_them() {
         0
     }));
     store.close().unwrap();
-    assert_eq!(store.stats().sweep.ranges_outstanding, 1, "not swept yet");
+    assert_eq!(store.stats().expire.ranges_outstanding, 1, "not swept yet");
     assert!(objects(&store) > 10_000);
     drop(store);
     // All segments are lost, and with them the record of the deletion; the old index is left.
@@ -380,6 +380,6 @@ fn nobody_finds_what_was_deleted_before_he_looked() {
         }
         done.store(true, Ordering::Release);
     });
-    let dropped = store.stats().sweep.dropped_deleted;
+    let dropped = store.stats().expire.dropped_deleted;
     assert!(dropped > 50, "ranges were swept meanwhile: {dropped} drops");
 }

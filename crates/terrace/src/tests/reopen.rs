@@ -26,7 +26,7 @@ fn recycled_segments_are_free_again_after_an_open() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     overwrite(&store, 0);
-    assert!(store.stats().log.segments_recycled > 16, "the ring went round");
+    assert!(store.stats().log.segments_reclaimed > 16, "the ring went round");
     // Until recycling rests; the last commit then has the index persist a mark that knows of all it
     // did.
     let mut last = None;
@@ -34,11 +34,11 @@ fn recycled_segments_are_free_again_after_an_open() {
     let rested = loop {
         std::thread::sleep(Duration::from_millis(500));
         let log = store.stats().log;
-        if last == Some((log.segments_recycled, log.segments_free)) {
+        if last == Some((log.segments_reclaimed, log.segments_free)) {
             break log.segments_free;
         }
         assert!(Instant::now() < deadline, "recycling never rests");
-        last = Some((log.segments_recycled, log.segments_free));
+        last = Some((log.segments_reclaimed, log.segments_free));
     };
     assert!(rested >= 4, "{rested} segments are free");
     store.put("last", "one").unwrap();
@@ -46,7 +46,7 @@ fn recycled_segments_are_free_again_after_an_open() {
     drop(store);
     let store = open(dir.path());
     let log = store.stats().log;
-    assert_eq!(log.segments_recycled, 0, "there was no need to");
+    assert_eq!(log.segments_reclaimed, 0, "there was no need to");
     assert!(log.segments_free >= rested, "{rested} were free, now {log:?}");
     drop(store);
 

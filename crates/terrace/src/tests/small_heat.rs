@@ -86,9 +86,9 @@ fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
     bring_back(&store);
     let stats = store.stats();
     assert!(stats.log.eviction_age.is_some(), "{:?}", stats.log);
-    assert!(stats.heat.moved >= COUNT, "{:?}", stats.heat);
-    assert!(stats.heat.moved_bytes >= COUNT * VALUE_BYTES as u64);
-    assert!(stats.written.flash_moved_bytes > stats.heat.moved_bytes);
+    assert!(stats.flash_cache.moved >= COUNT, "{:?}", stats.flash_cache);
+    assert!(stats.flash_cache.moved_bytes >= COUNT * VALUE_BYTES as u64);
+    assert!(stats.written.flash_moved_bytes > stats.flash_cache.moved_bytes);
     // Until the moves are written they are read where they wait.
     store.flush().unwrap();
     eventually("writing", || store.stats().queue.overlay_bytes == 0);
@@ -109,7 +109,7 @@ fn a_destaged_value_that_is_read_often_comes_back_and_stays_over_an_open() {
             "a move keeps it"
         );
     }
-    eventually("letting go", || store.stats().heat.moving_bytes == 0);
+    eventually("letting go", || store.stats().flash_cache.moving_bytes == 0);
     assert!(store.verify().unwrap().errors.is_empty());
     store.close().unwrap();
     drop(store);
@@ -131,7 +131,7 @@ fn one_read_moves_nothing_and_a_scan_does_not_either() {
         }
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(store.stats().heat.moved, 0);
+    assert_eq!(store.stats().flash_cache.moved, 0);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn what_leaves_again_does_not_come_back_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let store = destaged(dir.path());
     bring_back(&store);
-    let moved = store.stats().heat.moved;
+    let moved = store.stats().flash_cache.moved;
     // Nobody reads them while the log goes round, so they leave.
     put(&store, 10_000..22_000);
     eventually("destaging", || {
@@ -147,7 +147,7 @@ fn what_leaves_again_does_not_come_back_at_once() {
     });
     some().for_each(|number| read(&store, number));
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(store.stats().heat.moved, moved, "one read is not enough again");
+    assert_eq!(store.stats().flash_cache.moved, moved, "one read is not enough again");
     bring_back(&store);
 }
 
@@ -211,9 +211,9 @@ fn the_daily_budget_holds_for_values_that_come_back() {
     .unwrap();
     eventually("refusing", || {
         some().for_each(|number| read(&store, number));
-        store.stats().heat.dropped_budget >= 20
+        store.stats().flash_cache.dropped_budget >= 20
     });
-    let heat = store.stats().heat;
+    let heat = store.stats().flash_cache;
     assert!((1..=10).contains(&heat.moved), "{heat:?}");
 }
 
@@ -230,7 +230,7 @@ fn without_staging_nothing_comes_back() {
         some().for_each(|number| read(&store, number));
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
-    assert_eq!(store.stats().heat.moved, 0);
+    assert_eq!(store.stats().flash_cache.moved, 0);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_log_that_is_hot_all_over_makes_room_at_a_bounded_cost() {
         }
     }
     let (written, log) = (store.stats().written, store.stats().log);
-    assert!(log.segments_recycled > 16, "{log:?}");
+    assert!(log.segments_reclaimed > 16, "{log:?}");
     assert!(written.flash_reinserted_bytes > 500_000, "{written:?}");
     let paid = written.flash_user_bytes / 2 + written.flash_moved_bytes * 3 + (256 << 10);
     assert!(written.flash_reinserted_bytes <= paid, "{written:?}");
@@ -264,17 +264,17 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         flash_capacity_bytes: 16 << 20,
-        flash_index_bytes_max: Some(256 << 10),
+        hash_index_bytes_max: Some(256 << 10),
         ..options_in_ram(dir.path())
     };
     let store = Store::open(options).unwrap();
-    let slots = store.stats().flash_index.slots_max.unwrap();
+    let slots = store.stats().hash_index.slots_max.unwrap();
     let count = slots + slots / 2;
     for number in 0..count {
         store.put_with(key(number), bytes(number, 80), &BUFFERED).unwrap();
         if number % 1000 == 999 {
             // Nobody waits for room in the index; without it values are found by a longer way.
-            eventually("recycling", || store.stats().flash_index.entries * 20 <= slots * 19);
+            eventually("recycling", || store.stats().hash_index.entries * 20 <= slots * 19);
         }
     }
     store.flush().unwrap();
@@ -284,11 +284,11 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
         "the log itself has room: {log:?}"
     );
     eventually("room in the index", || {
-        store.stats().flash_index.entries * 10 <= slots * 9
+        store.stats().hash_index.entries * 10 <= slots * 9
     });
     let stats = store.stats();
-    assert!(stats.flash_index.ram_bytes <= 256 << 10, "{:?}", stats.flash_index);
-    let without_slot = stats.block.objects + stats.flash_index.evicted;
+    assert!(stats.hash_index.ram_bytes <= 256 << 10, "{:?}", stats.hash_index);
+    let without_slot = stats.block.objects + stats.hash_index.evicted;
     assert!(without_slot >= count - slots, "{stats:?}");
     // Some slots were overwritten first: partitions do not fill alike.
     assert!(stats.block.objects >= (count - slots) / 10, "{:?}", stats.block);

@@ -53,9 +53,9 @@ fn a_snapshot_that_is_too_old_says_so_and_holds_nothing_back() {
     let snapshots = &store.engine().snapshots;
     snapshots.look_older_by(MAX_AGE.as_secs() + 1);
     // Enough to stop all writers if it still counted.
-    let recycled = store.stats().log.segments_recycled;
+    let recycled = store.stats().log.segments_reclaimed;
     let mut rounds = 0;
-    while store.stats().log.segments_recycled <= recycled + 30 {
+    while store.stats().log.segments_reclaimed <= recycled + 30 {
         fill(&store, 60);
         store.flush().unwrap();
         rounds += 1;

@@ -170,7 +170,7 @@ fn what_lies_in_runs_is_merged_when_somebody_scans() {
     std::thread::sleep(std::time::Duration::from_millis(700));
     let after = store.stats().index;
     assert_eq!((after.flushes, after.compactions), (before.flushes, before.compactions));
-    assert_eq!(store.stats().log.segments_recycled, 0);
+    assert_eq!(store.stats().log.segments_reclaimed, 0);
     assert!(index.l0_runs() > 0 && after.memtable_bytes > 0);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while index.l0_runs() > 0 || store.stats().index.memtable_bytes > 0 {

@@ -5,12 +5,12 @@
 //! other only the last one is: nobody can ask for a state in between, since what is applied is
 //! shown by frames.
 //!
-//! For each record: the ordered index's entry, the flash index's slot, the accounting. A move
+//! For each record: the ordered index's entry, the hash index's slot, the accounting. A move
 //! counts only if the entry still has the version that moved, so it never loses to or beats a
 //! concurrent overwrite.
 //!
 //! Between frames it seals the memtable when it is full (with a mark that says how far it got, once
-//! the log is durable that far) and, after an open, fills the flash index a little at a time
+//! the log is durable that far) and, after an open, fills the hash index a little at a time
 //! ([`fill`]).
 
 mod cache_transfer;
@@ -50,7 +50,7 @@ const LOG_BYTES_PER_MARK: u64 = 256 << 20;
 const SEALED_MEMTABLES_MAX: usize = 3;
 /// or the index has this many runs in its first level: reads would get slow.
 const FIRST_LEVEL_RUNS_MAX: usize = 30;
-/// Records whose buckets in the flash index are fetched from memory side by side.
+/// Records whose buckets in the hash index are fetched from memory side by side.
 const TOUCHED_TOGETHER: usize = 16;
 /// Wait before trying again to seal the memtable, when the index's device is full.
 const RETRY: Duration = Duration::from_millis(100);
@@ -283,7 +283,7 @@ impl Applier {
             }
             Body::PutLarge { extent } => {
                 self.replace(hash, record.key);
-                self.put_elsewhere(hash, record, block_home(extent), extent.length);
+                self.put_elsewhere(hash, record, Home::Block(extent), extent.length);
                 self.engine.large.account_live(extent.block, extent.extent_bytes);
             }
             Body::Delete => {
@@ -345,7 +345,7 @@ impl Applier {
         }
     }
 
-    /// Takes the key's object out of the flash index and the accounting.
+    /// Takes the key's object out of the hash index and the accounting.
     fn replace(&mut self, hash: u64, key: &[u8]) {
         let old = self.old_elsewhere(hash, key);
         let removed = self.remove_slot(hash);
@@ -354,7 +354,7 @@ impl Applier {
         self.uncache(&replaced, key);
     }
 
-    /// The key's entry, where the flash index cannot tell what it is.
+    /// The key's entry, where the hash index cannot tell what it is.
     fn old_elsewhere(&self, hash: u64, key: &[u8]) -> Option<Entry> {
         if self.filling.is_none() && !self.elsewhere.may_contain(hash) {
             return None;
@@ -382,9 +382,7 @@ impl Applier {
             Replaced::Entry(entry) => {
                 self.engine.accounting.remove(entry.home.kind(), entry.length);
                 match entry.home {
-                    Home::Block {
-                        block, extent_bytes, ..
-                    } => self.engine.large.account_dead(block, extent_bytes),
+                    Home::Block(extent) => self.engine.large.account_dead(extent.block, extent.extent_bytes),
                     Home::Flash { address } => self.engine.log.segments.value_died(address, entry.length),
                     Home::Inline(_) => {}
                 }
@@ -425,7 +423,7 @@ impl Applier {
         if entry.home.kind() == HomeKind::Flash {
             self.remove_slot(hash);
         }
-        let home = block_home(extent);
+        let home = Home::Block(extent);
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
         self.put_elsewhere(hash, record, home, extent.length);
@@ -471,20 +469,12 @@ fn fold(records: &mut Vec<Arrived<'_>>) {
     });
 }
 
-fn block_home(extent: Extent) -> Home {
-    Home::Block {
-        block: extent.block,
-        offset: extent.offset,
-        extent_bytes: extent.extent_bytes,
-    }
-}
-
 /// Counts a drop that takes effect, and why: a value that no range hides is dropped since its time
 /// had come.
 fn count_drop(engine: &Engine, why: Option<Dead>) {
     let counter = match why {
-        Some(Dead::Deleted) => &engine.metrics.dropped_deleted,
-        Some(Dead::Expired) | None => &engine.metrics.dropped_expired,
+        Some(Dead::Deleted) => &engine.expire_counters.dropped_deleted,
+        Some(Dead::Expired) | None => &engine.expire_counters.dropped_expired,
     };
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -3,10 +3,9 @@
 use super::{check_key, check_length, commit_large, put_stored};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
-    api::expiry,
+    api::{expiry, object::Extent},
     blocks::{LargeValue, LargeWriter},
     engine::Engine,
-    log::format::Extent,
     metrics::counters::StreamClock,
     mutation::{Mutation, unless},
 };
@@ -50,12 +49,7 @@ impl<'a> PendingLarge<'a> {
 
     /// Where it is.
     pub const fn extent(&self) -> Extent {
-        Extent {
-            block: self.place.block,
-            offset: self.place.offset,
-            extent_bytes: self.place.extent_bytes,
-            length: self.place.length,
-        }
+        self.place.extent()
     }
 
     /// CRC-32C of the value.

@@ -83,7 +83,7 @@ pub fn restored(backup: &Path) -> Contents {
     let store = Store::open(options).unwrap();
     assert_eq!(store.stats().damage, [""; 0]);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
-    let filled_from = store.stats().flash_index.checkpoint.filled_from;
+    let filled_from = store.stats().hash_index.checkpoint.filled_from;
     assert_ne!(
         filled_from,
         Some(terrace::FilledFrom::Checkpoint),

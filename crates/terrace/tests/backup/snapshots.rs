@@ -116,7 +116,7 @@ fn what_is_read_by_a_snapshot_is_right_or_refused_at_whatever_moment_it_grows_to
     // How often depends on the machine.
     let is_enough = || {
         let counts = [&refused, &reads].map(|count| count.load(Ordering::Relaxed));
-        counts[0] > 20 && counts[1] > 500 && store.stats().log.segments_recycled > 5
+        counts[0] > 20 && counts[1] > 500 && store.stats().log.segments_reclaimed > 5
     };
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..3)

@@ -1,4 +1,4 @@
-//! Checkpoints of the flash index: used when they can be believed, and harmless in every other
+//! Checkpoints of the hash index: used when they can be believed, and harmless in every other
 //! case.
 
 use crate::bench::{BUFFERED, Bench, Values, assert_all, bytes};
@@ -14,21 +14,21 @@ use terrace::{
 const FILE: &str = "CHECKPOINT";
 const NEW_FILE: &str = "CHECKPOINT.new";
 
-/// Waits until the flash index is filled; gives the figures.
+/// Waits until the hash index is filled; gives the figures.
 fn filled(store: &Store) -> Stats {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let stats = store.stats();
-        if !stats.flash_index.refilling {
+        if !stats.hash_index.refilling {
             return stats;
         }
-        assert!(Instant::now() < deadline, "the flash index is never filled");
+        assert!(Instant::now() < deadline, "the hash index is never filled");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 fn filled_from(store: &Store) -> FilledFrom {
-    filled(store).flash_index.checkpoint.filled_from.unwrap()
+    filled(store).hash_index.checkpoint.filled_from.unwrap()
 }
 
 /// A store's history: what is there, and which keys are gone.
@@ -64,7 +64,7 @@ impl Told {
         }
     }
 
-    /// Everything is as it was told, by way of the flash index and by the ordered one, and counted
+    /// Everything is as it was told, by way of the hash index and by the ordered one, and counted
     /// right.
     fn check(&self, store: &Store) {
         for _ in 0..2 {
@@ -193,7 +193,7 @@ fn they_are_written_by_themselves_and_off_with_0() {
     let deadline = Instant::now() + Duration::from_secs(60);
     for round in 0.. {
         told.go_on(&store, round);
-        let checkpoint = store.stats().flash_index.checkpoint;
+        let checkpoint = store.stats().hash_index.checkpoint;
         if checkpoint.taken >= 3 {
             break;
         }
@@ -275,10 +275,10 @@ fn one_that_cannot_be_believed_costs_time_only() {
 #[test]
 fn one_whose_log_was_recycled_costs_time_only() {
     let (bench, store, mut told) = prepared(6);
-    let begun = store.stats().log.segments_recycled;
+    let begun = store.stats().log.segments_reclaimed;
     for round in 0.. {
         told.go_on(&store, round);
-        if store.stats().log.segments_recycled >= begun + 12 {
+        if store.stats().log.segments_reclaimed >= begun + 12 {
             break;
         }
         assert!(round < 500, "nothing is recycled");
@@ -373,7 +373,7 @@ fn fail_and_go_on(seed: u64, what: &str, can_remove: bool, break_it: impl FnOnce
     let stats = store.stats();
     assert_eq!(stats.failed, None, "{what}");
     assert_eq!(
-        (stats.flash_index.checkpoint.taken, stats.flash_index.checkpoint.failed),
+        (stats.hash_index.checkpoint.taken, stats.hash_index.checkpoint.failed),
         (1, 1),
         "{what}"
     );

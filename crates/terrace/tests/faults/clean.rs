@@ -52,7 +52,7 @@ fn thinned(seed: u64) -> (Bench, Values) {
     fill(&store, &mut values);
     thin_out(&store, &mut values);
     store.close().unwrap();
-    assert_eq!(store.stats().large.blocks_cleaned, 0);
+    assert_eq!(store.stats().large.blocks_reclaimed, 0);
     drop(store);
     (bench, values)
 }
@@ -82,7 +82,7 @@ fn blocks_that_are_mostly_dead_are_emptied_and_deleted() {
     };
     eventually("deleting what was emptied", &store, |_| left() <= 5);
     let stats = store.stats();
-    assert!(stats.large.blocks_cleaned >= 15, "{stats:#?}");
+    assert!(stats.large.blocks_reclaimed >= 15, "{stats:#?}");
     assert!(stats.written.large_cleaned_bytes > 15 * LENGTH as u64, "{stats:#?}");
     assert_eq!(stats.large.blocks_set_aside, 0);
     assert_all(&store, &values);
@@ -103,7 +103,7 @@ fn a_block_that_cannot_be_read_is_left_alone_and_others_are_cleaned() {
         bench.large.set_fault(Some(fault));
         let store = Store::open(cleaning(&bench)).unwrap();
         eventually("cleaning of the others", &store, |stats| {
-            stats.large.blocks_cleaned >= 14 && stats.large.blocks_set_aside == 1
+            stats.large.blocks_reclaimed >= 14 && stats.large.blocks_set_aside == 1
         });
         let stats = store.stats();
         assert!(stats.large.set_aside_bytes > 30_000, "{stats:#?}");
@@ -130,7 +130,7 @@ fn a_damaged_value_keeps_its_block_until_it_is_overwritten() {
     bench.large.put_file(&damaged, &content).unwrap();
     let store = Store::open(cleaning(&bench)).unwrap();
     eventually("cleaning of the others", &store, |stats| {
-        stats.large.blocks_cleaned >= 14 && stats.large.blocks_set_aside == 1
+        stats.large.blocks_reclaimed >= 14 && stats.large.blocks_set_aside == 1
     });
     assert!(matches!(store.get(key(0)), Err(Error::Corruption { .. })));
     assert!(bench.blocks().contains(&damaged));
@@ -260,7 +260,7 @@ fn a_reader_keeps_the_block_it_reads_while_its_value_is_moved() {
         values.remove(&format!("goes{n}"));
     }
     eventually("a block that only the reader keeps", &store, |stats| {
-        stats.large.blocks_cleaned >= 5 && stats.large.pinned_block_bytes > 0
+        stats.large.blocks_reclaimed >= 5 && stats.large.pinned_block_bytes > 0
     });
     let mut read = Vec::new();
     reader.read_to_end(&mut read).unwrap();

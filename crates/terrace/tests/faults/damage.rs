@@ -60,7 +60,7 @@ fn fill(store: &Store, values: &mut Values) {
         put(format!("filler {:03}", n % 300), bytes(n, 2_500));
     }
     store.flush().unwrap();
-    assert!(store.stats().large.live_bytes > 300_000 && store.stats().log.segments_recycled > 0);
+    assert!(store.stats().large.live_bytes > 300_000 && store.stats().log.segments_reclaimed > 0);
 }
 
 /// The last commits.

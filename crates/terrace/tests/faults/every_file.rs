@@ -60,7 +60,7 @@ impl Fixture {
                 put(&store, &mut held, &format!("filler {:03}", n % 300), bytes(n, 2_500));
             }
             store.flush().unwrap();
-            assert!(store.stats().log.segments_recycled > 0, "{:?}", store.stats().log);
+            assert!(store.stats().log.segments_reclaimed > 0, "{:?}", store.stats().log);
         }
         let bench = if is_closed {
             store.checkpoint().unwrap();

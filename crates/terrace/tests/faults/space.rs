@@ -97,7 +97,7 @@ fn a_flash_device_smaller_than_the_log_may_be_is_recycled_within_its_size() {
         values.entry(key).or_default().push(value);
     }
     assert_all(&store, &values);
-    assert!(store.stats().log.segments_recycled > 0);
+    assert!(store.stats().log.segments_reclaimed > 0);
     store.close().unwrap();
     drop(store);
     let store = bench.open().unwrap();
@@ -151,7 +151,7 @@ fn the_large_tiers_capacity_is_obeyed_and_what_cleaning_reclaims_is_used_again()
         resumes(&store, &mut values, &format!("again {n}"), 20_000);
         assert!(bench.block_bytes() <= CAPACITY);
     }
-    eventually("cleaning", &store, |stats| stats.large.blocks_cleaned > 0);
+    eventually("cleaning", &store, |stats| stats.large.blocks_reclaimed > 0);
     assert_all(&store, &values);
     store.close().unwrap();
     drop(store);

@@ -90,7 +90,7 @@ fn an_index_that_is_gone_or_too_old_is_refused() {
             .put_with(format!("{:03}", n % 200), bytes(n, 3_000), &BUFFERED)
             .unwrap();
     }
-    assert!(store.stats().log.segments_recycled > 8);
+    assert!(store.stats().log.segments_reclaimed > 8);
     store.close().unwrap();
     drop(store);
     let refused = |what: &str| {

@@ -21,7 +21,7 @@ use terrace::{BackupOptions, BackupProgress, BackupReport, RestoreOptions, Store
 #[derive(Debug, Default)]
 struct Tally {
     backups: u64,
-    segments_recycled: u64,
+    segments_reclaimed: u64,
     compactions: u64,
     blocks_deleted: u64,
     copied_bytes: u64,
@@ -131,7 +131,7 @@ fn history(seed: u64, real: bool, tally: &mut Tally) {
     let mut journal = Journal::default();
     journals.into_iter().for_each(|part| journal.merge(part));
     let stats = store.stats();
-    tally.segments_recycled += stats.log.segments_recycled;
+    tally.segments_reclaimed += stats.log.segments_reclaimed;
     tally.compactions += stats.index.compactions;
     tally.blocks_deleted += machine.blocks_deleted();
     for taken in &taken {
@@ -179,7 +179,7 @@ fn run(name: &str, real: bool, is_meaningful: fn(&Tally) -> bool) {
 }
 
 fn met_most(tally: &Tally) -> bool {
-    tally.backups > 0 && tally.segments_recycled > 0 && tally.copied_bytes > 0
+    tally.backups > 0 && tally.segments_reclaimed > 0 && tally.copied_bytes > 0
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Checkpoints of the flash index: what a store answers after it was filled from one, key by key;
+//! Checkpoints of the hash index: what a store answers after it was filled from one, key by key;
 //! and histories that take many, are cut while they are taken and loaded, and are opened again at
 //! once.
 
@@ -22,10 +22,10 @@ const LIVES: usize = 16;
 
 pub fn wait_until_filled(store: &Store) {
     let start = Instant::now();
-    while store.stats().flash_index.refilling {
+    while store.stats().hash_index.refilling {
         assert!(
             start.elapsed() < Duration::from_secs(60),
-            "the flash index is never filled"
+            "the hash index is never filled"
         );
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -49,13 +49,13 @@ pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
             is_right,
             "{} has version {found:?} instead of {held:?}; {:#?}",
             name(key),
-            store.stats().flash_index
+            store.stats().hash_index
         );
     }
 }
 
 /// One caller writes, another takes one checkpoint after the other. Lives are short, and some end
-/// while the flash index is still being filled.
+/// while the hash index is still being filled.
 fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let mut state = State::new();

@@ -51,7 +51,7 @@ impl Machine {
             space_amplification_percent: space.0,
             space_amplification_max_percent: space.1,
             clock,
-            sweep_interval: Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]),
+            expire_interval: Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]),
             segment_bytes: 256 << 10,
             flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
@@ -87,7 +87,7 @@ impl Machine {
     /// pace.
     pub fn change_placement(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        options.settle_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
+        options.migrate_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
         let pins = rng.random_range(0..4);
         let pin = |_| Pin {
             prefix: format!("{}/{:02}", ["k", "a"][rng.random_range(0..2)], rng.random_range(0..7)).into_bytes(),

@@ -36,7 +36,7 @@ const LIVES: usize = 12;
 struct Tally {
     commits: u64,
     cuts: u64,
-    segments_recycled: u64,
+    segments_reclaimed: u64,
     reinserted_bytes: u64,
     destaged_bytes: u64,
     /// Small values that came back to the log.
@@ -47,11 +47,11 @@ struct Tally {
     dropped_expired: u64,
     dropped_deleted: u64,
     checkpoints_taken: u64,
-    /// Lives that filled the flash index from a checkpoint.
+    /// Lives that filled the hash index from a checkpoint.
     checkpoints_used: u64,
     /// Block numbers given out, less the blocks there are in the end.
     blocks_deleted: u64,
-    blocks_cleaned: u64,
+    blocks_reclaimed: u64,
     cleaned_bytes: u64,
 }
 
@@ -61,18 +61,18 @@ impl Tally {
         let stats = store.stats();
         self.commits += journal.commits.len() as u64;
         self.cuts += u64::from(cut);
-        self.segments_recycled += stats.log.segments_recycled;
+        self.segments_reclaimed += stats.log.segments_reclaimed;
         self.reinserted_bytes += stats.written.flash_reinserted_bytes;
         self.destaged_bytes += stats.written.large_destaged_bytes;
-        self.moved += stats.heat.moved;
+        self.moved += stats.flash_cache.moved;
         self.settled += stats.placement.moved;
         self.index_flushes += stats.index.flushes;
-        self.dropped_expired += stats.sweep.dropped_expired;
-        self.dropped_deleted += stats.sweep.dropped_deleted;
-        let checkpoint = stats.flash_index.checkpoint;
+        self.dropped_expired += stats.expire.dropped_expired;
+        self.dropped_deleted += stats.expire.dropped_deleted;
+        let checkpoint = stats.hash_index.checkpoint;
         self.checkpoints_taken += checkpoint.taken;
         self.checkpoints_used += u64::from(checkpoint.filled_from == Some(FilledFrom::Checkpoint));
-        self.blocks_cleaned += stats.large.blocks_cleaned;
+        self.blocks_reclaimed += stats.large.blocks_reclaimed;
         self.cleaned_bytes += stats.written.large_cleaned_bytes;
         // Without power no block can be read.
         let set_aside = stats.large.blocks_set_aside;
@@ -97,7 +97,7 @@ impl Tally {
     fn is_meaningful(&self) -> bool {
         let counts = [
             self.cuts,
-            self.segments_recycled,
+            self.segments_reclaimed,
             self.reinserted_bytes,
             self.destaged_bytes,
             self.moved,
@@ -108,7 +108,7 @@ impl Tally {
             self.checkpoints_taken,
             self.checkpoints_used,
             self.blocks_deleted,
-            self.blocks_cleaned,
+            self.blocks_reclaimed,
             self.cleaned_bytes,
         ];
         self.commits < 5_000 || counts.iter().all(|&count| count > 0)
@@ -198,7 +198,7 @@ fn next_life(
     }
     let store = machine.recover(rng);
     let keys = journal.keys();
-    // By the ordered index, by the flash index, or in between.
+    // By the ordered index, by the hash index, or in between.
     if rng.random_bool(0.5) {
         checkpoint::wait_until_filled(&store);
     }

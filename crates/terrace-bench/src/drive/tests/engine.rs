@@ -72,6 +72,23 @@ impl Drop for Running {
     }
 }
 
+/// Longest wait for what comes in the end, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Whether something is sooner or later done in less than `bound`, which it never is where it must
+/// take longer.
+fn is_ever_below(bound: Duration, mut work: impl FnMut()) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let start = Instant::now();
+        work();
+        if start.elapsed() < bound {
+            return true;
+        }
+    }
+    false
+}
+
 /// A drive that answers after a time that can be told from noise, and keeps writes in memory.
 fn slow(read_us: f64) -> Profile {
     let mut profile = Profile::find("nvme").unwrap();
@@ -96,7 +113,8 @@ fn a_read_takes_its_modelled_time_and_a_slow_drive_a_multiple() {
     let slow = time(&drive);
     assert!(slow >= Duration::from_micros(59_700), "{slow:?}");
     drive.engine.fault(Fault::None).unwrap();
-    assert!(time(&drive) < slow);
+    let least = Duration::from_micros(59_700);
+    assert!(is_ever_below(least, || drop(drive.read(0, 4096).unwrap())));
     assert!(drive.engine.fault(Fault::Slow { factor: 0.0 }).is_err());
 }
 
@@ -104,24 +122,25 @@ fn a_read_takes_its_modelled_time_and_a_slow_drive_a_multiple() {
 fn requests_are_worked_on_side_by_side_and_each_is_answered() {
     let drive = Running::new(slow(30_000.0));
     let epoch = drive.engine.epoch();
-    let begun = Instant::now();
-    let waiting: Vec<_> = (0..32)
-        .map(|index| drive.ask(|answer| drive.engine.read(epoch, index * 4096, 4096, answer)))
-        .collect();
-    assert!(waiting.into_iter().all(|answer| answer.recv().unwrap().is_ok()));
-    assert!(
-        begun.elapsed() < Duration::from_millis(32 * 30),
-        "one after the other would take longer"
-    );
+    let ask_for_all = || {
+        let waiting: Vec<_> = (0..32)
+            .map(|index| drive.ask(|answer| drive.engine.read(epoch, index * 4096, 4096, answer)))
+            .collect();
+        assert!(waiting.into_iter().all(|answer| answer.recv().unwrap().is_ok()));
+    };
+    ask_for_all();
     let counters = drive.engine.counters();
     assert_eq!((counters.reads.requests, counters.reads.bytes), (32, 32 * 4096));
     assert_eq!((counters.reads.sequential, counters.reads.random), (31, 1));
     assert!(counters.busy_nanoseconds >= 29_000_000);
+    let one_after_the_other = Duration::from_millis(32 * 30);
+    assert!(is_ever_below(one_after_the_other, ask_for_all));
 }
 
 #[test]
 fn a_cut_answers_what_is_under_way_and_kills_old_handles() {
-    let drive = Running::new(slow(10_000_000.0));
+    // An hour for each read.
+    let drive = Running::new(slow(3_600_000_000.0));
     let old = drive.engine.epoch();
     drive.write(0, &[1; 4096]).unwrap();
     drive.flush().unwrap();

@@ -123,7 +123,7 @@ fn sync_file_systems(directories: [&PathBuf; 2], mut rng: StdRng) {
 fn say_counts(store: &Store) {
     let stats = store.stats();
     Said::Counts(Counts {
-        recycled: stats.log.segments_recycled,
+        recycled: stats.log.segments_reclaimed,
         flushes: stats.index.flushes,
         reinserted_bytes: stats.written.flash_reinserted_bytes,
         destaged_bytes: stats.written.large_destaged_bytes,

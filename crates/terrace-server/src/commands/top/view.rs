@@ -139,7 +139,7 @@ fn tiers(between: &Between<'_>) -> Vec<Line> {
     let answered = [
         (
             "RAM",
-            &["/reads/overlay_hits", "/reads/cache_hits", "/reads/ahead_hits"][..],
+            &["/reads/overlay_hits", "/reads/cache_hits", "/reads/prefetch_hits"][..],
         ),
         (
             "flash",
@@ -277,30 +277,30 @@ fn moving(between: &Between<'_>) -> Vec<Line> {
             "copies",
             format!(
                 "{} in {} segments; {} written, {} evicted{}, {} forgotten in all",
-                between.size("/heat/bytes"),
-                between.now("/heat/segments"),
-                between.now("/heat/promoted"),
-                between.now("/heat/evicted"),
-                between.age("/heat/eviction_age_seconds"),
-                between.now("/heat/forgotten"),
+                between.size("/flash_cache/bytes"),
+                between.now("/flash_cache/segments"),
+                between.now("/flash_cache/promoted"),
+                between.now("/flash_cache/evicted"),
+                between.age("/flash_cache/eviction_age_seconds"),
+                between.now("/flash_cache/forgotten"),
             ),
         ),
         Line::named(
             "given up",
             format!(
                 "{} for the queue, {} for the budget, {} for want of room",
-                between.now("/heat/dropped/full"),
-                between.now("/heat/dropped/budget"),
-                between.now("/heat/dropped/no_room"),
+                between.now("/flash_cache/dropped/full"),
+                between.now("/flash_cache/dropped/budget"),
+                between.now("/flash_cache/dropped/no_room"),
             ),
         ),
         Line::named(
             "read ahead",
             format!(
                 "{:.0} objects, {}; {} unused in all",
-                between.rate("/heat/ahead/objects"),
-                bytes_rate(between.rate("/heat/ahead/bytes")),
-                between.now("/heat/ahead/unused"),
+                between.rate("/flash_cache/prefetch/objects"),
+                bytes_rate(between.rate("/flash_cache/prefetch/bytes")),
+                between.now("/flash_cache/prefetch/unused"),
             ),
         ),
     ];
@@ -348,14 +348,14 @@ fn filling(between: &Between<'_>) -> Line {
 
 /// What keeps the store going.
 fn keeping(between: &Between<'_>) -> Vec<Line> {
-    let share = |tier: &str| between.now(&format!("/pace/{tier}/share_per_mille")) / 10;
+    let share = |tier: &str| between.now(&format!("/throttle/{tier}/share_per_mille")) / 10;
     vec![
         filling(between),
         Line::named(
             "recycling",
             format!(
                 "{:.1} segments{}; background may have {} % of flash and {} % of disk",
-                between.rate("/log/segments_recycled"),
+                between.rate("/log/segments_reclaimed"),
                 between.age("/log/eviction_age_seconds"),
                 share("flash"),
                 share("large"),
@@ -364,13 +364,13 @@ fn keeping(between: &Between<'_>) -> Vec<Line> {
         Line::named(
             "index",
             format!(
-                "{} in {} tables, {:.1} flushes, {:.1} compactions; flash index {} slots in {}",
+                "{} in {} tables, {:.1} flushes, {:.1} compactions; hash index {} slots in {}",
                 between.size("/index/bytes"),
                 between.now("/index/tables"),
                 between.rate("/index/flushes"),
                 between.rate("/index/compactions"),
-                between.now("/flash_index/entries"),
-                between.size("/flash_index/ram_bytes"),
+                between.now("/hash_index/entries"),
+                between.size("/hash_index/ram_bytes"),
             ),
         ),
         Line::named(
@@ -379,7 +379,7 @@ fn keeping(between: &Between<'_>) -> Vec<Line> {
                 "{} of commits in {} frames; {} ranges to sweep",
                 between.size("/queue/overlay_bytes"),
                 between.now("/queue/frames"),
-                between.now("/sweep/ranges_outstanding"),
+                between.now("/expire/ranges_outstanding"),
             ),
         ),
     ]

@@ -9,20 +9,20 @@ use std::fmt;
 use terrace::{FilledFrom, Tier};
 
 impl Figures {
-    /// Checkpoints of the flash index.
+    /// Checkpoints of the hash index.
     pub(super) fn checkpoints(&self, out: &mut Out<'_>) -> fmt::Result {
-        let checkpoint = &self.0.flash_index.checkpoint;
+        let checkpoint = &self.0.hash_index.checkpoint;
         let from = |from| u64::from(checkpoint.filled_from == Some(from));
         out.gauges(
-            "terrace_flash_index_filled_from",
-            "1 for what the flash index was filled from after the opening",
+            "terrace_hash_index_filled_from",
+            "1 for what the hash index was filled from after the opening",
             "source",
             [FilledFrom::Checkpoint, FilledFrom::Index].map(|source| (source.name(), from(source))),
         )?;
         let outcomes = [("taken", checkpoint.taken), ("failed", checkpoint.failed)];
         out.counters(
-            "terrace_flash_index_checkpoints",
-            "Checkpoints of the flash index since open, by outcome",
+            "terrace_hash_index_checkpoints",
+            "Checkpoints of the hash index since open, by outcome",
             "outcome",
             outcomes,
         )
@@ -55,9 +55,9 @@ impl Figures {
             large.capacity_bytes.unwrap_or(0),
         )?;
         out.counter(
-            "terrace_blocks_cleaned",
+            "terrace_blocks_reclaimed",
             "Blocks emptied by cleaning since open",
-            large.blocks_cleaned,
+            large.blocks_reclaimed,
         )?;
         out.gauge(
             "terrace_blocks_set_aside",
@@ -119,12 +119,12 @@ impl Figures {
     pub(super) fn placement(&self, out: &mut Out<'_>) -> fmt::Result {
         let placement = &self.0.placement;
         out.gauge(
-            "terrace_settling",
+            "terrace_migrating",
             "1 while not everything was looked at since the rules of placement were changed",
-            placement.settling.into(),
+            placement.migrating.into(),
         )?;
         out.counter(
-            "terrace_settled",
+            "terrace_migrated",
             "Values moved since open because of changed rules or pins",
             placement.moved,
         )?;

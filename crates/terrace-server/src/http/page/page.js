@@ -433,7 +433,7 @@ const tiers = {
 
   reads(reads) {
     const kinds = [
-      ["ram", "RAM", reads.overlay_hits + reads.cache_hits + reads.ahead_hits],
+      ["ram", "RAM", reads.overlay_hits + reads.cache_hits + reads.prefetch_hits],
       ["inline", "index", reads.inline_hits],
       ["flash", "flash", reads.flash_hits + reads.copy_hits],
       ["block", "disk", reads.block_hits],

@@ -35,7 +35,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 /// How a backup is taken.
@@ -167,36 +167,4 @@ pub struct BackupCheck {
     pub store: Option<VerifyReport>,
     /// All findings of damage, those of the engine included.
     pub errors: Vec<String>,
-}
-
-/// Keeps the copying below a rate.
-#[derive(Debug)]
-struct Pace {
-    bytes_per_second: Option<u64>,
-    since: Instant,
-    bytes: u64,
-}
-
-impl Pace {
-    fn new(bytes_per_second: Option<u64>) -> Self {
-        Self {
-            bytes_per_second: bytes_per_second.filter(|&rate| rate > 0),
-            since: Instant::now(),
-            bytes: 0,
-        }
-    }
-
-    /// Waits until these bytes are due, or the copying does not go on.
-    #[allow(clippy::cast_precision_loss)] // seconds need not be exact
-    fn wait_for(&mut self, bytes: u64, goes_on: impl Fn() -> bool) {
-        let Some(rate) = self.bytes_per_second else { return };
-        self.bytes += bytes;
-        let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
-        while goes_on() {
-            let Some(wait) = due.checked_sub(self.since.elapsed()) else {
-                return;
-            };
-            std::thread::sleep(wait.min(Duration::from_millis(100)));
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Takes a backup of an open store.
 
 use super::{
-    BackupOptions, BackupReport, Pace,
+    BackupOptions, BackupReport,
     dirs::{Target, existing, load_manifest},
     image::{StoreImage, segment_bytes_at},
     manifest::BackupManifest,
@@ -15,6 +15,7 @@ use crate::{
     io::{Disk as _, FileDisk, OpenMode},
     log::segments::{SegmentPin, Segments},
     manifest::Manifest,
+    metrics::bucket::Bucket,
     ordered_index::IndexImage,
 };
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Instant};
@@ -46,7 +47,7 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         earlier: earlier.as_ref(),
         copy: options.copy,
         direct_io: engine.options.direct_io,
-        pace: Pace::new(options.bytes_per_second),
+        pace: Bucket::per_second(options.bytes_per_second),
         progress: &options.progress,
         check: &check,
         manifest: BackupManifest {

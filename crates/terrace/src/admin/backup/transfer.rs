@@ -8,13 +8,14 @@
 //! On failure: the backup cannot be completed. A link that the file system refuses is made a copy.
 
 use super::{
-    BackupProgress, Pace,
+    BackupProgress,
     dirs::{Target, write_file},
     manifest::{BackupFile, BackupManifest, Origin},
 };
 use crate::{
     Error, Result,
     io::{AlignedBuffer, Disk, DiskFile, OpenMode, PAGE_BYTES},
+    metrics::bucket::Bucket,
 };
 use std::{
     io,
@@ -74,7 +75,7 @@ pub(super) struct Transfer<'a> {
     /// Link nothing from the store.
     pub copy: bool,
     pub direct_io: bool,
-    pub pace: Pace,
+    pub pace: Bucket,
     pub progress: &'a BackupProgress,
     /// Fails once the store is closed: its files may then be anybody's.
     pub check: &'a dyn Fn() -> Result<()>,
@@ -220,7 +221,7 @@ impl Transfer<'_> {
             check()?;
             progress.check()?;
             progress.add(bytes);
-            pace.wait_for(bytes, || check().is_ok() && !progress.is_stopped());
+            pace.wait(bytes, || check().is_err() || progress.is_stopped());
             Ok(())
         };
         let target = self.target;

@@ -15,18 +15,16 @@ use super::{
     survey::{Place, Survey, for_each_record},
 };
 use crate::{
-    Error, Options, Result, VALUE_BYTES_MAX, Version,
+    Error, Options, Result, Version,
     accounting::Accounting,
     blocks::{LargeSpace, ScannedExtent},
     log::{
         address::Address,
-        format::{Body, Extent, Record},
+        format::{Body, Record},
         reader::{Found, read_record},
         segments::Segments,
     },
-    ordered_index::{
-        ADDRESS_LIMIT, Applier, BLOCK_LIMIT, Entry, Home, INLINE_BYTES_LIMIT, IndexMark, IndexOptions, OrderedIndex,
-    },
+    ordered_index::{ADDRESS_LIMIT, Applier, Entry, Home, INLINE_BYTES_LIMIT, IndexMark, IndexOptions, OrderedIndex},
 };
 use bytes::Bytes;
 use std::{
@@ -170,7 +168,7 @@ impl<'a> Builder<'a> {
             known.place = Place::Settled;
             match entry.home {
                 Home::Inline(_) => self.insert(key, &entry)?,
-                Home::Block { .. } => {
+                Home::Block(_) => {
                     let checksum = Some(entry.checksum);
                     self.add(key, entry, checksum, false)?;
                 }
@@ -298,18 +296,13 @@ impl<'a> Builder<'a> {
     /// Reads the value of an entry and returns its CRC-32C. Values in the log were checked with
     /// their frame.
     fn verify(&self, key: &[u8], entry: &Entry) -> Result<u32> {
-        let Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } = entry.home
-        else {
+        let Home::Block(extent) = entry.home else {
             return Ok(entry.checksum);
         };
-        let reader = self.large.open_value(block, offset, extent_bytes, entry.length)?;
+        let reader = self.large.open_value(&extent)?;
         if reader.header()?.key != key {
             return Err(Error::corruption(
-                format!("block {block:016x} at offset {offset}"),
+                format!("block {:016x} at offset {}", extent.block, extent.offset),
                 "the value there is another key's",
             ));
         }
@@ -317,15 +310,10 @@ impl<'a> Builder<'a> {
     }
 
     fn has_header(&self, key: &[u8], entry: &Entry) -> bool {
-        let Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } = entry.home
-        else {
+        let Home::Block(extent) = entry.home else {
             return false;
         };
-        let reader = self.large.open_value(block, offset, extent_bytes, entry.length);
+        let reader = self.large.open_value(&extent);
         reader
             .and_then(|reader| reader.header())
             .is_ok_and(|header| header.key == key)
@@ -334,11 +322,8 @@ impl<'a> Builder<'a> {
     fn insert(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
         self.applier.insert(key, entry, self.seq);
         self.accounting.add(entry.home.kind(), entry.length);
-        if let Home::Block {
-            block, extent_bytes, ..
-        } = entry.home
-        {
-            self.large.account_live(block, extent_bytes);
+        if let Home::Block(extent) = entry.home {
+            self.large.account_live(extent.block, extent.extent_bytes);
         }
         self.objects += 1;
         if self.applier.is_full() {
@@ -399,7 +384,7 @@ impl<'a> Builder<'a> {
 fn entry_of(address: Address, record: &Record<'_>) -> Entry {
     let (home, length) = match record.body {
         Body::PutInline { value } => (Home::Inline(Bytes::copy_from_slice(value)), value.len() as u64),
-        Body::PutLarge { extent } | Body::MoveToBlock { extent, .. } => (block_home(&extent), extent.length),
+        Body::PutLarge { extent } | Body::MoveToBlock { extent, .. } => (Home::Block(extent), extent.length),
         Body::Put { value } | Body::MoveToFlash { value, .. } => {
             let address = address.bytes();
             (Home::Flash { address }, value.len() as u64)
@@ -420,38 +405,16 @@ fn entry_of_extent(block: u64, extent: &ScannedExtent, version: u64) -> Entry {
         version: Version(version),
         length: extent.header.length,
         checksum: 0,
-        home: Home::Block {
-            block,
-            offset: extent.offset,
-            extent_bytes: extent.extent_bytes,
-        },
+        home: Home::Block(extent.at(block)),
         attributes: Bytes::copy_from_slice(&extent.header.attributes),
     }
 }
 
-const fn block_home(extent: &Extent) -> Home {
-    Home::Block {
-        block: extent.block,
-        offset: extent.offset,
-        extent_bytes: extent.extent_bytes,
-    }
-}
-
-/// Whether an entry has a stored form. Checksums keep all others away, unless somebody made them on
-/// purpose.
+/// Whether an entry has a stored form.
 fn is_possible(entry: &Entry) -> bool {
     match &entry.home {
         Home::Inline(value) => value.len() < INLINE_BYTES_LIMIT,
         Home::Flash { address } => *address < ADDRESS_LIMIT,
-        Home::Block {
-            block,
-            offset,
-            extent_bytes,
-        } => {
-            *block < BLOCK_LIMIT
-                && *offset < ADDRESS_LIMIT
-                && *extent_bytes < ADDRESS_LIMIT
-                && entry.length <= VALUE_BYTES_MAX
-        }
+        Home::Block(extent) => extent.is_possible(),
     }
 }

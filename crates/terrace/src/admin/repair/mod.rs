@@ -72,7 +72,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     options.validate()?;
     install::remove_unfinished(&options.flash_dir)?;
     // Of the index that was, and gone before there is another.
-    checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the flash index", &error))?;
+    checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
     let mended = mend::segments(&*flash_disk, &manifest, options.direct_io, &mut notes)?;
     let segments = Segments::open(
         flash_disk,

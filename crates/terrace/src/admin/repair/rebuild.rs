@@ -84,7 +84,7 @@ pub fn rebuild(
     survey.settle(&mut notes);
     install::remove_unfinished(&options.flash_dir)?;
     // Of the index that was, and gone before there is another.
-    checkpoint::remove(&**flash_disk).map_err(|error| Error::io("remove the checkpoint of the flash index", &error))?;
+    checkpoint::remove(&**flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
     let (large, _) = LargeSpace::open(
         Arc::clone(large_disk),
         LargeOptions {

@@ -72,9 +72,7 @@ fn ranges_beside_the_damage_are_still_read() {
     let space = open(&disk, 1 << 20);
     let value = pattern(200_000, 2);
     let found = space.write(b"key", b"", &value, 5).unwrap();
-    let reader = space
-        .open_value(found.block, found.offset, found.extent_bytes, found.length)
-        .unwrap();
+    let reader = space.open_value(&found.extent()).unwrap();
     disk.file(&block_path(found.block)).bytes.lock()[found.offset as usize + 51 + 65_536 + 17] ^= 4;
     let mut out = Vec::new();
     reader.read_range(0..65_532, &mut out).unwrap();
@@ -93,44 +91,33 @@ fn a_wrong_entry_is_corruption() {
     let value = pattern(100_000, 2);
     let found = space.write(b"key", b"", &value, 5).unwrap();
     let other = space.write(b"key", b"", &value, 5).unwrap();
-    let LargeValue {
+    let Extent {
         block,
         offset,
         extent_bytes,
         length,
-        ..
-    } = found;
-    let corrupt = |result: Result<bytes::Bytes>| matches!(result, Err(Error::Corruption { .. }));
-    assert!(corrupt(space.read_all(b"other", block, offset, extent_bytes, length)));
-    assert!(corrupt(space.read_all(b"key", block + 1, offset, extent_bytes, length)));
-    assert!(corrupt(space.read_all(
-        b"key",
-        block,
-        offset + 64,
-        extent_bytes,
-        length
-    )));
-    assert!(corrupt(space.read_all(b"key", block, offset, extent_bytes, length - 1)));
-    assert!(corrupt(space.read_all(
-        b"key",
-        block,
-        offset,
-        extent_bytes + 1,
-        length + 1
-    )));
-    assert!(corrupt(space.read_all(b"key", block, 1 << 40, extent_bytes, length)));
-    for wild in [0, 1, u64::MAX, u64::MAX - 4096, 1 << 63, 5 << 30, 1 << 33] {
-        assert!(corrupt(space.read_all(b"key", block, wild, extent_bytes, length)));
-        assert!(corrupt(space.read_all(b"key", block, offset, wild, length)));
-        assert!(corrupt(space.read_all(b"key", block, offset, extent_bytes, wild)));
-        assert!(corrupt(space.read_all(b"key", block, offset, wild, wild)));
-        assert!(corrupt(space.read_all(
-            b"key",
+    } = found.extent();
+    let is_corrupt = |key: &[u8], block, offset, extent_bytes, length| {
+        let extent = Extent {
             block,
             offset,
-            wild,
-            wild.wrapping_sub(200_000)
-        )));
+            extent_bytes,
+            length,
+        };
+        matches!(space.read_all(key, &extent), Err(Error::Corruption { .. }))
+    };
+    assert!(is_corrupt(b"other", block, offset, extent_bytes, length));
+    assert!(is_corrupt(b"key", block + 1, offset, extent_bytes, length));
+    assert!(is_corrupt(b"key", block, offset + 64, extent_bytes, length));
+    assert!(is_corrupt(b"key", block, offset, extent_bytes, length - 1));
+    assert!(is_corrupt(b"key", block, offset, extent_bytes + 1, length + 1));
+    assert!(is_corrupt(b"key", block, 1 << 40, extent_bytes, length));
+    for wild in [0, 1, u64::MAX, u64::MAX - 4096, 1 << 63, 5 << 30, 1 << 33] {
+        assert!(is_corrupt(b"key", block, wild, extent_bytes, length));
+        assert!(is_corrupt(b"key", block, offset, wild, length));
+        assert!(is_corrupt(b"key", block, offset, extent_bytes, wild));
+        assert!(is_corrupt(b"key", block, offset, wild, wild));
+        assert!(is_corrupt(b"key", block, offset, wild, wild.wrapping_sub(200_000)));
     }
     // An extent that was written elsewhere does not pass here, not even with equal content.
     let file = disk.file(&block_path(block));
@@ -138,8 +125,8 @@ fn a_wrong_entry_is_corruption() {
     let (from, to) = (other.offset as usize, offset as usize);
     bytes.copy_within(from..from + extent_bytes as usize, to);
     drop(bytes);
-    assert!(corrupt(space.read_all(b"key", block, offset, extent_bytes, length)));
-    let reader = space.open_value(block, offset, extent_bytes, length).unwrap();
+    assert!(is_corrupt(b"key", block, offset, extent_bytes, length));
+    let reader = space.open_value(&found.extent()).unwrap();
     assert!(reader.read_range(5..10, &mut Vec::new()).is_err());
 }
 

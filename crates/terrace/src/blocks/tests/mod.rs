@@ -56,7 +56,7 @@ pub(super) fn pattern(length: usize, seed: u64) -> Vec<u8> {
 }
 
 pub(super) fn read(space: &LargeSpace, key: &[u8], value: &LargeValue) -> Result<bytes::Bytes> {
-    space.read_all(key, value.block, value.offset, value.extent_bytes, value.length)
+    space.read_all(key, &value.extent())
 }
 
 /// Writes a whole value without waiting for it to be written.

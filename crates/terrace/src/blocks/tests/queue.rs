@@ -24,9 +24,7 @@ fn a_value_is_read_whole_and_by_range_before_it_is_written() {
         let found = write_behind(&space, b"key", &value).unwrap();
         let before = disk.shared.reads.load(Ordering::SeqCst);
         assert_eq!(read(&space, b"key", &found).unwrap(), value);
-        let reader = space
-            .open_value(found.block, found.offset, found.extent_bytes, found.length)
-            .unwrap();
+        let reader = space.open_value(&found.extent()).unwrap();
         assert_eq!(reader.header().unwrap().key, b"key");
         for (start, end) in [(0, length), (length / 3, length / 2), (length, length)] {
             let mut out = Vec::new();

@@ -44,9 +44,7 @@ fn every_edge_length_comes_back_however_it_is_written() {
             "{} bytes after reopening",
             value.len()
         );
-        let reader = space
-            .open_value(found.block, found.offset, found.extent_bytes, found.length)
-            .unwrap();
+        let reader = space.open_value(&found.extent()).unwrap();
         assert_eq!(reader.verify().unwrap(), found.checksum);
         assert_eq!(reader.header().unwrap().key, *key);
     }
@@ -58,9 +56,7 @@ fn ranges_are_slices_and_cost_one_read() {
     let space = open(&disk, 64 << 20);
     let value = pattern(3_500_000, 5);
     let found = space.write(b"film/1", b"attributes", &value, 1).unwrap();
-    let reader = space
-        .open_value(found.block, found.offset, found.extent_bytes, found.length)
-        .unwrap();
+    let reader = space.open_value(&found.extent()).unwrap();
     let edges = [
         0, 1, 65_531, 65_532, 65_533, 131_064, 1_000_000, 1_048_576, 3_499_999, 3_500_000,
     ];
@@ -93,30 +89,6 @@ fn a_value_up_to_a_mebibyte_is_one_device_read() {
         let before = disk.shared.reads.load(Ordering::SeqCst);
         assert_eq!(read(&space, b"key", &found).unwrap(), value);
         assert_eq!(disk.shared.reads.load(Ordering::SeqCst) - before, 1);
-    }
-}
-
-#[test]
-fn streams_read_in_order_and_after_seeks() {
-    let disk = MemoryDisk::new();
-    let space = open(&disk, 64 << 20);
-    let value = pattern(2_345_678, 8);
-    let found = stream(&space, b"key", &value, 100_000).unwrap();
-    let mut reader = space
-        .open_value(found.block, found.offset, found.extent_bytes, found.length)
-        .unwrap();
-    for start in [0_usize, 1_000_000, 65_531, 2_345_677, 2_345_678, 9_999_999] {
-        reader.seek(start as u64);
-        let mut out = Vec::new();
-        let mut piece = vec![0; 10_007];
-        loop {
-            let count = reader.read(&mut piece).unwrap();
-            if count == 0 {
-                break;
-            }
-            out.extend_from_slice(&piece[..count]);
-        }
-        assert_eq!(out, value[start.min(value.len())..]);
     }
 }
 

@@ -90,14 +90,8 @@ fn dead_blocks_are_deleted_once_nobody_reads_them() {
     assert!(!space.delete(found[0].block, 9).unwrap());
     space.account_dead(found[0].block, found[0].extent_bytes);
     assert_eq!(space.dead_blocks(), [found[0].block]);
-    let LargeValue {
-        block,
-        offset,
-        extent_bytes,
-        length,
-        ..
-    } = found[0];
-    let reader = space.open_value(block, offset, extent_bytes, length).unwrap();
+    let block = found[0].block;
+    let reader = space.open_value(&found[0].extent()).unwrap();
     assert!(!space.delete(block, 9).unwrap(), "it is being read");
     assert_eq!(reader.read_all(b"key").unwrap().len(), 900_000);
     drop(reader);

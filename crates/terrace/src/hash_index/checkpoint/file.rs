@@ -28,11 +28,11 @@ use std::{io, path::Path, sync::Arc};
 const REQUEST_BYTES: usize = 1 << 20;
 
 fn failed(what: &str, error: &io::Error) -> Error {
-    Error::io_on(Tier::Flash, format!("{what} the checkpoint of the flash index"), error)
+    Error::io_on(Tier::Flash, format!("{what} the checkpoint of the hash index"), error)
 }
 
 fn damaged(reason: impl Into<String>) -> Error {
-    Error::corruption("the checkpoint of the flash index", reason)
+    Error::corruption("the checkpoint of the hash index", reason)
 }
 
 /// A checkpoint that is being written.

@@ -1,6 +1,6 @@
-//! Bytes of a checkpoint of the flash index. docs/format.md is normative.
+//! Bytes of a checkpoint of the hash index. docs/format.md is normative.
 //!
-//! A header page, then chunks: one per partition of the flash index, in order, then those of the
+//! A header page, then chunks: one per partition of the hash index, in order, then those of the
 //! key filter, layer by layer. Each chunk has a checksum over its place in the file and its
 //! content.
 //!
@@ -33,11 +33,11 @@ pub struct Header {
     pub store_id: u64,
     /// Length of the store's segments: addresses are counted in it.
     pub segment_bytes: u64,
-    /// Partitions of the flash index.
+    /// Partitions of the hash index.
     pub partitions: u32,
     /// Buckets each partition begins with.
     pub buckets_min: u32,
-    /// Every commit up to this seq is in it as far as the flash index has it.
+    /// Every commit up to this seq is in it as far as the hash index has it.
     pub begun_seq: u64,
     /// No commit after this seq is in it.
     pub ended_seq: u64,

@@ -1,4 +1,4 @@
-//! The checkpoint of the flash index: its slots and the filter of keys elsewhere in one file, so
+//! The checkpoint of the hash index: its slots and the filter of keys elsewhere in one file, so
 //! that an open does not have to walk the whole ordered index (FlashStore, section 4.7, but without
 //! stopping writers).
 //!
@@ -14,7 +14,7 @@
 //! - Nothing else depends on it, so no failure of it stops the store.
 //!
 //! On failure: of taking, the file before it stays, and the next one is tried later; of loading,
-//! the flash index is filled from the ordered index. Both cost time only.
+//! the hash index is filled from the ordered index. Both cost time only.
 
 pub mod file;
 pub mod format;
@@ -22,7 +22,9 @@ pub mod format;
 #[cfg(test)]
 mod tests;
 
-use crate::{CheckpointStats, FilledFrom, Result, hash_index::key_filter::KeyFilter, io::Disk};
+use crate::{
+    CheckpointStats, FilledFrom, Result, api::stats::CheckpointCounters, hash_index::key_filter::KeyFilter, io::Disk,
+};
 use parking_lot::Mutex;
 use std::{
     io,
@@ -60,18 +62,15 @@ pub fn remove(disk: &dyn Disk) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Checkpoints {
     opened: Instant,
-    /// Keys that are elsewhere, while that is known of all of them, and so the flash index filled.
+    /// Keys that are elsewhere, while that is known of all of them, and so the hash index filled.
     filter: Mutex<Option<Arc<KeyFilter>>>,
     /// Locked while one is taken.
     newest: Mutex<Option<Newest>>,
     /// Bytes of log applied since the open.
     applied_bytes: AtomicU64,
     filled: OnceLock<(FilledFrom, Duration)>,
-    taken: AtomicU64,
-    failed: AtomicU64,
-    written_bytes: AtomicU64,
-    /// Length of the newest one; beside its lock, which is held for long.
-    file_bytes: AtomicU64,
+    /// The length of the newest one among them; beside its lock, which is held for long.
+    counters: CheckpointCounters,
 }
 
 /// The checkpoint that the next open would use.
@@ -93,16 +92,13 @@ impl Default for Checkpoints {
             newest: Mutex::default(),
             applied_bytes: AtomicU64::new(0),
             filled: OnceLock::new(),
-            taken: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
-            file_bytes: AtomicU64::new(0),
+            counters: CheckpointCounters::default(),
         }
     }
 }
 
 impl Checkpoints {
-    /// The flash index and this filter have everything that is applied. From now on they can be
+    /// The hash index and this filter have everything that is applied. From now on they can be
     /// copied.
     pub fn filled(&self, from: FilledFrom, filter: Arc<KeyFilter>) {
         *self.filter.lock() = Some(filter);
@@ -126,7 +122,7 @@ impl Checkpoints {
 
     /// A checkpoint was loaded; so many bytes of log behind it were in the index before the open.
     pub fn found(&self, file_bytes: u64, behind_bytes: u64) {
-        self.file_bytes.store(file_bytes, Ordering::Relaxed);
+        self.counters.file_bytes.store(file_bytes, Ordering::Relaxed);
         *self.newest.lock() = Some(Newest {
             file_bytes,
             behind_bytes,
@@ -151,7 +147,7 @@ impl Checkpoints {
 
     /// So many bytes were written for one.
     pub fn wrote(&self, bytes: u64) {
-        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Has `take` take the next one; it is told of the newest, and may find that there is none to
@@ -165,11 +161,11 @@ impl Checkpoints {
         match &outcome {
             Ok(Some(taken)) => {
                 *newest = Some(*taken);
-                self.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
-                self.taken.fetch_add(1, Ordering::Relaxed);
+                self.counters.file_bytes.store(taken.file_bytes, Ordering::Relaxed);
+                self.counters.taken.fetch_add(1, Ordering::Relaxed);
             }
             Ok(None) => {}
-            Err(_) => drop(self.failed.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => drop(self.counters.failed.fetch_add(1, Ordering::Relaxed)),
         }
         outcome.map(|taken| taken.is_some())
     }
@@ -180,10 +176,7 @@ impl Checkpoints {
         CheckpointStats {
             filled_from,
             filled_after,
-            taken: self.taken.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-            written_bytes: self.written_bytes.load(Ordering::Relaxed),
-            file_bytes: self.file_bytes.load(Ordering::Relaxed),
+            ..self.counters.picture()
         }
     }
 }

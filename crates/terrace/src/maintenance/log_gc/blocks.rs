@@ -166,7 +166,7 @@ impl LogGc {
             // What is damaged was read by nobody, or `verify` has told of it.
             let Ok(extent) = extent else { continue };
             let entry = self.engine.index.get(&extent.header.key)?;
-            if entry.is_some_and(|entry| matches!(entry.home, Home::Block { block: home, .. } if home == block)) {
+            if entry.is_some_and(|entry| matches!(entry.home, Home::Block(extent) if extent.block == block)) {
                 tracing::error!(block, "the block is counted dead but an entry points to it; it is kept");
                 return Ok(false);
             }

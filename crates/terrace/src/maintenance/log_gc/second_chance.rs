@@ -16,7 +16,7 @@
 
 /// At most this share of a segment is written again.
 const SEGMENT_SHARE_MAX_PERCENT: usize = 75;
-/// If the flash index is crowded at most this share of the live bytes is: each segment must give
+/// If the hash index is crowded at most this share of the live bytes is: each segment must give
 /// slots back.
 const CROWDED_SHARE_MAX_PERCENT: usize = 50;
 /// Bytes that one byte of a caller's pays for.

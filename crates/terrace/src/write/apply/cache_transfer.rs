@@ -4,7 +4,7 @@
 //! a value that is read often is overwritten, its next reader would ask a device, and the value
 //! before it would fill the cache until it aged out.
 //!
-//! The slot of the flash index already leads to the new place while the cache does not know it: the
+//! The slot of the hash index already leads to the new place while the cache does not know it: the
 //! frame is still in the overlay then, and answers.
 
 use super::{Applier, Replaced};
@@ -67,7 +67,7 @@ impl Applier {
         match *home {
             Home::Inline(_) => None,
             Home::Flash { address } => Address::new(address).and_then(|address| self.place_in_log(address)),
-            Home::Block { block, offset, .. } => Some(Place::block(block, offset)),
+            Home::Block(extent) => Some(Place::block(extent.block, extent.offset)),
         }
     }
 

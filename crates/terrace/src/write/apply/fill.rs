@@ -1,4 +1,4 @@
-//! Fills the flash index and the filter of keys elsewhere after an open: from the checkpoint if
+//! Fills the hash index and the filter of keys elsewhere after an open: from the checkpoint if
 //! there is one that can be believed, else by a walk over the ordered index; a little at a time,
 //! between frames.
 //!
@@ -32,7 +32,7 @@ const NOTED_MAX: usize = 1 << 20;
 /// The filter is built anew when it holds this many times the keys that can be in it.
 const STALE_FILTER_FACTOR: u64 = 4;
 
-/// How the flash index and the filter are being filled.
+/// How the hash index and the filter are being filled.
 pub(super) enum Filling {
     /// From the checkpoint.
     Load(Box<Loading>),
@@ -99,7 +99,7 @@ impl Filling {
 }
 
 impl Applier {
-    /// Has the flash index say that the key's record is there. Gives the address that it said
+    /// Has the hash index say that the key's record is there. Gives the address that it said
     /// before, if that is known.
     pub(super) fn set_slot(&mut self, hash: u64, address: Address, record_bytes: u64) -> Option<Address> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
@@ -113,7 +113,7 @@ impl Applier {
         self.engine.hash_index.insert(hash, address, record_bytes)
     }
 
-    /// Takes the key out of the flash index. Gives the address that it said before, if that is
+    /// Takes the key out of the hash index. Gives the address that it said before, if that is
     /// known.
     pub(super) fn remove_slot(&mut self, hash: u64) -> Option<Address> {
         if let Some(Filling::Load(loading)) = &mut self.filling {
@@ -154,7 +154,7 @@ impl Applier {
                 None
             }
             Err(error) => {
-                tracing::info!(%error, "the flash index is filled from the ordered index");
+                tracing::info!(%error, "the hash index is filled from the ordered index");
                 self.engine.hash_index.clear();
                 self.engine.hash_index.show();
                 // What was noted is in the ordered index by now.
@@ -191,10 +191,10 @@ impl Applier {
         let checkpoints = &self.engine.checkpoints;
         checkpoints.filled(from, Arc::clone(&self.elsewhere));
         self.engine.refilling.store(false, Ordering::Release);
-        tracing::debug!(?from, "the flash index is filled");
+        tracing::debug!(?from, "the hash index is filled");
     }
 
-    /// Puts the next entries of the ordered index into the flash index and the filter. Gives what
+    /// Puts the next entries of the ordered index into the hash index and the filter. Gives what
     /// is left to do.
     fn walk_step(&self, mut walk: Walk) -> Option<Walk> {
         match self.walk_on(&mut walk) {
@@ -204,9 +204,9 @@ impl Applier {
                 None
             }
             Err(error) => {
-                // Damage to some entries, not to the store: without a filled flash index all is
+                // Damage to some entries, not to the store: without a filled hash index all is
                 // asked of the ordered one.
-                tracing::error!(%error, "the flash index cannot be filled");
+                tracing::error!(%error, "the hash index cannot be filled");
                 walk.given_up = true;
                 Some(walk)
             }
@@ -227,7 +227,7 @@ impl Applier {
                         fill_slot(&self.engine.hash_index, hash, address, record_bytes);
                     }
                 }
-                Home::Inline(_) | Home::Block { .. } => self.elsewhere.insert(hash),
+                Home::Inline(_) | Home::Block(_) => self.elsewhere.insert(hash),
             }
             seen += 1;
             walk.after = Bound::Excluded(key.to_vec());
@@ -242,7 +242,7 @@ impl Applier {
     }
 }
 
-/// Has the flash index say that the key's record is there. A slot that says so is left alone:
+/// Has the hash index say that the key's record is there. A slot that says so is left alone:
 /// written anew it would have forgotten its uses, and recycling would take for cold what is read
 /// all the time.
 fn fill_slot(index: &HashIndex, hash: u64, address: Address, record_bytes: u64) {

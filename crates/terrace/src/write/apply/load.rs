@@ -1,4 +1,4 @@
-//! Puts the flash index and the filter back from a checkpoint and the log behind it, in steps.
+//! Puts the hash index and the filter back from a checkpoint and the log behind it, in steps.
 //!
 //! Order of events: (1) the slots are taken over, but for those in segments that began after the
 //! checkpoint or hold nothing any more; (2) the filter; (3) the keys of the log's records behind
@@ -9,7 +9,7 @@
 //! Invariants: nobody sees the table before all of that is done. The log is read without a gap, or
 //! not believed.
 //!
-//! On failure: an error, and the flash index is to be filled in the other way.
+//! On failure: an error, and the hash index is to be filled in the other way.
 
 use crate::{
     Error, Result,
@@ -70,7 +70,7 @@ pub struct Loaded {
 }
 
 fn stale(reason: impl Into<String>) -> Error {
-    Error::corruption("the checkpoint of the flash index", reason)
+    Error::corruption("the checkpoint of the hash index", reason)
 }
 
 impl Loader {
@@ -135,7 +135,7 @@ impl Loader {
         self.log.step(engine, self.source.filter())
     }
 
-    /// What was loaded, after the last step. The flash index is still hidden.
+    /// What was loaded, after the last step. The hash index is still hidden.
     pub fn finish(self) -> Loaded {
         Loaded {
             file_bytes: self.source.header().file_bytes,
@@ -147,7 +147,7 @@ impl Loader {
 
 /// Says why a checkpoint is not used.
 fn refused(error: &Error) -> Option<Loader> {
-    tracing::info!(%error, "the flash index is filled from the ordered index");
+    tracing::info!(%error, "the hash index is filled from the ordered index");
     None
 }
 
@@ -161,7 +161,7 @@ fn check(engine: &Engine, source: &Source) -> Result<()> {
         return Err(stale("its segments have another length"));
     }
     if (header.partitions as usize, header.buckets_min as usize) != (partitions, buckets_min) {
-        return Err(stale("it is of a flash index of another shape"));
+        return Err(stale("it is of a hash index of another shape"));
     }
     Ok(())
 }
@@ -292,7 +292,7 @@ fn take_record(engine: &Engine, filter: &KeyFilter, record: &Record<'_>, positio
                         let bytes = record_bytes_max(record.key.len(), entry.attributes.len(), entry.length);
                         Some((Address::new(address), bytes))
                     }
-                    Home::Inline(_) | Home::Block { .. } => {
+                    Home::Inline(_) | Home::Block(_) => {
                         filter.insert(hash);
                         None
                     }

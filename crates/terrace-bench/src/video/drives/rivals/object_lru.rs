@@ -12,6 +12,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
@@ -34,6 +35,8 @@ struct Shared {
     file: CacheFile,
     places: Mutex<Places>,
     segment_bytes: usize,
+    /// Of segments that readers find there.
+    written_bytes: AtomicU64,
 }
 
 /// The cache.
@@ -59,6 +62,7 @@ impl ObjectLru {
                 uses: vec![0; slots.get()],
             }),
             segment_bytes,
+            written_bytes: AtomicU64::new(0),
         });
         let (waiting, to_write) = sync_channel::<(usize, AlignedBuffer)>(WAITING_MAX);
         let writing = Arc::clone(&shared);
@@ -92,6 +96,7 @@ impl Shared {
         };
         self.file.write(segment, (slot * self.segment_bytes) as u64)?;
         self.places.lock().slot_of.put(object, slot);
+        self.written_bytes.fetch_add(segment.len() as u64, Ordering::Release);
         Ok(())
     }
 }
@@ -127,7 +132,7 @@ impl Flash for ObjectLru {
     }
 
     fn written_bytes(&self) -> u64 {
-        self.shared.file.written_bytes()
+        self.shared.written_bytes.load(Ordering::Acquire)
     }
 
     fn close(&self) -> Outcome {

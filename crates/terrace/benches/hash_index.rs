@@ -1,5 +1,5 @@
-//! Measures the flash index and prints a Markdown table: `cargo bench -p terrace --bench
-//! flash_index`.
+//! Measures the hash index and prints a Markdown table: `cargo bench -p terrace --bench
+//! hash_index`.
 //!
 //! Times are the thread's processor time, so that a busy machine spoils them less. An argument that
 //! is a number limits the largest table (entries). Every figure is of one run; lookups go to random

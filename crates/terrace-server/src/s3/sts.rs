@@ -1,8 +1,9 @@
 //! The security token service, as far as it gives out temporary credentials of the key that asks:
 //! AssumeRole and GetCallerIdentity ("AWS STS API Reference"), on the same port.
 //!
-//! A call is a POST of a form to `/`, and marked as one ([`Call`]) before anything else is looked
-//! at. Of a call the signature has to be for the service `sts`, of anything else it must not be.
+//! A call is a POST of a form to `/`, and known as one ([`Head::is_call`]) before anything else is
+//! looked at. Of a call the signature has to be for the service `sts`, of anything else it must not
+//! be.
 
 use super::{
     Gateway, account, errors,

@@ -77,7 +77,7 @@ pub enum Grantee<'a> {
 }
 
 impl<'a> Grantee<'a> {
-    /// The groups, with the URIs that S3 has for them, and who else is no account of here.
+    /// The groups, with the URIs that S3 has for them, and others that are no accounts here.
     const GROUPS: [(Self, &'static str, Option<&'static str>); 4] = [
         (
             Self::All,

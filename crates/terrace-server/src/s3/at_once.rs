@@ -4,9 +4,9 @@
 //! say any of forty things.
 //!
 //! Nothing is decided here in another way. A request that is not plain, or of a session, a
-//! signature that is not right, an object that is not there, not for who asks or not in RAM, and a
-//! bucket whose policy says more than that everybody may, go the long way; what is read and what is
-//! said of it is `ops::objects`' on both. A request comes here after what the front asks of all
+//! signature that is not right, an object that is not there, not in RAM or not for the signer, and
+//! a bucket whose policy says more than that everybody may, go the long way; what is read and what
+//! is said of it is `ops::objects`' on both. A request comes here after what the front asks of all
 //! requests, and its answer gets what the front adds to all answers.
 
 use super::{
@@ -122,8 +122,8 @@ impl<'h> Plain<'h> {
         self.answer_to(Principal::Everybody, gateway, &bucket)
     }
 
-    /// Answers it, if it is signed by somebody who may read the object. `None` says nothing about
-    /// it, nor about the signature.
+    /// Answers it, if its signature is right and the signer may read the object. `None` says
+    /// nothing about it, nor about the signature.
     pub fn answer_to_signer(&self, gateway: &Gateway, head: &Head, headers: &HeaderMap) -> Option<AtOnce> {
         let bucket = gateway.buckets.get(self.bucket).ok()?;
         if bucket.record().has_more_rules() {

@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(
             (seconds(0, false), seconds(160_000, false), seconds(160_000, true)),
             (0.3, 160.3, 0.6),
-            "who sends much may take longer"
+            "a long body may take longer"
         );
         let patient = Pace {
             grace: Duration::from_secs(3600),

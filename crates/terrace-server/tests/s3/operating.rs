@@ -325,13 +325,8 @@ fn policies_ask_for_the_version_of_tls() {
 #[test]
 fn what_was_deleted_is_room_for_the_next_object() {
     let place = Place::new();
-    let made = place
-        .run(&["key", "create", "--allow", "*=admin", "--json"])
-        .code(0)
-        .json();
-    let text = |name: &str| made[name].as_str().unwrap();
     let limits = ["--split-threshold", "1MiB", "--large-capacity", "12MiB"];
-    let service = Service::with_key(&place, &limits, text("access_key_id"), text("secret_access_key"));
+    let service = Service::start(&place, &limits);
     let client = &service.client;
     client.send("PUT", "/full", &[], b"").status(200);
     let value = bytes(900_000);
@@ -365,11 +360,6 @@ fn what_was_deleted_is_room_for_the_next_object() {
 fn a_full_store_refuses_new_objects_says_so_and_takes_deletes() {
     const LENGTH: usize = 20_000;
     let place = Place::new();
-    let made = place
-        .run(&["key", "create", "--allow", "*=admin", "--json"])
-        .code(0)
-        .json();
-    let text = |name: &str| made[name].as_str().unwrap();
     let limits = [
         "--split-threshold",
         "256KiB",
@@ -378,7 +368,7 @@ fn a_full_store_refuses_new_objects_says_so_and_takes_deletes() {
         "--flash-capacity",
         "8MiB",
     ];
-    let service = Service::with_key(&place, &limits, text("access_key_id"), text("secret_access_key"));
+    let service = Service::start(&place, &limits);
     let client = &service.client;
     client.send("PUT", "/full", &[], b"").status(200);
     let value = bytes(LENGTH);

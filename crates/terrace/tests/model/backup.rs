@@ -8,6 +8,7 @@ use crate::{
     machine::{Machine, assert_sound, contents},
     model::{Journal, State, apply},
     variable,
+    watchdog::Watchdog,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
@@ -165,8 +166,10 @@ fn run(name: &str, real: bool, is_meaningful: fn(&Tally) -> bool) {
     let mut seed = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
     let start = Instant::now();
     let mut tally = Tally::default();
+    let watchdog = Watchdog::of(name);
     loop {
         println!("{name}: TERRACE_MODEL_SEED={seed}");
+        watchdog.begins(seed);
         history(seed, real, &mut tally);
         seed += 1;
         let seconds_max = if is_meaningful(&tally) { seconds } else { 10 * seconds };

@@ -17,6 +17,7 @@ mod history;
 mod machine;
 mod model;
 mod watch;
+mod watchdog;
 
 use history::History;
 use machine::{Machine, assert_sound, contents, drop_promptly};
@@ -27,6 +28,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 use terrace::{FilledFrom, Store};
+use watchdog::Watchdog;
 
 /// Lives of one store: each ends in a crash or a close.
 const LIVES: usize = 12;
@@ -128,11 +130,13 @@ fn for_some_time(name: &str, history: fn(&mut StdRng, &mut Tally)) {
     let first = variable("TERRACE_MODEL_SEED").unwrap_or(now.as_millis() as u64);
     let start = Instant::now();
     let (mut seed, mut tally) = (first, Tally::default());
+    let watchdog = Watchdog::of(name);
     let is_over = |tally: &Tally| {
         let seconds_max = if tally.is_meaningful() { seconds } else { 10 * seconds };
         start.elapsed() >= Duration::from_secs(seconds_max)
     };
     while seed == first || !is_over(&tally) {
+        watchdog.begins(seed);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             history(&mut StdRng::seed_from_u64(seed), &mut tally)
         }));

@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
-use terrace::{Durability, Options, PutOptions, Store, Tier};
+use terrace::{Durability, Options, PutOptions, StallReason, Store, Tier};
 
 const SPLIT_BYTES: u64 = 128 << 10;
 const LARGE_OBJECTS: u64 = 220;
@@ -161,14 +161,15 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     let took = start.elapsed();
     wait_until_tidy(&life.store);
     let stats = life.store.stats();
+    let held = [StallReason::BlockSpace, StallReason::BlockRoom].map(|reason| stats.stalls[reason as usize]);
     eprintln!(
         "{} MiB in {took:?}: at most {most:.2} (with open blocks {:.2} in the end), {} blocks cleaned, {} MiB moved, {} writes held for {:?}, {} let go",
         life.written_bytes >> 20,
         stats.space(Tier::Large).amplification(),
         stats.large.blocks_reclaimed,
         stats.written.large_cleaned_bytes >> 20,
-        stats.large.writers_held,
-        stats.large.writers_held_time,
+        held.iter().map(|stall| stall.count).sum::<u64>(),
+        held.iter().map(|stall| stall.time).sum::<Duration>(),
         stats.large.writers_let_go,
     );
     assert!(stats.large.blocks_reclaimed > LIVES, "{stats:#?}");

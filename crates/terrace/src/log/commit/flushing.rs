@@ -55,7 +55,7 @@ impl CommitLog {
             }
         };
         self.write_sealed()?;
-        self.overlay.release_finished(&self.recent);
+        self.release_finished();
         // A segment that was full may have been synced.
         self.wake_applier_if_ready();
         self.prepare_spare();
@@ -72,7 +72,7 @@ impl CommitLog {
     /// Writes what is sealed.
     fn write_sealed(&self) -> Result<()> {
         while self.writer.write_sealed(&self.segments)? {
-            self.overlay.release_finished(&self.recent);
+            self.release_finished();
             self.prepare_spare();
         }
         Ok(())

@@ -319,6 +319,16 @@ pub struct PutOptions {
     pub expiry: Expiry,
 }
 
+/// How an object is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadOptions {
+    /// For callers who would rather be refused than wait: while reads of the large tier's device
+    /// are under way that take longer than this, none is begun there, and the answer is
+    /// [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too, and streams that
+    /// are open go on. `None`, the default: a read takes as long as it takes.
+    pub large_wait_max: Option<Duration>,
+}
+
 /// How a stream is written.
 #[derive(Debug, Clone, Default)]
 pub struct WriterOptions {

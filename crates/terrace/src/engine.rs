@@ -167,7 +167,7 @@ impl Engine {
             helpers: ReadPool::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
-                parts.options.hash_index_bytes_max,
+                parts.options.tuning.hash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(

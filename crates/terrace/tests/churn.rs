@@ -102,13 +102,15 @@ fn options(dir: &std::path::Path) -> Options {
         flash_capacity_bytes: 3 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: SPLIT_BYTES,
-        space_slack_bytes: 0,
-        memtable_bytes: 256 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 0,
-        staging_bytes: 0,
         ..Options::new(dir)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 256 << 10;
+        tuning.overlay_bytes = 1 << 20;
+        tuning.staging_bytes = 0;
+    })
 }
 
 /// Waits until cleaning has kept its bound.

@@ -126,7 +126,7 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
         return Ok(None);
     }
     let wait_max = shared.large_wait.unwrap_or_default();
-    let opened = match read::open_with(store, &shared.reading(), &shared.collector, key, claim) {
+    let opened = match read::open(store, &shared.reading(), &shared.collector, key, claim) {
         Err(error) if *error.code() == S3ErrorCode::AccessDenied => None,
         opened => opened.map_err(|error| of_s3(&error, wait_max))?,
     };

@@ -86,19 +86,11 @@ enum Source {
 }
 
 /// Opens the object at a key of the store for whoever may read exactly what is there. `None` if
-/// there is none.
+/// there is none. Up to its first piece it is read by `reading`; an answer that has begun goes on.
 ///
 /// # Errors
-/// `AccessDenied`, the store's.
-pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim) -> S3Result<Option<Opened>> {
-    open_with(store, &ReadOptions::default(), collector, key, claim)
-}
-
-/// As [`open`]; up to its first piece it is read by `reading`. An answer that has begun goes on.
-///
-/// # Errors
-/// `AccessDenied`, the store's, `SlowDown`.
-pub fn open_with(
+/// `AccessDenied`, the store's; `SlowDown` as `reading` asks for.
+pub fn open(
     store: &Store,
     reading: &ReadOptions,
     collector: &Arc<Collector>,

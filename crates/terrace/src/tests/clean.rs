@@ -194,11 +194,10 @@ fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
 #[test]
 fn with_the_bound_far_off_nothing_is_moved() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        space_amplification_percent: 1_000_000,
-        space_amplification_max_percent: 2_000_000,
-        ..small_options(dir.path())
-    };
+    let options = small_options(dir.path()).tuned(|tuning| {
+        tuning.space_amplification_percent = 1_000_000;
+        tuning.space_amplification_max_percent = 2_000_000;
+    });
     let store = Store::open(options).unwrap();
     for n in 0..60_u64 {
         store.put_with(format!("{n}"), bytes(n, 50_000), &buffered()).unwrap();

@@ -209,11 +209,7 @@ fn a_power_cut_loses_copies_at_most() {
 #[test]
 fn copies_make_way_for_small_values() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(5));
-    let store = Store::open(Options {
-        copies_share_percent: 0,
-        ..options(dir.path(), &flash)
-    })
-    .unwrap();
+    let store = Store::open(options(dir.path(), &flash).tuned(|tuning| tuning.copies_share_percent = 0)).unwrap();
     put_title(&store, 1);
     heat_up(&store, 1);
     assert!(store.stats().flash_cache.segments > 0);

@@ -201,13 +201,13 @@ pub fn open_with(
     let bucket = claim.bucket();
     let Some(name) = name else {
         let object = keyspace::object(&bucket.name, key);
-        let opened = read::open_with(store, reading, collector, &object, claim)?;
+        let opened = read::open(store, reading, collector, &object, claim)?;
         return opened.ok_or_else(|| claim.on_nothing(absent(store, bucket, key)));
     };
     for _ in 0..ATTEMPTS {
         let found = named(store, claim, key, name)?;
         // It may have moved since, and another may be where it was.
-        let opened = read::open_with(store, reading, collector, &found.place, claim)?;
+        let opened = read::open(store, reading, collector, &found.place, claim)?;
         if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
             return Ok(opened);
         }

@@ -133,11 +133,9 @@ mod tests {
     #[test]
     fn a_buffered_commit_in_a_frame_that_a_sync_commit_opened_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(Options {
-            coalesce_interval: Duration::from_millis(1),
-            ..Options::new(dir.path())
-        })
-        .unwrap();
+        let store =
+            Store::open(Options::new(dir.path()).tuned(|tuning| tuning.coalesce_interval = Duration::from_millis(1)))
+                .unwrap();
         let log = &store.engine().log;
         let record = Record {
             seq: 0,

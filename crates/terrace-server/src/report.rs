@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
     ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
-    RamStats, SnapshotStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
+    RamStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -69,6 +69,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "applied_seq": queue.applied_seq,
             "snapshots": queue.snapshots,
         },
+        "stalls": stalls_json(&stats.stalls),
         "expire": expire_json(&stats.expire),
         "snapshots": snapshots_json(&stats.snapshots),
         "flash_cache": flash_cache_json(&stats.flash_cache),
@@ -106,10 +107,16 @@ fn large_json(large: &LargeStats) -> Value {
         "blocks_set_aside": large.blocks_set_aside,
         "set_aside_bytes": large.set_aside_bytes,
         "pinned_block_bytes": large.pinned_block_bytes,
-        "writers_held": large.writers_held,
-        "writers_held_seconds": large.writers_held_time.as_secs_f64(),
         "writers_let_go": large.writers_let_go,
     })
+}
+
+fn stalls_json(stalls: &[StallStats]) -> Value {
+    let stall = |stall: &StallStats| {
+        let figures = json!({ "waiting": stall.waiting, "count": stall.count, "seconds": stall.time.as_secs_f64() });
+        (stall.reason.name().to_owned(), figures)
+    };
+    stalls.iter().map(stall).collect::<Map<_, _>>().into()
 }
 
 fn space_json(stats: &Stats, tier: Tier) -> Value {

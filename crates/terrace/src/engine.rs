@@ -17,6 +17,7 @@ use crate::{
     metrics::{
         counters::{AnsweredBy, Metrics},
         event::Event,
+        stalls::StallReason,
     },
     ordered_index::{Entry, KeyBounds, OrderedIndex},
     visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
@@ -166,7 +167,7 @@ impl Engine {
             helpers: ReadPool::default(),
             hash_index: HashIndex::new(HashIndexConfig::for_flash_bytes(
                 parts.options.flash_capacity_bytes,
-                parts.options.hash_index_bytes_max,
+                parts.options.tuning.hash_index_bytes_max,
             ))?,
             checkpoints: Checkpoints::default(),
             snapshots: Arc::new(
@@ -302,14 +303,20 @@ impl Engine {
         segments.available() <= slack || self.log.is_closing() || self.awaits_block_gc()
     }
 
+    /// Whether writers of large values wait.
+    pub fn has_held_writers(&self) -> bool {
+        let reasons = [StallReason::BlockSpace, StallReason::BlockRoom];
+        self.log.stalls.waiting(&reasons) > 0
+    }
+
     /// Whether somebody waits for block GC, or soon will.
     pub fn awaits_block_gc(&self) -> bool {
-        self.block_gc.has_waiting() || self.lacks_block_room()
+        self.has_held_writers() || self.lacks_block_room()
     }
 
     /// Whether blocks have no room for what comes next.
     pub fn lacks_block_room(&self) -> bool {
-        self.block_gc.has_waiting_for_room()
+        self.log.stalls.waiting(&[StallReason::BlockRoom]) > 0
             || self.large.lacks_room(self.options.split_threshold_bytes)
             || self.log_lacks_room()
     }

@@ -11,10 +11,7 @@ use crate::{
     metrics::counters::AnsweredBy,
     visibility::snapshots::SnapshotFigures,
 };
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Makes a picture of the store.
 pub fn stats(engine: &Engine) -> Stats {
@@ -75,6 +72,7 @@ pub fn stats(engine: &Engine) -> Stats {
             applied_seq: engine.log.applied_seq(),
             snapshots: snapshots.count,
         },
+        stalls: engine.log.stalls.picture().to_vec(),
         expire: expire_stats(engine),
         snapshots: snapshot_stats(engine, snapshots),
         operations: metrics.operations(),
@@ -185,8 +183,6 @@ fn large_stats(engine: &Engine) -> LargeStats {
         blocks_set_aside: load(&block_gc.blocks_set_aside),
         set_aside_bytes: load(&block_gc.set_aside_bytes),
         pinned_block_bytes: load(&metrics.pinned_block_bytes),
-        writers_held: load(&block_gc.writers_held),
-        writers_held_time: Duration::from_nanos(load(&block_gc.held_ns)),
         writers_let_go: load(&block_gc.writers_let_go),
     }
 }

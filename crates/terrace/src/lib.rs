@@ -85,7 +85,7 @@ pub use api::{
     expiry::Expiry,
     group::GroupRule,
     object::{ATTRIBUTES_BYTES_MAX, Attributes, HomeKind, KEY_BYTES_MAX, Object, ObjectInfo, VALUE_BYTES_MAX, Version},
-    options::{Condition, Durability, Options, PutOptions, WriterOptions},
+    options::{Condition, Durability, Options, PutOptions, ReadOptions, Tuning, WriterOptions},
     placement::{Pin, Pinning},
     ram::RamStats,
     scan_range::ScanRange,

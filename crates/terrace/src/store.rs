@@ -3,8 +3,8 @@
 
 use crate::{
     BackupCheck, BackupOptions, BackupProgress, BackupReport, Batch, Condition, Durability, Error, Object, ObjectInfo,
-    Options, PutOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange, Snapshot, Stats,
-    ValueWriter, VerifyReport, Version, WriterOptions,
+    Options, PutOptions, ReadOptions, Reader, RepairReport, RestoreOptions, RestoreReport, Result, Scan, ScanRange,
+    Snapshot, Stats, ValueWriter, VerifyReport, Version, WriterOptions,
     admin::{backup, open, repair, verify},
     engine::Engine,
     maintenance::{
@@ -17,14 +17,12 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::{ops::Range, path::Path, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{ops::Range, path::Path, sync::Arc, thread::JoinHandle};
 
 /// An open store. Cloning is cheap and shares it; all calls may come from any thread, and block.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
-    /// See [`Store::impatient`].
-    patience: Option<Duration>,
 }
 
 impl std::fmt::Debug for Store {
@@ -71,20 +69,7 @@ impl Store {
         }
         Ok(Self {
             handle: Arc::new(handle),
-            patience: None,
         })
-    }
-
-    /// The same store for callers who would rather be refused than wait: while reads of the large
-    /// tier's device are under way that take longer than `wait_max`, its [`Store::reader`] begins
-    /// none there and says [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too,
-    /// and streams that are open go on.
-    #[must_use]
-    pub fn impatient(&self, wait_max: Duration) -> Self {
-        Self {
-            patience: Some(wait_max),
-            ..self.clone()
-        }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -208,7 +193,7 @@ impl Store {
     pub fn get_range(&self, key: impl AsRef<[u8]>, range: Range<u64>) -> Result<Option<Bytes>> {
         let engine = self.engine();
         engine.metrics.get_range.measure(|| {
-            let reader = Reader::newest(engine, key.as_ref(), None)?;
+            let reader = Reader::newest(engine, key.as_ref(), &ReadOptions::default())?;
             reader.map(|reader| reader.read_range(range)).transpose()
         })
     }
@@ -216,13 +201,21 @@ impl Store {
     /// A stream over a value.
     ///
     /// # Errors
-    /// As [`Store::get`]; [`Error::Busy`] of a store that is [impatient](Store::impatient).
+    /// As [`Store::get`].
     pub fn reader(&self, key: impl AsRef<[u8]>) -> Result<Option<Reader>> {
+        self.reader_with(key, &ReadOptions::default())
+    }
+
+    /// A stream over a value.
+    ///
+    /// # Errors
+    /// As [`Store::get`]; [`Error::Busy`] as `options` ask for.
+    pub fn reader_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Reader>> {
         let engine = self.engine();
         let clock = StreamClock::reading(&engine.metrics.reader);
         let reader = clock.time(|| {
             write::check_key(key.as_ref())?;
-            Reader::newest(engine, key.as_ref(), self.patience)
+            Reader::newest(engine, key.as_ref(), options)
         })?;
         Ok(reader.map(|reader| reader.timed_by(clock)))
     }
@@ -299,7 +292,7 @@ impl Store {
     }
 
     /// Writes a checkpoint of the hash index now, so that an open fills it by reading one file;
-    /// reads and writes go on. The store does this by itself ([`Options::checkpoint_log_bytes`]).
+    /// reads and writes go on. The store does this by itself ([`Tuning::checkpoint_log_bytes`]).
     /// `false` if it cannot be had yet: the hash index is still being filled after the open, or
     /// nothing was ever committed.
     ///

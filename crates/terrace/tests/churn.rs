@@ -12,7 +12,7 @@ use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
-use terrace::{Durability, Options, PutOptions, Store, Tier};
+use terrace::{Durability, Options, PutOptions, StallReason, Store, Tier};
 
 const SPLIT_BYTES: u64 = 128 << 10;
 const LARGE_OBJECTS: u64 = 220;
@@ -102,13 +102,15 @@ fn options(dir: &std::path::Path) -> Options {
         flash_capacity_bytes: 3 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: SPLIT_BYTES,
-        space_slack_bytes: 0,
-        memtable_bytes: 256 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 0,
-        staging_bytes: 0,
         ..Options::new(dir)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 256 << 10;
+        tuning.overlay_bytes = 1 << 20;
+        tuning.staging_bytes = 0;
+    })
 }
 
 /// Waits until cleaning has kept its bound.
@@ -161,14 +163,15 @@ fn the_live_size_written_many_times_over_leaves_no_more_than_is_allowed() {
     let took = start.elapsed();
     wait_until_tidy(&life.store);
     let stats = life.store.stats();
+    let held = [StallReason::BlockSpace, StallReason::BlockRoom].map(|reason| stats.stalls[reason as usize]);
     eprintln!(
         "{} MiB in {took:?}: at most {most:.2} (with open blocks {:.2} in the end), {} blocks cleaned, {} MiB moved, {} writes held for {:?}, {} let go",
         life.written_bytes >> 20,
         stats.space(Tier::Large).amplification(),
         stats.large.blocks_reclaimed,
         stats.written.large_cleaned_bytes >> 20,
-        stats.large.writers_held,
-        stats.large.writers_held_time,
+        held.iter().map(|stall| stall.count).sum::<u64>(),
+        held.iter().map(|stall| stall.time).sum::<Duration>(),
         stats.large.writers_let_go,
     );
     assert!(stats.large.blocks_reclaimed > LIVES, "{stats:#?}");

@@ -32,13 +32,15 @@ fn options(dir: &Path) -> Options {
         flash_capacity_bytes: 6 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
-        space_slack_bytes: 0,
-        memtable_bytes: 64 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 1 << 20,
-        checkpoint_log_bytes: 200 << 10,
         ..Options::new(dir)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 64 << 10;
+        tuning.overlay_bytes = 1 << 20;
+        tuning.checkpoint_log_bytes = 200 << 10;
+    })
 }
 
 fn key(writer: u64, number: u64) -> String {

@@ -47,13 +47,15 @@ fn what_is_told_of_ram_is_what_is_allocated() {
     let mut value = vec![0; 300 << 10];
     StdRng::seed_from_u64(1).fill_bytes(&mut value);
     let before_bytes = allocated_bytes();
-    let store = Store::open(Options {
-        segment_bytes: 16 << 20,
-        flash_capacity_bytes: 1 << 30,
-        cache_bytes: 128 << 20,
-        memtable_bytes: 16 << 20,
-        ..Options::new(directory.path())
-    })
+    let store = Store::open(
+        Options {
+            segment_bytes: 16 << 20,
+            flash_capacity_bytes: 1 << 30,
+            cache_bytes: 128 << 20,
+            ..Options::new(directory.path())
+        }
+        .tuned(|tuning| tuning.memtable_bytes = 16 << 20),
+    )
     .unwrap();
     let empty = ram_once_they_agree(&store, before_bytes, "empty");
     assert!(empty.values_bytes == 0 && empty.recent_bytes == 0, "{empty:?}");

@@ -24,12 +24,10 @@ fn options(dir: &Path) -> Options {
         flash_capacity_bytes: 4 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
-        space_slack_bytes: 0,
-        memtable_bytes: 64 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 0,
         ..Options::new(dir)
     }
+    .tuned(|tuning| (tuning.space_slack_bytes, tuning.memtable_bytes, tuning.overlay_bytes) = (0, 64 << 10, 1 << 20))
 }
 
 /// What the store should hold: value, attributes, version.

@@ -180,15 +180,17 @@ impl Terrace {
         sizes: Sizes,
     ) -> Outcome<Self> {
         let usual = setup.options(places, name);
-        let store = Store::open(Options {
-            cache_bytes: 0,
-            staging_bytes: heat.staging_bytes,
-            flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
-            size_threshold_bytes: tuning.size_threshold_bytes,
-            segment_bytes: tuning.segment_bytes,
-            split_threshold_bytes: tuning.split_threshold_bytes,
-            ..usual
-        })?;
+        let store = Store::open(
+            Options {
+                cache_bytes: 0,
+                flash_capacity_bytes: heat.flash_capacity_bytes.unwrap_or(usual.flash_capacity_bytes),
+                size_threshold_bytes: tuning.size_threshold_bytes,
+                segment_bytes: tuning.segment_bytes,
+                split_threshold_bytes: tuning.split_threshold_bytes,
+                ..usual
+            }
+            .tuned(|tuning| tuning.staging_bytes = heat.staging_bytes),
+        )?;
         while store.stats().hash_index.refilling {
             std::thread::sleep(Duration::from_millis(2));
         }

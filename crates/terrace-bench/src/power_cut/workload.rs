@@ -24,13 +24,15 @@ pub fn options(flash: &Path, large: &Path) -> Options {
         flash_capacity_bytes: 6 << 20,
         size_threshold_bytes: SIZE_THRESHOLD_BYTES,
         split_threshold_bytes: 256 << 10,
-        space_slack_bytes: 0,
-        overlay_bytes: 1 << 20,
         cache_bytes: 256 << 10,
-        index_cache_bytes: 1 << 20,
-        checkpoint_log_bytes: 1 << 20,
         ..Options::on_tiers(flash, large)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.overlay_bytes = 1 << 20;
+        tuning.index_cache_bytes = 1 << 20;
+        tuning.checkpoint_log_bytes = 1 << 20;
+    })
 }
 
 /// Number of an operation: life, caller, and count within them.

@@ -31,9 +31,9 @@ impl Terrace {
         let mut settings = format!(
             "value cache {} MiB, index cache {} MiB, memtable {} MiB, inline up to {} B",
             options.cache_bytes >> 20,
-            options.index_cache_bytes >> 20,
-            options.memtable_bytes >> 20,
-            options.inline_bytes_max,
+            options.tuning.index_cache_bytes >> 20,
+            options.tuning.memtable_bytes >> 20,
+            options.tuning.inline_bytes_max,
         );
         if opening.flash_capacity_bytes.is_some() {
             settings += &format!(
@@ -58,9 +58,9 @@ fn options(opening: &Opening, cached: bool) -> Options {
         .join("large");
     let mut options = Options::on_tiers(flash, large);
     if let Some(bytes) = opening.inline_bytes_max {
-        options.inline_bytes_max = bytes;
+        options.tuning.inline_bytes_max = bytes;
     }
-    let memtable_bytes = options.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
+    let memtable_bytes = options.tuning.memtable_bytes.min(opening.cache_bytes / 8).max(1 << 20);
     let entries_bytes = match opening.expected_objects {
         0 => u64::MAX,
         objects => objects.saturating_mul(INDEX_BYTES_PER_OBJECT).max(1 << 20),
@@ -68,24 +68,24 @@ fn options(opening: &Opening, cached: bool) -> Options {
     // Where pairs are in the index itself its tables are all there is to read, and the kernel
     // caches them: it gets what is not taken here.
     let index_bytes_max = match opening.expected_object_bytes {
-        bytes if (1..=options.inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
+        bytes if (1..=options.tuning.inline_bytes_max).contains(&bytes) => opening.cache_bytes / 16,
         _ => opening.cache_bytes / 4,
     };
     let index_cache_bytes = entries_bytes.min(index_bytes_max);
-    let overlay_bytes = options.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
+    let overlay_bytes = options.tuning.overlay_bytes.min(opening.cache_bytes / 16).max(1 << 20);
     // What is on its way between two drives. On one no copies are worth making; 64 MiB of them used
     // to be beside what the caches were given.
     let staging_bytes = match opening.large_directory {
-        Some(_) => options.staging_bytes.min(opening.cache_bytes / 8),
+        Some(_) => options.tuning.staging_bytes.min(opening.cache_bytes / 8),
         None => 0,
     };
     // Two memtables: one that is filled and one that is written.
     let others_bytes = index_cache_bytes + 2 * memtable_bytes + overlay_bytes + staging_bytes;
     let cache_bytes = opening.cache_bytes - others_bytes.min(opening.cache_bytes);
-    options.overlay_bytes = overlay_bytes;
-    options.memtable_bytes = memtable_bytes;
-    options.index_cache_bytes = index_cache_bytes;
-    options.staging_bytes = staging_bytes;
+    options.tuning.overlay_bytes = overlay_bytes;
+    options.tuning.memtable_bytes = memtable_bytes;
+    options.tuning.index_cache_bytes = index_cache_bytes;
+    options.tuning.staging_bytes = staging_bytes;
     options.cache_bytes = if cached { cache_bytes } else { 0 };
     if let Some(bytes) = opening.flash_capacity_bytes {
         // Sixty-four segments, so that recycling goes in small steps.

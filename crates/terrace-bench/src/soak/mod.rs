@@ -149,15 +149,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 fn measure(directory: &Path, settings: &Settings, progress: &Progress) -> Outcome<Vec<Sample>> {
-    let store = Store::open(Options {
-        segment_bytes: SEGMENT_BYTES,
-        split_threshold_bytes: BLOCK_BYTES,
-        space_slack_bytes: 0,
-        flash_capacity_bytes: settings.flash_bytes,
-        // RAM is looked at, and caches that fill would grow for long.
-        cache_bytes: 32 << 20,
-        ..Options::new(directory)
-    })?;
+    let store = Store::open(
+        Options {
+            segment_bytes: SEGMENT_BYTES,
+            split_threshold_bytes: BLOCK_BYTES,
+            flash_capacity_bytes: settings.flash_bytes,
+            // RAM is looked at, and caches that fill would grow for long.
+            cache_bytes: 32 << 20,
+            ..Options::new(directory)
+        }
+        .tuned(|tuning| tuning.space_slack_bytes = 0),
+    )?;
     let values = Values::new(1, load::VALUE_BYTES_MAX);
     let (end, done) = (AtomicBool::new(false), Mutex::new(Done::default()));
     let load = Load {

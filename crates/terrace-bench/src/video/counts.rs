@@ -150,10 +150,10 @@ fn options(directory: &std::path::Path, settings: &Settings) -> Options {
         segment_bytes,
         flash_capacity_bytes: segments.max(16) * segment_bytes,
         size_threshold_bytes: 16 << 10,
-        copies_share_percent: 80,
         cache_bytes: 0,
         ..Options::new(directory)
     }
+    .tuned(|tuning| tuning.copies_share_percent = 80)
 }
 
 fn measure(directory: &std::path::Path, settings: &Settings, progress: impl Fn(f64)) -> Outcome<Measured> {

@@ -79,6 +79,7 @@ impl Collector for Figures {
         self.paces(&mut out)?;
         self.checkpoints(&mut out)?;
         self.space(&mut out)?;
+        self.stalls(&mut out)?;
         self.placement(&mut out)?;
         out.operations(&self.0.operations)
     }

@@ -178,9 +178,8 @@ fn open(store: &terrace::Store, key: &[u8], headers: &HeaderMap, shared: &Shared
     let shown = Shown::of(store, key)?;
     let (info, mut source) = match shown.open(store, key, shared)? {
         Some(values) => (values.info(), Source::Values(Box::new(values))),
-        None => match shared
-            .guarded(store)
-            .reader(key)?
+        None => match store
+            .reader_with(key, &shared.reading())?
             .filter(|reader| !offline::has_values(reader.info()) && shown.has(reader.info()))
         {
             Some(reader) => (reader.info().clone(), Source::Record(reader)),

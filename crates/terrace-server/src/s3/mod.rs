@@ -79,7 +79,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use terrace::{Durability, Store};
+use terrace::{Durability, ReadOptions, Store};
 use tokio::{sync::Notify, task::JoinHandle};
 
 /// Where to listen if nothing else is said.
@@ -139,11 +139,12 @@ impl Shared {
         }
     }
 
-    /// The store for requests that are refused rather than made to wait while the large tier is
-    /// busy.
-    pub fn guarded(&self, store: &Store) -> Store {
-        self.large_wait
-            .map_or_else(|| store.clone(), |wait_max| store.impatient(wait_max))
+    /// How values are read for requests that are refused rather than made to wait while the large
+    /// tier is busy.
+    pub const fn reading(&self) -> ReadOptions {
+        ReadOptions {
+            large_wait_max: self.large_wait,
+        }
     }
 }
 

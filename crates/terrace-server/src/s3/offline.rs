@@ -43,8 +43,6 @@ pub fn length(info: &ObjectInfo) -> u64 {
 /// The bytes of an object that has values of its own.
 pub struct Values {
     store: Store,
-    /// For the first piece, which may be refused; an answer that has begun goes on.
-    guarded: Option<Store>,
     wait_max: Duration,
     opened: Opened,
     piece: Bytes,
@@ -75,8 +73,7 @@ impl Values {
         if !self.piece.is_empty() {
             return Ok(std::mem::take(&mut self.piece));
         }
-        let guarded = self.guarded.take();
-        let piece = self.opened.next_piece(guarded.as_ref().unwrap_or(&self.store));
+        let piece = self.opened.next_piece(&self.store);
         piece.map_err(|error| of_s3(&error, self.wait_max))
     }
 }
@@ -128,8 +125,8 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
     if !store.head(key)?.is_some_and(|info| has_values(&info)) {
         return Ok(None);
     }
-    let (guarded, wait_max) = (shared.guarded(store), shared.large_wait.unwrap_or_default());
-    let opened = match read::open(&guarded, &shared.collector, key, claim) {
+    let wait_max = shared.large_wait.unwrap_or_default();
+    let opened = match read::open(store, &shared.reading(), &shared.collector, key, claim) {
         Err(error) if *error.code() == S3ErrorCode::AccessDenied => None,
         opened => opened.map_err(|error| of_s3(&error, wait_max))?,
     };
@@ -142,7 +139,6 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
         })?;
         Ok(Values {
             store: store.clone(),
-            guarded: Some(guarded),
             wait_max,
             opened,
             piece: Bytes::new(),

@@ -30,7 +30,7 @@ use crate::http::{CLIENT_TIME_MAX, body::PieceBody};
 use bytes::Bytes;
 use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
-use terrace::{Error, HomeKind, ObjectInfo, Reader, Store};
+use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Bytes read at a time, once an object is read on.
@@ -71,6 +71,8 @@ pub struct Opened {
     data_key: Option<DataKey>,
     /// What decrypts the value that is being read.
     opener: Option<Opener>,
+    /// How the first piece is read.
+    reading: ReadOptions,
 }
 
 enum Source {
@@ -84,20 +86,27 @@ enum Source {
 }
 
 /// Opens the object at a key of the store for whoever may read exactly what is there. `None` if
-/// there is none.
+/// there is none. Up to its first piece it is read by `reading`; an answer that has begun goes on.
 ///
 /// # Errors
-/// `AccessDenied`, the store's.
-pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim) -> S3Result<Option<Opened>> {
+/// `AccessDenied`, the store's; `SlowDown` as `reading` asks for.
+pub fn open(
+    store: &Store,
+    reading: &ReadOptions,
+    collector: &Arc<Collector>,
+    key: &[u8],
+    claim: &Claim,
+) -> S3Result<Option<Opened>> {
     let fail = |error: Error| errors::of_engine(&error, key);
     for _ in 0..ATTEMPTS {
-        let Some(reader) = store.reader(key).map_err(fail)? else {
+        let Some(reader) = store.reader_with(key, reading).map_err(fail)? else {
             return Ok(None);
         };
         let facts = Facts::of(reader.info());
         let permit = claim.on(&facts)?;
         let Some(id) = facts.values else {
-            return Ok(Some(Opened::of_record(reader, facts, key, permit)));
+            let opened = Opened::of_record(reader, facts, key, permit);
+            return Ok(Some(opened));
         };
         let hold = collector.hold(id);
         let unchanged = store.head(key).map_err(fail)?.map(|info| info.version) == Some(facts.version);
@@ -119,6 +128,7 @@ pub fn open(store: &Store, collector: &Arc<Collector>, key: &[u8], claim: &Claim
             facts,
             data_key: None,
             opener: None,
+            reading: *reading,
         }));
     }
     Err(s3_error!(
@@ -169,7 +179,7 @@ fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
 /// Notes that an object is read from its beginning, and has the next one read ahead, if its reader
 /// goes in order. Only where its bytes are on the large tier. The engine does the same for values
 /// by their keys; but those of longer objects have no order.
-pub fn note(store: &Store, opened: &Opened) {
+pub fn note(store: &Store, reading: &ReadOptions, opened: &Opened) {
     if opened.home() != HomeKind::Block {
         return;
     }
@@ -181,7 +191,7 @@ pub fn note(store: &Store, opened: &Opened) {
     let Some((id, length)) = facts.and_then(|facts| Some((facts.values?, facts.length))) else {
         return;
     };
-    let reader = store.reader(&next).ok().flatten();
+    let reader = store.reader_with(&next, reading).ok().flatten();
     let parts = reader.and_then(|reader| read_parts(&reader, &next, length).ok());
     if let Some(part) = parts.as_deref().and_then(<[Part]>::first) {
         store.read_ahead(keyspace::value(id, part.number, part.nonce));
@@ -213,6 +223,7 @@ impl Opened {
             facts,
             data_key: None,
             opener: None,
+            reading: ReadOptions::default(),
         }
     }
 
@@ -298,6 +309,7 @@ impl Opened {
     /// # Errors
     /// The store's.
     pub fn next_piece(&mut self, store: &Store) -> S3Result<Bytes> {
+        let reading = std::mem::take(&mut self.reading);
         if let Some(piece) = self.piece_in_ram() {
             return Ok(piece);
         }
@@ -306,13 +318,14 @@ impl Opened {
             return Ok(Bytes::new());
         }
         if self.facts.encryption.is_some() {
-            return self.next_decrypted(store);
+            return self.next_decrypted(store, &reading);
         }
         let (reader, in_part) = match &mut self.source {
             Source::Record(reader) => (reader, left),
             Source::Values { id, current, .. } => {
                 let parts = self.parts.as_deref().unwrap_or_default();
-                let (reader, part, inside) = open_part(store, &self.key, *id, parts, current, self.range.start)?;
+                let (reader, part, inside) =
+                    open_part((store, &reading), &self.key, *id, parts, current, self.range.start)?;
                 if part.salt.is_some() {
                     let error = Error::corruption("a part", "it is encrypted, and its object is not");
                     return Err(errors::of_engine(&error, &self.key));
@@ -335,7 +348,7 @@ impl Opened {
 
     /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here,
     /// where one may take one's time.
-    fn next_decrypted(&mut self, store: &Store) -> S3Result<Bytes> {
+    fn next_decrypted(&mut self, store: &Store, reading: &ReadOptions) -> S3Result<Bytes> {
         let damaged = |reason| errors::of_engine(&Error::corruption("an encrypted object", reason), &self.key);
         let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
         let is_begun = self.opener.as_ref().is_some_and(|opener| !opener.is_over());
@@ -346,7 +359,8 @@ impl Opened {
             }
             Source::Values { id, current, .. } => {
                 let parts = self.parts.as_deref().unwrap_or_default();
-                let (reader, part, inside) = open_part(store, &self.key, *id, parts, current, self.range.start)?;
+                let (reader, part, inside) =
+                    open_part((store, reading), &self.key, *id, parts, current, self.range.start)?;
                 let salt = part.salt.ok_or_else(|| damaged("a part has no salt"))?;
                 (reader, part.number, salt, part.length, inside)
             }
@@ -432,7 +446,7 @@ fn take_sealed_in_ram(opener: &mut Opener, reader: &mut Reader) {
 /// Opens the part that has the byte at `position`, if it is not open, and goes there unless it is
 /// encrypted. Its reader, the part, and where in it the byte is.
 fn open_part<'a>(
-    store: &Store,
+    (store, reading): (&Store, &ReadOptions),
     key: &[u8],
     id: Id,
     parts: &'a [Part],
@@ -454,7 +468,7 @@ fn open_part<'a>(
         let value = keyspace::value(id, part.number, part.nonce);
         let fail = |error: Error| errors::of_engine(&error, key);
         let mut reader = store
-            .reader(&value)
+            .reader_with(&value, reading)
             .map_err(fail)?
             .ok_or_else(|| damaged("it is missing"))?;
         // How long it is otherwise is known where it is decrypted.

@@ -417,19 +417,19 @@ impl Layer {
         for (given, option) in [
             (self.size_threshold, &mut options.size_threshold_bytes),
             (self.split_threshold, &mut options.split_threshold_bytes),
-            (self.inline_limit, &mut options.inline_bytes_max),
+            (self.inline_limit, &mut options.tuning.inline_bytes_max),
             (self.segment_size, &mut options.segment_bytes),
             (self.flash_capacity, &mut options.flash_capacity_bytes),
             (self.cache, &mut options.cache_bytes),
-            (self.staging, &mut options.staging_bytes),
-            (self.migrate_rate, &mut options.migrate_bytes_per_second),
+            (self.staging, &mut options.tuning.staging_bytes),
+            (self.migrate_rate, &mut options.tuning.migrate_bytes_per_second),
         ] {
             if let Some(Size(bytes)) = given {
                 *option = bytes;
             }
         }
         options.large_capacity_bytes = self.large_capacity.map(|Size(bytes)| bytes);
-        options.hash_index_bytes_max = self.hash_index.map(|Size(bytes)| bytes);
+        options.tuning.hash_index_bytes_max = self.hash_index.map(|Size(bytes)| bytes);
         options.pins = self.pin.map(|Pins(pins)| pins).unwrap_or_default();
         options.snapshot_max_age = self.snapshot_max_age.map(|TimeSpan(span)| span);
         options.validate()?;

@@ -40,7 +40,10 @@ fn flag_beats_variable_beats_file_beats_default() {
     assert_eq!(options.cache_bytes, 3 << 20);
     assert_eq!(options.split_threshold_bytes, 2 << 20);
     assert_eq!(options.size_threshold_bytes, 1000);
-    assert_eq!(options.inline_bytes_max, Options::new("x").inline_bytes_max);
+    assert_eq!(
+        options.tuning.inline_bytes_max,
+        Options::new("x").tuning.inline_bytes_max
+    );
     assert_eq!(options.flash_dir, Path::new("terrace-data/flash"));
 }
 
@@ -141,8 +144,8 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
     assert_eq!(settings.website_domains, ["web.example.org"]);
     let options = settings.options;
     assert_eq!(options.pins.len(), 2);
-    assert_eq!(options.migrate_bytes_per_second, 1 << 20);
-    assert_eq!(options.hash_index_bytes_max, Some(64 << 20));
+    assert_eq!(options.tuning.migrate_bytes_per_second, 1 << 20);
+    assert_eq!(options.tuning.hash_index_bytes_max, Some(64 << 20));
 }
 
 #[test]

@@ -34,13 +34,12 @@ pub fn reads_first(bench: &mut Bench) {
         "Flash reads of 1 KiB by 4 threads, µs: with nothing else, and while everything in the background runs",
     );
     let (dir, options) = fresh(bench, "reads-first");
-    let store = Store::open(Options {
+    let options = Options {
         flash_capacity_bytes: 2 * GIB,
         split_threshold_bytes: 16 << 20,
-        space_slack_bytes: 0,
-        ..options
-    })
-    .unwrap();
+        ..options.tuned(|tuning| tuning.space_slack_bytes = 0)
+    };
+    let store = Store::open(options).unwrap();
     let (hot, churned, large) = (400_000, 1_500_000, 2_000);
     let (small_bytes, large_bytes) = (value(1024), value(512 << 10));
     for number in 0..hot {
@@ -177,14 +176,16 @@ pub fn churn(bench: &mut Bench) {
         .heading("Churn: a hundred times a flash tier of 256 MiB, overwriting, deleting, reading");
     let (dir, options) = fresh(bench, "churn");
     let capacity = 256_u64 << 20;
-    let store = Store::open(Options {
-        flash_capacity_bytes: capacity,
-        segment_bytes: 8 << 20,
-        split_threshold_bytes: 16 << 20,
-        space_slack_bytes: 0,
-        size_threshold_bytes: 64 << 10,
-        ..options
-    })
+    let store = Store::open(
+        Options {
+            flash_capacity_bytes: capacity,
+            segment_bytes: 8 << 20,
+            split_threshold_bytes: 16 << 20,
+            size_threshold_bytes: 64 << 10,
+            ..options
+        }
+        .tuned(|tuning| tuning.space_slack_bytes = 0),
+    )
     .unwrap();
     let rounds = (10.0 * bench.scale).max(1.0) as u64;
     let (keys, large) = (300_000, 1_000);

@@ -66,8 +66,8 @@ pub fn disks(options: &mut Options) -> Result<(Arc<dyn Disk>, Arc<dyn Disk>)> {
 
 fn try_index(options: &Options, dir: &Path) -> Result<(OrderedIndex, Option<IndexMark>)> {
     let index_options = IndexOptions {
-        cache_bytes: options.index_cache_bytes,
-        memtable_bytes: options.memtable_bytes,
+        cache_bytes: options.tuning.index_cache_bytes,
+        memtable_bytes: options.tuning.memtable_bytes,
         guards: !options.read_only,
         ..IndexOptions::default()
     };
@@ -166,7 +166,7 @@ fn open_large(options: &Options, manifest: &Manifest, disk: &Arc<dyn Disk>) -> R
         LargeOptions {
             store_id: manifest.store_id,
             split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.direct_io,
+            direct_io: options.tuning.direct_io,
             read_only: options.read_only,
             capacity_bytes: options.large_capacity_bytes,
         },
@@ -199,11 +199,11 @@ pub fn open(mut options: Options) -> Result<Engine> {
         manifest.store_id,
         manifest.segment_bytes,
         options.flash_capacity_bytes,
-        options.direct_io,
+        options.tuning.direct_io,
         options.read_only,
     )?;
     segments.free_over_uses(&over_uses);
-    let pool = Arc::new(FramePool::for_overlay(options.overlay_bytes));
+    let pool = Arc::new(FramePool::for_overlay(options.tuning.overlay_bytes));
     let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
     damage.extend(lost::name_lost(&index, &segments, &report.missing, &recovered.frames));
@@ -219,7 +219,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let mut log = CommitLog::new(
         segments,
         pool,
-        options.overlay_bytes,
+        options.tuning.overlay_bytes,
         Arc::new(RecentFrames::new(RecentFrames::share_of(options.cache_bytes))),
         recovered,
         persisted_seq,

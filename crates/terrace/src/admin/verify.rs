@@ -76,7 +76,7 @@ pub fn verify(engine: &Arc<Engine>) -> Result<VerifyReport> {
         }
     }
     check_segments(engine, &mut report);
-    if let Err(error) = checkpoint::file::verify(&*engine.flash_disk, engine.options.direct_io) {
+    if let Err(error) = checkpoint::file::verify(&*engine.flash_disk, engine.options.tuning.direct_io) {
         report
             .errors
             .push(format!("{error}; it costs the next open time, and no data"));

@@ -60,8 +60,6 @@ pub struct Options {
     /// [`Options::BY_DEVICE`], the default: a 64th of the large tier's capacity or device, from 1
     /// MiB to 64 MiB.
     pub split_threshold_bytes: u64,
-    /// Values up to this size live in the ordered index itself. 64 bytes.
-    pub inline_bytes_max: u64,
     /// Size of a flash segment; fixed when the store is created. [`Options::BY_DEVICE`], the
     /// default: a 64th of the flash tier's capacity or device, from 1 MiB to 64 MiB.
     pub segment_bytes: u64,
@@ -71,6 +69,39 @@ pub struct Options {
     /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. Raising
     /// it later works at once; below what is there it stops writes until enough is deleted.
     pub large_capacity_bytes: Option<u64>,
+    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
+    /// does not use of the rest, holds what was written lately, read or not.
+    pub cache_bytes: u64,
+    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no
+    /// limit.
+    pub promotion_bytes_per_day: Option<u64>,
+    /// What part of a key names its group: objects of one group are of one heat.
+    pub group_rule: GroupRule,
+    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None.
+    /// Changed like *SizeThreshold*.
+    pub pins: Vec<Pin>,
+    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
+    /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
+    /// it is held.
+    pub snapshot_max_age: Option<Duration>,
+    /// The clock that expiries are held against; the operating system's.
+    pub clock: Clock,
+    /// The device under the flash tier; `None` for the operating system's file system at
+    /// `flash_dir`. The ordered index keeps its own files there in either case.
+    pub flash_disk: Option<Arc<dyn Disk>>,
+    /// The device under the large tier; `None` for the operating system's file system at
+    /// `large_dir`.
+    pub large_disk: Option<Arc<dyn Disk>>,
+    /// What few users have a reason to change.
+    pub tuning: Tuning,
+}
+
+/// What few users have a reason to change: the defaults are right for nearly all. Sizes are in
+/// bytes.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    /// Values up to this size live in the ordered index itself. 64 bytes.
+    pub inline_bytes_max: u64,
     /// Block files may take so many per cent of what lives in them, and the slack; above that,
     /// blocks that are mostly dead are cleaned. 130. Open blocks come on top.
     pub space_amplification_percent: u32,
@@ -81,9 +112,6 @@ pub struct Options {
     /// store of a few blocks the shares are less than a block: without slack each of them would be
     /// cleaned while most of it lives, and writers would wait for that.
     pub space_slack_bytes: u64,
-    /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
-    /// does not use of the rest, holds what was written lately, read or not.
-    pub cache_bytes: u64,
     /// RAM for the ordered index's block cache. 64 MiB.
     pub index_cache_bytes: u64,
     /// RAM of the index's memtable before it is flushed. 16 MiB: small ones stay in the processor's
@@ -106,21 +134,9 @@ pub struct Options {
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values
     /// need room; they use what is left over beyond it. 50; 0 leaves them only what nobody needs.
     pub copies_share_percent: u32,
-    /// Most bytes a day that are copied to flash or moved back to it, for its life. `None`: no
-    /// limit.
-    pub promotion_bytes_per_day: Option<u64>,
-    /// What part of a key names its group: objects of one group are of one heat.
-    pub group_rule: GroupRule,
-    /// Prefixes of keys whose objects live on flash, or never do, whatever their heat. None.
-    /// Changed like *SizeThreshold*.
-    pub pins: Vec<Pin>,
     /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
     /// moves nothing.
     pub migrate_bytes_per_second: u64,
-    /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
-    /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
-    /// it is held.
-    pub snapshot_max_age: Option<Duration>,
     /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
     /// not walk the ordered index: later, if it is long itself (the log is to have sixteen times
     /// its length), but after half of the log's capacity at the latest; and at a close, unless
@@ -128,17 +144,31 @@ pub struct Options {
     pub checkpoint_log_bytes: u64,
     /// Use direct I/O where the file system allows it.
     pub direct_io: bool,
-    /// The clock that expiries are held against; the operating system's.
-    pub clock: Clock,
     /// Least time between two walks over the index in search of expired objects, once something has
     /// expired. 1 minute.
     pub expire_interval: Duration,
-    /// The device under the flash tier; `None` for the operating system's file system at
-    /// `flash_dir`. The ordered index keeps its own files there in either case.
-    pub flash_disk: Option<Arc<dyn Disk>>,
-    /// The device under the large tier; `None` for the operating system's file system at
-    /// `large_dir`.
-    pub large_disk: Option<Arc<dyn Disk>>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            inline_bytes_max: 64,
+            space_amplification_percent: 130,
+            space_amplification_max_percent: 150,
+            space_slack_bytes: 256 << 20,
+            index_cache_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
+            coalesce_interval: Duration::from_millis(1),
+            hash_index_bytes_max: None,
+            overlay_bytes: 64 << 20,
+            staging_bytes: 64 << 20,
+            copies_share_percent: 50,
+            migrate_bytes_per_second: 8 << 20,
+            checkpoint_log_bytes: 1 << 30,
+            direct_io: true,
+            expire_interval: Duration::from_secs(60),
+        }
+    }
 }
 
 impl Options {
@@ -166,33 +196,31 @@ impl Options {
             read_only: false,
             size_threshold_bytes: 128 << 10,
             split_threshold_bytes: Self::BY_DEVICE,
-            inline_bytes_max: 64,
             segment_bytes: Self::BY_DEVICE,
             flash_capacity_bytes: 64 << 30,
             large_capacity_bytes: None,
-            space_amplification_percent: 130,
-            space_amplification_max_percent: 150,
-            space_slack_bytes: 256 << 20,
             cache_bytes: 256 << 20,
-            index_cache_bytes: 64 << 20,
-            memtable_bytes: 16 << 20,
-            coalesce_interval: Duration::from_millis(1),
-            hash_index_bytes_max: None,
-            overlay_bytes: 64 << 20,
-            staging_bytes: 64 << 20,
-            copies_share_percent: 50,
             promotion_bytes_per_day: None,
             group_rule: GroupRule::default(),
             pins: Vec::new(),
-            migrate_bytes_per_second: 8 << 20,
             snapshot_max_age: None,
-            checkpoint_log_bytes: 1 << 30,
-            direct_io: true,
             clock: Clock::default(),
-            expire_interval: Duration::from_secs(60),
             flash_disk: None,
             large_disk: None,
+            tuning: Tuning::default(),
         }
+    }
+
+    /// These options with some of [`Options::tuning`] changed.
+    ///
+    /// ```
+    /// # use terrace::Options;
+    /// let options = Options::new("data").tuned(|tuning| tuning.direct_io = false);
+    /// ```
+    #[must_use]
+    pub fn tuned(mut self, tune: impl FnOnce(&mut Tuning)) -> Self {
+        tune(&mut self.tuning);
+        self
     }
 
     /// Checks the options against each other.
@@ -217,7 +245,7 @@ impl Options {
             fitted.split_threshold_bytes = part(large_bytes.min(self.large_capacity_bytes.unwrap_or(u64::MAX)));
         }
         let memtable_bytes_max = (flash_bytes / DEVICE_MEMTABLES).max(PART_BYTES_MIN);
-        fitted.memtable_bytes = self.memtable_bytes.min(memtable_bytes_max);
+        fitted.tuning.memtable_bytes = self.tuning.memtable_bytes.min(memtable_bytes_max);
         fitted
     }
 
@@ -239,10 +267,10 @@ impl Options {
                 self.segment_bytes / 4
             ));
         }
-        if self.inline_bytes_max >= self.size_threshold_bytes || self.inline_bytes_max > 4096 {
+        if self.tuning.inline_bytes_max >= self.size_threshold_bytes || self.tuning.inline_bytes_max > 4096 {
             return fail(format!(
                 "inline limit {} must be below the size threshold and at most 4096 bytes",
-                self.inline_bytes_max
+                self.tuning.inline_bytes_max
             ));
         }
         if self.split_threshold_bytes < 64 << 10 || self.split_threshold_bytes > 64 << 30 {
@@ -252,20 +280,20 @@ impl Options {
             ));
         }
         self.validate_capacities()?;
-        if self.copies_share_percent > 80 {
+        if self.tuning.copies_share_percent > 80 {
             return fail(format!(
                 "copies share {} must be at most 80 per cent: the log needs the rest",
-                self.copies_share_percent
+                self.tuning.copies_share_percent
             ));
         }
         placement::check(&self.pins)?;
-        if self.hash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
+        if self.tuning.hash_index_bytes_max.is_some_and(|bytes| bytes < 256 << 10) {
             return fail("the hash index must have at least 256 KiB of RAM; leave the bound out for none".to_owned());
         }
         if self.snapshot_max_age == Some(Duration::ZERO) {
             return fail("the maximum age of snapshots must be above 0; leave it out for none".to_owned());
         }
-        if self.overlay_bytes < 1 << 20 || self.memtable_bytes < 64 << 10 {
+        if self.tuning.overlay_bytes < 1 << 20 || self.tuning.memtable_bytes < 64 << 10 {
             return fail("overlay must have at least 1 MiB and the memtable 64 KiB of RAM".to_owned());
         }
         Ok(())
@@ -296,7 +324,10 @@ impl Options {
                 4 * self.split_threshold_bytes
             ));
         }
-        let (steady, most) = (self.space_amplification_percent, self.space_amplification_max_percent);
+        let (steady, most) = (
+            self.tuning.space_amplification_percent,
+            self.tuning.space_amplification_max_percent,
+        );
         if steady < 105 || most < steady.saturating_add(10) {
             return fail(format!(
                 "space amplification {steady} must be at least 105 per cent, and its limit {most} at least 10 more"
@@ -317,6 +348,16 @@ pub struct PutOptions {
     pub condition: Condition,
     /// When the object expires.
     pub expiry: Expiry,
+}
+
+/// How an object is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReadOptions {
+    /// For callers who would rather be refused than wait: while reads of the large tier's device
+    /// are under way that take longer than this, none is begun there, and the answer is
+    /// [`Error::Busy`]. What is in RAM or on flash is read as ever, copies too, and streams that
+    /// are open go on. `None`, the default: a read takes as long as it takes.
+    pub large_wait_max: Option<Duration>,
 }
 
 /// How a stream is written.

@@ -22,7 +22,7 @@ pub enum Pinning {
     /// segment and 16 MiB. Larger ones go by size and heat.
     Flash,
     /// They live in the large space and are never copied or moved to flash. Values that live in the
-    /// index ([`Options::inline_bytes_max`]) stay there.
+    /// index ([`Tuning::inline_bytes_max`]) stay there.
     Disk,
 }
 
@@ -86,7 +86,7 @@ impl Placement {
         Self {
             size_threshold_bytes: options.size_threshold_bytes,
             pinned_from: (pinned_max + 1).max(options.size_threshold_bytes),
-            outside_index_from: options.inline_bytes_max + 1,
+            outside_index_from: options.tuning.inline_bytes_max + 1,
             pins,
         }
     }

@@ -12,27 +12,27 @@ pub struct RamStats {
     /// Frames that were written lately and are kept to be read.
     pub recent_bytes: u64,
     /// Frames on their way to the log and the index, the one that is being filled left out, and
-    /// memory kept for the next ones. Each of the two is bounded by [`Options::overlay_bytes`].
+    /// memory kept for the next ones. Each of the two is bounded by [`Tuning::overlay_bytes`].
     ///
-    /// [`Options::overlay_bytes`]: crate::Options::overlay_bytes
+    /// [`Tuning::overlay_bytes`]: crate::Tuning::overlay_bytes
     pub frames_bytes: u64,
     /// Large values on their way to blocks, and memory kept for the next ones and for reads: at
     /// most 24 MiB.
     pub transfer_bytes: u64,
     /// Objects on their way from blocks to readers and to flash. Bounded by
-    /// [`Options::staging_bytes`] and an eighth of it.
+    /// [`Tuning::staging_bytes`] and an eighth of it.
     ///
-    /// [`Options::staging_bytes`]: crate::Options::staging_bytes
+    /// [`Tuning::staging_bytes`]: crate::Tuning::staging_bytes
     pub staging_bytes: u64,
-    /// Memtables of the ordered index: the one that is filled ([`Options::memtable_bytes`]) and
+    /// Memtables of the ordered index: the one that is filled ([`Tuning::memtable_bytes`]) and
     /// those that wait to be flushed, three at most.
     ///
-    /// [`Options::memtable_bytes`]: crate::Options::memtable_bytes
+    /// [`Tuning::memtable_bytes`]: crate::Tuning::memtable_bytes
     pub memtable_bytes: u64,
-    /// Blocks of the ordered index's tables. Bounded by [`Options::index_cache_bytes`], but for
+    /// Blocks of the ordered index's tables. Bounded by [`Tuning::index_cache_bytes`], but for
     /// what every lookup needs and is kept always.
     ///
-    /// [`Options::index_cache_bytes`]: crate::Options::index_cache_bytes
+    /// [`Tuning::index_cache_bytes`]: crate::Tuning::index_cache_bytes
     pub index_blocks_bytes: u64,
     /// The hash index: 8 to 9 bytes for each value in the log.
     pub hash_index_bytes: u64,

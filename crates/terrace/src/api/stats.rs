@@ -1,7 +1,13 @@
 //! What a store tells about itself.
 
 use crate::{RamStats, Tier, Version, metrics::counted};
-pub use crate::{io::throttle::ThrottleStats, metrics::counters::OperationStats};
+pub use crate::{
+    io::throttle::ThrottleStats,
+    metrics::{
+        counters::OperationStats,
+        stalls::{StallReason, StallStats},
+    },
+};
 use std::time::Duration;
 
 /// A picture of the store at one moment. Sizes in bytes.
@@ -40,6 +46,8 @@ pub struct Stats {
     pub written: WrittenStats,
     /// Commits on their way.
     pub queue: QueueStats,
+    /// Callers that waited for room, by reason, in the order of [`StallReason::ALL`].
+    pub stalls: Vec<StallStats>,
     /// Objects that expired or were deleted by a range, and are not or were swept.
     pub expire: ExpireStats,
     /// Open snapshots and what they hold back.
@@ -156,10 +164,6 @@ pub struct LargeStats {
     pub set_aside_bytes: u64,
     /// Blocks in which nothing lives and which are only kept because they are being read.
     pub pinned_block_bytes: u64,
-    /// Writes that waited for cleaning, since open.
-    pub writers_held: u64,
-    /// How long they did, in all.
-    pub writers_held_time: Duration,
     /// Writes that went on although the blocks took more than the limit, since cleaning could not
     /// help.
     pub writers_let_go: u64,

@@ -1,16 +1,16 @@
 //! What block GC does and who waits for it: the state that the worker, waiting writers and figures
 //! share.
 //!
-//! The worker publishes what it finds at each look at the blocks; writers that lack room count
-//! themselves as waiting, and wake it. Neither decides for the other: the worker is in
-//! `maintenance`, where writers wait is `write::stall`.
+//! The worker publishes what it finds at each look at the blocks; writers that lack room wake it.
+//! Neither decides for the other: the worker is in `maintenance`, where writers wait is
+//! `write::stall`.
 
 mod policy;
 
 pub use policy::{Bounds, Picture};
 
 use crate::metrics::event::Event;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     sync::{
         Arc,
@@ -21,8 +21,6 @@ use std::{
 
 /// How often waiting writers look whether the store stops.
 const WAIT_STEP: Duration = Duration::from_millis(20);
-/// How often they look through all blocks.
-const BLOCKS_STEP: Duration = Duration::from_millis(200);
 /// At most this often it is logged that writers are let go.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -31,15 +29,12 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 pub struct BlockGcState {
     /// Held by the thread while it changes anything.
     at_work: Mutex<()>,
-    /// Writers that wait,
-    waiting: AtomicU64,
-    /// and those of them that wait for room.
-    waiting_for_room: AtomicU64,
     /// Counts what was moved or deleted.
     progress: AtomicU64,
     passes: Mutex<Passes>,
-    signal: Condvar,
-    /// Raised when a writer begins to wait.
+    /// Raised when something was found, moved or deleted, and when a writer begins to wait.
+    pub changed: Event,
+    /// Wakes the thread where nothing else does.
     activity: Arc<Event>,
     warned_at: Mutex<Option<Instant>>,
     /// Blocks emptied since the store was opened.
@@ -48,10 +43,6 @@ pub struct BlockGcState {
     pub blocks_set_aside: AtomicU64,
     /// What could be reclaimed of those.
     pub set_aside_bytes: AtomicU64,
-    /// Writes that waited.
-    pub writers_held: AtomicU64,
-    /// Nanoseconds for which they did, in all.
-    pub held_ns: AtomicU64,
     /// Writes over the limit that went on all the same.
     pub writers_let_go: AtomicU64,
 }
@@ -80,7 +71,7 @@ pub struct Finding {
 }
 
 impl BlockGcState {
-    /// Nobody waits. From now on whoever does raises `activity`.
+    /// Nothing was found yet. Whoever asks what would be raises `activity`.
     pub fn raising(activity: Arc<Event>) -> Self {
         Self {
             activity,
@@ -100,7 +91,8 @@ impl BlockGcState {
         let mut passes = self.passes.lock();
         passes.ended = passes.begun;
         passes.finding = finding;
-        self.signal.notify_all();
+        drop(passes);
+        self.changed.raise();
     }
 
     /// The thread could not do its work, and rests.
@@ -110,14 +102,13 @@ impl BlockGcState {
             ..Finding::default()
         });
         self.passes.lock().is_resting = true;
-        self.signal.notify_all();
+        self.changed.raise();
     }
 
     /// Something was moved or deleted.
     pub fn progress(&self) {
         self.progress.fetch_add(1, Ordering::AcqRel);
-        let _passes = self.passes.lock();
-        self.signal.notify_all();
+        self.changed.raise();
     }
 
     /// How much was moved or deleted.
@@ -126,10 +117,9 @@ impl BlockGcState {
     }
 
     /// Waits for a writer in need, at most `wait`.
-    pub fn wait_for_work(&self, wait: Duration) {
-        let mut guard = self.passes.lock();
-        let wait = if self.has_waiting() { WAIT_STEP } else { wait };
-        self.signal.wait_for(&mut guard, wait);
+    pub fn wait_for_work(&self, has_waiting: bool, wait: Duration) {
+        let wait = if has_waiting { WAIT_STEP } else { wait };
+        self.changed.wait_beyond(self.changed.count(), wait);
     }
 
     /// While this is held the thread changes nothing.
@@ -137,77 +127,30 @@ impl BlockGcState {
         self.at_work.lock()
     }
 
-    /// Whether writers wait.
-    pub fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether writers wait for room.
-    pub fn has_waiting_for_room(&self) -> bool {
-        self.waiting_for_room.load(Ordering::Acquire) > 0
-    }
-
     /// What it has found last.
     pub fn finding(&self) -> Finding {
         self.passes.lock().finding
-    }
-
-    /// Counts a writer as waiting while it does.
-    pub fn held<T>(&self, for_room: u64, wait: impl FnOnce() -> T) -> T {
-        let began = Instant::now();
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        self.waiting_for_room.fetch_add(for_room, Ordering::AcqRel);
-        {
-            let _passes = self.passes.lock();
-            self.signal.notify_all();
-        }
-        self.activity.raise();
-        let outcome = wait();
-        self.waiting_for_room.fetch_sub(for_room, Ordering::AcqRel);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let waited_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.writers_held.fetch_add(1, Ordering::Relaxed);
-        self.held_ns.fetch_add(waited_ns, Ordering::Relaxed);
-        outcome
     }
 
     /// Whether a look at the blocks that begins now finds one to clean.
     pub fn cleans(&self, is_stopping: impl Fn() -> bool) -> bool {
         // A worker at rest begins none by itself.
         self.activity.raise();
-        let mut passes = self.passes.lock();
-        let asked = passes.begun;
+        let asked = self.passes.lock().begun;
         loop {
-            if passes.finding.cleans || passes.is_resting || passes.ended > asked {
-                return passes.finding.cleans;
+            self.changed.raise();
+            let seen = self.changed.count();
+            {
+                let passes = self.passes.lock();
+                if passes.finding.cleans || passes.is_resting || passes.ended > asked {
+                    return passes.finding.cleans;
+                }
             }
             if is_stopping() {
                 return false;
             }
-            self.signal.notify_all();
-            self.signal.wait_for(&mut passes, WAIT_STEP);
+            self.changed.wait_beyond(seen, WAIT_STEP);
         }
-    }
-
-    /// Waits until more was moved or deleted than `seen`, but not long: what is on its way may come
-    /// to be held by a reader.
-    pub fn wait_for_progress(&self, seen: u64, is_stopping: impl Fn() -> bool) -> bool {
-        let look_again = Instant::now() + BLOCKS_STEP;
-        let mut passes = self.passes.lock();
-        loop {
-            if self.progress_so_far() != seen {
-                return true;
-            }
-            if is_stopping() || Instant::now() >= look_again {
-                return false;
-            }
-            self.signal.wait_for(&mut passes, WAIT_STEP);
-        }
-    }
-
-    /// Waits until something was found, moved or deleted, but not long.
-    pub fn wait_a_little(&self) {
-        self.signal.wait_for(&mut self.passes.lock(), WAIT_STEP);
     }
 
     /// A writer goes on over the limit.

@@ -115,12 +115,15 @@ impl FlashCache {
     pub fn new(options: &Options, paces: Arc<Paces>, placement: Arc<Placement>) -> Self {
         Self {
             popularity: Popularity::new(options.group_rule),
-            images: Images::new(options.staging_bytes),
+            images: Images::new(options.tuning.staging_bytes),
             copies: Copies::default(),
             ahead: Ahead::default(),
             runs: Runs::new(options.group_rule),
             paces,
-            small: SmallValues::new(options.staging_bytes / SMALL_STAGING_PART, options.flash_capacity_bytes),
+            small: SmallValues::new(
+                options.tuning.staging_bytes / SMALL_STAGING_PART,
+                options.flash_capacity_bytes,
+            ),
             placement,
             counters: FlashCacheCounters::default(),
             moved_log_bytes: AtomicU64::new(0),

@@ -29,27 +29,25 @@ use crate::{
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
     },
-    metrics::event::Event,
+    metrics::{
+        event::Event,
+        stalls::{Patience, Stalls},
+    },
     visibility::range_tombstones::{DeletedRange, Ranges},
 };
-use applying::WAIT_STEP;
 use parking_lot::{Condvar, Mutex};
-use room::Patience;
 use std::{
     collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 pub use visible::{Committed, Judged};
 
 /// A frame is sealed once it is this long. Large enough for the device's full sequential rate.
 const FRAME_BYTES_TARGET: usize = 1 << 20;
-
-/// How long who frees space waits for an index that has no room: some of its attempts.
-const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 /// Who commits, and so what it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,8 +123,9 @@ pub struct CommitLog {
     flush_needed: Mutex<bool>,
     flush_signal: Condvar,
     /// For those who wait until a seq is applied, or for free segments.
-    progress: Mutex<u64>,
-    progress_signal: Condvar,
+    pub progress: Event,
+    /// Callers that wait for room, here or elsewhere.
+    pub stalls: Stalls,
     /// Something happened that may have made work for a thread of the background.
     pub activity: Arc<Event>,
 }
@@ -185,6 +184,7 @@ impl CommitLog {
                 (number, segment.generation())
             })
         });
+        let activity = Arc::default();
         let overlay = Overlay::starting_at(persisted_seq, overlay_bytes_max);
         for frame in &recovered {
             overlay.sealed(frame);
@@ -220,9 +220,9 @@ impl CommitLog {
             apply_signal: Condvar::new(),
             flush_needed: Mutex::new(false),
             flush_signal: Condvar::new(),
-            progress: Mutex::new(0),
-            progress_signal: Condvar::new(),
-            activity: Arc::default(),
+            progress: Event::default(),
+            stalls: Stalls::raising(Arc::clone(&activity)),
+            activity,
         }
     }
 
@@ -294,7 +294,7 @@ impl CommitLog {
         if who.waits() {
             self.wait_for_applier(who)?;
         }
-        let mut patience = None;
+        let mut patience: Option<Patience> = None;
         let (mut tail, judged) = loop {
             let mut tail = self.tail.lock();
             if let Some(reason) = self.writer.failure() {
@@ -311,7 +311,7 @@ impl CommitLog {
                 Ok(()) => break (tail, judged),
                 Err(Error::OutOfSpace { .. }) if who.waits() => {
                     drop(tail);
-                    let patience = patience.get_or_insert_with(|| Patience::new(&self.segments));
+                    let patience = patience.get_or_insert_with(|| self.patience());
                     self.wait_for_segment(who, patience)?;
                 }
                 Err(error) => return Err(error),
@@ -373,33 +373,6 @@ impl CommitLog {
             return Err(Error::Unavailable("the store is closed"));
         }
         Ok(())
-    }
-
-    /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
-    pub fn is_behind(&self) -> bool {
-        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
-    }
-
-    /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's
-    /// next attempts as well: others give back meanwhile what it had no room for.
-    fn wait_for_applier(&self, who: Committer) -> Result<()> {
-        if !self.is_behind() {
-            return Ok(());
-        }
-        let stopped = || self.is_closing() || self.writer.failure().is_some();
-        let began = Instant::now();
-        loop {
-            self.overlay
-                .wait_for_room(|| stopped() || self.index_full.refuses_commits().is_some());
-            let Some(reason) = self.index_full.refuses_commits() else {
-                return Ok(());
-            };
-            if who != Committer::Freeing || began.elapsed() >= INDEX_WAIT || stopped() {
-                let tier = Tier::Flash;
-                return Err(Error::OutOfSpace { tier, reason });
-            }
-            self.progress_signal.wait_for(&mut self.progress.lock(), WAIT_STEP);
-        }
     }
 
     /// Has a frame open that the commit fits in.
@@ -498,7 +471,7 @@ impl CommitLog {
         let outcome = self.writer.make_durable(&self.segments, seq, || self.seal_for_round());
         // Of a round's many commits only the one that wrote looks.
         if !matches!(outcome, Ok(false)) {
-            self.overlay.release_finished(&self.recent);
+            self.release_finished();
             self.wake_applier_if_ready();
             // What the flusher sealed meanwhile it could not write.
             if self.writer.backlog().0 > 0 {

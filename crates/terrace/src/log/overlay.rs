@@ -19,14 +19,13 @@ use crate::{
     },
 };
 use frame_filter::FrameFilter;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::{
     collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 /// A record is counted as this many bytes at least: applying it takes its time, however short it
@@ -54,8 +53,6 @@ pub struct Overlay {
     released_seq: AtomicU64,
     /// Held by who lets frames go, so that none is kept twice.
     releasing: Mutex<()>,
-    room: Condvar,
-    room_lock: Mutex<()>,
 }
 
 impl Overlay {
@@ -115,13 +112,13 @@ impl Overlay {
     }
 
     /// Lets go of the frames at the front that are written and applied: they are `recent` before
-    /// that.
-    pub fn release_finished(&self, recent: &RecentFrames) {
+    /// that. Whether there were any.
+    pub fn release_finished(&self, recent: &RecentFrames) -> bool {
         let alone = self.releasing.lock();
         let is_finished = |frame: &&Arc<Frame>| frame.is_finished();
         let finished: Vec<_> = self.frames.read().iter().take_while(is_finished).cloned().collect();
         if finished.is_empty() {
-            return;
+            return false;
         }
         let came_bytes = finished.iter().map(|frame| recent.add(frame)).sum();
         let mut frames = self.frames.write();
@@ -136,8 +133,7 @@ impl Overlay {
         finished.iter().for_each(|frame| self.forget(frame));
         drop(alone);
         recent.give_back(came_bytes);
-        let _guard = self.room_lock.lock();
-        self.room.notify_all();
+        true
     }
 
     /// Bytes of commits not yet applied or written, without the open frame.
@@ -160,17 +156,6 @@ impl Overlay {
     pub fn is_full(&self) -> bool {
         let records = self.records.load(Ordering::Acquire);
         self.bytes().max(records.saturating_mul(RECORD_BYTES_MIN)) > self.bytes_max
-    }
-
-    /// Waits until it is not full, or `give_up` says so; looks again every 50 ms at least.
-    pub fn wait_for_room(&self, give_up: impl Fn() -> bool) {
-        if !self.is_full() {
-            return;
-        }
-        let mut guard = self.room_lock.lock();
-        while self.is_full() && !give_up() {
-            self.room.wait_for(&mut guard, Duration::from_millis(50));
-        }
     }
 
     /// Hands the newest visible record of `key` to `use_record`, if the overlay has one.
@@ -276,23 +261,19 @@ mod tests {
         assert!(!overlay.is_full());
         let second = add(2, 2_200);
         assert!(overlay.is_full() && overlay.bytes() < 300_000);
-        let waits = std::cell::Cell::new(0);
-        overlay.wait_for_room(|| waits.replace(waits.get() + 1) == 1);
-        assert_eq!(waits.get(), 2, "it waits until it is told to give up");
         let recent = RecentFrames::new(1 << 20);
         second.set_applied();
         second.set_written();
-        overlay.release_finished(&recent);
+        assert!(!overlay.release_finished(&recent));
         assert!(overlay.is_full(), "the one before is not applied");
         first.set_applied();
         first.set_written();
-        overlay.release_finished(&recent);
+        assert!(overlay.release_finished(&recent));
         assert!(!overlay.is_full());
         assert_eq!(
             (overlay.bytes(), overlay.frame_count(), overlay.released_seq()),
             (0, 0, 2)
         );
-        overlay.wait_for_room(|| unreachable!("there is room"));
         let seq_at = |seq: u64| recent.find((1, (seq << 16) + 64), |record| record.seq);
         assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
     }

@@ -93,7 +93,7 @@ impl Reserve {
         let disk = FileDisk::new(dir).map_err(|error| Error::io_on(Tier::Flash, dir.display().to_string(), &error))?;
         let is_shared = on_one_device(&disk, large);
         let block_bytes = if is_shared { options.split_threshold_bytes } else { 0 };
-        let index_bytes = MEMTABLES * options.memtable_bytes;
+        let index_bytes = MEMTABLES * options.tuning.memtable_bytes;
         let others_bytes = index_bytes + block_bytes;
         let bytes = others_bytes + options.segment_bytes;
         let reserve = Self {
@@ -271,11 +271,11 @@ mod tests {
     fn whoever_gives_it_up_the_commits_have_a_segment_and_the_others_keep_their_parts() {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
-            memtable_bytes: 64 << 10,
             segment_bytes: 256 << 10,
             split_threshold_bytes: 128 << 10,
             ..Options::new(dir.path())
-        };
+        }
+        .tuned(|tuning| tuning.memtable_bytes = 64 << 10);
         let large = FileDisk::new(&options.large_dir).unwrap();
         let reserve = Reserve::open(&options, &large).unwrap();
         let left = || {

@@ -105,7 +105,7 @@ impl BlockGc {
             return Ok(false);
         }
         engine.block_gc.begin_pass();
-        if engine.block_gc.has_waiting() {
+        if engine.has_held_writers() {
             // What is full counts as much as what is at rest, and only that can be cleaned.
             // Recycling does it in its own time.
             engine.large_result(engine.large.seal_ready())?;

@@ -59,7 +59,7 @@ pub fn turn(engine: &Engine) -> Next {
 /// Takes one when the store is closed in order and everything is persisted, unless reading the log
 /// behind the newest one is less than writing it anew.
 pub fn at_close(engine: &Engine) {
-    if engine.options.checkpoint_log_bytes == 0 {
+    if engine.options.tuning.checkpoint_log_bytes == 0 {
         return;
     }
     let is_due = |newest: Option<&Newest>| {
@@ -78,7 +78,10 @@ fn expected_bytes(engine: &Engine) -> u64 {
 
 /// Whether so much was written to the log that the next checkpoint is due.
 fn is_due(engine: &Engine, newest: Option<&Newest>) -> bool {
-    let (wanted, ring) = (engine.options.checkpoint_log_bytes, engine.options.flash_capacity_bytes);
+    let (wanted, ring) = (
+        engine.options.tuning.checkpoint_log_bytes,
+        engine.options.flash_capacity_bytes,
+    );
     // Not so seldom that the log behind it is recycled before the next one.
     let every = |least: u64| wanted.max(least).min(ring / 2);
     match newest {
@@ -122,7 +125,7 @@ fn take(engine: &Engine, haste: Haste) -> Result<Option<Newest>> {
     }
     check_room(engine)?;
     let disk = &*engine.flash_disk;
-    let mut sink = Sink::create(disk, engine.options.direct_io)?;
+    let mut sink = Sink::create(disk, engine.options.tuning.direct_io)?;
     let rate = (haste == Haste::Gently).then_some(GENTLE_BYTES_PER_SECOND);
     let mut bucket = Bucket::per_second(rate);
     let written = sink.write_contents(&engine.hash_index, &filter, |bytes| {
@@ -176,7 +179,7 @@ fn check_room(engine: &Engine) -> Result<()> {
         .flash_disk
         .available_bytes()
         .map_err(|error| Error::io("ask for the room on the flash device", &error))?;
-    if available < 2 * expected + MEMTABLES_LEFT * engine.options.memtable_bytes {
+    if available < 2 * expected + MEMTABLES_LEFT * engine.options.tuning.memtable_bytes {
         return Err(Error::OutOfSpace {
             tier: Tier::Flash,
             reason: format!(

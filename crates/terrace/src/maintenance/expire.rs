@@ -118,7 +118,7 @@ impl Expirer {
         if outcome.is_err() {
             self.range = None;
             self.expiry = None;
-            self.expiry_after = Some(Instant::now() + self.engine.options.expire_interval);
+            self.expiry_after = Some(Instant::now() + self.engine.options.tuning.expire_interval);
         }
         outcome?;
         if !is_urgent {
@@ -218,6 +218,7 @@ impl Expirer {
             let distance = self
                 .engine
                 .options
+                .tuning
                 .expire_interval
                 .max(pass.began.elapsed() * PASS_DISTANCE);
             self.expiry_after = Some(Instant::now() + distance);

@@ -307,8 +307,10 @@ impl LogGc {
             return;
         }
         let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
-        let block_gc = &self.engine.block_gc;
-        let interval = match (block_gc.has_waiting(), segments_wait || self.engine.lacks_block_room()) {
+        let interval = match (
+            self.engine.has_held_writers(),
+            segments_wait || self.engine.lacks_block_room(),
+        ) {
             (true, _) => AWAITED_MARK_INTERVAL,
             (false, true) => MARK_INTERVAL,
             (false, false) => BLOCKS_MARK_INTERVAL,

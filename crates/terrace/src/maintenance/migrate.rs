@@ -113,7 +113,7 @@ impl Migrator {
             .is_under_way
             .store(!record.is_settled, Ordering::Relaxed);
         Self {
-            bucket: Bucket::per_second(Some(engine.options.migrate_bytes_per_second)),
+            bucket: Bucket::per_second(Some(engine.options.tuning.migrate_bytes_per_second)),
             engine,
             record,
             walk: None,
@@ -155,7 +155,7 @@ impl Migrator {
             return true;
         }
         // What recovery found was placed by the rules before, and must be in the index to be met.
-        if engine.log.applied_seq() < engine.recovered_seq || engine.options.migrate_bytes_per_second == 0 {
+        if engine.log.applied_seq() < engine.recovered_seq || engine.options.tuning.migrate_bytes_per_second == 0 {
             return false;
         }
         let mut ranges = VecDeque::new();

@@ -514,7 +514,7 @@ fn least_worth(cache: &FlashCache) -> Option<(u32, u64)> {
 }
 
 fn guaranteed(engine: &Engine) -> u32 {
-    let share = u64::from(engine.log.segments.capacity()) * u64::from(engine.options.copies_share_percent) / 100;
+    let share = u64::from(engine.log.segments.capacity()) * u64::from(engine.options.tuning.copies_share_percent) / 100;
     u32::try_from(share).unwrap_or(u32::MAX)
 }
 

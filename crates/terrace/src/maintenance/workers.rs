@@ -180,7 +180,7 @@ fn flush(engine: &Arc<Engine>) {
     while !log.is_closed() {
         let is_all_durable = log.writer.backlog().1 == 0;
         let idle = if is_all_durable { IDLE_MAX } else { FLUSH_IDLE };
-        match log.flush_turn(engine.options.coalesce_interval, idle) {
+        match log.flush_turn(engine.options.tuning.coalesce_interval, idle) {
             Ok(true) => busy_at = Instant::now(),
             Ok(false) => {
                 if log.writer.backlog().1 > 0 && busy_at.elapsed() >= SYNC_WHEN_IDLE {
@@ -313,7 +313,7 @@ fn log_gc(engine: &Arc<Engine>) {
 
 fn block_gc(engine: &Arc<Engine>) {
     let mut gc = BlockGc::new(Arc::clone(engine));
-    let rest = |wait| engine.block_gc.wait_for_work(wait);
+    let rest = |wait| engine.block_gc.wait_for_work(engine.has_held_writers(), wait);
     work(engine, rest, || {
         let outcome = match gc.turn() {
             Err(Error::OutOfSpace { .. }) if engine.log.reserve.is_shared() && engine.log.reserve.give_up() => Ok(true),
@@ -347,7 +347,7 @@ fn expire(engine: &Arc<Engine>) {
 }
 
 fn checkpoint(engine: &Arc<Engine>) {
-    if engine.options.checkpoint_log_bytes > 0 {
+    if engine.options.tuning.checkpoint_log_bytes > 0 {
         let rest = |wait| engine.pause(wait);
         work(engine, rest, || checkpoint::turn(engine));
     }

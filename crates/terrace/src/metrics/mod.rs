@@ -4,6 +4,7 @@ pub(crate) mod bucket;
 pub(crate) mod counters;
 pub(crate) mod event;
 pub(crate) mod moving_average;
+pub(crate) mod stalls;
 pub(crate) mod striped;
 
 /// Declares figures and what counts them, each number once: a structure for everybody, and one of

@@ -5,11 +5,11 @@ use super::{
     read_located,
 };
 use crate::{
-    Error, ObjectInfo, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
+    Error, ObjectInfo, ReadOptions, Result, api::expiry, engine::Engine, flash_cache::COPY_BYTES_MIN, key_hash,
     metrics::counters::StreamClock, ordered_index::Home, write::check_key,
 };
 use bytes::Bytes;
-use std::{io, ops::Range, sync::Arc, time::Duration};
+use std::{io, ops::Range, sync::Arc};
 
 /// A stream over one value. What it reads from stays pinned until it is dropped, so it sees one
 /// version to the end however the object changes meanwhile.
@@ -32,22 +32,20 @@ enum Source {
 }
 
 impl Reader {
-    /// Opens a stream over what `lookup` finds. With `patience`, not from the large tier's device
-    /// while that is busier.
+    /// Opens a stream over what `lookup` finds. Where `options` bound the wait, not from the
+    /// large tier's device while that is busier.
     pub(crate) fn open(
         engine: &Arc<Engine>,
         key: &[u8],
         lookup: impl Fn() -> Result<Option<Described>>,
-        patience: Option<Duration>,
+        options: &ReadOptions,
     ) -> Result<Option<Self>> {
-        read_by_entry(engine, key, lookup, |found| {
-            Self::of_entry(engine, key, found, patience)
-        })
+        read_by_entry(engine, key, lookup, |found| Self::of_entry(engine, key, found, options))
     }
 
     /// Opens the newest version. A small value is found as by a get: one flash read, and it counts
     /// as use.
-    pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], patience: Option<Duration>) -> Result<Option<Self>> {
+    pub(crate) fn newest(engine: &Arc<Engine>, key: &[u8], options: &ReadOptions) -> Result<Option<Self>> {
         check_key(key)?;
         let presence = engine.presence();
         match locate(engine, key_hash(key), key, &presence) {
@@ -59,7 +57,7 @@ impl Reader {
             }
             Located::InBlock | Located::Elsewhere => {}
         }
-        Self::open(engine, key, || find_entry(engine, key), patience)
+        Self::open(engine, key, || find_entry(engine, key), options)
     }
 
     /// Opens the newest version if all of it is in RAM and can be had without waiting. `None` says
@@ -94,10 +92,12 @@ impl Reader {
         })
     }
 
-    fn of_entry(engine: &Arc<Engine>, key: &[u8], found: &Described, patience: Option<Duration>) -> Result<Self> {
+    fn of_entry(engine: &Arc<Engine>, key: &[u8], found: &Described, options: &ReadOptions) -> Result<Self> {
         let info = found.info()?;
         let entry = &found.entry;
-        let busy = patience.filter(|wait_max| engine.paces.large.is_busy(*wait_max));
+        let busy = options
+            .large_wait_max
+            .filter(|wait_max| engine.paces.large.is_busy(*wait_max));
         let refuse = || busy.map_or(Ok(()), |wait_max| Err(Error::Busy { wait_max }));
         let source = match &entry.home {
             Home::Block(extent) if extent.extent_bytes >= COPY_BYTES_MIN => {

@@ -4,7 +4,7 @@ use super::{Described, Hit, get_by_entry, object_info, reader::Reader, scan::Sca
 
 use crate::visibility::snapshots::SnapshotSeq;
 use crate::{
-    Object, ObjectInfo, Result, ScanRange, Version,
+    Object, ObjectInfo, ReadOptions, Result, ScanRange, Version,
     engine::Engine,
     ordered_index::Entry,
     visibility::{presence::Presence, range_tombstones::RangeSet},
@@ -95,7 +95,7 @@ impl Snapshot {
         check_key(key.as_ref())?;
         // What it reads from is pinned once it is open, so it may outlive the snapshot.
         let key = key.as_ref();
-        self.read(|seq| Reader::open(self.engine(), key, || self.described(key, seq), None))
+        self.read(|seq| Reader::open(self.engine(), key, || self.described(key, seq), &ReadOptions::default()))
     }
 
     /// Objects in a range, in key order.

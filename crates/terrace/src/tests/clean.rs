@@ -2,7 +2,7 @@
 
 use super::{Hands, bytes, eventually, open, small_options, timed_options};
 use crate::{
-    Durability, Expiry, HomeKind, Options, PutOptions, Stats, Store, Tier, WriterOptions,
+    Durability, Expiry, HomeKind, Options, PutOptions, StallReason, Stats, Store, Tier, WriterOptions,
     io::{Disk as _, SimDisk},
 };
 use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, sync::Arc, time::Duration};
@@ -141,8 +141,13 @@ fn nobody_waits_for_what_others_are_writing() {
         writer.finish().unwrap();
         values.insert(format!("{n}"), value);
     }
-    let large = store.stats().large;
-    assert_eq!((large.writers_held, large.writers_let_go), (0, 0), "{large:#?}");
+    let stats = store.stats();
+    let held = [StallReason::BlockSpace, StallReason::BlockRoom].map(|reason| stats.stalls[reason as usize].count);
+    assert_eq!(
+        (held.iter().sum(), stats.large.writers_let_go),
+        (0_u64, 0),
+        "{stats:#?}"
+    );
     assert_holds(&store, &values);
 }
 
@@ -189,11 +194,10 @@ fn what_has_expired_or_was_deleted_by_a_range_is_not_carried_along() {
 #[test]
 fn with_the_bound_far_off_nothing_is_moved() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
-        space_amplification_percent: 1_000_000,
-        space_amplification_max_percent: 2_000_000,
-        ..small_options(dir.path())
-    };
+    let options = small_options(dir.path()).tuned(|tuning| {
+        tuning.space_amplification_percent = 1_000_000;
+        tuning.space_amplification_max_percent = 2_000_000;
+    });
     let store = Store::open(options).unwrap();
     for n in 0..60_u64 {
         store.put_with(format!("{n}"), bytes(n, 50_000), &buffered()).unwrap();

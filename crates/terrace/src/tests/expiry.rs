@@ -1,9 +1,7 @@
 //! Objects that expire: absent for everybody at once, and later gone.
 
 use super::{Hands, bytes, eventually, timed_options};
-use crate::{
-    Attributes, Batch, Condition, Durability, Error, Expiry, Options, PutOptions, ScanRange, Store, WriterOptions,
-};
+use crate::{Attributes, Batch, Condition, Durability, Error, Expiry, PutOptions, ScanRange, Store, WriterOptions};
 use std::{
     io::Read,
     path::Path,
@@ -31,10 +29,7 @@ fn open(dir: &Path, hands: &Hands) -> Store {
 
 /// A store that never looks for expired objects, so that nothing but the clock makes them absent.
 fn open_unswept(dir: &Path, hands: &Hands) -> Store {
-    let options = Options {
-        expire_interval: Duration::from_secs(1 << 20),
-        ..timed_options(dir, hands)
-    };
+    let options = timed_options(dir, hands).tuned(|tuning| tuning.expire_interval = Duration::from_secs(1 << 20));
     let store = Store::open(options).unwrap();
     // The first walk comes at once, if something has expired.
     let brief = PutOptions {

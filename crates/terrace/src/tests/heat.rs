@@ -2,7 +2,7 @@
 
 use super::{bytes, eventually, small_options};
 use crate::{
-    Error, Options, Store,
+    Error, Options, ReadOptions, Store,
     io::{SimDisk, Survival},
 };
 use std::{
@@ -209,11 +209,7 @@ fn a_power_cut_loses_copies_at_most() {
 #[test]
 fn copies_make_way_for_small_values() {
     let (dir, flash) = (tempfile::tempdir().unwrap(), SimDisk::new(5));
-    let store = Store::open(Options {
-        copies_share_percent: 0,
-        ..options(dir.path(), &flash)
-    })
-    .unwrap();
+    let store = Store::open(options(dir.path(), &flash).tuned(|tuning| tuning.copies_share_percent = 0)).unwrap();
     put_title(&store, 1);
     heat_up(&store, 1);
     assert!(store.stats().flash_cache.segments > 0);
@@ -381,21 +377,24 @@ fn who_is_impatient_is_refused_what_only_a_busy_disk_has() {
     store.put("cold", bytes(52, PART_BYTES)).unwrap();
     store.put("small", bytes(51, 100)).unwrap();
     store.flush().unwrap();
-    let impatient = store.impatient(Duration::from_millis(5));
-    let mut open = impatient.reader("open").unwrap().unwrap();
+    let options = ReadOptions {
+        large_wait_max: Some(Duration::from_millis(5)),
+    };
+    let impatient = |key: &str| store.reader_with(key, &options);
+    let mut open = impatient("open").unwrap().unwrap();
     let stuck = store.engine().paces.large.read();
     std::thread::sleep(Duration::from_millis(20));
-    assert!(matches!(impatient.reader("cold"), Err(Error::Busy { .. })));
+    assert!(matches!(impatient("cold"), Err(Error::Busy { .. })));
     let mut begun = Vec::new();
     open.read_to_end(&mut begun).unwrap();
     assert!(begun == bytes(50, PART_BYTES), "a stream that is open goes on");
     std::thread::sleep(Duration::from_millis(20));
     for key in ["small", &key(0)] {
-        assert!(impatient.reader(key).unwrap().is_some(), "{key} is on flash");
+        assert!(impatient(key).unwrap().is_some(), "{key} is on flash");
     }
     assert!(store.reader("cold").unwrap().is_some(), "others wait");
     drop(stuck);
-    assert!(impatient.reader("cold").unwrap().is_some());
+    assert!(impatient("cold").unwrap().is_some());
 }
 
 /// Objects of a group that is much larger than flash, all read alike: none is better than another,

@@ -36,12 +36,14 @@ pub fn small_options(dir: &Path) -> Options {
         flash_capacity_bytes: 4 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
-        space_slack_bytes: 0,
-        memtable_bytes: 64 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 1 << 20,
         ..Options::new(dir)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 64 << 10;
+        tuning.overlay_bytes = 1 << 20;
+    })
 }
 
 pub fn open(dir: &Path) -> Store {
@@ -75,9 +77,9 @@ impl Hands {
 pub fn timed_options(dir: &Path, hands: &Hands) -> Options {
     Options {
         clock: hands.clock(),
-        expire_interval: Duration::ZERO,
         ..small_options(dir)
     }
+    .tuned(|tuning| tuning.expire_interval = Duration::ZERO)
 }
 
 /// Waits for something that the background does.

@@ -12,10 +12,12 @@ const LONG: usize = 6 * PIECE_BYTES + 1000;
 fn open_with_cache(dir: &Path, cache_bytes: u64) -> Store {
     let options = Options {
         cache_bytes,
-        // No images, so that only the cache is in question.
-        staging_bytes: 0,
         ..small_options(dir)
-    };
+    }
+    .tuned(|tuning| {
+        // No images, so that only the cache is in question.
+        tuning.staging_bytes = 0;
+    });
     Store::open(options).unwrap()
 }
 

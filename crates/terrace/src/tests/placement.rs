@@ -14,9 +14,9 @@ fn options(dir: &Path, size_threshold_bytes: u64) -> Options {
     Options {
         size_threshold_bytes,
         cache_bytes: 0,
-        migrate_bytes_per_second: 1 << 30,
         ..small_options(dir)
     }
+    .tuned(|tuning| tuning.migrate_bytes_per_second = 1 << 30)
 }
 
 fn buffered() -> PutOptions {
@@ -159,11 +159,13 @@ fn settling_survives_power_cuts_at_any_moment() {
 fn rules_that_were_tried_for_a_while_leave_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let (flash, large) = (SimDisk::new(3), SimDisk::new(4));
-    let with = |size_threshold_bytes, migrate_bytes_per_second| Options {
-        flash_disk: Some(Arc::new(flash.clone())),
-        large_disk: Some(Arc::new(large.clone())),
-        migrate_bytes_per_second,
-        ..options(dir.path(), size_threshold_bytes)
+    let with = |size_threshold_bytes, migrate_bytes_per_second| {
+        Options {
+            flash_disk: Some(Arc::new(flash.clone())),
+            large_disk: Some(Arc::new(large.clone())),
+            ..options(dir.path(), size_threshold_bytes)
+        }
+        .tuned(|tuning| tuning.migrate_bytes_per_second = migrate_bytes_per_second)
     };
     drop(Store::open(with(4 << 10, 1 << 30)).unwrap());
     // By other rules, which are not settled when the power goes.

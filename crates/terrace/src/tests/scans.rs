@@ -1,7 +1,7 @@
 //! Scans of a store: from both ends, by any bounds, and what they say of an object.
 
 use super::{open, small_options};
-use crate::{Durability, HomeKind, Options, PutOptions, Scan, ScanRange, Store, Version};
+use crate::{Durability, HomeKind, PutOptions, Scan, ScanRange, Store, Version};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -164,10 +164,7 @@ fn homes(store: &Store, key: &str) -> [HomeKind; 5] {
 fn where_a_value_lives_is_told_by_where_it_was_put() {
     let dir = tempfile::tempdir().unwrap();
     let with_limit = |inline_bytes_max| {
-        let options = Options {
-            inline_bytes_max,
-            ..small_options(dir.path())
-        };
+        let options = small_options(dir.path()).tuned(|tuning| tuning.inline_bytes_max = inline_bytes_max);
         Store::open(options).unwrap()
     };
     let value = [7; 50];

@@ -221,11 +221,7 @@ fn the_daily_budget_holds_for_values_that_come_back() {
 fn without_staging_nothing_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     drop(destaged(dir.path()));
-    let store = Store::open(Options {
-        staging_bytes: 0,
-        ..options(dir.path())
-    })
-    .unwrap();
+    let store = Store::open(options(dir.path()).tuned(|tuning| tuning.staging_bytes = 0)).unwrap();
     for _ in 0..5 {
         some().for_each(|number| read(&store, number));
     }
@@ -264,9 +260,9 @@ fn a_bounded_flash_index_has_recycling_make_room_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         flash_capacity_bytes: 16 << 20,
-        hash_index_bytes_max: Some(256 << 10),
         ..options_in_ram(dir.path())
-    };
+    }
+    .tuned(|tuning| tuning.hash_index_bytes_max = Some(256 << 10));
     let store = Store::open(options).unwrap();
     let slots = store.stats().hash_index.slots_max.unwrap();
     let count = slots + slots / 2;

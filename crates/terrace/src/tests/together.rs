@@ -135,13 +135,13 @@ fn a_damaged_value_is_an_error_in_its_place_and_its_neighbours_are_read() {
 fn what_lies_in_runs_is_merged_when_somebody_scans() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        memtable_bytes: 16 << 20,
         // Nothing is recycled, since all is in the first segment: that has the memtable sealed as
         // well, and what is dead is recycled once it is quiet.
         segment_bytes: 4 << 20,
         flash_capacity_bytes: 64 << 20,
         ..small_options(dir.path())
-    };
+    }
+    .tuned(|tuning| tuning.memtable_bytes = 16 << 20);
     let store = Store::open(options).unwrap();
     let buffered = PutOptions {
         durability: Durability::Buffered,

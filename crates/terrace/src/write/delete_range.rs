@@ -12,6 +12,7 @@ use crate::{
     engine::Engine,
     key_hash,
     log::format::{Body, Record},
+    metrics::stalls::StallReason,
     visibility::range_tombstones,
 };
 use parking_lot::MutexGuard;
@@ -57,31 +58,23 @@ fn nothing(engine: &Engine, durability: Durability) -> Result<Version> {
 /// The turn to commit a range, once there is room for it. Whoever waits for room lets others wait
 /// beside.
 fn admit(engine: &Engine, wait_max: Duration) -> Result<MutexGuard<'_, ()>> {
-    let deadline = Instant::now() + wait_max;
+    let (began, log) = (Instant::now(), &engine.log);
+    let look = || match log.ranges.has_room() {
+        true => Ok(Some(())),
+        false if began.elapsed() >= wait_max => Err(Error::Unavailable(
+            "too many range deletions wait for expiry, which makes no progress; see the log",
+        )),
+        false => Ok(None),
+    };
     loop {
-        wait_for_room(engine, deadline)?;
-        let admission = engine.log.ranges.admit();
-        if engine.log.ranges.has_room() {
+        if !log.ranges.has_room() {
+            log.stall(StallReason::Ranges, &log.progress, look)?;
+        }
+        let admission = log.ranges.admit();
+        if log.ranges.has_room() {
             return Ok(admission);
         }
     }
-}
-
-fn wait_for_room(engine: &Engine, deadline: Instant) -> Result<()> {
-    engine.log.wait_until(|| {
-        if engine.log.ranges.has_room() {
-            return Ok(true);
-        }
-        if engine.log.is_closing() {
-            return Err(Error::Unavailable("the store is closed"));
-        }
-        if Instant::now() >= deadline {
-            return Err(Error::Unavailable(
-                "too many range deletions wait for expiry, which makes no progress; see the log",
-            ));
-        }
-        Ok(false)
-    })
 }
 
 #[cfg(test)]
@@ -127,6 +120,12 @@ mod tests {
             let is_refused = |answer: &Result<()>| matches!(answer, Err(Error::Unavailable(_)));
             assert!(answers.iter().all(is_refused), "{answers:?}");
         });
+        let stalled = store.stats().stalls[StallReason::Ranges as usize];
+        assert_eq!(
+            (stalled.count, stalled.waiting),
+            (1, 0),
+            "who was refused at once has not waited"
+        );
         drop(admit(engine, Duration::from_secs(60)).unwrap());
     }
 

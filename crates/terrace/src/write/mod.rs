@@ -84,11 +84,11 @@ fn put_stored(
 ) -> Result<Version> {
     let bytes = value.len() as u64;
     if bytes >= engine.placement.large_from(key) {
-        engine.block_gc.hold_back(engine);
+        stall::hold_back(engine);
         // Who waits for the device anyway writes for himself.
         let behind = durability == Durability::Buffered;
         let write = || PendingLarge::write(engine, key, attributes, value, behind);
-        let pending = engine.block_gc.find_room(engine, write)?;
+        let pending = stall::find_room(engine, write)?;
         return commit_large(engine, key, attributes, pending, condition, durability);
     }
     let body = small_body(engine, value);
@@ -105,7 +105,7 @@ fn put_stored(
 
 /// Where a small value's home is.
 const fn small_body<'a>(engine: &Engine, value: &'a [u8]) -> Body<'a> {
-    if value.len() as u64 <= engine.options.inline_bytes_max {
+    if value.len() as u64 <= engine.options.tuning.inline_bytes_max {
         Body::PutInline { value }
     } else {
         Body::Put { value }
@@ -229,7 +229,7 @@ pub fn write_batch(engine: &Engine, batch: &Batch, durability: Durability) -> Re
     let is_large =
         |operation: &&Operation| operation.change.value_bytes() >= engine.placement.large_from(&operation.key);
     if operations.iter().any(is_large) {
-        engine.block_gc.hold_back(engine);
+        stall::hold_back(engine);
     }
     let mut placed = Vec::with_capacity(operations.len());
     for operation in operations {
@@ -263,7 +263,7 @@ fn place<'a>(engine: &'a Engine, operation: &'a Operation) -> Result<Placed<'a>>
             // Even if the batch is to be durable, its values are written while the next ones are
             // copied.
             let write = || PendingLarge::write(engine, &operation.key, &attributes, value, true);
-            pending = Some(engine.block_gc.find_room(engine, write)?);
+            pending = Some(stall::find_room(engine, write)?);
         }
     }
     Ok(Placed {

@@ -19,8 +19,9 @@
 
 use crate::{
     Result, Tier,
-    blocks::gc::{BlockGcState, Bounds},
+    blocks::gc::Bounds,
     engine::Engine,
+    metrics::stalls::{Patience, StallReason},
 };
 use std::time::{Duration, Instant};
 
@@ -28,102 +29,94 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a writer waits in all for room that deletions give back, while others take what comes.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+/// How often it looks through all blocks while nothing is: what is on its way may come to be held
+/// by a reader.
+const BLOCKS_STEP: Duration = Duration::from_millis(200);
 /// Why a writer goes on at once.
 const NOTHING_TO_RECLAIM: &str =
     "nothing can be reclaimed now: it is held by snapshots or readers, being written, or damaged";
 
-impl BlockGcState {
-    fn is_over(&self, engine: &Engine) -> bool {
-        Bounds::of(&engine.options).holds(&engine.large.totals(), self.finding().tolerated_bytes)
-    }
+fn is_over(engine: &Engine) -> bool {
+    Bounds::of(&engine.options).holds(&engine.large.totals(), engine.block_gc.finding().tolerated_bytes)
+}
 
-    /// Before large values are written: waits while blocks take more than they may and cleaning can
-    /// help.
-    pub fn hold_back(&self, engine: &Engine) {
-        if !self.is_over(engine) {
-            return;
-        }
-        if self.finding().is_stuck {
-            self.let_go(NOTHING_TO_RECLAIM);
-            return;
-        }
-        self.held(0, || self.wait(engine));
+/// Before large values are written: waits while blocks take more than they may and cleaning can
+/// help.
+pub fn hold_back(engine: &Engine) {
+    if !is_over(engine) {
+        return;
     }
-
-    /// Makes attempts to find room for a large value, the next one whenever something was moved or
-    /// deleted, for as long as room is on its way.
-    ///
-    /// # Errors
-    /// The last attempt's.
-    pub fn find_room<T>(&self, engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
-        match attempt() {
-            Err(error) if error.is_out_of_space_on(Tier::Large) => {}
-            outcome => return outcome,
+    let gc = &engine.block_gc;
+    let mut patience = Patience::new(PATIENCE, gc.progress_so_far());
+    let held = engine.log.stall(StallReason::BlockSpace, &gc.changed, || {
+        if !is_over(engine) {
+            return Ok(Some(None));
         }
-        self.held(1, || {
-            let give_up = Instant::now() + ROOM_PATIENCE;
-            let mut until = Instant::now() + PATIENCE;
-            loop {
-                let seen = self.progress_so_far();
-                // Before the attempt: see the module.
-                let is_coming = self.is_room_coming(engine);
-                match attempt() {
-                    Err(error) if error.is_out_of_space_on(Tier::Large) => {
-                        if !is_coming || Instant::now() >= until.min(give_up) {
-                            return Err(error);
-                        }
-                    }
-                    outcome => return outcome,
-                }
-                if self.wait_for_progress(seen, || is_stopping(engine)) {
-                    until = Instant::now() + PATIENCE;
-                }
-            }
-        })
-    }
-
-    /// Whether anything that was deleted is on its way to giving room back. In the order in which
-    /// it goes there.
-    fn is_room_coming(&self, engine: &Engine) -> bool {
-        if engine.log.index_full.reason().is_some() {
-            // No block goes before the index has persisted that it is dead.
-            return false;
+        if gc.finding().is_stuck {
+            return Ok(Some(Some(NOTHING_TO_RECLAIM)));
         }
-        if engine.log.ranges.count() > 0 {
-            return true;
-        }
-        let deleted_seq = engine.log.committed_seq();
-        let is_applied = || engine.log.applied_seq() >= deleted_seq;
-        // An error: the store stops, which the next attempt will say.
-        engine.log.wait_for(is_applied).is_ok()
-            && (self.cleans(|| is_stopping(engine))
-                || engine.large.is_giving_room()
-                || (engine.log.reserve.is_shared() && engine.log_gives_room())
-                || engine.log.reserve.is_coming())
-    }
-
-    fn wait(&self, engine: &Engine) {
-        let mut seen = self.progress_so_far();
-        let mut until = Instant::now() + PATIENCE;
-        while self.is_over(engine) && !is_stopping(engine) {
-            if self.finding().is_stuck {
-                self.let_go(NOTHING_TO_RECLAIM);
-                return;
-            }
-            let now = self.progress_so_far();
-            if now != seen {
-                (seen, until) = (now, Instant::now() + PATIENCE);
-            }
-            if Instant::now() >= until {
-                self.let_go("cleaning makes no progress");
-                return;
-            }
-            self.wait_a_little();
-        }
+        let is_late = patience.is_over(gc.progress_so_far());
+        Ok(is_late.then_some(Some("cleaning makes no progress")))
+    });
+    // If the store stops, the write itself finds out.
+    if let Ok(Some(why)) = held {
+        gc.let_go(why);
     }
 }
 
-fn is_stopping(engine: &Engine) -> bool {
-    engine.log.is_closing() || engine.log.writer.failure().is_some()
+/// Makes attempts to find room for a large value, the next one whenever something was moved or
+/// deleted, for as long as room is on its way.
+///
+/// # Errors
+/// The last attempt's; that of a store that stops.
+pub fn find_room<T>(engine: &Engine, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut attempt = || engine.log.reserve.refusal(Tier::Large).map_or_else(&mut attempt, Err);
+    match attempt() {
+        Err(error) if error.is_out_of_space_on(Tier::Large) => {}
+        outcome => return outcome,
+    }
+    let gc = &engine.block_gc;
+    let give_up = Instant::now() + ROOM_PATIENCE;
+    let mut patience = Patience::new(PATIENCE, gc.progress_so_far());
+    let mut last_look: Option<(u64, Instant)> = None;
+    engine.log.stall(StallReason::BlockRoom, &gc.changed, || {
+        let progress = gc.progress_so_far();
+        if last_look.is_some_and(|(seen, at)| seen == progress && at.elapsed() < BLOCKS_STEP) {
+            return Ok(None);
+        }
+        // Before the attempt: see the module.
+        let is_coming = is_room_coming(engine);
+        let outcome = match attempt() {
+            Err(error) if error.is_out_of_space_on(Tier::Large) => {
+                if !is_coming || Instant::now() >= give_up || patience.is_over(progress) {
+                    return Err(error);
+                }
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        };
+        last_look = Some((progress, Instant::now()));
+        outcome
+    })
+}
+
+/// Whether anything that was deleted is on its way to giving room back. In the order in which it
+/// goes there.
+fn is_room_coming(engine: &Engine) -> bool {
+    if engine.log.index_full.reason().is_some() {
+        // No block goes before the index has persisted that it is dead.
+        return false;
+    }
+    if engine.log.ranges.count() > 0 {
+        return true;
+    }
+    let deleted_seq = engine.log.committed_seq();
+    let is_applied = || engine.log.applied_seq() >= deleted_seq;
+    let is_stopping = || engine.log.is_closing() || engine.log.writer.failure().is_some();
+    // An error: the store stops, which ends the wait.
+    engine.log.wait_for(is_applied).is_ok()
+        && (engine.block_gc.cleans(is_stopping)
+            || engine.large.is_giving_room()
+            || (engine.log.reserve.is_shared() && engine.log_gives_room())
+            || engine.log.reserve.is_coming())
 }

@@ -1,6 +1,6 @@
 //! Values on their way to the large space, and the stream a caller writes one object through.
 
-use super::{check_key, check_length, commit_large, put_stored};
+use super::{check_key, check_length, commit_large, put_stored, stall};
 use crate::{
     Durability, Error, PutOptions, Result, Version, WriterOptions,
     api::{expiry, object::Extent},
@@ -153,9 +153,7 @@ fn large_writer(engine: &Engine, key: &[u8], attributes: &[u8], length: Option<u
 
 /// Writes more of a value, for which there may be no room before something else is deleted.
 fn write(engine: &Engine, writer: &mut LargeWriter, data: &[u8]) -> Result<()> {
-    engine
-        .block_gc
-        .find_room(engine, || engine.large_result(writer.make_room(data.len())))?;
+    stall::find_room(engine, || engine.large_result(writer.make_room(data.len())))?;
     engine.large_result(writer.write(data))
 }
 
@@ -185,9 +183,9 @@ impl ValueWriter {
         let attributes = expiry::encode(&options.put.attributes, expires_ms)?;
         let stage = match options.length {
             Some(length) if length >= engine.placement.large_from(key) => {
-                engine.block_gc.hold_back(&engine);
+                stall::hold_back(&engine);
                 let begin = || large_writer(&engine, key, &attributes, Some(length));
-                Stage::Large(engine.block_gc.find_room(&engine, begin)?)
+                Stage::Large(stall::find_room(&engine, begin)?)
             }
             _ => Stage::Buffered(Vec::new()),
         };
@@ -231,7 +229,7 @@ impl ValueWriter {
                 Ok(())
             }
             Stage::Buffered(buffer) => {
-                self.engine.block_gc.hold_back(&self.engine);
+                stall::hold_back(&self.engine);
                 let mut writer = large_writer(&self.engine, &self.key, &self.attributes, None)?;
                 write(&self.engine, &mut writer, buffer)?;
                 write(&self.engine, &mut writer, data)?;
@@ -268,7 +266,7 @@ impl ValueWriter {
             Stage::Buffered(value) => put_stored(&self.engine, &self.key, &value, attributes, *condition, *durability),
             Stage::Large(mut writer) => {
                 let make_room = || self.engine.large_result(writer.make_room_for_end());
-                self.engine.block_gc.find_room(&self.engine, make_room)?;
+                stall::find_room(&self.engine, make_room)?;
                 let writer = match durability {
                     Durability::Sync => writer,
                     Durability::Buffered => writer.behind(),

@@ -27,12 +27,14 @@ pub fn options(dir: &Path) -> Options {
         flash_capacity_bytes: 6 << 20,
         size_threshold_bytes: 16 << 10,
         split_threshold_bytes: 256 << 10,
-        space_slack_bytes: 0,
-        memtable_bytes: 64 << 10,
-        overlay_bytes: 1 << 20,
         cache_bytes: 0,
         ..Options::new(dir)
     }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 64 << 10;
+        tuning.overlay_bytes = 1 << 20;
+    })
 }
 
 /// Puts small, tiny and large values, `count` in all.

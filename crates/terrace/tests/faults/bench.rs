@@ -63,18 +63,21 @@ impl Bench {
             flash_capacity_bytes: 2 << 20,
             size_threshold_bytes: 8 << 10,
             split_threshold_bytes: 64 << 10,
-            space_slack_bytes: 0,
-            memtable_bytes: 1 << 20,
-            overlay_bytes: 1 << 20,
-            // Blocks stay where they are, but where a test says otherwise: others damage what they
-            // find.
-            space_amplification_percent: 1_000_000,
-            space_amplification_max_percent: 2_000_000,
             cache_bytes: 0,
             flash_disk: Some(Arc::new(self.flash.clone())),
             large_disk: Some(Arc::new(self.large.clone())),
             ..Options::new(self.dir.path())
         }
+        .tuned(|tuning| {
+            tuning.space_slack_bytes = 0;
+            tuning.memtable_bytes = 1 << 20;
+            tuning.overlay_bytes = 1 << 20;
+            // Blocks stay where they are, but where a test says otherwise: others damage what they
+
+            // find.
+            tuning.space_amplification_percent = 1_000_000;
+            tuning.space_amplification_max_percent = 2_000_000;
+        })
     }
 
     pub fn open(&self) -> Result<Store> {

@@ -83,10 +83,9 @@ impl Told {
 
 /// Opens a store that writes a checkpoint by itself after so much log.
 fn open_with(bench: &Bench, checkpoint_log_bytes: u64) -> Store {
-    let options = Options {
-        checkpoint_log_bytes,
-        ..bench.options()
-    };
+    let options = bench
+        .options()
+        .tuned(|tuning| tuning.checkpoint_log_bytes = checkpoint_log_bytes);
     Store::open(options).unwrap()
 }
 

@@ -16,11 +16,10 @@ const LENGTH: usize = 19_000;
 const OBJECTS: u64 = 60;
 
 fn cleaning(bench: &Bench) -> Options {
-    Options {
-        space_amplification_percent: 130,
-        space_amplification_max_percent: 150,
-        ..bench.options()
-    }
+    bench.options().tuned(|tuning| {
+        tuning.space_amplification_percent = 130;
+        tuning.space_amplification_max_percent = 150;
+    })
 }
 
 fn key(n: u64) -> String {

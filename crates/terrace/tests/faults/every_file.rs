@@ -31,9 +31,9 @@ struct Fixture {
 fn options(bench: &Bench, is_young: bool) -> Options {
     Options {
         flash_capacity_bytes: if is_young { 8 << 20 } else { 2 << 20 },
-        memtable_bytes: 64 << 10,
         ..bench.options()
     }
+    .tuned(|tuning| tuning.memtable_bytes = 64 << 10)
 }
 
 impl Fixture {

@@ -108,12 +108,14 @@ impl Device {
             segment_bytes: 256 << 10,
             flash_capacity_bytes: LOG_BYTES,
             size_threshold_bytes: 8 << 10,
-            memtable_bytes: 256 << 10,
-            overlay_bytes: 1 << 20,
             cache_bytes: 0,
-            index_cache_bytes: 1 << 20,
             ..Options::new(&self.dir)
         }
+        .tuned(|tuning| {
+            tuning.memtable_bytes = 256 << 10;
+            tuning.overlay_bytes = 1 << 20;
+            tuning.index_cache_bytes = 1 << 20;
+        })
     }
 
     /// Both tiers on it, with room for some dozens of segments and blocks.
@@ -129,12 +131,14 @@ impl Device {
             large_dir: self.dir.join("large"),
             segment_bytes: 1 << 20,
             split_threshold_bytes: 1 << 20,
-            memtable_bytes: 256 << 10,
             size_threshold_bytes: 64 << 10,
             cache_bytes: 0,
-            space_slack_bytes: 1 << 20,
             ..Options::new(&self.dir)
         }
+        .tuned(|tuning| {
+            tuning.memtable_bytes = 256 << 10;
+            tuning.space_slack_bytes = 1 << 20;
+        })
     }
 
     /// Files of tables, finished or not.
@@ -337,12 +341,14 @@ fn a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits() {
         "full::a_new_store_on_a_device_that_is_too_small_is_refused_and_says_what_fits",
         |device| {
             let large = tempfile::tempdir().unwrap();
-            let with_segments = |segment_bytes| Options {
-                segment_bytes,
-                flash_capacity_bytes: 64 << 20,
-                size_threshold_bytes: 8 << 10,
-                memtable_bytes: 256 << 10,
-                ..device.options(large.path())
+            let with_segments = |segment_bytes| {
+                Options {
+                    segment_bytes,
+                    flash_capacity_bytes: 64 << 20,
+                    size_threshold_bytes: 8 << 10,
+                    ..device.options(large.path())
+                }
+                .tuned(|tuning| tuning.memtable_bytes = 256 << 10)
             };
             let refused = Store::open(with_segments(2 << 20)).unwrap_err();
             assert!(
@@ -498,13 +504,15 @@ fn what_is_deleted_here_and_there_of_two_full_file_systems_is_room_again() {
             fs::create_dir(device.dir().join("second")).unwrap();
             assert!(device.mount_second("second", "size=8m"));
             let large_dir = device.dir().join("second");
-            let store = Store::open(Options {
-                large_dir,
-                segment_bytes: 256 << 10,
-                split_threshold_bytes: 512 << 10,
-                memtable_bytes: 64 << 10,
-                ..options
-            });
+            let store = Store::open(
+                Options {
+                    large_dir,
+                    segment_bytes: 256 << 10,
+                    split_threshold_bytes: 512 << 10,
+                    ..options
+                }
+                .tuned(|tuning| tuning.memtable_bytes = 64 << 10),
+            );
             half_is_deleted_and_room_again(&store.unwrap(), Durability::Sync, 80);
         },
     );

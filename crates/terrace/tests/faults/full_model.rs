@@ -148,12 +148,14 @@ fn options(device: &Device, is_two: bool) -> Options {
     Options {
         segment_bytes: 256 << 10,
         split_threshold_bytes: 256 << 10,
-        memtable_bytes: 64 << 10,
         size_threshold_bytes: 32 << 10,
-        space_slack_bytes: 256 << 10,
         large_dir: device.dir().join(if is_two { LARGE_DEVICE } else { "large" }),
         ..device.everything()
     }
+    .tuned(|tuning| {
+        tuning.memtable_bytes = 64 << 10;
+        tuning.space_slack_bytes = 256 << 10;
+    })
 }
 
 /// Whether a history has a device for each tier.

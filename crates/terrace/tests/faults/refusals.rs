@@ -22,12 +22,11 @@ const STEPS: usize = 300;
 const REFUSALS: u64 = 10;
 
 fn options(bench: &Bench) -> Options {
-    Options {
-        memtable_bytes: 64 << 10,
-        space_amplification_percent: 130,
-        space_amplification_max_percent: 150,
-        ..bench.options()
-    }
+    bench.options().tuned(|tuning| {
+        tuning.memtable_bytes = 64 << 10;
+        tuning.space_amplification_percent = 130;
+        tuning.space_amplification_max_percent = 150;
+    })
 }
 
 /// A step: puts may be refused, deletes may not.

@@ -108,10 +108,12 @@ fn a_flash_device_smaller_than_the_log_may_be_is_recycled_within_its_size() {
 fn limited(bench: &Bench, large_capacity_bytes: u64) -> Options {
     Options {
         large_capacity_bytes: Some(large_capacity_bytes),
-        space_amplification_percent: 130,
-        space_amplification_max_percent: 150,
         ..bench.options()
     }
+    .tuned(|tuning| {
+        tuning.space_amplification_percent = 130;
+        tuning.space_amplification_max_percent = 150;
+    })
 }
 
 #[test]

@@ -48,24 +48,26 @@ impl Machine {
         // as a whole.
         let space = [(105, 115), (130, 150), (1_000_000, 2_000_000)][rng.random_range(0..3)];
         let options = Options {
-            space_amplification_percent: space.0,
-            space_amplification_max_percent: space.1,
             clock,
-            expire_interval: Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]),
             segment_bytes: 256 << 10,
             flash_capacity_bytes: (10 + rng.random_range(0..8)) * (256 << 10),
             size_threshold_bytes: [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)],
             split_threshold_bytes: [64 << 10, 256 << 10][rng.random_range(0..2)],
-            space_slack_bytes: [0, 256 << 10][rng.random_range(0..2)],
-            memtable_bytes: 64 << 10,
-            overlay_bytes: 1 << 20,
             // The last keeps all of the log among what was written lately.
             cache_bytes: [0, 256 << 10, 64 << 20][rng.random_range(0..3)],
-            checkpoint_log_bytes: [1, 100 << 10, 1 << 30][rng.random_range(0..3)],
             flash_disk: Some(Arc::new(flash.clone())),
             large_disk: Some(Arc::new(large.clone())),
             ..Options::new(dir.path())
-        };
+        }
+        .tuned(|tuning| {
+            tuning.space_amplification_percent = space.0;
+            tuning.space_amplification_max_percent = space.1;
+            tuning.expire_interval = Duration::from_millis([0, 20, 1_000_000][rng.random_range(0..3)]);
+            tuning.space_slack_bytes = [0, 256 << 10][rng.random_range(0..2)];
+            tuning.memtable_bytes = 64 << 10;
+            tuning.overlay_bytes = 1 << 20;
+            tuning.checkpoint_log_bytes = [1, 100 << 10, 1 << 30][rng.random_range(0..3)];
+        });
         Self {
             flash,
             large,
@@ -78,7 +80,7 @@ impl Machine {
     /// From the next open on other values are inline, and others large, and others split.
     pub fn change_limits(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        options.inline_bytes_max = [0, 20, 64, 130, 2_000][rng.random_range(0..5)];
+        options.tuning.inline_bytes_max = [0, 20, 64, 130, 2_000][rng.random_range(0..5)];
         options.size_threshold_bytes = [4 << 10, 8 << 10, 24 << 10][rng.random_range(0..3)];
         options.split_threshold_bytes = [64 << 10, 256 << 10][rng.random_range(0..2)];
     }
@@ -87,7 +89,7 @@ impl Machine {
     /// pace.
     pub fn change_placement(&self, rng: &mut StdRng) {
         let mut options = self.options.lock().unwrap();
-        options.migrate_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
+        options.tuning.migrate_bytes_per_second = [0, 1 << 20, 1 << 30][rng.random_range(0..3)];
         let pins = rng.random_range(0..4);
         let pin = |_| Pin {
             prefix: format!("{}/{:02}", ["k", "a"][rng.random_range(0..2)], rng.random_range(0..7)).into_bytes(),

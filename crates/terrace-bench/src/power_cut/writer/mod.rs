@@ -65,11 +65,10 @@ pub fn run(arguments: WriterArguments) -> Outcome {
     if arguments.without_fsync {
         super::mutations::leave_out_fsync()?;
     }
-    let options = terrace::Options {
-        direct_io: !arguments.page_cache,
-        memtable_bytes: arguments.memtable_bytes,
-        ..workload::options(&arguments.flash, &arguments.large)
-    };
+    let options = workload::options(&arguments.flash, &arguments.large).tuned(|tuning| {
+        tuning.direct_io = !arguments.page_cache;
+        tuning.memtable_bytes = arguments.memtable_bytes;
+    });
     let store = match Store::open(options) {
         Ok(store) => store,
         Err(error) => {

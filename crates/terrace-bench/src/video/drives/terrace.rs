@@ -44,17 +44,21 @@ impl Terrace {
         // a copy of the superblock in it, on a disk this small each second one, and then blocks lie
         // half as far apart again.
         let split_threshold_bytes = 60 << 20;
-        let store = Store::open(Options {
-            segment_bytes,
-            split_threshold_bytes,
-            flash_capacity_bytes: capacity.max(8 * segment_bytes),
-            size_threshold_bytes: 16 << 10,
-            copies_share_percent: 80,
-            cache_bytes: 0,
-            staging_bytes: scene.ram_bytes,
-            large_disk: Some(Arc::clone(&disk) as Arc<dyn Disk>),
-            ..placed
-        })?;
+        let store = Store::open(
+            Options {
+                segment_bytes,
+                split_threshold_bytes,
+                flash_capacity_bytes: capacity.max(8 * segment_bytes),
+                size_threshold_bytes: 16 << 10,
+                cache_bytes: 0,
+                large_disk: Some(Arc::clone(&disk) as Arc<dyn Disk>),
+                ..placed
+            }
+            .tuned(|tuning| {
+                tuning.copies_share_percent = 80;
+                tuning.staging_bytes = scene.ram_bytes;
+            }),
+        )?;
         let buffered = PutOptions {
             durability: Durability::Buffered,
             ..PutOptions::default()

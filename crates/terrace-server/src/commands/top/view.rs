@@ -3,6 +3,7 @@
 use crate::size::Size;
 use ratatui::style::{Color, Modifier, Style};
 use serde_json::Value;
+use terrace::StallReason;
 
 /// Cells of a bar.
 const BAR_CELLS: usize = 16;
@@ -382,14 +383,36 @@ fn keeping(between: &Between<'_>) -> Vec<Line> {
                 between.now("/expire/ranges_outstanding"),
             ),
         ),
+        stalling(between),
     ]
+}
+
+/// Why callers wait for room.
+fn stalling(between: &Between<'_>) -> Line {
+    let stalled = |reason: StallReason| {
+        let at = format!("/stalls/{}", reason.name());
+        let (rate, waiting) = (
+            between.rate(&format!("{at}/count")),
+            between.now(&format!("{at}/waiting")),
+        );
+        let name = reason.name().replace('_', " ");
+        (rate > 0.0 || waiting > 0).then(|| format!("{name} {rate:.1} ({waiting} now)"))
+    };
+    let stalls: Vec<String> = StallReason::ALL.into_iter().filter_map(stalled).collect();
+    let text = if stalls.is_empty() {
+        "nobody".to_owned()
+    } else {
+        stalls.join(", ")
+    };
+    Line::named("stalled", text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::stats_json;
-    use terrace::Stats;
+    use std::time::Duration;
+    use terrace::{StallStats, Stats};
 
     fn text(lines: &[Line]) -> String {
         lines.iter().map(|line| line.text() + "\n").collect()
@@ -446,6 +469,26 @@ mod tests {
         let after = stats_json(&stats);
         assert!(line(&text(&lines(&before, &after, 1.0, 200)), "nothing").contains(" 0 "));
         assert!(line(&text(&lines(&before, &before, 0.0, 200)), "nothing").contains(" 0 "));
+    }
+
+    #[test]
+    fn who_waits_for_room_is_shown_with_the_reason() {
+        let stall = |count, waiting| StallStats {
+            reason: StallReason::BlockRoom,
+            waiting,
+            count,
+            time: Duration::from_secs(1),
+        };
+        let picture = |stall| {
+            stats_json(&Stats {
+                stalls: vec![stall],
+                ..Stats::default()
+            })
+        };
+        let (before, after) = (picture(stall(3, 0)), picture(stall(7, 2)));
+        let text = |before, after| text(&lines(before, after, 2.0, 200));
+        assert!(line(&text(&before, &after), "stalled").ends_with(" block room 2.0 (2 now)"));
+        assert!(line(&text(&before, &before), "stalled").ends_with(" nobody"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Figures of the tiers: checkpoints, space and cleaning, placement.
 
-use super::{Figures, Out};
+use super::{Figures, Out, signed};
 use prometheus_client::{
     encoding::EncodeMetric as _,
-    metrics::{MetricType, gauge::ConstGauge},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
 use std::fmt;
 use terrace::{FilledFrom, Tier};
@@ -70,11 +70,6 @@ impl Figures {
             large.pinned_block_bytes,
         )?;
         out.counter(
-            "terrace_writers_held",
-            "Writes of large values that waited for cleaning since open",
-            large.writers_held,
-        )?;
-        out.counter(
             "terrace_writers_let_go",
             "Writes of large values over the limit that cleaning could not help",
             large.writers_let_go,
@@ -90,6 +85,38 @@ impl Figures {
             self.0.reserve_bytes,
         )?;
         self.fill(out)
+    }
+
+    /// Callers that waited for room, by reason.
+    pub(super) fn stalls(&self, out: &mut Out<'_>) -> fmt::Result {
+        let label = "reason";
+        let stalls = || {
+            self.0
+                .stalls
+                .iter()
+                .map(|stall| (stall, [(label, stall.reason.name())]))
+        };
+        let help = "Callers that wait for room now";
+        let mut family = out
+            .0
+            .encode_descriptor("terrace_stalled", help, None, MetricType::Gauge)?;
+        for (stall, labels) in stalls() {
+            signed(stall.waiting).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Waits of callers for room that ended, since open";
+        let mut family = out
+            .0
+            .encode_descriptor("terrace_stalls", help, None, MetricType::Counter)?;
+        for (stall, labels) in stalls() {
+            ConstCounter::new(stall.count).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Time that callers waited for room, since open";
+        let name = "terrace_stall_seconds";
+        let mut family = out.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (stall, labels) in stalls() {
+            ConstCounter::new(stall.time.as_secs_f64()).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 
     fn fill(&self, out: &mut Out<'_>) -> fmt::Result {

@@ -257,11 +257,12 @@ impl Question {
         }
         gateway
             .run(move |gateway, store| {
-                let store = &gateway.shared.guarded(store);
-                let opened = versions::open(store, &gateway.collector, &self.claim, &self.key, self.name)?;
+                let reading = gateway.shared.reading();
+                let opened =
+                    versions::open_with(store, &reading, &gateway.collector, &self.claim, &self.key, self.name)?;
                 let begun = self.begin(gateway, store, opened)?;
                 if begun.answer.range.start == 0 {
-                    read::note(store, &begun.opened);
+                    read::note(store, &reading, &begun.opened);
                 }
                 Ok((self, begun))
             })

@@ -39,7 +39,7 @@ use super::{
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{S3Error, S3Result, s3_error};
 use std::{fmt, sync::Arc};
-use terrace::{ObjectInfo, ScanRange, Store};
+use terrace::{ObjectInfo, ReadOptions, ScanRange, Store};
 
 /// The name of the version that has no ID.
 const NULL: &str = "null";
@@ -183,16 +183,31 @@ pub fn open(
     key: &str,
     name: Option<Name>,
 ) -> S3Result<Opened> {
+    open_with(store, &ReadOptions::default(), collector, claim, key, name)
+}
+
+/// As [`open`]; up to its first piece it is read by `reading`.
+///
+/// # Errors
+/// As [`describe`]; `SlowDown`.
+pub fn open_with(
+    store: &Store,
+    reading: &ReadOptions,
+    collector: &Arc<Collector>,
+    claim: &Claim,
+    key: &str,
+    name: Option<Name>,
+) -> S3Result<Opened> {
     let bucket = claim.bucket();
     let Some(name) = name else {
         let object = keyspace::object(&bucket.name, key);
-        let opened = read::open(store, collector, &object, claim)?;
+        let opened = read::open(store, reading, collector, &object, claim)?;
         return opened.ok_or_else(|| claim.on_nothing(absent(store, bucket, key)));
     };
     for _ in 0..ATTEMPTS {
         let found = named(store, claim, key, name)?;
         // It may have moved since, and another may be where it was.
-        let opened = read::open(store, collector, &found.place, claim)?;
+        let opened = read::open(store, reading, collector, &found.place, claim)?;
         if let Some(opened) = opened.filter(|opened| Name::of(&opened.facts) == name) {
             return Ok(opened);
         }

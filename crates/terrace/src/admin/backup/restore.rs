@@ -111,7 +111,10 @@ impl Restore<'_> {
         };
         let opened = self
             .backup
-            .open(Path::new(path), OpenMode::READ.with_direct(self.options.direct_io))
+            .open(
+                Path::new(path),
+                OpenMode::READ.with_direct(self.options.tuning.direct_io),
+            )
             .and_then(|from| from.len().map(|length| (from, length)));
         let (from, length) = match opened {
             Ok(opened) => opened,
@@ -125,7 +128,7 @@ impl Restore<'_> {
         let to = CopyTo {
             disk: &*disk,
             path: Path::new(place),
-            direct_io: self.options.direct_io,
+            direct_io: self.options.tuning.direct_io,
             // A segment's space is taken whole, so that the log never finds a full device within
             // it.
             reserve: file.length > file.bytes,

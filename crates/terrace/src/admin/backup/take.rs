@@ -46,7 +46,7 @@ pub fn take(engine: &Engine, dir: &Path, options: &BackupOptions) -> Result<Back
         target: &target,
         earlier: earlier.as_ref(),
         copy: options.copy,
-        direct_io: engine.options.direct_io,
+        direct_io: engine.options.tuning.direct_io,
         pace: Bucket::per_second(options.bytes_per_second),
         progress: &options.progress,
         check: &check,

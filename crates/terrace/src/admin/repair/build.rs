@@ -71,8 +71,8 @@ impl<'a> Builder<'a> {
     /// The file system's.
     pub fn new(directory: &Path, options: &Options, segments: &'a Segments, large: &'a LargeSpace) -> Result<Self> {
         let options = IndexOptions {
-            cache_bytes: options.index_cache_bytes,
-            memtable_bytes: options.memtable_bytes,
+            cache_bytes: options.tuning.index_cache_bytes,
+            memtable_bytes: options.tuning.memtable_bytes,
             ..IndexOptions::default()
         };
         let (index, _) = OrderedIndex::open(directory, options)?;

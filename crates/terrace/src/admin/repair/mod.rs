@@ -73,13 +73,13 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
     install::remove_unfinished(&options.flash_dir)?;
     // Of the index that was, and gone before there is another.
     checkpoint::remove(&*flash_disk).map_err(|error| Error::io("remove the checkpoint of the hash index", &error))?;
-    let mended = mend::segments(&*flash_disk, &manifest, options.direct_io, &mut notes)?;
+    let mended = mend::segments(&*flash_disk, &manifest, options.tuning.direct_io, &mut notes)?;
     let segments = Segments::open(
         flash_disk,
         manifest.store_id,
         manifest.segment_bytes,
         options.flash_capacity_bytes,
-        options.direct_io,
+        options.tuning.direct_io,
         true,
     )?;
     let (large, opened) = LargeSpace::open(
@@ -87,7 +87,7 @@ pub fn repair(mut options: Options) -> Result<RepairReport> {
         LargeOptions {
             store_id: manifest.store_id,
             split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.direct_io,
+            direct_io: options.tuning.direct_io,
             capacity_bytes: None,
             read_only: false,
         },

@@ -66,7 +66,7 @@ pub fn rebuild(
         manifest.store_id,
         manifest.segment_bytes,
         options.flash_capacity_bytes,
-        options.direct_io,
+        options.tuning.direct_io,
         true,
     )?;
     if let Some(damage) = segments.take_damage().first() {
@@ -90,7 +90,7 @@ pub fn rebuild(
         LargeOptions {
             store_id: manifest.store_id,
             split_threshold_bytes: options.split_threshold_bytes,
-            direct_io: options.direct_io,
+            direct_io: options.tuning.direct_io,
             capacity_bytes: None,
             read_only: true,
         },

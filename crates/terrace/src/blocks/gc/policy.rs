@@ -40,9 +40,9 @@ impl Bounds {
     /// Those of a store.
     pub fn of(options: &Options) -> Self {
         Self {
-            steady_percent: options.space_amplification_percent.into(),
-            hold_percent: options.space_amplification_max_percent.into(),
-            slack_bytes: options.space_slack_bytes,
+            steady_percent: options.tuning.space_amplification_percent.into(),
+            hold_percent: options.tuning.space_amplification_max_percent.into(),
+            slack_bytes: options.tuning.space_slack_bytes,
             split_bytes: options.split_threshold_bytes,
         }
     }

@@ -29,6 +29,7 @@ pub struct Shared {
     pub longest: AtomicU64,
     pub reads: AtomicU64,
     pub writes: AtomicU64,
+    pub syncs: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -58,6 +59,7 @@ impl MemoryDisk {
                 gate: Mutex::default(),
                 requests: AtomicU64::new(0),
                 longest: AtomicU64::new(0),
+                syncs: AtomicU64::new(0),
                 reads: AtomicU64::new(0),
                 writes: AtomicU64::new(0),
             }),
@@ -189,6 +191,7 @@ impl DiskFile for MemoryFile {
         Ok(())
     }
     fn sync_data(&self) -> io::Result<()> {
+        self.shared.syncs.fetch_add(1, Ordering::SeqCst);
         if self.shared.fail_syncs.load(Ordering::SeqCst) {
             return Err(io::Error::other("the device lost its cache"));
         }

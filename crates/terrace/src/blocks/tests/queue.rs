@@ -54,6 +54,27 @@ fn a_value_is_read_whole_and_by_range_before_it_is_written() {
     }
 }
 
+/// A batch that was to be durable had its values synced one by one: most of those written behind
+/// were not all written at the first sync, so each sync found only some, and there was one for
+/// nearly each of them.
+#[test]
+fn values_of_one_batch_are_synced_at_once_when_all_are_written() {
+    let disk = MemoryDisk::new();
+    let space = open(&disk, 64 << 20);
+    let gate = disk.shared.gate.lock();
+    let found: Vec<_> = (0..10_u64)
+        .map(|seed| write_behind(&space, b"key", &pattern(600_000, seed)).unwrap())
+        .collect();
+    assert!(found.iter().all(|value| value.block == found[0].block));
+    let before = disk.shared.syncs.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let synced = scope.spawn(|| space.sync_all(&found));
+        drop(gate);
+        synced.join().unwrap().unwrap();
+    });
+    assert_eq!(disk.shared.syncs.load(Ordering::SeqCst) - before, 1);
+}
+
 #[test]
 fn neighbours_are_written_in_one_request_and_once() {
     let disk = MemoryDisk::new();

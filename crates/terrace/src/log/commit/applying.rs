@@ -83,7 +83,7 @@ impl CommitLog {
     pub fn applied(&self, frames: &[Arc<Frame>], seq: u64) {
         self.applied_seq.store(seq, Ordering::Release);
         frames.iter().for_each(|frame| frame.set_applied());
-        self.overlay.release_finished(&self.recent);
+        self.release_finished();
         self.notify_progress();
         if self.to_apply.lock().is_empty() {
             self.pool.make_ready();
@@ -98,8 +98,7 @@ impl CommitLog {
 
     /// Wakes those who wait for seqs to be applied or segments to be freed.
     pub fn notify_progress(&self) {
-        *self.progress.lock() += 1;
-        self.progress_signal.notify_all();
+        self.progress.raise();
         self.activity.raise();
     }
 
@@ -116,11 +115,11 @@ impl CommitLog {
     /// # Errors
     /// Those, and `done`'s.
     pub fn wait_until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
-        if done()? {
-            return Ok(());
-        }
-        let mut progress = self.progress.lock();
-        while !done()? {
+        loop {
+            let seen = self.progress.count();
+            if done()? {
+                return Ok(());
+            }
             if let Some(reason) = self.writer.failure() {
                 return Err(Error::Failed(reason));
             }
@@ -128,9 +127,15 @@ impl CommitLog {
             if self.is_closed() {
                 return Err(Error::Unavailable("the store is closed"));
             }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
+            self.progress.wait_beyond(seen, WAIT_STEP);
         }
-        Ok(())
+    }
+
+    /// Lets go of frames that are written and applied, and wakes those who wait for that.
+    pub(super) fn release_finished(&self) {
+        if self.overlay.release_finished(&self.recent) {
+            self.progress.raise();
+        }
     }
 
     /// Returns when everything committed so far is applied, and gives that seq.
@@ -161,14 +166,16 @@ impl CommitLog {
             // If this fails, the applier goes on without them.
             let _ = self.make_durable(sync_seq);
         }
-        let mut progress = self.progress.lock();
-        while self.applied_seq() < seq {
+        loop {
+            let seen = self.progress.count();
+            if self.applied_seq() >= seq {
+                return Ok(self.applied_seq());
+            }
             if self.applier_ended.load(Ordering::Acquire) {
                 let closed = || Error::Unavailable("the store is closed");
                 return Err(self.writer.failure().map_or_else(closed, Error::Failed));
             }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
+            self.progress.wait_beyond(seen, WAIT_STEP);
         }
-        Ok(self.applied_seq())
     }
 }

@@ -55,7 +55,7 @@ impl CommitLog {
             }
         };
         self.write_sealed()?;
-        self.overlay.release_finished(&self.recent);
+        self.release_finished();
         // A segment that was full may have been synced.
         self.wake_applier_if_ready();
         self.prepare_spare();
@@ -72,7 +72,7 @@ impl CommitLog {
     /// Writes what is sealed.
     fn write_sealed(&self) -> Result<()> {
         while self.writer.write_sealed(&self.segments)? {
-            self.overlay.release_finished(&self.recent);
+            self.release_finished();
             self.prepare_spare();
         }
         Ok(())
@@ -133,11 +133,9 @@ mod tests {
     #[test]
     fn a_buffered_commit_in_a_frame_that_a_sync_commit_opened_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(Options {
-            coalesce_interval: Duration::from_millis(1),
-            ..Options::new(dir.path())
-        })
-        .unwrap();
+        let store =
+            Store::open(Options::new(dir.path()).tuned(|tuning| tuning.coalesce_interval = Duration::from_millis(1)))
+                .unwrap();
         let log = &store.engine().log;
         let record = Record {
             seq: 0,

@@ -1,46 +1,104 @@
-//! Waiting for a segment of the log.
+//! Waiting for room in the log: for the applier, for the index, for a segment.
 //!
 //! A commit that finds no free segment waits for recycling. One that brings something new is
 //! refused at once if recycling has tried every segment and could free none, and nothing was
 //! committed since that might change that. One that frees space is given the device's reserve.
 
-use super::{CommitLog, Committer, WAIT_STEP};
-use crate::{Error, Result, Tier, log::segments::Segments};
-use parking_lot::MutexGuard;
+use super::{CommitLog, Committer};
+use crate::{
+    Error, Result, Tier,
+    metrics::{
+        event::Event,
+        stalls::{Patience, StallReason},
+    },
+};
 use std::{
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
-/// How long a commit waits for recycling before it reports that the tier is full.
+/// How long a commit waits for recycling, while no segment becomes free, before it reports that the
+/// tier is full.
 const SPACE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long one that frees space does before it takes the reserve: as long as recycling needs where
 /// it can help at all.
 const RESERVE_WAIT: Duration = Duration::from_millis(200);
+/// How long who frees space waits for an index that has no room: some of its attempts.
+const INDEX_WAIT: Duration = Duration::from_secs(5);
 
 impl CommitLog {
+    /// The one way in which callers wait for room: looks until there is something to return, at
+    /// once when `event` was raised.
+    ///
+    /// # Errors
+    /// Those of `look`; [`Error::Failed`] or [`Error::Unavailable`] if the store stops first.
+    pub fn stall<T>(&self, why: StallReason, event: &Event, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        self.stalls.wait(why, event, || {
+            let found = look()?;
+            if found.is_none() {
+                if let Some(reason) = self.writer.failure() {
+                    return Err(Error::Failed(reason));
+                }
+                self.check_open()?;
+            }
+            Ok(found)
+        })
+    }
+
+    /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
+    pub fn is_behind(&self) -> bool {
+        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
+    }
+
+    /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's
+    /// next attempts as well: others give back meanwhile what it had no room for.
+    pub(super) fn wait_for_applier(&self, who: Committer) -> Result<()> {
+        if !self.is_behind() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let refuses = || self.index_full.refuses_commits();
+        loop {
+            self.stall(StallReason::Applier, &self.progress, || {
+                Ok((!self.overlay.is_full() || refuses().is_some()).then_some(()))
+            })?;
+            if refuses().is_none() {
+                return Ok(());
+            }
+            self.stall(StallReason::IndexFull, &self.progress, || match refuses() {
+                Some(reason) if who != Committer::Freeing || began.elapsed() >= INDEX_WAIT => {
+                    let tier = Tier::Flash;
+                    Err(Error::OutOfSpace { tier, reason })
+                }
+                refusal => Ok(refusal.is_none().then_some(())),
+            })?;
+        }
+    }
+
+    /// How long a commit waits for a segment.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::new(SPACE_WAIT_MAX, self.segments.uses_begun())
+    }
+
     /// Waits until recycling has freed a segment that a caller may have.
     pub(super) fn wait_for_segment(&self, who: Committer, patience: &mut Patience) -> Result<()> {
-        let stopped = || self.is_closing() || self.writer.failure().is_some();
         // Recycling only takes what is written.
         self.wake_flusher();
         let began = Instant::now();
-        let mut progress = self.progress.lock();
-        while self.segments.available() <= who.keeps_free() && !stopped() {
-            let is_freeing = who == Committer::Freeing;
-            if is_freeing
-                && began.elapsed() >= RESERVE_WAIT
-                && MutexGuard::unlocked(&mut progress, || self.makes_segment_of_reserve())
-            {
-                continue;
+        let is_freeing = who == Committer::Freeing;
+        let has_one = || self.segments.available() > who.keeps_free();
+        self.stall(StallReason::Segment, &self.progress, || {
+            let may_use_reserve = is_freeing && began.elapsed() >= RESERVE_WAIT;
+            while may_use_reserve && !has_one() && self.makes_segment_of_reserve() {}
+            if has_one() {
+                return Ok(Some(()));
             }
-            if patience.is_over(&self.segments) || (!is_freeing && self.recycling_is_stuck()) {
+            if patience.is_over(self.segments.uses_begun()) || (!is_freeing && self.recycling_is_stuck()) {
                 self.segments.retry_device();
                 return Err(self.no_segment());
             }
-            self.progress_signal.wait_for(&mut progress, WAIT_STEP);
-        }
-        Ok(())
+            Ok(None)
+        })
     }
 
     /// Makes a segment of what the reserve has for that, or of what the device has beside what
@@ -84,28 +142,5 @@ impl CommitLog {
     pub fn recycling_is_stuck(&self) -> bool {
         let seq = self.stuck_at_seq.load(Ordering::Acquire);
         seq > 0 && seq == self.committed_seq()
-    }
-}
-
-/// How long a commit still waits for a segment. As long as segments become free, whoever gets them,
-/// it is worth waiting: on a slow disk many writers may stand in line for each.
-pub(super) struct Patience {
-    until: Instant,
-    uses_begun: u64,
-}
-
-impl Patience {
-    pub(super) fn new(segments: &Segments) -> Self {
-        Self {
-            until: Instant::now() + SPACE_WAIT_MAX,
-            uses_begun: segments.uses_begun(),
-        }
-    }
-
-    fn is_over(&mut self, segments: &Segments) -> bool {
-        if self.uses_begun != segments.uses_begun() {
-            *self = Self::new(segments);
-        }
-        Instant::now() >= self.until
     }
 }

@@ -85,7 +85,7 @@ impl Loader {
             // What a crash left; the next one would remove it, too.
             let _ = disk.remove(Path::new(NEW_FILE));
         }
-        let opened = match Source::open(disk, engine.options.direct_io) {
+        let opened = match Source::open(disk, engine.options.tuning.direct_io) {
             Ok(None) => return Ok(None),
             Ok(Some(source)) => source,
             Err(error) => return Ok(refused(&error)),

@@ -98,9 +98,9 @@ fn overwrites_that_wait_together_leave_snapshots_figures_and_space_right() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         flash_capacity_bytes: 16 << 20,
-        overlay_bytes: 8 << 20,
         ..small_options(dir.path())
-    };
+    }
+    .tuned(|tuning| tuning.overlay_bytes = 8 << 20);
     let store = Store::open(options.clone()).unwrap();
     let mut snapshots: Vec<(usize, Snapshot)> = Vec::new();
     for turn in 0..6 {

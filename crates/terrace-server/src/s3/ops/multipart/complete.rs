@@ -26,7 +26,7 @@ use s3s::{
     s3_error,
 };
 use std::{collections::BTreeMap, sync::Arc};
-use terrace::{Attributes, Condition, ScanRange, Store};
+use terrace::{Attributes, Condition, ReadOptions, ScanRange, Store};
 
 /// Shortest part but for the last.
 const PART_BYTES_MIN: u64 = 5 << 20;
@@ -191,7 +191,7 @@ fn completed_before(
     let object = keyspace::object(&bucket.name, &asked.key);
     // Whoever may complete the upload is told what became of it, though not what is in it.
     let claim = Claim::of_system(bucket);
-    let opened = read::open(store, &gateway.collector, &object, &claim)?;
+    let opened = read::open(store, &ReadOptions::default(), &gateway.collector, &object, &claim)?;
     let Some(opened) = opened.filter(|opened| opened.facts.values == Some(id)) else {
         return Ok(None);
     };
@@ -441,9 +441,15 @@ mod tests {
         check_order(&asked.parts).unwrap();
         let etag = commit_object(&gateway, &store, &permit, &asked).unwrap().etag;
         assert!(etag.ends_with("-9999"));
-        let opened = read::open(&store, &gateway.collector, b"abc/k", &Claim::of_operator())
-            .unwrap()
-            .unwrap();
+        let opened = read::open(
+            &store,
+            &ReadOptions::default(),
+            &gateway.collector,
+            b"abc/k",
+            &Claim::of_operator(),
+        )
+        .unwrap()
+        .unwrap();
         let parts = opened.parts.unwrap();
         assert_eq!((parts.len(), parts[76].number), (9999, 78));
         let whole: u64 = (1..=10_000)

@@ -1,7 +1,7 @@
 //! How much of what the decoding, resizing and encoding crates reach alone on all cores is left of
 //! in the import.
 //!
-//! `cargo bench -p terrace-server --bench import` makes its own pictures;
+//! `cargo bench -p terrace-images --bench import` makes its own pictures;
 //! `TERRACE_BENCH_IMAGES=DIR` takes the images in a directory (photographs, preferably) instead.
 //! Prints images and megapixels per second of wall-clock and of processor time, for: the crates
 //! alone (files in memory, nothing kept), the import into a sink that keeps nothing, the import
@@ -21,7 +21,7 @@ use std::{
     time::Instant,
 };
 use terrace::{Batch, Options, Result, Store};
-use terrace_server::import::{Format, GroupSink, ImportOptions, Progress, import};
+use terrace_images::{Format, GroupSink, ImportOptions, Progress, import};
 
 /// Rounds of each measurement.
 const ROUNDS: usize = 3;

@@ -1,15 +1,14 @@
-//! `terrace-bench`: emulated drives, power cuts on the whole stack, and the evaluations of Terrace.
+//! `terrace-bench`: the evaluations of Terrace; and emulated drives and power cuts, which are crates
+//! of their own, as subcommands.
 //!
 //! One module per subcommand; each has its arguments, and a `run` that says what went wrong in
 //! words.
 
 mod all;
 mod contest;
-mod drive;
 mod flashstore;
 mod harness;
 mod mris;
-mod power_cut;
 mod rivals;
 mod soak;
 mod video;
@@ -35,9 +34,9 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Emulated drives: create, mount, damage, cut and remove them.
-    Drive(drive::Arguments),
+    Drive(emulated_drives::Arguments),
     /// Measures the profiles of the drives with fio: figures 6 and 7 of the MRIS paper.
-    Drives(drive::MeasureArguments),
+    Drives(emulated_drives::MeasureArguments),
     /// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
     PowerCut(power_cut::Arguments),
     /// What `power-cut` starts and kills.
@@ -70,9 +69,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    emulated_drives::prepare("terrace-bench");
     let outcome = match Arguments::parse().command {
-        Command::Drive(arguments) => drive::run(arguments),
-        Command::Drives(arguments) => drive::measure(arguments),
+        Command::Drive(arguments) => emulated_drives::run(arguments),
+        Command::Drives(arguments) => emulated_drives::measure(arguments),
         Command::PowerCut(arguments) => power_cut::run(arguments),
         Command::PowerCutWriter(arguments) => power_cut::run_writer(arguments),
         Command::Mris(arguments) => mris::run(arguments),

@@ -4,10 +4,8 @@
 //! program can catch `terrace-bench drive list` shows what stayed.
 
 use super::place::{Place, Traffic, TrafficSource};
-use crate::{
-    Outcome,
-    drive::{Drive, DriveSpec, Fault, Profile},
-};
+use crate::Outcome;
+use emulated_drives::{Drive, DriveSpec, Fault, Profile};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::{Handle, Signals},

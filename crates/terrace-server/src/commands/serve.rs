@@ -34,7 +34,7 @@ use std::{
     time::Duration,
 };
 use terrace::Store;
-use terrace_server::import::{self, ImportOptions, ImportReport, Progress, Resolution, TerminalBar};
+use terrace_images::{self as import, ImportOptions, ImportReport, Progress, Resolution, TerminalBar};
 use tokio::net::TcpListener;
 
 /// How often the shutdown looks at the stop flag; what a person would not notice.

@@ -18,7 +18,7 @@ use axum::{
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 use terrace::{Attributes, ObjectInfo, ScanRange, Store};
-use terrace_server::import::{CATALOGUE_PREFIX, IMAGES_PREFIX, attribute};
+use terrace_images::{CATALOGUE_PREFIX, IMAGES_PREFIX, attribute};
 
 /// Images per answer if the request does not say.
 const LIMIT_DEFAULT: usize = 200;

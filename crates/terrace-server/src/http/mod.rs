@@ -28,7 +28,7 @@ use crate::s3::Shared;
 use axum::{Router, extract::Request, middleware, routing::get};
 use std::sync::{Arc, OnceLock, atomic::AtomicBool};
 use terrace::Store;
-use terrace_server::import::Progress;
+use terrace_images::Progress;
 
 pub use budget::sender_of;
 pub use connections::{CONNECTIONS_DEFAULT, Limits};

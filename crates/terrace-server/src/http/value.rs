@@ -127,7 +127,7 @@ async fn look(app: &App, id: &str, resolution: &str, headers: &HeaderMap) -> Res
 }
 
 fn key(id: &str, resolution: &str) -> Vec<u8> {
-    format!("{}{id}/{resolution}", terrace_server::import::IMAGES_PREFIX).into_bytes()
+    format!("{}{id}/{resolution}", terrace_images::IMAGES_PREFIX).into_bytes()
 }
 
 fn missing(id: &str, resolution: &str) -> Refusal {
@@ -261,7 +261,7 @@ struct Facts {
 
 impl Facts {
     fn of(info: &ObjectInfo) -> Self {
-        use terrace_server::import::attribute;
+        use terrace_images::attribute;
         let stored = info
             .attributes
             .get_str(attribute::ETAG)

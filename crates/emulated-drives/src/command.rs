@@ -1,0 +1,296 @@
+//! The command line of the drives: `emulated-drives …`, or a subcommand of another program.
+
+use super::Counters;
+use super::fault::Fault;
+use super::handle::{Drive, DriveSpec};
+use super::measure::{MeasureArguments, measure};
+use super::media::Survival;
+use super::place;
+use super::profile::Profile;
+use crate::Outcome;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Arguments of `drive`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Directory for runtime state [default: PROGRAM in $XDG_RUNTIME_DIR or /run, by the name of
+    /// this program, or $PROGRAM_RUNTIME, its name in capitals].
+    #[arg(long, global = true)]
+    runtime: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Makes a drive with an empty ext4 on it.
+    Create(Create),
+    /// Mounts a drive's ext4 and prints where.
+    Mount {
+        /// The drive.
+        name: String,
+    },
+    /// Unmounts a drive's ext4.
+    Umount {
+        /// The drive.
+        name: String,
+        /// End its daemon too; the contents stay.
+        #[arg(long)]
+        stop: bool,
+    },
+    /// Shows all drives.
+    List,
+    /// Takes drives away: mounts, loop devices, daemons, files.
+    Remove {
+        /// The drives.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    /// Switches the power off: unflushed writes are at risk, and every request fails with EIO.
+    Cut {
+        /// The drive.
+        name: String,
+        /// What is left of unflushed writes.
+        #[arg(long, default_value = "any")]
+        survival: Survival,
+    },
+    /// Switches the power on after a cut; mount the drive after that.
+    Restore {
+        /// The drive.
+        name: String,
+    },
+    /// Adds a fault, or ends them all.
+    Fault {
+        /// The drive.
+        name: String,
+        #[command(subcommand)]
+        fault: FaultArgument,
+    },
+    /// Prints what a drive was asked for and did, in its whole life.
+    Counters {
+        /// The drive.
+        name: String,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows the profiles that are compiled in.
+    Profiles,
+    /// Measures profiles with fio, on drives of its own, beside what they should measure.
+    Measure(MeasureArguments),
+}
+
+#[derive(Debug, Args)]
+struct Create {
+    /// The drive's name.
+    name: String,
+    /// What it emulates: a name from `drive profiles`, or a file that ends in .toml.
+    #[arg(long, default_value = "nvme")]
+    profile: String,
+    /// Its length, such as 512M or 8G (powers of 1024).
+    #[arg(long, default_value = "8G", value_parser = parse_bytes)]
+    size: u64,
+    /// Decides cuts and faults.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory for the sparse backing file.
+    #[arg(long, default_value = ".")]
+    directory: PathBuf,
+    /// Mount it too, and print where.
+    #[arg(long)]
+    mount: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum FaultArgument {
+    /// Flips one bit in each of some places that hold data.
+    BitRot {
+        /// Bits to flip.
+        #[arg(long, default_value_t = 1)]
+        count: u64,
+    },
+    /// Reads fail with EIO.
+    ReadErrors(Range),
+    /// Writes fail with EIO.
+    WriteErrors(Range),
+    /// Writes fail with ENOSPC.
+    Full,
+    /// Everything takes longer.
+    Slow {
+        /// How many times as long.
+        #[arg(long)]
+        factor: f64,
+    },
+    /// Ends all faults; flipped bits stay flipped.
+    None,
+}
+
+#[derive(Debug, Args)]
+struct Range {
+    /// First byte of the drive they concern.
+    #[arg(long, default_value_t = 0)]
+    start: u64,
+    /// Length of the range [default: all].
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    bytes: u64,
+    /// Chance of each request to fail, from 0 to 1.
+    #[arg(long, default_value_t = 1.0)]
+    chance: f64,
+}
+
+impl From<FaultArgument> for Fault {
+    fn from(argument: FaultArgument) -> Self {
+        match argument {
+            FaultArgument::BitRot { count } => Self::BitRot { count },
+            FaultArgument::ReadErrors(Range { start, bytes, chance }) => Self::ReadErrors { start, bytes, chance },
+            FaultArgument::WriteErrors(Range { start, bytes, chance }) => Self::WriteErrors { start, bytes, chance },
+            FaultArgument::Full => Self::Full,
+            FaultArgument::Slow { factor } => Self::Slow { factor },
+            FaultArgument::None => Self::None,
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If the action fails.
+pub fn run(arguments: Arguments) -> Outcome {
+    let root = arguments.runtime.clone().unwrap_or_else(place::root);
+    let open = |name: &str| match &arguments.runtime {
+        Some(root) => Drive::open_in(root, name),
+        None => Drive::open(name),
+    };
+    match arguments.action {
+        Action::Create(create) => {
+            let spec = DriveSpec {
+                name: create.name,
+                profile: Profile::find(&create.profile)?,
+                bytes: create.size,
+                seed: create.seed,
+                directory: create.directory,
+            };
+            let drive = Drive::create_in(&root, spec)?;
+            if create.mount {
+                println!("{}", drive.mount()?.display());
+            }
+            Ok(())
+        }
+        Action::Mount { name } => {
+            println!("{}", open(&name)?.mount()?.display());
+            Ok(())
+        }
+        Action::Umount { name, stop } if stop => open(&name)?.stop(),
+        Action::Umount { name, .. } => open(&name)?.unmount(),
+        Action::List => list(&Drive::all(&root)?),
+        Action::Remove { names } => names.iter().try_for_each(|name| open(name)?.remove()),
+        Action::Cut { name, survival } => {
+            let report = open(&name)?.cut_with(survival)?;
+            println!("{}", serde_json::to_string(&report)?);
+            Ok(())
+        }
+        Action::Restore { name } => open(&name)?.restore(),
+        Action::Fault { name, fault } => open(&name)?.fault(fault.into()),
+        Action::Counters { name, json } => show(&open(&name)?.counters()?, json),
+        Action::Profiles => profiles(),
+        Action::Measure(arguments) => measure(arguments),
+    }
+}
+
+fn list(drives: &[Drive]) -> Outcome {
+    println!(
+        "{:<20} {:<16} {:>8} {:<8} {:<12} mounted at",
+        "name", "profile", "GiB", "power", "device"
+    );
+    for drive in drives {
+        let description = drive.description()?;
+        let power = match drive.is_on() {
+            Some(true) => "on",
+            Some(false) => "off",
+            None => "stopped",
+        };
+        let device = drive
+            .device()
+            .map_or_else(|| "-".to_owned(), |device| device.display().to_string());
+        let point = if drive.is_mounted() {
+            drive.mount_point().display().to_string()
+        } else {
+            "-".to_owned()
+        };
+        let gib = description.bytes as f64 / f64::from(1 << 30);
+        let profile = description.profile.name;
+        println!(
+            "{:<20} {profile:<16} {gib:>8.1} {power:<8} {device:<12} {point}",
+            drive.name()
+        );
+    }
+    Ok(())
+}
+
+fn show(counters: &Counters, json: bool) -> Outcome {
+    if json {
+        println!("{}", serde_json::to_string(counters)?);
+        return Ok(());
+    }
+    for (name, traffic) in [("reads", counters.reads), ("writes", counters.writes)] {
+        println!(
+            "{name:<8} {:>12} requests {:>16} bytes, {} sequential, {} random, {:.3} s waited",
+            traffic.requests,
+            traffic.bytes,
+            traffic.sequential,
+            traffic.random,
+            traffic.waited_nanoseconds as f64 / 1e9
+        );
+    }
+    println!("late     {:>12.3} s", counters.late_nanoseconds as f64 / 1e9);
+    println!("flushes  {:>12}", counters.flushes);
+    println!("failed   {:>12}", counters.failed);
+    println!("cuts     {:>12}", counters.cuts);
+    println!("busy     {:>12.3} s", counters.busy_nanoseconds as f64 / 1e9);
+    println!(
+        "in memory {:>11} writes {:>16} bytes",
+        counters.pending_writes, counters.pending_bytes
+    );
+    let internals = &counters.internals;
+    println!(
+        "inside: {:.3} s at work, {} positionings, {} reads from its cache, {} pages moved, {} blocks erased",
+        internals.busy_nanoseconds as f64 / 1e9,
+        internals.positionings,
+        internals.cache_hits,
+        internals.pages_moved,
+        internals.blocks_erased
+    );
+    Ok(())
+}
+
+fn profiles() -> Outcome {
+    for name in Profile::names() {
+        println!("{name:<16} {}", Profile::find(name)?.description);
+    }
+    Ok(())
+}
+
+/// A length such as `512M`: a number and a power of 1024.
+///
+/// # Errors
+/// If it is something else, or too large.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
+    let shift = match text[digits.len()..]
+        .to_ascii_uppercase()
+        .trim_end_matches("IB")
+        .trim_end_matches('B')
+    {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}

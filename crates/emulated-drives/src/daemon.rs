@@ -1,0 +1,196 @@
+//! The process behind a drive: it has the memory, the clock and the FUSE connection, and outlives
+//! its creator.
+//!
+//! It ends on `stop`, on SIGTERM or SIGINT: what is in memory goes to the media, counters are kept,
+//! and the process exits, which closes the FUSE device: the kernel then fails whatever is still
+//! under way, so nothing hangs. Failure: what it cannot start with goes to its log; the command
+//! that spawned it shows the log.
+
+use super::control::{self, Answer};
+use super::engine::Engine;
+use super::filesystem;
+use super::media::Media;
+use super::place::Place;
+use crate::Outcome;
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{File, OpenOptions};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a daemon may take to start, on a machine that is busy with other things.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+
+/// In the environment of a daemon: the runtime directory of its drive.
+const DIRECTORY: &str = "EMULATED_DRIVES_DAEMON";
+/// In the environment of the process between: start the daemon, and end.
+const DETACH: &str = "EMULATED_DRIVES_DETACH";
+/// Whether this program, started again, would be a daemon.
+static IS_PREPARED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the daemon of a drive and waits until it serves. Returns its process.
+///
+/// # Errors
+/// If it does not start; the message has its log.
+pub fn spawn(place: &Place) -> Outcome<u32> {
+    let log = File::create(place.log())?;
+    let status = command(place.directory())?
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .status()?;
+    let said = || std::fs::read_to_string(place.log()).unwrap_or_default();
+    if !status.success() {
+        return Err(format!("the drive's daemon did not start: {}", said().trim()).into());
+    }
+    let begun = Instant::now();
+    loop {
+        match control::ask(&place.socket(), &control::Command::Status) {
+            Ok(Answer::Status { process, .. }) => return Ok(process),
+            _ if begun.elapsed() < START_PATIENCE && said().is_empty() => std::thread::sleep(Duration::from_millis(5)),
+            _ => return Err(format!("the drive's daemon did not start: {}", said().trim()).into()),
+        }
+    }
+}
+
+/// The command that starts a daemon and ends at once: this program, which finds in its environment
+/// what it is to do ([`serve_if_asked`]). The arguments are for whoever lists processes.
+fn command(directory: &Path) -> Outcome<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if cfg!(test) {
+        // The running program is the test harness: a test of its own is the daemon.
+        command.args(["--exact", "tests::daemon_process", "--nocapture", "--quiet"]);
+    } else if IS_PREPARED.load(Ordering::Relaxed) {
+        command.args(["drive", "daemon"]).arg(directory);
+    } else {
+        // Without this the program would start itself, which starts itself, without end.
+        return Err("this program has no daemons of drives: it must call emulated_drives::prepare first".into());
+    }
+    command.env(DIRECTORY, directory).env(DETACH, "1");
+    Ok(command)
+}
+
+/// If this process was started as a drive's daemon, it is one now, and ends with it. If not,
+/// programs of this process may be started as one from now on.
+pub fn serve_if_asked() {
+    let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
+        IS_PREPARED.store(true, Ordering::Relaxed);
+        return;
+    };
+    let outcome = match std::env::var_os(DETACH) {
+        Some(_) => detach(),
+        None => run(directory),
+    };
+    if let Err(error) = &outcome {
+        eprintln!("{error}");
+    }
+    std::process::exit(i32::from(outcome.is_err()));
+}
+
+/// Starts the daemon as a grandchild of the caller, so that nobody has to wait for it.
+fn detach() -> Outcome {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env_remove(DETACH);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    drop(child);
+    Ok(())
+}
+
+/// Runs the daemon of a drive, in this process, until it is told to end.
+fn run(directory: PathBuf) -> Outcome {
+    // A session of its own: no terminal's signals reach it. It fails if this is a session already,
+    // which is as good.
+    let _ = rustix::process::setsid();
+    // Memory this process asks for must not be freed by writing to the very drives it serves. Needs
+    // a capability that root may lack; without it only a machine out of memory could hang.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    // A real drive does not slow down when the host's processors are busy.
+    let _ = rustix::process::setpriority_process(None, -20);
+    // Where the kernel shares processors among sessions first, that counts only within this one.
+    let _ = std::fs::write("/proc/self/autogroup", "-20");
+    let place = Place::at(directory);
+    let description = place.description()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&description.backing_file)?;
+    let media = Media::new(file, description.profile.sector_bytes);
+    let counters = place.counters();
+    let engine = Engine::new(
+        description.profile,
+        description.bytes,
+        description.seed,
+        media,
+        counters,
+    );
+    let engine = Arc::new(engine);
+
+    let _ = std::fs::remove_file(place.socket());
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let session = filesystem::mount(engine.clone(), &place.fuse(), &description.name)
+        .map_err(|error| format!("cannot mount FUSE at {}: {error}", place.fuse().display()))?;
+    let listener = UnixListener::bind(place.socket())
+        .map_err(|error| format!("cannot listen at {}: {error}", place.socket().display()))?;
+
+    let ending = Arc::new(Ending {
+        engine: engine.clone(),
+        place,
+        is_ending: Mutex::new(false),
+    });
+    let timing = engine.clone();
+    std::thread::Builder::new()
+        .name("clock".into())
+        .spawn(move || timing.keep_time())?;
+    let by_signal = ending.clone();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        if signals.forever().next().is_some() {
+            by_signal.end(None);
+        }
+    })?;
+    let by_command = ending.clone();
+    std::thread::Builder::new().name("control".into()).spawn(move || {
+        control::serve(&listener, &engine, move |stream| by_command.end(Some(&stream)));
+    })?;
+    // Ends when the file system is unmounted.
+    let outcome = session.run();
+    if let Err(error) = outcome {
+        eprintln!("the FUSE session ended: {error}");
+    }
+    ending.end(None);
+    Ok(())
+}
+
+struct Ending {
+    engine: Arc<Engine>,
+    place: Place,
+    is_ending: Mutex<bool>,
+}
+
+impl Ending {
+    /// Puts everything in order and exits the process.
+    fn end(&self, asked_by: Option<&std::os::unix::net::UnixStream>) {
+        let mut is_ending = self.is_ending.lock(); // held until the exit: only one thread gets here
+        if std::mem::replace(&mut *is_ending, true) {
+            return;
+        }
+        let mut answer = Answer::Done;
+        if let Err(error) = self.engine.close() {
+            eprintln!("writes in memory are lost: {error}");
+            let reason = format!("writes in memory are lost: {error}");
+            answer = Answer::Refused { reason };
+        }
+        if let Err(error) = self.place.keep_counters(&self.engine.counters()) {
+            eprintln!("{error}");
+        }
+        let _ = std::fs::remove_file(self.place.socket());
+        if let Some(stream) = asked_by {
+            let _ = control::send(stream, &answer);
+        }
+        std::process::exit(0);
+    }
+}

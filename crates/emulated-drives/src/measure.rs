@@ -1,0 +1,372 @@
+//! `measure`: what `fio` measures on the drives, mounted, beside what it should.
+//!
+//! One thread, direct I/O, a file of most of the drive, several runs of each access and size. The
+//! file is laid out at full speed; before each run the drive comes to rest, so that no run pays for
+//! the writes of the one before. Failure: drives are removed after an error or an interrupt too.
+
+use super::command::parse_bytes;
+use super::counters::Counters;
+use super::engine::Pace;
+use super::figures;
+use super::handle::{Drive, DriveSpec};
+use super::model;
+use super::model::rates::{self, Access};
+use super::profile::Profile;
+use super::system;
+use crate::Outcome;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a drive may take to write back its cache.
+const REST_PATIENCE: Duration = Duration::from_secs(300);
+/// Share of the drive that the file fills, in percent.
+const FILE_PERCENT: u64 = 85;
+
+/// Arguments of `drives`.
+#[derive(Debug, Args)]
+pub struct MeasureArguments {
+    /// Profiles to measure: names, or files that end in .toml.
+    #[arg(long = "profile", default_values = ["maxtor-7l250s0", "intel-320", "hdd-modern", "nvme"])]
+    profiles: Vec<String>,
+    /// Accesses, by fio's names.
+    #[arg(long = "access", default_values = ["randread", "read", "randwrite", "write"])]
+    accesses: Vec<String>,
+    /// Request sizes.
+    #[arg(long = "bytes", value_parser = parse_bytes, default_values = ["4K", "8K", "16K", "64K", "256K", "1M"])]
+    sizes: Vec<u64>,
+    /// Seconds of each run.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Runs of each access and size.
+    #[arg(long, default_value_t = 3)]
+    runs: u64,
+    /// Length of the drives.
+    #[arg(long, default_value = "4G", value_parser = parse_bytes)]
+    size: u64,
+    /// Decides fio's places.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Directory for the sparse backing files.
+    #[arg(long, default_value = ".")]
+    directory: PathBuf,
+    /// Ask the models alone, in virtual time: no drive, no fio, no root.
+    #[arg(long)]
+    model: bool,
+    /// Write the results to this file, too.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Everything measured, and how.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Kernel's name and version.
+    pub kernel: String,
+    /// Processors.
+    pub processors: usize,
+    /// Load average of the last minute before and after: other work on the machine makes runs
+    /// slower.
+    pub load: [f64; 2],
+    /// fio's version.
+    pub fio: String,
+    /// Seconds of each run.
+    pub seconds: u64,
+    /// For fio's places.
+    pub seed: u64,
+    /// Length of the drives.
+    pub drive_bytes: u64,
+    /// One per profile, access and size.
+    pub results: Vec<Measured>,
+}
+
+/// One access and size on one profile.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// Profile.
+    pub profile: String,
+    /// fio's name of the access.
+    pub access: String,
+    /// Bytes per request.
+    pub bytes: u64,
+    /// Rate of each run, in 10⁶ bytes per second.
+    pub runs_mb_per_s: Vec<f64>,
+    /// Rate of the run in the middle.
+    pub median_mb_per_s: f64,
+    /// Standard deviation of the runs.
+    pub deviation_mb_per_s: f64,
+    /// Mean time of a request as fio saw it, in the middle of the runs, in microseconds.
+    pub request_us: f64,
+    /// Mean time of a request as the model had it, over all runs: the difference is what a busy
+    /// machine adds.
+    pub model_us: f64,
+    /// What it should be, if anybody said so.
+    pub target_mb_per_s: Option<f64>,
+    /// Who said so.
+    pub source: Option<String>,
+    /// What the drive counted during the runs.
+    pub counters: Counters,
+}
+
+impl Measured {
+    /// Measured through target.
+    pub fn ratio(&self) -> Option<f64> {
+        self.target_mb_per_s.map(|target| self.median_mb_per_s / target)
+    }
+}
+
+/// A drive that is removed whatever happens.
+struct Guard(Option<Drive>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(Drive::remove) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// Runs it.
+///
+/// # Errors
+/// If drives cannot be emulated here, fio is missing, or a run fails.
+pub fn measure(arguments: MeasureArguments) -> Outcome {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone())?;
+    }
+    let fio = if arguments.model {
+        "the models alone".to_owned()
+    } else {
+        system::check_requirements()?;
+        system::run("fio", ["--version"]).map_err(|error| format!("{error} (Debian package fio)"))?
+    };
+    let profiles = arguments.profiles.iter().map(|name| Profile::find(name));
+    let profiles = profiles.collect::<Outcome<Vec<_>>>()?;
+    let mut report = Report {
+        kernel: system::run("uname", ["-sr"])?,
+        processors: std::thread::available_parallelism()?.get(),
+        load: [load(), 0.0],
+        fio,
+        seconds: arguments.seconds,
+        seed: arguments.seed,
+        drive_bytes: arguments.size,
+        results: Vec::new(),
+    };
+    for profile in profiles {
+        report.results.extend(if arguments.model {
+            ask_model(&profile, &arguments, &interrupted)?
+        } else {
+            measure_profile(profile, &arguments, &interrupted)?
+        });
+    }
+    report.load[1] = load();
+    figures::print(&report);
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
+/// The rates of a profile's model.
+fn ask_model(profile: &Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
+    let mut results = Vec::new();
+    for name in &arguments.accesses {
+        for bytes in &arguments.sizes {
+            let access = Access::parse(name, *bytes)
+                .ok_or_else(|| format!("no access is called `{name}`: use randread, read, randwrite or write"))?;
+            let runs = (0..arguments.runs.max(1)).map(|run| {
+                let seed = arguments.seed.wrapping_mul(1_000) + run;
+                let mut model = model::build(profile, arguments.size, seed);
+                let span = arguments.size / 100 * FILE_PERCENT;
+                let rate = rates::rate(model.as_mut(), access, span, arguments.seconds, seed);
+                (rate, *bytes as f64 / rate)
+            });
+            let result = summarise(profile, name, *bytes, runs.collect(), Counters::default());
+            eprintln!("{}", figures::line(&result));
+            results.push(result);
+            if interrupted.load(Ordering::Relaxed) {
+                return Err("interrupted".into());
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn measure_profile(profile: Profile, arguments: &MeasureArguments, interrupted: &AtomicBool) -> Outcome<Vec<Measured>> {
+    let spec = DriveSpec {
+        name: format!("measure-{}-{}", profile.name, std::process::id()),
+        profile: profile.clone(),
+        bytes: arguments.size,
+        seed: arguments.seed,
+        directory: arguments.directory.clone(),
+    };
+    let mut guard = Guard(Some(Drive::create(spec)?));
+    let Some(drive) = &guard.0 else {
+        return Err("the drive is gone".into());
+    };
+    let file = drive.mount()?.join("file");
+    lay_out(drive, &file, arguments.size / 100 * FILE_PERCENT)?;
+    let mut results = Vec::new();
+    for access in &arguments.accesses {
+        for bytes in &arguments.sizes {
+            let before = drive.counters()?;
+            let mut runs = Vec::new();
+            for run in 0..arguments.runs.max(1) {
+                rest(drive)?;
+                let seed = arguments.seed.wrapping_mul(1_000) + run;
+                runs.push(fio(&file, access, *bytes, arguments.seconds, seed)?);
+                if interrupted.load(Ordering::Relaxed) {
+                    return Err("interrupted".into());
+                }
+            }
+            let counters = drive.counters()?.since(&before);
+            let result = summarise(&profile, access, *bytes, runs, counters);
+            eprintln!("{}", figures::line(&result));
+            results.push(result);
+        }
+    }
+    match guard.0.take().map(Drive::remove) {
+        Some(Err(error)) => Err(error),
+        _ => Ok(results),
+    }
+}
+
+/// Writes the file at full speed.
+fn lay_out(drive: &Drive, file: &Path, bytes: u64) -> Outcome {
+    drive.set_pace(Pace::Instant)?;
+    let arguments = [
+        "--name=layout".to_owned(),
+        format!("--filename={}", file.display()),
+        format!("--size={}", bytes / 4096 * 4096),
+        "--rw=write".to_owned(),
+        "--bs=1M".to_owned(),
+        "--direct=1".to_owned(),
+        "--end_fsync=1".to_owned(),
+    ];
+    system::run("fio", arguments)?;
+    drive.set_pace(Pace::Model)
+}
+
+/// Waits until the drive has nothing left to write back.
+fn rest(drive: &Drive) -> Outcome {
+    let begun = Instant::now();
+    while drive.counters()?.pending_writes > 0 {
+        if begun.elapsed() > REST_PATIENCE {
+            return Err(format!(
+                "drive {} does not come to rest: something else writes to it",
+                drive.name()
+            )
+            .into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// What a run of fio gave: rate in 10⁶ bytes per second, mean time of a request in microseconds.
+fn fio(file: &Path, access: &str, bytes: u64, seconds: u64, seed: u64) -> Outcome<(f64, f64)> {
+    let arguments = [
+        "--name=run".to_owned(),
+        format!("--filename={}", file.display()),
+        format!("--rw={access}"),
+        format!("--bs={bytes}"),
+        "--direct=1".to_owned(),
+        "--ioengine=psync".to_owned(),
+        "--thread".to_owned(),
+        // The drive is measured, not what else the machine has to do.
+        "--nice=-20".to_owned(),
+        "--time_based".to_owned(),
+        format!("--runtime={seconds}"),
+        // The cache takes the first writes whatever the media can do.
+        format!("--ramp_time={}", seconds.div_ceil(5)),
+        format!("--randseed={seed}"),
+        "--output-format=json".to_owned(),
+    ];
+    let output = system::run("fio", arguments)?;
+    // fio may print notes before its JSON.
+    let json = output.find('{').map_or("", |start| &output[start..]);
+    let report: FioReport =
+        serde_json::from_str(json).map_err(|error| format!("fio's report is not readable: {error}"))?;
+    let job = report.jobs.first().ok_or("fio's report has no job")?;
+    let side = if access.ends_with("read") {
+        &job.read
+    } else {
+        &job.write
+    };
+    if side.bw_bytes == 0.0 {
+        return Err(format!("fio did nothing for {access}: use randread, read, randwrite or write").into());
+    }
+    Ok((side.bw_bytes / 1e6, side.clat_ns.mean / 1e3))
+}
+
+#[derive(Deserialize)]
+struct FioReport {
+    jobs: Vec<FioJob>,
+}
+
+#[derive(Deserialize)]
+struct FioJob {
+    read: FioSide,
+    write: FioSide,
+}
+
+#[derive(Deserialize)]
+struct FioSide {
+    bw_bytes: f64,
+    clat_ns: FioTimes,
+}
+
+#[derive(Deserialize)]
+struct FioTimes {
+    mean: f64,
+}
+
+fn summarise(profile: &Profile, access: &str, bytes: u64, runs: Vec<(f64, f64)>, counters: Counters) -> Measured {
+    let (rates, times): (Vec<f64>, Vec<f64>) = runs.into_iter().unzip();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+    let deviation = (squares / (rates.len() as f64 - 1.0).max(1.0)).sqrt();
+    let traffic = if access.ends_with("read") {
+        counters.reads
+    } else {
+        counters.writes
+    };
+    let model_us = match traffic.requests {
+        0 => median(&times),
+        requests => traffic.waited_nanoseconds as f64 / requests as f64 / 1e3,
+    };
+    let target = profile
+        .targets
+        .iter()
+        .find(|target| target.access == access && target.bytes == bytes);
+    Measured {
+        profile: profile.name.clone(),
+        access: access.to_owned(),
+        bytes,
+        median_mb_per_s: median(&rates),
+        deviation_mb_per_s: deviation,
+        request_us: median(&times),
+        model_us,
+        runs_mb_per_s: rates,
+        target_mb_per_s: target.map(|target| target.mb_per_s),
+        source: target.map(|target| target.source.clone()),
+        counters,
+    }
+}
+
+/// The middle one; of an even number, the lower of the two in the middle.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len().max(1) - 1) / 2).copied().unwrap_or(0.0)
+}

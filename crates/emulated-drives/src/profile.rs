@@ -1,0 +1,328 @@
+//! What a kind of drive is like: the parameters of its model, from TOML.
+//!
+//! The profiles of the project are compiled in; a file of one's own has the same form.
+//! docs/drives.md says what each parameter means and where the figures come from. Failure: a file
+//! that is not valid, or has a value no model can work with, is refused with the name of the value.
+
+use crate::Outcome;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Profiles compiled in, by name.
+const BUILT_IN: [(&str, &str); 4] = [
+    ("maxtor-7l250s0", include_str!("../profiles/maxtor-7l250s0.toml")),
+    ("intel-320", include_str!("../profiles/intel-320.toml")),
+    ("hdd-modern", include_str!("../profiles/hdd-modern.toml")),
+    ("nvme", include_str!("../profiles/nvme.toml")),
+];
+
+/// A kind of drive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Name, as on the command line.
+    pub name: String,
+    /// One line on what is emulated.
+    pub description: String,
+    /// Bytes that are written whole or not at all, even by a power cut.
+    #[serde(default = "default_sector_bytes")]
+    pub sector_bytes: u64,
+    /// Time that kernel, loop device and FUSE take of each request and that the model is shortened
+    /// by, in microseconds.
+    #[serde(default)]
+    pub overhead_us: Overhead,
+    /// The model and its parameters.
+    pub kind: Kind,
+    /// What the drive should measure, by whom it was published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<Target>,
+}
+
+fn default_sector_bytes() -> u64 {
+    512
+}
+
+/// Time a request spends outside the drive.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overhead {
+    /// From the caller to the daemon.
+    pub before: f64,
+    /// From the daemon back to the caller.
+    pub after: f64,
+}
+
+impl Default for Overhead {
+    fn default() -> Self {
+        Self {
+            before: 20.0,
+            after: 20.0,
+        }
+    }
+}
+
+/// The model and its parameters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Platters and a head.
+    Disk(DiskProfile),
+    /// Flash with a mapping table and garbage collection.
+    Flash(FlashProfile),
+    /// Fixed latency and rate.
+    Flat(FlatProfile),
+}
+
+/// Parameters of [`Kind::Disk`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskProfile {
+    /// Revolutions per minute.
+    pub rpm: f64,
+    /// Media rate at the outer edge, in 10⁶ bytes per second.
+    pub outer_mb_per_s: f64,
+    /// Media rate at the inner edge.
+    pub inner_mb_per_s: f64,
+    /// Seek to the neighbouring track, with settling, in milliseconds.
+    pub track_seek_ms: f64,
+    /// Seek over a third of the surface.
+    pub average_seek_ms: f64,
+    /// Seek over the whole surface.
+    pub full_seek_ms: f64,
+    /// What a write needs beyond a seek until the head is steady.
+    pub write_settle_ms: f64,
+    /// The share of the surface, from the outer edge, that the drive's bytes are spread over.
+    pub stroke: f64,
+    /// Electronics' time per request, in microseconds.
+    pub command_us: f64,
+    /// Rate of the link to the host.
+    pub link_mb_per_s: f64,
+    /// Requests the drive sees at once and may reorder.
+    pub queue: usize,
+    /// How far the drive reads on after a read.
+    pub read_ahead_bytes: u64,
+    /// Memory for read data.
+    pub read_cache_bytes: u64,
+    /// Memory for writes that are not on the media yet; 0 for write-through.
+    pub write_cache_bytes: u64,
+    /// Share of the write cache from which the drive writes back even if the host keeps it busy.
+    pub write_back_share: f64,
+    /// Idle time after which the drive writes back, in milliseconds.
+    pub write_back_ms: f64,
+}
+
+/// Parameters of [`Kind::Flash`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlashProfile {
+    /// Bytes of a page, the unit of the mapping table.
+    pub page_bytes: u64,
+    /// Pages erased together.
+    pub block_pages: u64,
+    /// Channels that work side by side.
+    pub channels: usize,
+    /// Reading a page into the chip's register, in microseconds.
+    pub page_read_us: f64,
+    /// Programming a page (per page, if the chip programs several at once).
+    pub page_program_us: f64,
+    /// Erasing a block, in milliseconds.
+    pub erase_ms: f64,
+    /// Electronics' time per read that goes to the chips.
+    pub read_command_us: f64,
+    /// Set-up of each channel a read touches.
+    pub channel_us: f64,
+    /// Electronics' time per read answered from memory.
+    pub hit_us: f64,
+    /// Electronics' time per write.
+    pub write_command_us: f64,
+    /// Time of a flush beyond the programming it waits for.
+    pub flush_us: f64,
+    /// Rate of the link to the host.
+    pub link_mb_per_s: f64,
+    /// Memory for writes that are not programmed yet.
+    pub write_buffer_bytes: u64,
+    /// How far ahead a sequential read is prefetched.
+    pub read_ahead_bytes: u64,
+    /// Flash beyond the drive's bytes, as a share of them.
+    pub spare_share: f64,
+    /// Free blocks per channel at which garbage is collected.
+    pub reserve_blocks: usize,
+    /// Share of the drive that counts as written in random order when the drive is new.
+    pub aged_share: f64,
+    /// Idle time after which buffered writes are programmed, in milliseconds.
+    pub write_back_ms: f64,
+}
+
+/// Parameters of [`Kind::Flat`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlatProfile {
+    /// Latency of a read, in microseconds.
+    pub read_us: f64,
+    /// Latency of a write.
+    pub write_us: f64,
+    /// Latency of a flush.
+    pub flush_us: f64,
+    /// Rate of reads, in 10⁶ bytes per second.
+    pub read_mb_per_s: f64,
+    /// Rate of writes.
+    pub write_mb_per_s: f64,
+    /// Requests that are worked on side by side.
+    pub lanes: usize,
+    /// Time after which a buffered write reaches the media on its own, in milliseconds.
+    pub write_back_ms: f64,
+}
+
+/// A figure the drive should measure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// `fio`'s name of the access: `randread`, `read`, `randwrite`, `write`.
+    pub access: String,
+    /// Bytes per request.
+    pub bytes: u64,
+    /// Rate in 10⁶ bytes per second.
+    pub mb_per_s: f64,
+    /// Where the figure comes from.
+    pub source: String,
+}
+
+impl Profile {
+    /// The profile of that name, or the one in the file of that name if it ends in `.toml`.
+    ///
+    /// # Errors
+    /// If there is no such profile, or the file cannot be read or is not valid.
+    pub fn find(name: &str) -> Outcome<Self> {
+        if name.ends_with(".toml") {
+            return Self::read(Path::new(name));
+        }
+        match BUILT_IN.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::parse(text),
+            None => Err(format!(
+                "no profile is called `{name}`: use {}, or the path of a file that ends in .toml",
+                Self::names().join(", ")
+            )
+            .into()),
+        }
+    }
+
+    /// Names of the profiles compiled in.
+    pub fn names() -> Vec<&'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name).collect()
+    }
+
+    fn read(path: &Path) -> Outcome<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+
+    /// A profile from TOML.
+    ///
+    /// # Errors
+    /// If it is not valid.
+    pub fn parse(text: &str) -> Outcome<Self> {
+        let profile: Self = toml::from_str(text)?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Whether a model can work with the values.
+    fn check(&self) -> Outcome {
+        if !self.sector_bytes.is_power_of_two() || !(512..=4096).contains(&self.sector_bytes) {
+            return Err("sector_bytes must be 512, 1024, 2048 or 4096".into());
+        }
+        not_negative(&[("overhead_us.before", self.overhead_us.before)])?;
+        not_negative(&[("overhead_us.after", self.overhead_us.after)])?;
+        match &self.kind {
+            Kind::Disk(disk) => disk.check(),
+            Kind::Flash(flash) => flash.check(),
+            Kind::Flat(flat) => flat.check(),
+        }
+    }
+}
+
+impl DiskProfile {
+    fn check(&self) -> Outcome {
+        positive(&[
+            ("rpm", self.rpm),
+            ("outer_mb_per_s", self.outer_mb_per_s),
+            ("inner_mb_per_s", self.inner_mb_per_s),
+            ("link_mb_per_s", self.link_mb_per_s),
+            ("queue", self.queue as f64),
+            ("stroke", self.stroke),
+        ])?;
+        not_negative(&[
+            ("track_seek_ms", self.track_seek_ms),
+            ("write_settle_ms", self.write_settle_ms),
+            ("command_us", self.command_us),
+            ("write_back_ms", self.write_back_ms),
+        ])?;
+        if self.stroke > 1.0 || !(0.0..=1.0).contains(&self.write_back_share) {
+            return Err("stroke and write_back_share are shares: not above 1".into());
+        }
+        if !(self.track_seek_ms <= self.average_seek_ms && self.average_seek_ms <= self.full_seek_ms) {
+            return Err("track_seek_ms, average_seek_ms and full_seek_ms must grow in this order".into());
+        }
+        Ok(())
+    }
+}
+
+impl FlashProfile {
+    fn check(&self) -> Outcome {
+        positive(&[
+            ("block_pages", self.block_pages as f64),
+            ("channels", self.channels as f64),
+            ("link_mb_per_s", self.link_mb_per_s),
+            ("reserve_blocks", self.reserve_blocks as f64),
+            ("spare_share", self.spare_share),
+        ])?;
+        not_negative(&[
+            ("page_read_us", self.page_read_us),
+            ("page_program_us", self.page_program_us),
+            ("erase_ms", self.erase_ms),
+            ("read_command_us", self.read_command_us),
+            ("channel_us", self.channel_us),
+            ("hit_us", self.hit_us),
+            ("write_command_us", self.write_command_us),
+            ("flush_us", self.flush_us),
+            ("write_back_ms", self.write_back_ms),
+        ])?;
+        if !self.page_bytes.is_power_of_two() || !(512..=65_536).contains(&self.page_bytes) {
+            return Err("page_bytes must be a power of two from 512 to 65536".into());
+        }
+        if !(0.0..=1.0).contains(&self.aged_share) {
+            return Err("aged_share is a share: from 0 to 1".into());
+        }
+        Ok(())
+    }
+}
+
+impl FlatProfile {
+    fn check(&self) -> Outcome {
+        positive(&[
+            ("read_mb_per_s", self.read_mb_per_s),
+            ("write_mb_per_s", self.write_mb_per_s),
+            ("lanes", self.lanes as f64),
+        ])?;
+        not_negative(&[
+            ("read_us", self.read_us),
+            ("write_us", self.write_us),
+            ("flush_us", self.flush_us),
+            ("write_back_ms", self.write_back_ms),
+        ])
+    }
+}
+
+fn positive(values: &[(&str, f64)]) -> Outcome {
+    match values.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+        Some((name, value)) => Err(format!("{name} is {value}: it must be above 0").into()),
+        None => Ok(()),
+    }
+}
+
+fn not_negative(values: &[(&str, f64)]) -> Outcome {
+    match values.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
+        Some((name, value)) => Err(format!("{name} is {value}: it must not be negative").into()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,537 @@
+//! Many lives of one store, and what they came through.
+
+use super::{
+    journal::{Journal, Violation},
+    life::{self, Life, Moment, Plan},
+    machine::{Machine, Place},
+    mutations::{Focus, Mutant},
+    workload::MOODS,
+    writer::TOLD,
+};
+use crate::Outcome;
+use emulated_drives::Survival;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Histories of fewer cycles need meet nothing,
+const CYCLES_MIN: u64 = 10;
+/// and of so many everything.
+const CYCLES_FOR_ALL: u64 = 50;
+/// Share of cycles on a store of their own.
+const YOUNG_SHARE: f64 = 0.12;
+/// A short history that has not met every mechanism goes on, up to this many times as long.
+const LONGER_MAX: u64 = 5;
+/// So that short histories have cuts during recovery, too.
+const OPENING_EVERY: u64 = 8;
+
+/// A failure, and when.
+#[derive(Debug)]
+pub struct Caught {
+    /// In which cycle.
+    pub cycle: u64,
+    /// What.
+    pub violation: Violation,
+}
+
+/// What a history came to.
+#[derive(Debug)]
+pub struct History {
+    /// What it came through.
+    pub tally: Tally,
+    /// What went wrong.
+    pub caught: Option<Caught>,
+}
+
+/// What lives came through.
+#[derive(Debug, Default)]
+pub struct Tally {
+    cycles: u64,
+    /// Cycles that were asked for.
+    asked: u64,
+    lives: u64,
+    cuts: u64,
+    kills: u64,
+    ended_in_recovery: u64,
+    young: u64,
+    done: BTreeMap<String, u64>,
+    durable: u64,
+    lost: u64,
+    unheard: u64,
+    recycled: u64,
+    flushes: u64,
+    reinserted_bytes: u64,
+    destaged_bytes: u64,
+    events: BTreeMap<String, u64>,
+    seconds: f64,
+}
+
+impl Tally {
+    fn count(&mut self, life: &Life, plan: &Plan) {
+        self.lives += 1;
+        self.cuts += u64::from(plan.is_cut);
+        self.kills += u64::from(!plan.is_cut);
+        self.ended_in_recovery += u64::from(life.ended_in_recovery);
+        for (kind, count) in &life.done {
+            *self.done.entry(kind.clone()).or_default() += count;
+        }
+        for (event, count) in &life.events {
+            *self.events.entry(event.clone()).or_default() += count;
+        }
+        self.durable += life.durable;
+        self.recycled += life.counts.recycled;
+        self.flushes += life.counts.flushes;
+        self.reinserted_bytes += life.counts.reinserted_bytes;
+        self.destaged_bytes += life.counts.destaged_bytes;
+        self.count_judgement(life);
+    }
+
+    fn count_judgement(&mut self, life: &Life) {
+        if let Some(survived) = life.survived {
+            self.lost += survived.lost;
+            self.unheard += survived.unheard;
+        }
+    }
+
+    fn event(&self, name: &str) -> u64 {
+        self.events.get(name).copied().unwrap_or(0)
+    }
+
+    /// A history that meets no mechanism proves nothing.
+    ///
+    /// # Errors
+    /// What it did not meet. A history of a few cycles need not meet everything.
+    pub fn is_meaningful(&self, has_power: bool) -> Outcome {
+        if self.asked < CYCLES_MIN {
+            println!("too short to say what it must have met: under {CYCLES_MIN} cycles");
+        }
+        let missed = self.missed(has_power);
+        if missed.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("the history proves nothing: it had no {}", missed.join(", no ")).into())
+        }
+    }
+
+    /// What a history of this length should have met and has not.
+    fn missed(&self, has_power: bool) -> Vec<&'static str> {
+        if self.asked < CYCLES_MIN {
+            return Vec::new();
+        }
+        let mut met = vec![
+            ("acknowledged Sync commits", self.durable),
+            ("segments recycled", self.recycled),
+            ("index flushes", self.flushes),
+            ("bytes destaged", self.destaged_bytes),
+            ("sealed blocks", self.event("sealed a block")),
+            ("deleted blocks", self.event("deleted a dead block")),
+        ];
+        if has_power {
+            met.push(("cuts", self.cuts));
+        }
+        if self.asked >= CYCLES_FOR_ALL {
+            met.extend([
+                ("compactions", self.event("compacted the index")),
+                ("bytes written again into the log", self.reinserted_bytes),
+                ("lost buffered commits", self.lost),
+                ("end during recovery", self.ended_in_recovery),
+                ("store that was just made", self.young),
+            ]);
+        }
+        met.iter()
+            .filter(|(_, count)| *count == 0)
+            .map(|(name, _)| *name)
+            .collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} cycles, {} lives of the writer in {:.0} s: {} power cuts, {} kills; {} of them during recovery, {} of a young store",
+            self.cycles, self.lives, self.seconds, self.cuts, self.kills, self.ended_in_recovery, self.young
+        )?;
+        let done: Vec<String> = self
+            .done
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        writeln!(
+            f,
+            "acknowledged: {}; {} of them Sync; {} Buffered ones lost, {} there without acknowledgement",
+            done.join(", "),
+            self.durable,
+            self.lost,
+            self.unheard
+        )?;
+        writeln!(
+            f,
+            "segments recycled {}, index flushes {}, MiB reinserted {:.1}, MiB destaged {:.1}",
+            self.recycled,
+            self.flushes,
+            mebibytes(self.reinserted_bytes),
+            mebibytes(self.destaged_bytes)
+        )?;
+        let events: Vec<String> = self
+            .events
+            .iter()
+            .map(|(event, count)| format!("{event} {count}"))
+            .collect();
+        writeln!(f, "events: {}", events.join(", "))
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// How the life before went.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    /// Killed without a cut, with frames in the page cache.
+    left_cached: bool,
+    /// Writes that a cut found in the drives' memories.
+    pending_writes: u64,
+    /// What there shall be more of.
+    focus: Option<Focus>,
+}
+
+/// How a life goes, by chance. What the life before left is followed up now and then: a process
+/// that dies with frames in the page cache and then a power cut, or a short life on a log with a
+/// hole in it.
+fn plan(rng: &mut StdRng, life: u64, has_power: bool, before: Before) -> Plan {
+    let mut plan = Plan {
+        life,
+        mood: rng.random_range(0..MOODS.len()),
+        seed: rng.random(),
+        page_cache: rng.random_bool(0.25),
+        memtable_bytes: [64 << 10, 2 << 20][rng.random_range(0..2)],
+        has_neighbour: rng.random_bool(0.6),
+        moment: moment(rng),
+        is_cut: has_power && rng.random_bool(0.8),
+        survival: match rng.random_range(0..20) {
+            0..14 => Survival::Torn,
+            14..17 => Survival::Random,
+            17..19 => Survival::None,
+            _ => Survival::Prefix,
+        },
+        large_first: rng.random_bool(0.5),
+    };
+    if let Some(focus) = before.focus.filter(|_| rng.random_bool(0.6)) {
+        focus_on(focus, &mut plan, rng, has_power);
+    }
+    if !plan.is_cut && rng.random_bool(0.6) {
+        plan.page_cache = true;
+        plan.mood = calm_mood(rng);
+        plan.moment = Moment::Time(Duration::from_micros(rng.random_range(50_000..700_000)));
+    }
+    if let Moment::Unflushed { is_large, .. } = plan.moment {
+        // Elsewhere there is hardly ever anything unflushed.
+        plan.mood = if is_large { prompt_mood(rng) } else { calm_mood(rng) };
+        plan.page_cache = false;
+        plan.has_neighbour = false;
+        plan.large_first = is_large;
+    }
+    if matches!(plan.moment, Moment::Acknowledgements(_)) && rng.random_bool(0.6) {
+        plan.mood = prompt_mood(rng);
+    }
+    if life.is_multiple_of(OPENING_EVERY) {
+        plan.moment = opening(rng);
+    } else if before.left_cached && rng.random_bool(0.8) {
+        // The index is flushed as soon as the store is open: recycling wants it.
+        plan.page_cache = true;
+        plan.is_cut = has_power;
+        plan.moment = Moment::Opening(Duration::from_micros(rng.random_range(20_000..500_000)));
+    } else if before.pending_writes >= 4 && rng.random_bool(0.35) {
+        plan.moment = Moment::Acknowledgements(rng.random_range(1..60));
+    }
+    plan
+}
+
+/// A mood with many durable commits, and values in the large space.
+fn prompt_mood(rng: &mut StdRng) -> usize {
+    let is_prompt = |mood: &usize| MOODS[*mood].buffered <= 0.6 && MOODS[*mood].large >= 0.1;
+    let prompt: Vec<usize> = (0..MOODS.len()).filter(is_prompt).collect();
+    prompt.choose(rng).copied().unwrap_or(0)
+}
+
+/// Makes a life one of those that show a rule's absence best.
+fn focus_on(focus: Focus, plan: &mut Plan, rng: &mut StdRng, has_power: bool) {
+    plan.is_cut = has_power && focus != Focus::Killed;
+    let after = Duration::from_micros(rng.random_range(2_000..500_000));
+    match focus {
+        Focus::TornFrames | Focus::LargeUnflushed => {
+            let is_large = focus == Focus::LargeUnflushed;
+            let writes = if is_large {
+                rng.random_range(1..4)
+            } else {
+                rng.random_range(1..20)
+            };
+            plan.survival = Survival::Torn;
+            plan.moment = Moment::Unflushed {
+                is_large,
+                writes,
+                after,
+            };
+        }
+        Focus::Neighbour => {
+            plan.has_neighbour = true;
+            plan.page_cache = false;
+            plan.mood = prompt_mood(rng);
+            plan.moment = Moment::Time(after * 3);
+        }
+        Focus::Young | Focus::Killed => {}
+    }
+}
+
+/// A mood with few flushes.
+fn calm_mood(rng: &mut StdRng) -> usize {
+    let calm: Vec<usize> = (0..MOODS.len()).filter(|&mood| MOODS[mood].buffered >= 1.0).collect();
+    // Frames longer than a sector, to be torn.
+    let longest = calm.iter().copied().max_by_key(|&mood| MOODS[mood].small_bytes_min);
+    let chosen = if rng.random_bool(0.4) {
+        longest
+    } else {
+        calm.choose(rng).copied()
+    };
+    chosen.unwrap_or(0)
+}
+
+/// While the store is opened, most likely.
+fn opening(rng: &mut StdRng) -> Moment {
+    let limit_us = [30_000, 250_000][rng.random_range(0..2)];
+    Moment::Opening(Duration::from_micros(rng.random_range(0..limit_us)))
+}
+
+fn moment(rng: &mut StdRng) -> Moment {
+    match rng.random_range(0..100) {
+        0..5 => opening(rng),
+        5..20 => Moment::Acknowledgements(rng.random_range(1..12)),
+        20..36 => {
+            let delays = [0, rng.random_range(0..3_000), rng.random_range(0..60_000)];
+            Moment::Event {
+                name: TOLD.choose(rng).copied().unwrap_or(TOLD[0]),
+                nth: rng.random_range(1..20),
+                delay: Duration::from_micros(delays[rng.random_range(0..delays.len())]),
+            }
+        }
+        36..52 => Moment::Unflushed {
+            is_large: true,
+            writes: rng.random_range(1..4),
+            after: Duration::from_micros(rng.random_range(2_000..1_000_000)),
+        },
+        52..92 => Moment::Unflushed {
+            is_large: false,
+            writes: rng.random_range(1..20),
+            after: Duration::from_micros(rng.random_range(2_000..1_400_000)),
+        },
+        _ => Moment::Time(Duration::from_micros(rng.random_range(2_000..1_800_000))),
+    }
+}
+
+/// How an early life of a store goes: it is to end while the store is made, or soon after. Nothing
+/// is recycled yet, so what a cut left behind a hole is still there when the next life ends.
+fn early(rng: &mut StdRng, life: u64, has_power: bool) -> Plan {
+    let mut mood = rng.random_range(0..MOODS.len());
+    let moment = match rng.random_range(0..6) {
+        0 => Moment::Opening(Duration::from_micros(rng.random_range(0..60_000))),
+        1 | 2 => Moment::Acknowledgements(rng.random_range(1..40)),
+        3 => {
+            mood = calm_mood(rng);
+            Moment::Unflushed {
+                is_large: false,
+                writes: rng.random_range(4..24),
+                after: Duration::from_micros(rng.random_range(2_000..60_000)),
+            }
+        }
+        4 => Moment::Event {
+            name: "began a segment",
+            nth: rng.random_range(1..4),
+            delay: Duration::from_micros(rng.random_range(0..2_000)),
+        },
+        _ => Moment::Time(Duration::from_micros(rng.random_range(0..60_000))),
+    };
+    Plan {
+        moment,
+        mood,
+        is_cut: has_power,
+        large_first: false,
+        ..plan(rng, life, has_power, Before::default())
+    }
+}
+
+/// Runs histories on one machine.
+struct Runner<'a> {
+    machine: Machine,
+    has_power: bool,
+    rng: StdRng,
+    mutant: Option<&'a Mutant>,
+    verbose: bool,
+    tally: Tally,
+    lives: u64,
+    /// Somebody wants it to end; the drives are then removed, which a plain end would leave behind.
+    interrupted: Arc<AtomicBool>,
+}
+
+impl Runner<'_> {
+    /// One life, reported. The violation is in it.
+    fn live(&mut self, cycle: u64, plan: &Plan, journal: Journal) -> Outcome<Life> {
+        let began = Instant::now();
+        let life = life::run(&mut self.machine, plan, journal, self.mutant)?;
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err("interrupted".into());
+        }
+        if self.verbose {
+            report(cycle, plan, &life, began.elapsed());
+        }
+        if life.violation.is_some() && self.mutant.is_none() {
+            print_circumstances(cycle, plan, &life.notes);
+        }
+        Ok(life)
+    }
+
+    fn next_life(&mut self) -> u64 {
+        self.lives += 1;
+        self.lives
+    }
+
+    /// A life that only looks, to judge the one before.
+    fn look(&mut self, cycle: u64, journal: Journal) -> Outcome<Life> {
+        let number = self.next_life();
+        let looking = Plan {
+            moment: Moment::Checked,
+            is_cut: false,
+            ..plan(&mut self.rng, number, self.has_power, Before::default())
+        };
+        let life = self.live(cycle, &looking, journal)?;
+        self.tally.count_judgement(&life);
+        Ok(life)
+    }
+
+    /// A cycle on a store that is made for it, and cut once or a few times while it is young.
+    fn new_store(&mut self, cycle: u64) -> Outcome<Option<Violation>> {
+        self.machine.turn_to(Some(&format!("young-{cycle}")));
+        let mut life = Life::default();
+        for _ in 0..self.rng.random_range(1..4) {
+            let number = self.next_life();
+            let plan = early(&mut self.rng, number, self.has_power);
+            life = self.live(cycle, &plan, std::mem::take(&mut life.journal))?;
+            self.tally.count(&life, &plan);
+            self.tally.young += 1;
+            if life.violation.is_some() {
+                break;
+            }
+        }
+        if life.violation.is_none() {
+            let journal = std::mem::take(&mut life.journal);
+            life = self.look(cycle, journal)?;
+        }
+        if life.violation.is_none() {
+            self.machine.remove_store()?;
+        }
+        self.machine.turn_to(None);
+        Ok(life.violation)
+    }
+
+    /// Whether a history without a mutation has not met yet what it should.
+    fn has_missed(&self) -> bool {
+        self.mutant.is_none() && !self.tally.missed(self.has_power).is_empty()
+    }
+
+    /// All cycles; the last one is judged by a look.
+    fn run(&mut self, cycles: u64) -> Outcome<Option<Caught>> {
+        let mut journal = Journal::default();
+        let mut before = Before::default();
+        self.tally.asked = cycles;
+        let mut cycle = 0;
+        while cycle < cycles || (cycle < cycles * LONGER_MAX && self.has_missed()) {
+            cycle += 1;
+            self.tally.cycles = cycle;
+            let focus = self.mutant.and_then(Mutant::focus);
+            let young_share = if focus == Some(Focus::Young) { 0.6 } else { YOUNG_SHARE };
+            before.focus = focus;
+            let violation = if self.rng.random_bool(young_share) {
+                self.new_store(cycle)?
+            } else {
+                let number = self.next_life();
+                let plan = plan(&mut self.rng, number, self.has_power, before);
+                let life = self.live(cycle, &plan, std::mem::take(&mut journal))?;
+                self.tally.count(&life, &plan);
+                before = Before {
+                    left_cached: !plan.is_cut && plan.page_cache && !life.ended_in_recovery,
+                    pending_writes: life.pending_writes,
+                    focus,
+                };
+                journal = life.journal;
+                life.violation
+            };
+            if let Some(violation) = violation {
+                return Ok(Some(Caught { cycle, violation }));
+            }
+        }
+        let last = self.look(cycle, journal)?;
+        Ok(last.violation.map(|violation| Caught { cycle, violation }))
+    }
+}
+
+/// Runs a history on a new store.
+///
+/// # Errors
+/// If the machinery fails, which says nothing of the store.
+pub fn run(place: &Place, cycles: u64, seed: u64, mutant: Option<&Mutant>, verbose: bool) -> Outcome<History> {
+    let started = Instant::now();
+    let mut runner = Runner {
+        machine: Machine::create(place, seed)?,
+        has_power: place.is_cut(),
+        rng: StdRng::seed_from_u64(seed),
+        mutant,
+        verbose,
+        tally: Tally::default(),
+        lives: 0,
+        interrupted: Arc::default(),
+    };
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&runner.interrupted))?;
+    }
+    let caught = runner.run(cycles)?;
+    let Runner { machine, mut tally, .. } = runner;
+    tally.seconds = started.elapsed().as_secs_f64();
+    machine.remove()?;
+    Ok(History { tally, caught })
+}
+
+fn report(cycle: u64, plan: &Plan, life: &Life, took: Duration) {
+    let done: u64 = life.done.values().sum();
+    println!(
+        "{cycle:4} {:8} {:?}{}{}{} {} objects, {done} done, {:?}, {} recycled, {} flushes, {} KiB destaged, {} pending, {:.1} s",
+        plan.mood_name(),
+        plan.moment,
+        if plan.is_cut { "" } else { " kill" },
+        if plan.page_cache { " page-cache" } else { "" },
+        if plan.has_neighbour { " neighbour" } else { "" },
+        life.objects,
+        life.survived,
+        life.counts.recycled,
+        life.counts.flushes,
+        life.counts.destaged_bytes >> 10,
+        life.pending_writes,
+        took.as_secs_f64(),
+    );
+}
+
+fn print_circumstances(cycle: u64, plan: &Plan, notes: &[String]) {
+    println!("cycle {cycle}: {plan:?}");
+    for note in notes {
+        println!("  the engine said: {note}");
+    }
+}

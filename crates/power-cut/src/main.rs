@@ -1,0 +1,37 @@
+//! `power-cut`: cuts the power of a store on two emulated drives, again and again.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Cuts the power of a store on two emulated drives, again and again, and checks what is left.
+#[derive(Debug, Parser)]
+#[command(name = "power-cut", version, about, args_conflicts_with_subcommands = true)]
+struct Program {
+    #[command(subcommand)]
+    writer: Option<Writer>,
+    #[command(flatten)]
+    arguments: power_cut::Arguments,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Writer {
+    /// What this program starts and kills.
+    #[command(hide = true)]
+    PowerCutWriter(power_cut::WriterArguments),
+}
+
+fn main() -> ExitCode {
+    emulated_drives::prepare("power-cut");
+    let Program { writer, arguments } = Program::parse();
+    let outcome = match writer {
+        Some(Writer::PowerCutWriter(arguments)) => power_cut::run_writer(arguments),
+        None => power_cut::run(arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

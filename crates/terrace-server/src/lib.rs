@@ -1,3 +1,0 @@
-//! The rooms behind the `terrace` command.
-
-pub mod import;

@@ -13,7 +13,20 @@ def stamp(seconds):
 
 
 def bucket_names(bucket):
-    for name in ["a", "aa", "a" * 64, "A" + bucket, f"{bucket}_x", f"-{bucket}", f"{bucket}-", f"{bucket}..x", f".{bucket}", f"{bucket}.", "192.168.5.4", "foo!bar"]:
+    for name in [
+        "a",
+        "aa",
+        "a" * 64,
+        "A" + bucket,
+        f"{bucket}_x",
+        f"-{bucket}",
+        f"{bucket}-",
+        f"{bucket}..x",
+        f".{bucket}",
+        f"{bucket}.",
+        "192.168.5.4",
+        "foo!bar",
+    ]:
         answers((400, "InvalidBucketName"), "PUT", f"/{name}")
     for name in [f"{bucket}.x", f"0{bucket}", "b" * 47 + bucket[2:18], "c" * (63 - 16) + bucket[2:]]:
         answers(200, "PUT", f"/{name}")
@@ -37,7 +50,11 @@ def bucket_names(bucket):
 def authorization(bucket):
     path = f"/{bucket}/k"
     for method in ["GET", "PUT"]:
-        for value, expected in [("", (403, "AccessDenied")), ("x", (400, "InvalidArgument")), ("AWS4-HMAC-SHA256", (400, "AuthorizationHeaderMalformed"))]:
+        for value, expected in [
+            ("", (403, "AccessDenied")),
+            ("x", (400, "InvalidArgument")),
+            ("AWS4-HMAC-SHA256", (400, "AuthorizationHeaderMalformed")),
+        ]:
             answers(expected, method, path, signed=False, then={"authorization": value})
         answers((403, "InvalidAccessKeyId"), method, path, keys=("NOSUCHKEY", "secret"))
         answers((403, "SignatureDoesNotMatch"), method, path, keys=(ACCESS_KEY, "secret"))
@@ -61,9 +78,18 @@ def signed_at(method, path, seconds, content=b"", scope_day=None):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
     signature = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
-    return send(method, path, {}, content, signed=False, then={
-        "x-amz-date": date, "x-amz-content-sha256": hashed,
-        "authorization": f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature={signature}"})[:2]
+    return send(
+        method,
+        path,
+        {},
+        content,
+        signed=False,
+        then={
+            "x-amz-date": date,
+            "x-amz-content-sha256": hashed,
+            "authorization": f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY}/{scope}, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature={signature}",
+        },
+    )[:2]
 
 
 def dates(bucket):
@@ -95,9 +121,17 @@ def lengths(bucket):
 
 def waiting_for_continue(bucket):
     """A refusal comes before the body is sent."""
+
     def ask(content):
         with socket.create_connection(HOST.split(":"), timeout=60) as connection:
-            lines = [f"PUT /{bucket}/k HTTP/1.1", f"Host: {HOST}", f"Content-Length: {len(content)}", "Expect: 100-continue", "", ""]
+            lines = [
+                f"PUT /{bucket}/k HTTP/1.1",
+                f"Host: {HOST}",
+                f"Content-Length: {len(content)}",
+                "Expect: 100-continue",
+                "",
+                "",
+            ]
             connection.sendall("\r\n".join(lines).encode())
             return connection.recv(1000)[:12]
 
@@ -118,7 +152,9 @@ def presigned_urls(bucket):
     for seconds, expected in [(604801, 400), (-1, 400), (0, 403)]:
         url = re.sub(r"X-Amz-Expires=\d+", f"X-Amz-Expires={seconds}", get())
         check(f"X-Amz-Expires={seconds}", send("GET", url, signed=False)[0], expected)
-    answers((400, "AuthorizationQueryParametersError"), "GET", re.sub(r"X-Amz-Expires=\d+", "X-Amz-Expires=x", get()), signed=False)
+    answers(
+        (400, "AuthorizationQueryParametersError"), "GET", re.sub(r"X-Amz-Expires=\d+", "X-Amz-Expires=x", get()), signed=False
+    )
     for name in ["X-Amz-Date", "X-Amz-Expires", "X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature"]:
         answers((400, "AuthorizationQueryParametersError"), "GET", re.sub(f"&{name}=[^&]*", "", get()), signed=False)
     put_url = presigned("put_object", Bucket=bucket, Key="put")
@@ -141,9 +177,19 @@ def anonymous(bucket):
         call((403, "AccessDenied"), name, who=ANYBODY, Bucket=bucket, Key="private")
         call((403, "AccessDenied"), name, who=ANYBODY, Bucket=bucket, Key="none")
         call((404, "NoSuchBucket"), name, who=ANYBODY, Bucket=bucket + "-x", Key="none")
-    for name, more in [("put_object", {"Key": "a", "Body": b""}), ("delete_object", {"Key": "public"}), ("get_object_acl", {"Key": "public"}),
-                       ("get_object_tagging", {"Key": "public"}), ("get_bucket_acl", {}), ("list_object_versions", {}), ("create_multipart_upload", {"Key": "a"}),
-                       ("list_multipart_uploads", {}), ("get_bucket_versioning", {}), ("get_bucket_cors", {}), ("get_bucket_lifecycle_configuration", {})]:
+    for name, more in [
+        ("put_object", {"Key": "a", "Body": b""}),
+        ("delete_object", {"Key": "public"}),
+        ("get_object_acl", {"Key": "public"}),
+        ("get_object_tagging", {"Key": "public"}),
+        ("get_bucket_acl", {}),
+        ("list_object_versions", {}),
+        ("create_multipart_upload", {"Key": "a"}),
+        ("list_multipart_uploads", {}),
+        ("get_bucket_versioning", {}),
+        ("get_bucket_cors", {}),
+        ("get_bucket_lifecycle_configuration", {}),
+    ]:
         call((403, "AccessDenied"), name, who=ANYBODY, Bucket=bucket, **more)
     S3.put_bucket_acl(Bucket=bucket, ACL="public-read-write")
     call(200, "put_object", who=ANYBODY, Bucket=bucket, Key="theirs", Body=b"x")
@@ -155,16 +201,32 @@ def anonymous(bucket):
 
 
 def what_was_never_set(bucket):
-    for name, code in [("get_bucket_policy", "NoSuchBucketPolicy"), ("get_bucket_cors", "NoSuchCORSConfiguration"),
-                       ("get_bucket_tagging", "NoSuchTagSet"), ("get_bucket_lifecycle_configuration", "NoSuchLifecycleConfiguration"),
-                       ("get_bucket_website", "NoSuchWebsiteConfiguration"), ("get_bucket_replication", "ReplicationConfigurationNotFoundError"),
-                       ("get_bucket_encryption", "ServerSideEncryptionConfigurationNotFoundError"), ("get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
-                       ("get_bucket_ownership_controls", "OwnershipControlsNotFoundError"), ("get_object_lock_configuration", "ObjectLockConfigurationNotFoundError")]:
+    for name, code in [
+        ("get_bucket_policy", "NoSuchBucketPolicy"),
+        ("get_bucket_cors", "NoSuchCORSConfiguration"),
+        ("get_bucket_tagging", "NoSuchTagSet"),
+        ("get_bucket_lifecycle_configuration", "NoSuchLifecycleConfiguration"),
+        ("get_bucket_website", "NoSuchWebsiteConfiguration"),
+        ("get_bucket_replication", "ReplicationConfigurationNotFoundError"),
+        ("get_bucket_encryption", "ServerSideEncryptionConfigurationNotFoundError"),
+        ("get_public_access_block", "NoSuchPublicAccessBlockConfiguration"),
+        ("get_bucket_ownership_controls", "OwnershipControlsNotFoundError"),
+        ("get_object_lock_configuration", "ObjectLockConfigurationNotFoundError"),
+    ]:
         call((404, code), name, Bucket=bucket)
         call((403, "AccessDenied"), name, who=OTHER, Bucket=bucket)
         call((404, "NoSuchBucket"), name, Bucket=bucket + "-x")
-    for name in ["delete_bucket_policy", "delete_bucket_cors", "delete_bucket_tagging", "delete_bucket_lifecycle", "delete_bucket_website",
-                 "delete_bucket_encryption", "delete_public_access_block", "delete_bucket_ownership_controls", "delete_bucket_replication"]:
+    for name in [
+        "delete_bucket_policy",
+        "delete_bucket_cors",
+        "delete_bucket_tagging",
+        "delete_bucket_lifecycle",
+        "delete_bucket_website",
+        "delete_bucket_encryption",
+        "delete_public_access_block",
+        "delete_bucket_ownership_controls",
+        "delete_bucket_replication",
+    ]:
         call(204, name, Bucket=bucket)
         call((403, "AccessDenied"), name, who=OTHER, Bucket=bucket)
     empty_answer = lambda name: {key: value for key, value in call(200, name, Bucket=bucket).items() if key != "ResponseMetadata"}

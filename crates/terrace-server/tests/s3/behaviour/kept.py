@@ -9,7 +9,11 @@ def versions(bucket):
     holds("no version before versioning", "VersionId" not in old)
     status("Enabled")
     ids = [S3.put_object(Bucket=bucket, Key="k", Body=str(number).encode())["VersionId"] for number in range(3)]
-    check("all are there", [entry["VersionId"] for entry in S3.list_object_versions(Bucket=bucket)["Versions"]], [*reversed(ids), "null"])
+    check(
+        "all are there",
+        [entry["VersionId"] for entry in S3.list_object_versions(Bucket=bucket)["Versions"]],
+        [*reversed(ids), "null"],
+    )
     check("null", body(call(200, "get_object", Bucket=bucket, Key="k", VersionId="null")), b"old")
     for number, version in enumerate(ids):
         answer = call(200, "get_object", Bucket=bucket, Key="k", VersionId=version)
@@ -27,7 +31,11 @@ def versions(bucket):
     check("of a marker", (headers.get("x-amz-delete-marker"), headers.get("x-amz-version-id")), ("true", marker["VersionId"]))
     error = call((405, "MethodNotAllowed"), "get_object", Bucket=bucket, Key="k", VersionId=marker["VersionId"])
     headers = error["ResponseMetadata"]["HTTPHeaders"]
-    check("of a marker by name", (headers.get("x-amz-delete-marker"), headers.get("allow"), "last-modified" in headers), ("true", "DELETE", True))
+    check(
+        "of a marker by name",
+        (headers.get("x-amz-delete-marker"), headers.get("allow"), "last-modified" in headers),
+        ("true", "DELETE", True),
+    )
     call(405, "head_object", Bucket=bucket, Key="k", VersionId=marker["VersionId"])
     call((405, "MethodNotAllowed"), "get_object_tagging", Bucket=bucket, Key="k", VersionId=marker["VersionId"])
     call((405, "MethodNotAllowed"), "get_object_acl", Bucket=bucket, Key="k", VersionId=marker["VersionId"])
@@ -39,7 +47,11 @@ def versions(bucket):
     check("a marker of what never was", answer["DeleteMarker"], True)
     status("Suspended")
     suspended = S3.put_object(Bucket=bucket, Key="k", Body=b"suspended")
-    check("null while suspended", (suspended.get("VersionId"), body(S3.get_object(Bucket=bucket, Key="k", VersionId="null"))), ("null", b"suspended"))
+    check(
+        "null while suspended",
+        (suspended.get("VersionId"), body(S3.get_object(Bucket=bucket, Key="k", VersionId="null"))),
+        ("null", b"suspended"),
+    )
     S3.put_object(Bucket=bucket, Key="k", Body=b"again")
     found = [entry["VersionId"] for entry in S3.list_object_versions(Bucket=bucket, Prefix="k")["Versions"]]
     check("one null", found, ["null", ids[1], ids[0]])
@@ -53,10 +65,19 @@ def versions(bucket):
     acl = S3.put_object(Bucket=bucket, Key="a", Body=b"")["VersionId"]
     S3.put_object(Bucket=bucket, Key="a", Body=b"")
     call(200, "put_object_acl", Bucket=bucket, Key="a", VersionId=acl, ACL="public-read")
-    check("a list of a version", (len(S3.get_object_acl(Bucket=bucket, Key="a", VersionId=acl)["Grants"]), len(S3.get_object_acl(Bucket=bucket, Key="a")["Grants"])), (2, 1))
+    check(
+        "a list of a version",
+        (
+            len(S3.get_object_acl(Bucket=bucket, Key="a", VersionId=acl)["Grants"]),
+            len(S3.get_object_acl(Bucket=bucket, Key="a")["Grants"]),
+        ),
+        (2, 1),
+    )
     upload = S3.create_multipart_upload(Bucket=bucket, Key="m")["UploadId"]
     part = S3.upload_part(Bucket=bucket, Key="m", UploadId=upload, PartNumber=1, Body=b"x")
-    answer = S3.complete_multipart_upload(Bucket=bucket, Key="m", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    answer = S3.complete_multipart_upload(
+        Bucket=bucket, Key="m", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    )
     check("of an upload", answer.get("VersionId"), S3.head_object(Bucket=bucket, Key="m")["VersionId"])
     call((409, "BucketNotEmpty"), "delete_bucket", Bucket=bucket)
 
@@ -64,9 +85,15 @@ def versions(bucket):
 def lock_settings(bucket):
     lock = lambda **rule: {"ObjectLockEnabled": "Enabled", **({"Rule": {"DefaultRetention": rule}} if rule else {})}
     locked = new_bucket(ObjectLockEnabledForBucket=True)
-    set_lock = lambda expected, configuration, where=locked: call(expected, "put_object_lock_configuration", Bucket=where, ObjectLockConfiguration=configuration)
+    set_lock = lambda expected, configuration, where=locked: call(
+        expected, "put_object_lock_configuration", Bucket=where, ObjectLockConfiguration=configuration
+    )
     check("versioning", S3.get_bucket_versioning(Bucket=locked)["Status"], "Enabled")
-    check("enabled", call(200, "get_object_lock_configuration", Bucket=locked)["ObjectLockConfiguration"], {"ObjectLockEnabled": "Enabled"})
+    check(
+        "enabled",
+        call(200, "get_object_lock_configuration", Bucket=locked)["ObjectLockConfiguration"],
+        {"ObjectLockEnabled": "Enabled"},
+    )
     call((409, "InvalidBucketState"), "put_bucket_versioning", Bucket=locked, VersioningConfiguration={"Status": "Suspended"})
     for rule in [dict(Mode="GOVERNANCE", Days=1), dict(Mode="COMPLIANCE", Years=1)]:
         set_lock(200, lock(**rule))
@@ -88,10 +115,22 @@ def lock_settings(bucket):
         set_lock(expected, lock(Mode="GOVERNANCE", Days=1), where=with_versions)
     put(bucket, "k")
     until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
-    for name, more in [("put_object_retention", {"Retention": {"Mode": "GOVERNANCE", "RetainUntilDate": until}}), ("get_object_retention", {}),
-                       ("put_object_legal_hold", {"LegalHold": {"Status": "ON"}}), ("get_object_legal_hold", {})]:
+    for name, more in [
+        ("put_object_retention", {"Retention": {"Mode": "GOVERNANCE", "RetainUntilDate": until}}),
+        ("get_object_retention", {}),
+        ("put_object_legal_hold", {"LegalHold": {"Status": "ON"}}),
+        ("get_object_legal_hold", {}),
+    ]:
         call((400, "InvalidRequest"), name, Bucket=bucket, Key="k", **more)
-    call((400, "InvalidRequest"), "put_object", Bucket=bucket, Key="k", Body=b"", ObjectLockMode="GOVERNANCE", ObjectLockRetainUntilDate=until)
+    call(
+        (400, "InvalidRequest"),
+        "put_object",
+        Bucket=bucket,
+        Key="k",
+        Body=b"",
+        ObjectLockMode="GOVERNANCE",
+        ObjectLockRetainUntilDate=until,
+    )
 
 
 def locks(bucket):
@@ -99,12 +138,17 @@ def locks(bucket):
     day = datetime.timedelta(days=1)
     now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
     version = S3.put_object(Bucket=bucket, Key="k", Body=b"x")["VersionId"]
-    retain = lambda expected, mode, until, **more: call(expected, "put_object_retention", Bucket=bucket, Key="k",
-                                                        Retention={"Mode": mode, "RetainUntilDate": until}, **more)
+    retain = lambda expected, mode, until, **more: call(
+        expected, "put_object_retention", Bucket=bucket, Key="k", Retention={"Mode": mode, "RetainUntilDate": until}, **more
+    )
     for name in ["get_object_retention", "get_object_legal_hold"]:
         call((404, "NoSuchObjectLockConfiguration"), name, Bucket=bucket, Key="k")
     retain(200, "GOVERNANCE", now + 2 * day)
-    check("shown", call(200, "get_object_retention", Bucket=bucket, Key="k")["Retention"], {"Mode": "GOVERNANCE", "RetainUntilDate": now + 2 * day})
+    check(
+        "shown",
+        call(200, "get_object_retention", Bucket=bucket, Key="k")["Retention"],
+        {"Mode": "GOVERNANCE", "RetainUntilDate": now + 2 * day},
+    )
     head = S3.head_object(Bucket=bucket, Key="k")
     check("HEAD", (head["ObjectLockMode"], head["ObjectLockRetainUntilDate"]), ("GOVERNANCE", now + 2 * day))
     retain(200, "GOVERNANCE", now + 3 * day)
@@ -113,10 +157,20 @@ def locks(bucket):
     retain((400, "InvalidArgument"), "GOVERNANCE", now - day)
     retain((400, "MalformedXML"), "abc", now + day)
     retain((400, "MalformedXML"), "governance", now + day)
-    call((404, "NoSuchKey"), "put_object_retention", Bucket=bucket, Key="none", Retention={"Mode": "GOVERNANCE", "RetainUntilDate": now + day})
+    call(
+        (404, "NoSuchKey"),
+        "put_object_retention",
+        Bucket=bucket,
+        Key="none",
+        Retention={"Mode": "GOVERNANCE", "RetainUntilDate": now + day},
+    )
     call((403, "AccessDenied"), "delete_object", Bucket=bucket, Key="k", VersionId=version)
     answer = S3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k", "VersionId": version}]})
-    check("many", [(error["Key"], error["VersionId"], error["Code"]) for error in answer.get("Errors", [])], [("k", version, "AccessDenied")])
+    check(
+        "many",
+        [(error["Key"], error["VersionId"], error["Code"]) for error in answer.get("Errors", [])],
+        [("k", version, "AccessDenied")],
+    )
     marker = call(204, "delete_object", Bucket=bucket, Key="k")["VersionId"]
     call(204, "delete_object", Bucket=bucket, Key="k", VersionId=marker)
     call(204, "delete_object", Bucket=bucket, Key="k", VersionId=version, BypassGovernanceRetention=True)
@@ -131,17 +185,29 @@ def locks(bucket):
     check("no hold", S3.get_object_legal_hold(Bucket=bucket, Key="k")["LegalHold"], {"Status": "OFF"})
     call(204, "delete_object", Bucket=bucket, Key="k", VersionId=version)
     soon = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) + datetime.timedelta(seconds=3)
-    version = S3.put_object(Bucket=bucket, Key="k", Body=b"x", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=soon)["VersionId"]
+    version = S3.put_object(Bucket=bucket, Key="k", Body=b"x", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=soon)[
+        "VersionId"
+    ]
     call((403, "AccessDenied"), "delete_object", Bucket=bucket, Key="k", VersionId=version, BypassGovernanceRetention=True)
     retain((403, "AccessDenied"), "GOVERNANCE", soon + day, BypassGovernanceRetention=True)
     retain((403, "AccessDenied"), "COMPLIANCE", soon - datetime.timedelta(seconds=1), BypassGovernanceRetention=True)
-    for more in [{"ObjectLockMode": "GOVERNANCE"}, {"ObjectLockRetainUntilDate": now + day}, {"ObjectLockMode": "abc", "ObjectLockRetainUntilDate": now + day},
-                 {"ObjectLockLegalHoldStatus": "abc"}, {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": now - day}]:
+    for more in [
+        {"ObjectLockMode": "GOVERNANCE"},
+        {"ObjectLockRetainUntilDate": now + day},
+        {"ObjectLockMode": "abc", "ObjectLockRetainUntilDate": now + day},
+        {"ObjectLockLegalHoldStatus": "abc"},
+        {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": now - day},
+    ]:
         call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="w", Body=b"", **more)
-    S3.put_object_lock_configuration(Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}})
+    S3.put_object_lock_configuration(
+        Bucket=bucket,
+        ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}},
+    )
     upload = S3.create_multipart_upload(Bucket=bucket, Key="m")["UploadId"]
     part = S3.upload_part(Bucket=bucket, Key="m", UploadId=upload, PartNumber=1, Body=b"x")
-    S3.complete_multipart_upload(Bucket=bucket, Key="m", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    S3.complete_multipart_upload(
+        Bucket=bucket, Key="m", UploadId=upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    )
     S3.copy_object(Bucket=bucket, Key="c", CopySource=f"{bucket}/k")
     put(bucket, "p")
     for key in ["m", "c", "p"]:
@@ -157,13 +223,24 @@ WRONG = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": KEY[::-1]}
 
 def keys_of_clients(bucket):
     path = f"/{bucket}/raw"
-    head = lambda **more: {name: value for name, value in {
-        "x-amz-server-side-encryption-customer-algorithm": "AES256", "x-amz-server-side-encryption-customer-key": base64.b64encode(KEY).decode(),
-        "x-amz-server-side-encryption-customer-key-md5": md5(KEY), **{name.replace("_", "-"): value for name, value in more.items()}}.items() if value}
+    head = lambda **more: {
+        name: value
+        for name, value in {
+            "x-amz-server-side-encryption-customer-algorithm": "AES256",
+            "x-amz-server-side-encryption-customer-key": base64.b64encode(KEY).decode(),
+            "x-amz-server-side-encryption-customer-key-md5": md5(KEY),
+            **{name.replace("_", "-"): value for name, value in more.items()},
+        }.items()
+        if value
+    }
     start = "x-amz-server-side-encryption-customer-"
     for content in [b"", b"x", b"z" * 70_000]:
         answer = call(200, "put_object", Bucket=bucket, Key="k", Body=content, **CUSTOMER)
-        check("said", (answer["SSECustomerAlgorithm"], answer["SSECustomerKeyMD5"], "ServerSideEncryption" in answer), ("AES256", md5(KEY), False))
+        check(
+            "said",
+            (answer["SSECustomerAlgorithm"], answer["SSECustomerKeyMD5"], "ServerSideEncryption" in answer),
+            ("AES256", md5(KEY), False),
+        )
         answer = call(200, "get_object", Bucket=bucket, Key="k", **CUSTOMER)
         check("read", (body(answer) == content, answer["SSECustomerKeyMD5"]), (True, md5(KEY)))
         check("HEAD", call(200, "head_object", Bucket=bucket, Key="k", **CUSTOMER)["ContentLength"], len(content))
@@ -204,15 +281,23 @@ def keys_of_clients(bucket):
 def uploads_with_keys_of_clients(bucket):
     part = dict(Bucket=bucket, Key="m", UploadId=S3.create_multipart_upload(Bucket=bucket, Key="m", **CUSTOMER)["UploadId"])
     parts = [b"p" * (5 * MIB), b"end" * 1000]
-    sent = [{"PartNumber": number, "ETag": S3.upload_part(PartNumber=number, Body=content, **part, **CUSTOMER)["ETag"]}
-            for number, content in enumerate(parts, 1)]
+    sent = [
+        {"PartNumber": number, "ETag": S3.upload_part(PartNumber=number, Body=content, **part, **CUSTOMER)["ETag"]}
+        for number, content in enumerate(parts, 1)
+    ]
     call(200, "complete_multipart_upload", MultipartUpload={"Parts": sent}, **part)
     answer = call(206, "get_object", Bucket=bucket, Key="m", Range=f"bytes={5 * MIB - 2}-{5 * MIB + 1}", **CUSTOMER)
     check("a range over both", body(answer), b"ppen")
     check("a part", body(call(206, "get_object", Bucket=bucket, Key="m", PartNumber=2, **CUSTOMER)), parts[1])
     call((400, "InvalidRequest"), "get_object_attributes", Bucket=bucket, Key="m", ObjectAttributes=["ETag"])
     condition = {"Null": {"s3:x-amz-server-side-encryption-customer-algorithm": "true"}}
-    statement = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*", "Condition": condition}
+    statement = {
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:PutObject",
+        "Resource": f"arn:aws:s3:::{bucket}/*",
+        "Condition": condition,
+    }
     S3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
     call((403, "AccessDenied"), "put_object", Bucket=bucket, Key="k", Body=b"")
     call(200, "put_object", Bucket=bucket, Key="k", Body=b"", **CUSTOMER)
@@ -235,7 +320,14 @@ def keys_of_the_server(bucket):
     check("of an upload", upload["ServerSideEncryption"], "AES256")
     part = call(200, "upload_part", Bucket=bucket, Key="m", UploadId=upload["UploadId"], PartNumber=1, Body=b"x")
     check("of a part", part["ServerSideEncryption"], "AES256")
-    answer = call(200, "complete_multipart_upload", Bucket=bucket, Key="m", UploadId=upload["UploadId"], MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]})
+    answer = call(
+        200,
+        "complete_multipart_upload",
+        Bucket=bucket,
+        Key="m",
+        UploadId=upload["UploadId"],
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]},
+    )
     check("completed", answer["ServerSideEncryption"], "AES256")
     answer = call(200, "copy_object", Bucket=bucket, Key="c", CopySource=f"{bucket}/k", ServerSideEncryption="AES256")
     check("copied", answer["ServerSideEncryption"], "AES256")

@@ -2,13 +2,23 @@
 
 from common import *
 
-DELIMITERS = {"/": ("foo/bar", "foo/", "quux"), "a": ("bar", "ba", "cob"), "%": ("b%ar", "b%", "foo"), " ": ("b ar", "b ", "foo"),
-              ".": ("b.ar", "b.", "foo"), "\n": ("b\nar", "b\n", "foo"), "//": ("a//b", "a//", "a/b"), "ü": ("xüy", "xü", "z")}
+DELIMITERS = {
+    "/": ("foo/bar", "foo/", "quux"),
+    "a": ("bar", "ba", "cob"),
+    "%": ("b%ar", "b%", "foo"),
+    " ": ("b ar", "b ", "foo"),
+    ".": ("b.ar", "b.", "foo"),
+    "\n": ("b\nar", "b\n", "foo"),
+    "//": ("a//b", "a//", "a/b"),
+    "ü": ("xüy", "xü", "z"),
+}
 
 
 def delimiters(bucket):
     for delimiter, (rolled, prefix, plain) in DELIMITERS.items():
-        S3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in (keys(S3.list_objects_v2(Bucket=bucket)) or ["-"])]})
+        S3.delete_objects(
+            Bucket=bucket, Delete={"Objects": [{"Key": key} for key in (keys(S3.list_objects_v2(Bucket=bucket)) or ["-"])]}
+        )
         put(bucket, rolled, plain)
         for name in ["list_objects", "list_objects_v2"]:
             answer = call(200, name, Bucket=bucket, Delimiter=delimiter)
@@ -27,9 +37,12 @@ def prefixes_and_pages(bucket):
     put(bucket, "asdf", "boo/bar", "boo/baz/xyzzy", "cquux/bla", "cquux/thud")
     pages = lambda pages: [(page_keys, page_prefixes) for page_keys, page_prefixes in pages]
     for limit, prefix, expected in [
-            (1, "", [(["asdf"], []), ([], ["boo/"]), ([], ["cquux/"])]), (2, "", [(["asdf"], ["boo/"]), ([], ["cquux/"])]),
-            (1, "boo/", [(["boo/bar"], []), ([], ["boo/baz/"])]), (2, "boo/", [(["boo/bar"], ["boo/baz/"])]),
-            (3, "", [(["asdf"], ["boo/", "cquux/"])])]:
+        (1, "", [(["asdf"], []), ([], ["boo/"]), ([], ["cquux/"])]),
+        (2, "", [(["asdf"], ["boo/"]), ([], ["cquux/"])]),
+        (1, "boo/", [(["boo/bar"], []), ([], ["boo/baz/"])]),
+        (2, "boo/", [(["boo/bar"], ["boo/baz/"])]),
+        (3, "", [(["asdf"], ["boo/", "cquux/"])]),
+    ]:
         found, marker = [], ""
         while True:
             answer = S3.list_objects(Bucket=bucket, Delimiter="/", Prefix=prefix, MaxKeys=limit, Marker=marker)
@@ -52,7 +65,13 @@ def prefixes_and_pages(bucket):
         check(f"pages v2 of {limit} below {prefix!r}", found, pages(expected))
     answer = S3.list_objects(Bucket=bucket, MaxKeys=2)
     holds("v1 without a delimiter has no NextMarker", answer["IsTruncated"] and "NextMarker" not in answer)
-    for prefix, expected in [("boo/b", ["boo/bar", "boo/baz/xyzzy"]), ("", 5), ("none", []), ("\n", []), ("boo/bar", ["boo/bar"])]:
+    for prefix, expected in [
+        ("boo/b", ["boo/bar", "boo/baz/xyzzy"]),
+        ("", 5),
+        ("none", []),
+        ("\n", []),
+        ("boo/bar", ["boo/bar"]),
+    ]:
         for name in ["list_objects", "list_objects_v2"]:
             answer = call(200, name, Bucket=bucket, Prefix=prefix)
             # Of the first version boto3 decodes all but this.
@@ -75,7 +94,11 @@ def markers(bucket):
         answer = call(200, "list_objects", Bucket=bucket, Marker=marker)
         check(f"marker {marker!r}", (answer["Marker"], answer["IsTruncated"], keys(answer)), (marker, False, expected))
         answer = call(200, "list_objects_v2", Bucket=bucket, StartAfter=marker)
-        check(f"start-after {marker!r}", (answer.get("StartAfter", ""), answer["IsTruncated"], keys(answer)), (marker, False, expected))
+        check(
+            f"start-after {marker!r}",
+            (answer.get("StartAfter", ""), answer["IsTruncated"], keys(answer)),
+            (marker, False, expected),
+        )
     answer = call(200, "list_objects", Bucket=bucket)
     check("without a marker", (answer["Marker"], answer["MaxKeys"], answer["Name"]), ("", 1000, bucket))
     holds("v2 says no StartAfter", "StartAfter" not in call(200, "list_objects_v2", Bucket=bucket))
@@ -89,8 +112,14 @@ def markers(bucket):
             answer = call(200, name, Bucket=bucket, MaxKeys=limit)
             found = (len(keys(answer)), answer["IsTruncated"], answer["MaxKeys"])
             check(f"{name} of {limit}", found, (count, more, min(limit, 1000)))
-    for path in [f"/{bucket}?max-keys=x", f"/{bucket}?list-type=2&max-keys=x", f"/{bucket}?versions&max-keys=x",
-                 f"/{bucket}?max-keys=-5", f"/{bucket}?max-keys=99999999999999", f"/{bucket}?uploads&max-uploads=x"]:
+    for path in [
+        f"/{bucket}?max-keys=x",
+        f"/{bucket}?list-type=2&max-keys=x",
+        f"/{bucket}?versions&max-keys=x",
+        f"/{bucket}?max-keys=-5",
+        f"/{bucket}?max-keys=99999999999999",
+        f"/{bucket}?uploads&max-uploads=x",
+    ]:
         answers((400, "InvalidArgument"), "GET", path)
     answers((400, "InvalidArgument"), "GET", f"/{bucket}?list-type=2&encoding-type=gzip")
     answers((400, "InvalidArgument"), "GET", f"/{bucket}?versions&version-id-marker=x")
@@ -108,8 +137,11 @@ def what_listings_say(bucket):
         entry = S3.list_objects_v2(Bucket=bucket, FetchOwner=fetch)["Contents"][0]
         check(f"fetch-owner {fetch}", entry.get("Owner", {}).get("ID"), expected)
     version = S3.list_object_versions(Bucket=bucket)["Versions"][0]
-    check("a version", (version["VersionId"], version["IsLatest"], version["Owner"]["ID"], version["Size"], version["ETag"]),
-          ("null", True, OWNER_ID, 7, head["ETag"]))
+    check(
+        "a version",
+        (version["VersionId"], version["IsLatest"], version["Owner"]["ID"], version["Size"], version["ETag"]),
+        ("null", True, OWNER_ID, 7, head["ETag"]),
+    )
     S3.put_object(Bucket=bucket, Key="k", Body=b"", ChecksumAlgorithm="SHA256")
     entry = S3.list_objects_v2(Bucket=bucket)["Contents"][0]
     check("checksum", (entry.get("ChecksumAlgorithm"), entry.get("ChecksumType")), (["SHA256"], "FULL_OBJECT"))
@@ -118,7 +150,11 @@ def what_listings_say(bucket):
         check(f"type of {path}", answer[2]["content-type"], "application/xml")
         holds(f"namespace of {path}", b'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"' in answer[3])
     holds("region", send("HEAD", f"/{bucket}")[2]["x-amz-bucket-region"] == "us-east-1")
-    check("milliseconds", bool(re.search(rb"<LastModified>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z<", send("GET", f"/{bucket}")[3])), True)
+    check(
+        "milliseconds",
+        bool(re.search(rb"<LastModified>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z<", send("GET", f"/{bucket}")[3])),
+        True,
+    )
 
 
 def encodings(bucket):
@@ -162,15 +198,23 @@ def anonymous_listings(bucket):
 
 def versions(bucket):
     S3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    ids = [S3.put_object(Bucket=bucket, Key=key, Body=content)["VersionId"]
-           for key, content in [("a", b"1"), ("a", b"22"), ("b/c", b"3"), ("b/d", b"4")]]
+    ids = [
+        S3.put_object(Bucket=bucket, Key=key, Body=content)["VersionId"]
+        for key, content in [("a", b"1"), ("a", b"22"), ("b/c", b"3"), ("b/d", b"4")]
+    ]
     marker = S3.delete_object(Bucket=bucket, Key="a")
     check("marker", (marker["DeleteMarker"], "VersionId" in marker), (True, True))
     answer = S3.list_object_versions(Bucket=bucket)
-    check("versions", [(entry["Key"], entry["VersionId"], entry["IsLatest"]) for entry in answer["Versions"]],
-          [("a", ids[1], False), ("a", ids[0], False), ("b/c", ids[2], True), ("b/d", ids[3], True)])
-    check("markers", [(entry["Key"], entry["IsLatest"], entry["Owner"]["ID"]) for entry in answer["DeleteMarkers"]],
-          [("a", True, OWNER_ID)])
+    check(
+        "versions",
+        [(entry["Key"], entry["VersionId"], entry["IsLatest"]) for entry in answer["Versions"]],
+        [("a", ids[1], False), ("a", ids[0], False), ("b/c", ids[2], True), ("b/d", ids[3], True)],
+    )
+    check(
+        "markers",
+        [(entry["Key"], entry["IsLatest"], entry["Owner"]["ID"]) for entry in answer["DeleteMarkers"]],
+        [("a", True, OWNER_ID)],
+    )
     answer = S3.list_object_versions(Bucket=bucket, Delimiter="/")
     check("rolled up", (len(answer["Versions"]), prefixes(answer)), (2, ["b/"]))
     answer = S3.list_object_versions(Bucket=bucket, Prefix="b/", MaxKeys=1)

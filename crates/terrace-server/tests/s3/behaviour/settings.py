@@ -28,10 +28,18 @@ def tags(bucket):
     call(204, "delete_object_tagging", Bucket=bucket, Key="k")
     check("deleted", S3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"], [])
     holds("not counted", "TagCount" not in S3.head_object(Bucket=bucket, Key="k"))
-    for name, more in [("get_object_tagging", {}), ("delete_object_tagging", {}), ("put_object_tagging", {"Tagging": tag_set(("a", "b"))})]:
+    for name, more in [
+        ("get_object_tagging", {}),
+        ("delete_object_tagging", {}),
+        ("put_object_tagging", {"Tagging": tag_set(("a", "b"))}),
+    ]:
         call((404, "NoSuchKey"), name, Bucket=bucket, Key="none", **more)
     put(bucket, "h", Tagging="foo=bar&bar=&a%20b=c%2Bd")
-    check("by header", S3.get_object_tagging(Bucket=bucket, Key="h")["TagSet"], tag_set(("foo", "bar"), ("bar", ""), ("a b", "c+d"))["TagSet"])
+    check(
+        "by header",
+        S3.get_object_tagging(Bucket=bucket, Key="h")["TagSet"],
+        tag_set(("foo", "bar"), ("bar", ""), ("a b", "c+d"))["TagSet"],
+    )
     call((400, "InvalidArgument"), "put_object", Bucket=bucket, Key="h", Body=b"", Tagging="a=b&a=c")
     many = "&".join(f"k{number}=v" for number in range(11))
     call((400, "BadRequest"), "put_object", Bucket=bucket, Key="h", Body=b"", Tagging=many)
@@ -70,9 +78,18 @@ def cors(bucket):
     call(204, "delete_bucket_cors", Bucket=bucket)
     call((404, "NoSuchCORSConfiguration"), "get_bucket_cors", Bucket=bucket)
     answers((400, "BadRequest"), "OPTIONS", f"/{bucket}/k", signed=False)
-    rules = [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*suffix"]}, {"AllowedMethods": ["GET"], "AllowedOrigins": ["start*end"]},
-             {"AllowedMethods": ["GET"], "AllowedOrigins": ["prefix*"], "AllowedHeaders": ["x-amz-*"], "ExposeHeaders": ["x-amz-meta-a"], "MaxAgeSeconds": 300},
-             {"AllowedMethods": ["PUT"], "AllowedOrigins": ["*.put"]}]
+    rules = [
+        {"AllowedMethods": ["GET"], "AllowedOrigins": ["*suffix"]},
+        {"AllowedMethods": ["GET"], "AllowedOrigins": ["start*end"]},
+        {
+            "AllowedMethods": ["GET"],
+            "AllowedOrigins": ["prefix*"],
+            "AllowedHeaders": ["x-amz-*"],
+            "ExposeHeaders": ["x-amz-meta-a"],
+            "MaxAgeSeconds": 300,
+        },
+        {"AllowedMethods": ["PUT"], "AllowedOrigins": ["*.put"]},
+    ]
     S3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": rules})
     put(bucket, "k", ACL="public-read")
 
@@ -97,20 +114,55 @@ def cors(bucket):
     ask("OPTIONS", {"access-control-request-method": "GET"}, 400, None)
     ask("OPTIONS", {"origin": "foo.suffix", "access-control-request-method": "GET"}, 200, "foo.suffix", "GET")
     ask("OPTIONS", {"origin": "foo.suffix", "access-control-request-method": "DELETE"}, 403, None)
-    ask("OPTIONS", {"origin": "foo.suffix", "access-control-request-method": "GET", "access-control-request-headers": "x-amz-meta-a"}, 403, None)
-    answer = ask("OPTIONS", {"origin": "prefix.x", "access-control-request-method": "GET", "access-control-request-headers": "x-amz-meta-a, x-amz-b"}, 200, "prefix.x", "GET")
-    check("headers", (answer.get("access-control-allow-headers"), answer.get("access-control-max-age")), ("x-amz-meta-a, x-amz-b", "300"))
+    ask(
+        "OPTIONS",
+        {"origin": "foo.suffix", "access-control-request-method": "GET", "access-control-request-headers": "x-amz-meta-a"},
+        403,
+        None,
+    )
+    answer = ask(
+        "OPTIONS",
+        {"origin": "prefix.x", "access-control-request-method": "GET", "access-control-request-headers": "x-amz-meta-a, x-amz-b"},
+        200,
+        "prefix.x",
+        "GET",
+    )
+    check(
+        "headers",
+        (answer.get("access-control-allow-headers"), answer.get("access-control-max-age")),
+        ("x-amz-meta-a, x-amz-b", "300"),
+    )
     holds("Vary", "origin" in answer.get("vary", "").lower())
-    ask("OPTIONS", {"origin": "foo.suffix", "access-control-request-method": "GET"}, 200, "foo.suffix", "GET", path=f"/{bucket}/none")
+    ask(
+        "OPTIONS",
+        {"origin": "foo.suffix", "access-control-request-method": "GET"},
+        200,
+        "foo.suffix",
+        "GET",
+        path=f"/{bucket}/none",
+    )
     S3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]})
     ask("GET", {"origin": "any.where"}, 200, "*", "GET")
     call((400, "MalformedXML"), "put_bucket_cors", Bucket=bucket, CORSConfiguration={"CORSRules": []})
-    call((400, "InvalidRequest"), "put_bucket_cors", Bucket=bucket, CORSConfiguration={"CORSRules": [{"AllowedMethods": ["HEADER"], "AllowedOrigins": ["*"]}]})
+    call(
+        (400, "InvalidRequest"),
+        "put_bucket_cors",
+        Bucket=bucket,
+        CORSConfiguration={"CORSRules": [{"AllowedMethods": ["HEADER"], "AllowedOrigins": ["*"]}]},
+    )
 
 
 def lifecycle(bucket):
-    set_rules = lambda expected, *rules: call(expected, "put_bucket_lifecycle_configuration", Bucket=bucket, LifecycleConfiguration={"Rules": list(rules)})
-    rule = lambda name="r", **more: {"ID": name, "Status": "Enabled", "Filter": {"Prefix": "p/"}, "Expiration": {"Days": 1}, **more}
+    set_rules = lambda expected, *rules: call(
+        expected, "put_bucket_lifecycle_configuration", Bucket=bucket, LifecycleConfiguration={"Rules": list(rules)}
+    )
+    rule = lambda name="r", **more: {
+        "ID": name,
+        "Status": "Enabled",
+        "Filter": {"Prefix": "p/"},
+        "Expiration": {"Days": 1},
+        **more,
+    }
     without = lambda field, **more: {name: value for name, value in rule(**more).items() if name != field}
     set_rules(200, rule())
     check("shown", call(200, "get_bucket_lifecycle_configuration", Bucket=bucket)["Rules"], [rule()])
@@ -137,17 +189,32 @@ def lifecycle(bucket):
     set_rules(200, rule(NoncurrentVersionExpiration={"NoncurrentDays": 2, "NewerNoncurrentVersions": 3}))
     set_rules(200, rule(AbortIncompleteMultipartUpload={"DaysAfterInitiation": 2}))
     set_rules(200, rule(Filter={"Tag": {"Key": "a", "Value": "b"}}))
-    set_rules(200, rule(Filter={"And": {"Prefix": "x", "Tags": [{"Key": "a", "Value": "b"}], "ObjectSizeGreaterThan": 5, "ObjectSizeLessThan": 50}}))
+    set_rules(
+        200,
+        rule(
+            Filter={
+                "And": {"Prefix": "x", "Tags": [{"Key": "a", "Value": "b"}], "ObjectSizeGreaterThan": 5, "ObjectSizeLessThan": 50}
+            }
+        ),
+    )
     set_rules((400, "InvalidRequest"), rule(Filter={"And": {"ObjectSizeGreaterThan": 50, "ObjectSizeLessThan": 5}}))
     set_rules(200, rule(Filter={}))
     set_rules((400, "MalformedXML"))
     answers((400, "MalformedXML"), "PUT", f"/{bucket}?lifecycle", {"content-md5": md5(b"<x")}, b"<x")
     call(204, "delete_bucket_lifecycle", Bucket=bucket)
     call((404, "NoSuchLifecycleConfiguration"), "get_bucket_lifecycle_configuration", Bucket=bucket)
-    set_rules(200, rule("days one", Filter={"Prefix": "p/"}), rule("tagged", Filter={"Tag": {"Key": "t", "Value": "1"}}, Expiration={"Days": 5}))
+    set_rules(
+        200,
+        rule("days one", Filter={"Prefix": "p/"}),
+        rule("tagged", Filter={"Tag": {"Key": "t", "Value": "1"}}, Expiration={"Days": 5}),
+    )
     said = S3.put_object(Bucket=bucket, Key="p/k", Body=b"").get("Expiration", "")
     midnight = (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=2)).strftime("%a, %d %b %Y 00:00:00 GMT")
-    check("x-amz-expiration", said, f'expiry-date="{midnight}", rule-id="days%20one"' if "%20" in said else f'expiry-date="{midnight}", rule-id="days one"')
+    check(
+        "x-amz-expiration",
+        said,
+        f'expiry-date="{midnight}", rule-id="days%20one"' if "%20" in said else f'expiry-date="{midnight}", rule-id="days one"',
+    )
     check("of HEAD", S3.head_object(Bucket=bucket, Key="p/k").get("Expiration"), said)
     check("of GET", S3.get_object(Bucket=bucket, Key="p/k").get("Expiration"), said)
     S3.put_object(Bucket=bucket, Key="t", Body=b"", Tagging="t=1")
@@ -178,11 +245,21 @@ def encryption_and_website(bucket):
     log = {"LoggingEnabled": {"TargetBucket": target, "TargetPrefix": "log/"}}
     call(200, "put_bucket_logging", Bucket=bucket, BucketLoggingStatus=log)
     check("logging", call(200, "get_bucket_logging", Bucket=bucket)["LoggingEnabled"], log["LoggingEnabled"])
-    call((400, "InvalidTargetBucketForLogging"), "put_bucket_logging", Bucket=bucket, BucketLoggingStatus={"LoggingEnabled": {"TargetBucket": target + "-x", "TargetPrefix": ""}})
+    call(
+        (400, "InvalidTargetBucketForLogging"),
+        "put_bucket_logging",
+        Bucket=bucket,
+        BucketLoggingStatus={"LoggingEnabled": {"TargetBucket": target + "-x", "TargetPrefix": ""}},
+    )
     call(200, "put_bucket_logging", Bucket=bucket, BucketLoggingStatus={})
     holds("no more", "LoggingEnabled" not in S3.get_bucket_logging(Bucket=bucket))
     rule = {"QueueArn": "arn:aws:sqs:us-east-1:terrace:nowhere", "Events": ["s3:ObjectCreated:*"]}
-    call((400, "InvalidArgument"), "put_bucket_notification_configuration", Bucket=bucket, NotificationConfiguration={"QueueConfigurations": [rule]})
+    call(
+        (400, "InvalidArgument"),
+        "put_bucket_notification_configuration",
+        Bucket=bucket,
+        NotificationConfiguration={"QueueConfigurations": [rule]},
+    )
     call(200, "put_bucket_notification_configuration", Bucket=bucket, NotificationConfiguration={})
     for status in ["Enabled", "Suspended"]:
         call(200, "put_bucket_versioning", Bucket=bucket, VersioningConfiguration={"Status": status})

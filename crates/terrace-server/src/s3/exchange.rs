@@ -35,6 +35,8 @@ pub struct Noted {
     pub operation: String,
     /// The access key of a signature that is right.
     pub key: Option<String>,
+    /// What it wants was begun.
+    pub has_begun: bool,
 }
 
 tokio::task_local! {
@@ -49,8 +51,14 @@ pub fn note(operation: &str, key: Option<&str>) {
         *noted.borrow_mut() = Noted {
             operation: operation.to_owned(),
             key: key.map(str::to_owned),
+            has_begun: false,
         };
     });
+}
+
+/// Notes that what a request wants is begun.
+pub fn note_begun() {
+    let _ = NOTED.try_with(|noted| noted.borrow_mut().has_begun = true);
 }
 
 /// A request that is being answered.
@@ -114,6 +122,11 @@ impl Exchange {
         let peer = self.head.peer.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let memory = &self.gateway.memory;
         Arc::clone(self.ticket.get_or_insert_with(|| Arc::new(memory.ticket(peer))))
+    }
+
+    /// Whether what it wants was begun.
+    pub const fn has_begun(&self) -> bool {
+        self.noted.has_begun
     }
 
     /// Takes what was found out about it.

@@ -11,7 +11,7 @@ use super::{
     at_once::{AtOnce, Plain},
     body::{Attentive, Broken, Collected, Promise, Watch},
     chunks::Chunks,
-    cors, crypt,
+    cors, crypt, errors,
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form},
     head::{Head, Hosts, Peer},
@@ -163,6 +163,8 @@ struct Asked {
     /// Its headers, if a page asks from elsewhere: only that is answered by what else it said.
     headers: Option<HeaderMap>,
     waits_for_continue: bool,
+    /// It is about two objects.
+    is_copy: bool,
     /// Something of its body was read.
     was_read: Arc<AtomicBool>,
 }
@@ -173,6 +175,7 @@ impl Asked {
             exchange,
             headers: headers.get(header::ORIGIN).map(|_| headers.clone()),
             waits_for_continue: headers.contains_key(header::EXPECT),
+            is_copy: headers.contains_key("x-amz-copy-source"),
             was_read: Arc::default(),
         }
     }
@@ -184,6 +187,7 @@ impl Asked {
         self.exchange.note(Noted {
             operation: answer.operation.to_owned(),
             key: answer.key,
+            has_begun: true,
         });
         Way::Short(answer.response)
     }
@@ -286,7 +290,17 @@ impl Inner {
         };
         let body = Attentive::new(body, watch);
         let answer = asked.noting(self.call(head, parts, body)).await;
-        broken.take().map_or(answer, Err)
+        let answer = broken.take().map_or(answer, Err)?;
+        // `s3s` collects such a body before it begins anything, and says of one that breaks off, or
+        // whose chunks are none, that the server failed.
+        let is_failure = answer.status() == StatusCode::INTERNAL_SERVER_ERROR;
+        if is_failure && weight(head).is_some() && !head.is_call && !asked.exchange.has_begun() {
+            return Err(s3_error!(
+                IncompleteBody,
+                "The body ended early, or is not in the form that was announced."
+            ));
+        }
+        Ok(answer)
     }
 
     /// Shows something of the web site of a bucket.
@@ -306,6 +320,7 @@ impl Inner {
         asked.exchange.note(Noted {
             operation: "WebsiteObject".to_owned(),
             key: None,
+            has_begun: true,
         });
         Ok(answer)
     }
@@ -370,7 +385,7 @@ impl Inner {
         if is_refused && head.is_call {
             sts::complete_error(&mut response, &number);
         } else if is_refused {
-            complete_error(response.body_mut(), head.uri.path(), &number);
+            complete_error(&mut response, &head, asked.is_copy, &number);
         }
         if let Ok(value) = HeaderValue::from_str(&number) {
             response.headers_mut().insert("x-amz-request-id", value);
@@ -382,24 +397,41 @@ impl Inner {
     }
 
     /// Hands a request to `s3s`.
-    async fn call(&self, head: &Head, mut parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
-        let (service, body) = if head.is_form {
-            let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
-            let bucket = head.bucket().unwrap_or_default();
-            form::check(&form, bucket)?;
-            parts.extensions.insert(form::Extras::of(&form)?);
-            if form.is_signed() || !self.is_written_by_all(bucket) {
-                form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
-                form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
-            }
-            let (kind, body) = form.written();
-            parts.headers.insert(header::CONTENT_TYPE, kind);
-            (&self.form_service, Body::http_body_unsync(body))
-        } else {
-            let body = ToLastChunk::new(&parts.headers, body);
-            (&self.service, Body::http_body_unsync(body))
-        };
-        handed(service, Request::from_parts(parts, body)).await
+    async fn call(&self, head: &Head, parts: Parts, body: Attentive<Incoming>) -> S3Result<Response<Body>> {
+        if head.is_form {
+            return self.call_with_form(head, parts, body).await;
+        }
+        let body = ToLastChunk::new(&parts.headers, body);
+        let body = Body::http_body_unsync(body);
+        handed(&self.service, Request::from_parts(parts, body)).await
+    }
+
+    /// Hands a form to `s3s`.
+    async fn call_with_form(
+        &self,
+        head: &Head,
+        mut parts: Parts,
+        body: Attentive<Incoming>,
+    ) -> S3Result<Response<Body>> {
+        let bucket = head.bucket().unwrap_or_default();
+        self.gateway.buckets.get(bucket)?;
+        let form = Form::read(&parts.headers, axum::body::Body::new(body)).await?;
+        form::check(&form, bucket)?;
+        parts.extensions.insert(form::Extras::of(&form)?);
+        if form.is_signed() || !self.is_written_by_all(bucket) {
+            form.check_version_2(|id| self.gateway.access_keys.secret(id))?;
+            form.check_version_4(|id| self.gateway.access_keys.secret(id))?;
+        }
+        let key = ops::listings::Encoding::URL.apply(form.field("key").unwrap_or_default());
+        let location = HeaderValue::from_str(&format!("/{bucket}/{key}"));
+        let (kind, body) = form.written();
+        parts.headers.insert(header::CONTENT_TYPE, kind);
+        let request = Request::from_parts(parts, Body::http_body_unsync(body));
+        let mut answer = handed(&self.form_service, request).await?;
+        if let Some(location) = location.ok().filter(|_| answer.status().is_success()) {
+            answer.headers_mut().insert(header::LOCATION, location);
+        }
+        Ok(answer)
     }
 
     /// Whether a bucket takes what nobody signed.
@@ -422,9 +454,10 @@ impl Inner {
     fn preflight(&self, head: &Head, headers: &HeaderMap) -> S3Result<Response<Body>> {
         let forbidden = || s3_error!(AccessDenied, "CORSResponse: This CORS request is not allowed.");
         let question = cors::question(headers, &head.method).ok_or_else(|| {
-            s3_error!(
-                InvalidRequest,
-                "Insufficient information. Origin request header needed."
+            errors::custom(
+                "BadRequest",
+                StatusCode::BAD_REQUEST,
+                "Insufficient information. Origin request header needed.",
             )
         })?;
         let bucket = head.bucket().ok_or_else(forbidden)?;
@@ -449,13 +482,36 @@ impl Inner {
 }
 
 /// Adds to an error's XML what it was about, and the request's number, as S3 has them.
-fn complete_error(body: &mut Body, path: &str, number: &str) {
-    const END: &[u8] = b"</Error>";
-    let Some(xml) = body.bytes() else { return };
-    let Some(front) = xml.strip_suffix(END) else { return };
-    let resource = path.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let more = format!("<Resource>{resource}</Resource><RequestId>{number}</RequestId>");
-    *body = Body::from([front, more.as_bytes(), END].concat());
+fn complete_error(response: &mut Response<Body>, head: &Head, is_copy: bool, number: &str) {
+    const END: &str = "</Error>";
+    let Some(xml) = response.body().bytes() else { return };
+    let Ok(text) = std::str::from_utf8(&xml) else { return };
+    let Some(front) = text.strip_suffix(END) else { return };
+    let code = |code: &str| format!("<Code>{code}</Code>");
+    let mut front = front.to_owned();
+    if head.has("acl") {
+        // XML of lists has an error of its own.
+        front = front.replacen(&code("MalformedXML"), &code("MalformedACLError"), 1);
+    }
+    let mut add = |name: &str, text: &str| {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        front.push_str(&format!("<{name}>{text}</{name}>"));
+    };
+    let is = |name: &str| text.contains(&code(name));
+    let (bucket, key) = head.place().unwrap_or_default();
+    // Of a copy it may be the source that is not there.
+    if is("NoSuchBucket") && !is_copy {
+        add("BucketName", bucket);
+    } else if is("NoSuchKey") && !is_copy {
+        add("Key", key);
+    }
+    let range = response.headers().get(header::CONTENT_RANGE);
+    if let Some(length) = range.and_then(|range| range.to_str().ok()?.strip_prefix("bytes */")) {
+        add("ActualObjectSize", length);
+    }
+    add("Resource", head.uri.path());
+    add("RequestId", number);
+    *response.body_mut() = Body::from(front + END);
 }
 
 /// How many times its bytes a body becomes that is collected before an operation begins. Bodies of

@@ -14,7 +14,10 @@ use super::{
     head::Head,
     signature,
 };
-use hyper::{HeaderMap, Method, StatusCode, Version, header};
+use hyper::{
+    HeaderMap, Method, StatusCode, Version,
+    header::{self, HeaderValue},
+};
 use s3s::{S3Result, s3_error};
 
 /// Longest XML body: 10,000 parts with their checksums fit.
@@ -59,6 +62,8 @@ const SUBRESOURCES: [&str; 31] = [
     "versions",
     "website",
 ];
+/// Query names with which an object can be posted to.
+const POSTED: [&str; 4] = ["uploads", "uploadId", "restore", "select"];
 /// Query names of listings, which may have an empty value.
 const LIST_FIELDS: [&str; 9] = [
     "continuation-token",
@@ -89,6 +94,7 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     if head.path().is_none() {
         return Err(s3_error!(InvalidURI, "The URI cannot be decoded."));
     }
+    refuse_method(head)?;
     refuse_long_head(&head.method, headers)?;
     if let Some(name) = headers
         .keys()
@@ -108,6 +114,29 @@ pub fn refuse(head: &Head, headers: &HeaderMap) -> S3Result {
     refuse_trailer(headers)?;
     refuse_values(headers)?;
     signature::check(head, headers)
+}
+
+/// Refuses methods that nothing has which a request can be about.
+fn refuse_method(head: &Head) -> S3Result {
+    let is_posted = |name: &&str| head.has(name);
+    let allowed: &'static str = match head.place() {
+        _ if head.is_call => return Ok(()),
+        None => "GET, OPTIONS",
+        Some((_, "")) => "GET, HEAD, PUT, POST, DELETE, OPTIONS",
+        Some(_) if POSTED.iter().any(is_posted) => "GET, HEAD, PUT, POST, DELETE, OPTIONS",
+        Some(_) => "GET, HEAD, PUT, DELETE, OPTIONS",
+    };
+    if allowed.split(", ").any(|method| method == head.method.as_str()) {
+        return Ok(());
+    }
+    let mut error = s3_error!(
+        MethodNotAllowed,
+        "The specified method is not allowed against this resource."
+    );
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
+    error.set_headers(headers);
+    Err(error)
 }
 
 /// Refuses to say how an object is to be encrypted where none is made.
@@ -336,6 +365,35 @@ mod tests {
                 "{headers:?}"
             );
         }
+    }
+
+    /// They were told to be not implemented (yet).
+    #[test]
+    fn methods_that_nothing_has() {
+        for (method, uri) in [
+            ("PATCH", "/b/k"),
+            ("TRACE", "/b"),
+            ("get", "/b/k"),
+            ("POST", "/b/k"),
+            ("PUT", "/"),
+            ("DELETE", "/"),
+            ("HEAD", "/"),
+        ] {
+            let code = refused(method, uri, &[LENGTH]);
+            assert_eq!(code.as_deref(), Some("MethodNotAllowed"), "{method} {uri}");
+        }
+        for (method, uri) in [
+            ("POST", "/b/k?uploadId=1"),
+            ("POST", "/b"),
+            ("GET", "/"),
+            ("OPTIONS", "/b/k"),
+        ] {
+            assert_eq!(refused(method, uri, &[]), None, "{method} {uri}");
+        }
+        let (head, ..) = head("POST", "/b/k", &[]);
+        let refusal = refuse_method(&head).unwrap_err();
+        let allowed = &refusal.headers().unwrap()[header::ALLOW];
+        assert_eq!(allowed, "GET, HEAD, PUT, DELETE, OPTIONS");
     }
 
     #[test]

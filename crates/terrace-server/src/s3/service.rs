@@ -3,6 +3,7 @@
 
 use super::{
     Gateway,
+    exchange::note_begun,
     ops::{
         acl, attributes, buckets, configure, copy, delete, encryption, lifecycle, listings, lock, logging, multipart,
         notifications, objects, ownership, tagging, website,
@@ -22,6 +23,7 @@ macro_rules! operations {
         impl S3 for Service {
             $(async fn $method(&self, $request: S3Request<dto::$input>) -> S3Result<S3Response<dto::$output>> {
                 let $service = &self.0;
+                note_begun();
                 $service.is_as_judged(&$request.extensions)?;
                 $call
             })*
@@ -35,6 +37,11 @@ operations! { gateway:
     head_bucket HeadBucketInput -> HeadBucketOutput = |request| buckets::head(gateway, &request);
     delete_bucket DeleteBucketInput -> DeleteBucketOutput = |request| buckets::delete(gateway, request).await;
     get_bucket_location GetBucketLocationInput -> GetBucketLocationOutput = |request| buckets::location(gateway, &request);
+    get_bucket_accelerate_configuration GetBucketAccelerateConfigurationInput -> GetBucketAccelerateConfigurationOutput = |request| buckets::acceleration(gateway, &request);
+    get_bucket_request_payment GetBucketRequestPaymentInput -> GetBucketRequestPaymentOutput = |request| buckets::payer(gateway, &request);
+    put_bucket_request_payment PutBucketRequestPaymentInput -> PutBucketRequestPaymentOutput = |request| buckets::set_payer(gateway, &request);
+    get_bucket_replication GetBucketReplicationInput -> GetBucketReplicationOutput = |request| buckets::replication(gateway, &request);
+    delete_bucket_replication DeleteBucketReplicationInput -> DeleteBucketReplicationOutput = |request| buckets::delete_replication(gateway, &request);
     get_bucket_versioning GetBucketVersioningInput -> GetBucketVersioningOutput = |request| buckets::versioning(gateway, &request);
     put_bucket_versioning PutBucketVersioningInput -> PutBucketVersioningOutput = |request| buckets::set_versioning(gateway, request).await;
     put_object PutObjectInput -> PutObjectOutput = |request| objects::put(gateway, request).await;

@@ -15,7 +15,7 @@ use std::{
 };
 
 /// The most memory the server had at any time.
-fn most_memory_bytes(service: &Service) -> u64 {
+pub fn most_memory_bytes(service: &Service) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", service.child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().unwrap();

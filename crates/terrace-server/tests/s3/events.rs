@@ -322,3 +322,85 @@ fn events_go_over_tls() {
     assert_eq!(told(&next()).1, "k");
     drop(service);
 }
+
+/// A server of NATS that answers with these, one after the other, and then as a stream that takes
+/// everything. What was published: the number of the event, and the event.
+fn nats(mut answers: Vec<&'static str>) -> (String, Receiver<(String, Value)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("nats://me:se:cret@{}/events.s3", listener.local_addr().unwrap());
+    let (sender, got) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let answer = if answers.is_empty() { TAKEN } else { answers.remove(0) };
+            let published = take_published(stream.unwrap(), answer).unwrap();
+            if sender.send(published).is_err() {
+                return;
+            }
+        }
+    });
+    (url, got)
+}
+
+const TAKEN: &str = r#"MSG {"stream":"EVENTS","seq":1}"#;
+const NOT_TAKEN: &str = r#"MSG {"error":{"code":503,"description":"no space"}}"#;
+const NOBODY: &str = "HMSG NATS/1.0 503";
+
+fn take_published(stream: impl Read + Write, answer: &str) -> io::Result<(String, Value)> {
+    let mut stream = BufReader::new(stream);
+    stream
+        .get_mut()
+        .write_all(b"INFO {\"headers\":true,\"max_payload\":1048576}\r\nPING\r\n")?;
+    let mut next = || -> io::Result<String> {
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    };
+    let options: Value = serde_json::from_str(next()?.strip_prefix("CONNECT ").unwrap()).unwrap();
+    assert_eq!((&options["user"], &options["pass"]), (&"me".into(), &"se:cret".into()));
+    assert_eq!(options["no_responders"], true);
+    let (inbox, publish) = (next()?, next()?);
+    let inbox = inbox.strip_prefix("SUB ").unwrap().strip_suffix(" 1").unwrap();
+    let lengths = publish.strip_prefix(&format!("HPUB events.s3 {inbox} ")).unwrap();
+    let (head, all) = lengths.split_once(' ').unwrap();
+    let (head, all): (usize, usize) = (head.parse().unwrap(), all.parse().unwrap());
+    let mut published = vec![0; all + 2];
+    stream.read_exact(&mut published)?;
+    let (head, body) = published.split_at(head);
+    let id = std::str::from_utf8(head)
+        .unwrap()
+        .strip_prefix("NATS/1.0\r\nNats-Msg-Id: ")
+        .unwrap();
+    let event = serde_json::from_slice(body.strip_suffix(b"\r\n").unwrap()).unwrap();
+    let (kind, text) = answer.split_once(' ').unwrap();
+    let answer = match kind {
+        "MSG" => format!("MSG {inbox} 1 {}\r\n{text}\r\n", text.len()),
+        _ => format!("HMSG {inbox} 1 {0} {0}\r\n{text}\r\n\r\n\r\n", text.len() + 4),
+    };
+    stream.get_mut().write_all(answer.as_bytes())?;
+    let mut pong = String::new();
+    stream.read_line(&mut pong)?;
+    assert_eq!(pong, "PONG\r\n");
+    Ok((id.trim_end().to_owned(), event))
+}
+
+/// Events were told to webhooks alone. Of NATS a stream must have one before it is forgotten here:
+/// what nobody took, or a stream refused, is published again with the same number, in order.
+#[test]
+fn events_are_published_until_a_stream_has_them() {
+    let place = Place::new();
+    let (url, got) = nats(vec![TAKEN, NOBODY, NOT_TAKEN]);
+    let service = Service::start(&place, &["--s3-notify", &format!("hook={url}")]);
+    let client = &service.client;
+    client.send("PUT", "/bucket", &[], b"").status(200);
+    notify(client, &configuration("Queue", HOOK, "s3:ObjectCreated:*", "")).status(200);
+    let next = || got.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(next().1["Event"], "s3:TestEvent");
+    for key in ["a", "b"] {
+        client.put(&format!("/bucket/{key}"), b"v", Mode::Whole).status(200);
+    }
+    let published: Vec<_> = (0..4).map(|_| next()).collect();
+    let keys: Vec<_> = published.iter().map(|(_, event)| told(event).1).collect();
+    assert_eq!(keys, ["a", "a", "a", "b"]);
+    let ids: Vec<_> = published.iter().map(|(id, _)| id).collect();
+    assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] < ids[3], "{ids:?}");
+}

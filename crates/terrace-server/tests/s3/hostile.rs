@@ -11,6 +11,8 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// Sends bytes and reads what comes back, if anything does. The status, or 0 if the server only
@@ -146,6 +148,15 @@ fn xml_that_is_wrong() {
             &body[..body.len().min(100)]
         );
     }
+    // A list in chunks of which one is another than was signed: it was the server that had failed,
+    // as far as the answer said.
+    let list = b"<Delete><Object><Key>kept</Key></Object></Delete>";
+    let mut changed = bytes_of(&client.sign("POST", "/bucket?delete", &[], list, Mode::Chunks));
+    let at = changed.windows(4).position(|bytes| bytes == b"kept").unwrap();
+    changed[at] = b'K';
+    let answer = String::from_utf8_lossy(&spoken(client, &changed)).into_owned();
+    let is_told = answer.starts_with("HTTP/1.1 400") && answer.contains("<Code>IncompleteBody</Code>");
+    assert!(is_told, "{answer}");
     let large = format!("<Delete>{}</Delete>", " ".repeat(9 << 20));
     let (status, _) = code(&client.send("POST", "/bucket?delete", &[], large.as_bytes()));
     assert!(status == 400 || status == 413, "{status}");
@@ -180,4 +191,239 @@ fn requests_changed_at_random() {
             }
         }
     }
+}
+
+/// What exchanges are made of: words of the protocol where they belong, and where they do not.
+/// A bar is between two.
+mod words {
+    pub const METHODS: &str = "GET|GET|PUT|PUT|POST|DELETE|HEAD|OPTIONS|PATCH|get";
+    pub const PATHS: &str = "/|/bucket|/bucket/|/bucket/k|/bucket/k|/bucket/k|/bucket/a%20b|/bucket/%C3%BC%2F|\
+        /other/k|/bucket/%2e%2e/k|/bucket/%|//bucket/k";
+    /// In the order of their names: a signature has them so.
+    pub const QUERY: &str = "acl|attributes|continuation-token|cors|delete|delimiter|encoding-type|encryption|\
+        fetch-owner|key-marker|legal-hold|lifecycle|list-type|location|logging|marker|\
+        max-keys|max-parts|max-uploads|notification|object-lock|ownershipControls|\
+        part-number-marker|partNumber|policy|policyStatus|prefix|publicAccessBlock|\
+        replication|requestPayment|response-content-type|response-expires|restore|retention|\
+        select|start-after|tagging|uploadId|uploads|version-id-marker|versionId|versioning|\
+        versions|website";
+    pub const HEADERS: &str = "cache-control|content-disposition|content-encoding|content-language|content-md5|\
+        content-type|date|expect|expires|if-match|if-modified-since|if-none-match|if-range|\
+        if-unmodified-since|origin|range|te|transfer-encoding|upgrade|x-amz-acl|\
+        x-amz-bypass-governance-retention|x-amz-checksum-algorithm|x-amz-checksum-crc32|\
+        x-amz-checksum-mode|x-amz-checksum-type|x-amz-content-sha256|x-amz-copy-source|\
+        x-amz-copy-source-if-match|x-amz-copy-source-range|x-amz-date|\
+        x-amz-expected-bucket-owner|x-amz-grant-read|x-amz-meta-a|x-amz-metadata-directive|\
+        x-amz-object-attributes|x-amz-object-lock-mode|x-amz-object-lock-retain-until-date|\
+        x-amz-sdk-checksum-algorithm|x-amz-security-token|x-amz-server-side-encryption|\
+        x-amz-server-side-encryption-customer-key|x-amz-storage-class|x-amz-tagging|\
+        x-amz-trailer|x-amz-website-redirect-location|x-amz-write-offset-bytes";
+    pub const VALUES: &str = "|0|1|2|-1|1000|99999999999999999999|true|null|*|\"|\"etag\"|a|a=b&c=d|a=b&a=b|%|%00|\
+        ../..|/bucket/k|/bucket/k?versionId=null|bucket/none|bytes=0-0|bytes=5-2|bytes=-0|\
+        bytes=0-1,3-4|AES256|aws:kms|COPY|REPLACE|CRC32|SHA256|AAAAAA==|GOVERNANCE|ON|\
+        2090-01-01T00:00:00Z|Thu, 01 Jan 1970 00:00:00 GMT|public-read|id=terrace|chunked|url";
+    pub const ELEMENTS: &str = "AccessControlList|AccessControlPolicy|AllowedMethod|AllowedOrigin|And|\
+        CORSConfiguration|CORSRule|CompleteMultipartUpload|CreateBucketConfiguration|Date|\
+        Days|DefaultRetention|Delete|ETag|Event|Expiration|Filter|Grant|Grantee|ID|\
+        IndexDocument|Key|LegalHold|LifecycleConfiguration|LoggingEnabled|Mode|\
+        NotificationConfiguration|Object|ObjectLockConfiguration|ObjectLockEnabled|Owner|\
+        OwnershipControls|Part|PartNumber|Permission|Prefix|PublicAccessBlockConfiguration|\
+        QueueConfiguration|Retention|Rule|ServerSideEncryptionConfiguration|Status|Suffix|\
+        Tag|TagSet|Tagging|Value|VersioningConfiguration";
+}
+
+/// Makes exchanges from words.
+struct Maker(StdRng);
+
+impl Maker {
+    fn one(&mut self, words: &'static str) -> &'static str {
+        let count = words.split('|').count();
+        words.split('|').nth(self.0.random_range(0..count)).unwrap()
+    }
+
+    fn value(&mut self) -> String {
+        match self.0.random_range(0..20) {
+            0 => "v".repeat(self.0.random_range(0..3000)),
+            _ => self.one(words::VALUES).to_owned(),
+        }
+    }
+
+    fn target(&mut self) -> String {
+        let mut names: Vec<_> = (0..self.0.random_range(0..4)).map(|_| self.one(words::QUERY)).collect();
+        names.sort_unstable();
+        names.dedup();
+        let pairs: Vec<_> = names
+            .into_iter()
+            .map(|name| match self.0.random_range(0..2) {
+                0 => name.to_owned(),
+                _ => {
+                    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+                    let value: Vec<u8> = self.value().bytes().filter(plain).collect();
+                    format!("{name}={}", String::from_utf8_lossy(&value))
+                }
+            })
+            .collect();
+        let path = self.one(words::PATHS);
+        if pairs.is_empty() {
+            path.to_owned()
+        } else {
+            format!("{path}?{}", pairs.join("&"))
+        }
+    }
+
+    fn element(&mut self, depth: usize) -> String {
+        let name = self.one(words::ELEMENTS);
+        let count = self.0.random_range(0..4);
+        let inner: String = match depth {
+            0 => self.value().replace('&', "&amp;"),
+            depth => (0..count).map(|_| self.element(depth - 1)).collect(),
+        };
+        match self.0.random_range(0..40) {
+            0 => format!("<{name}>{inner}"),
+            1 => format!("<{name}/>"),
+            _ => format!("<{name}>{inner}</{name}>"),
+        }
+    }
+
+    fn body(&mut self) -> Vec<u8> {
+        match self.0.random_range(0..5) {
+            0 => Vec::new(),
+            1 => (0..self.0.random_range(0..300)).map(|_| self.0.random()).collect(),
+            2 => bytes(self.0.random_range(0..100_000)),
+            3 => self.element(4).into_bytes(),
+            _ => format!(
+                r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"{}","Principal":{{"AWS":"{}"}},"Action":"s3:{}","Resource":"arn:aws:s3:::{}"}}]}}"#,
+                self.one("Allow|Deny"), self.one(words::VALUES).replace('"', ""), self.one("*|GetObject|x"),
+                self.one("bucket/*|bucket|*")
+            )
+            .into_bytes(),
+        }
+    }
+
+    /// A request: signed in its head or its query, or by nobody, and now and then with something
+    /// wrong in it.
+    fn request(&mut self, client: &Client) -> Vec<u8> {
+        let (method, target, body) = (self.one(words::METHODS), self.target(), self.body());
+        let headers: Vec<_> = (0..self.0.random_range(0..5))
+            .map(|_| (self.one(words::HEADERS), self.value()))
+            .collect();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let modes = [Mode::Whole, Mode::Unsigned, Mode::Chunks, Mode::ChunksWithTrailer];
+        let mode = modes[self.0.random_range(0..modes.len())];
+        let mut request = match self.0.random_range(0..6) {
+            0 => {
+                let target = client.presigned(method, &target);
+                let lines: String = headers
+                    .iter()
+                    .map(|(name, value)| format!("{name}: {value}\r\n"))
+                    .collect();
+                let length = body.len();
+                let head = format!(
+                    "{method} {target} HTTP/1.1\r\nhost: {}\r\n{lines}content-length: {length}\r\nconnection: close\r\n\r\n",
+                    client.address
+                );
+                [head.as_bytes(), &body].concat()
+            }
+            1 => {
+                let signed = client.sign(method, &target, &headers, &body, mode);
+                let unsigned = signed.head.replace("authorization:", "x-not:");
+                [unsigned.as_bytes(), &signed.body].concat()
+            }
+            _ => bytes_of(&client.sign(method, &target, &headers, &body, mode)),
+        };
+        if self.0.random_range(0..8) == 0 {
+            let at = self.0.random_range(0..request.len());
+            match self.0.random_range(0..3) {
+                0 => request[at] = self.0.random(),
+                1 => request.truncate(at),
+                _ => request.insert(at, b'\n'),
+            }
+        }
+        request
+    }
+}
+
+/// What is wrong with an answer, if it is no answer that a server gives who understood, or did not.
+fn wrong_with(answer: &[u8]) -> Option<&'static str> {
+    // A request that is none may get none.
+    if answer.is_empty() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(answer);
+    let last = text.rsplit("HTTP/1.1 ").next().unwrap_or("");
+    let status: u16 = last.get(..3)?.parse().unwrap_or(0);
+    let has_body = text.contains("\r\n\r\n<") || text.contains("?><");
+    match status {
+        200..=399 => None,
+        400..=499 | 501 | 503 if has_body && !text.contains("<Code>") => Some("an error without a code"),
+        400..=499 | 501 | 503 => None,
+        _ => Some("a status that no request may cause"),
+    }
+}
+
+/// Whole exchanges made of the words of the protocol, by several clients at a time: each gets an
+/// answer, soon, that says no worse than that the request is wrong; the server's memory stays
+/// within its bound, and it still serves. `TERRACE_EXCHANGES` says how many there are, for longer
+/// runs, and `TERRACE_MODEL_SEED` which.
+#[test]
+fn exchanges_of_all_kinds() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (count, seed) = (
+        number("TERRACE_EXCHANGES").unwrap_or(3000),
+        number("TERRACE_MODEL_SEED").unwrap_or(22),
+    );
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            scope.spawn(move || {
+                let mut maker = Maker(StdRng::seed_from_u64(seed * 4 + worker));
+                for number in 0..count / 4 {
+                    if number % 50 == 0 {
+                        // It may have been deleted.
+                        client.send("PUT", "/bucket", &[], b"");
+                        client.put("/bucket/k", b"value", Mode::Whole);
+                    }
+                    let request = maker.request(client);
+                    let began = Instant::now();
+                    let answer = spoken(client, &request);
+                    let shown = || String::from_utf8_lossy(&request[..request.len().min(2000)]).into_owned();
+                    let wrong = wrong_with(&answer);
+                    assert_eq!(
+                        wrong,
+                        None,
+                        "seed {seed}: {}\n{}",
+                        shown(),
+                        String::from_utf8_lossy(&answer)
+                    );
+                    assert!(
+                        began.elapsed() < ANSWER_TIME_MAX,
+                        "seed {seed}: {:?}\n{}",
+                        began.elapsed(),
+                        shown()
+                    );
+                }
+            });
+        }
+    });
+    client.send("PUT", "/after", &[], b"").status(200);
+    client.put("/after/k", b"value", Mode::Whole).status(200);
+    assert_eq!(client.get("/after/k").status(200).body, b"value");
+    let most = crate::budget::most_memory_bytes(&service);
+    assert!(most < 300_000_000, "{most} bytes of memory");
+}
+
+/// Longest time for an answer to a request of which everything was sent.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Sends bytes, says that no more will come, and reads all that does.
+fn spoken(client: &Client, request: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&client.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let _ = stream.write_all(request);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
 }

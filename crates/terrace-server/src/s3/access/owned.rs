@@ -29,6 +29,11 @@ impl Record {
         !self.public_access_block.is_some_and(|block| block.ignore_lists)
     }
 
+    /// Its list makes it public.
+    pub fn is_public_by_list(&self) -> bool {
+        self.obeys_public_lists() && self.list().is_public()
+    }
+
     /// The account that it belongs to.
     pub fn owner(&self) -> &str {
         self.account.as_deref().unwrap_or(account::DEFAULT)

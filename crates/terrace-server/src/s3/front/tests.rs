@@ -6,14 +6,31 @@ use bytes::Bytes;
 
 #[test]
 fn errors_say_what_they_are_about() {
-    let mut body = Body::from(Bytes::from_static(b"<Error><Code>X</Code></Error>"));
-    complete_error(&mut body, "/b/a&b", "1F");
-    let text = String::from_utf8(body.bytes().unwrap().to_vec()).unwrap();
-    let expected = "<Error><Code>X</Code><Resource>/b/a&amp;b</Resource><RequestId>1F</RequestId></Error>";
-    assert_eq!(text, expected);
-    let mut other = Body::from(Bytes::from_static(b"no error"));
-    complete_error(&mut other, "/", "1F");
-    assert_eq!(other.bytes().unwrap(), "no error");
+    let completed = |body: &'static str, uri: &str, is_copy| {
+        let mut response = Response::new(Body::from(Bytes::from_static(body.as_bytes())));
+        let range = HeaderValue::from_static("bytes */7");
+        if body.contains("InvalidRange") {
+            response.headers_mut().insert(header::CONTENT_RANGE, range);
+        }
+        complete_error(&mut response, &head("GET", uri, &[]).0, is_copy, "1F");
+        String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap()
+    };
+    let error = |code: &str, more: &str| {
+        format!("<Error><Code>{code}</Code>{more}<Resource>/b/a&amp;b</Resource><RequestId>1F</RequestId></Error>")
+    };
+    let asked = |body, is_copy| completed(body, "/b/a&b", is_copy);
+    assert_eq!(asked("<Error><Code>X</Code></Error>", false), error("X", ""));
+    let missing = "<Error><Code>NoSuchKey</Code></Error>";
+    assert_eq!(asked(missing, false), error("NoSuchKey", "<Key>a&amp;b</Key>"));
+    assert_eq!(asked(missing, true), error("NoSuchKey", ""), "it may be the source");
+    let gone = "<Error><Code>NoSuchBucket</Code></Error>";
+    assert_eq!(asked(gone, false), error("NoSuchBucket", "<BucketName>b</BucketName>"));
+    let odd = "<Error><Code>InvalidRange</Code></Error>";
+    let length = "<ActualObjectSize>7</ActualObjectSize>";
+    assert_eq!(asked(odd, false), error("InvalidRange", length));
+    let list = completed("<Error><Code>MalformedXML</Code></Error>", "/b?acl", false);
+    assert!(list.contains("<Code>MalformedACLError</Code>"), "{list}");
+    assert_eq!(asked("no error", false), "no error");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::s3::{
     access::decide::Claim,
     bucket::{Bucket, Buckets, Record, Versioning},
     commit::{self, NewObject, Outcome, Place, Requirement},
-    versions,
+    lock, versions,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -120,7 +120,10 @@ impl World {
 
     /// Puts an object with values of its own, written at a time.
     fn put(&self, key: &str, written_ms: u64) {
-        let mut attributes = Attributes::new();
+        self.put_with(key, written_ms, Attributes::new());
+    }
+
+    fn put_with(&self, key: &str, written_ms: u64, mut attributes: Attributes) {
         super::super::record::stamp(&mut attributes, "e", written_ms);
         super::super::record::place(&mut attributes, keyspace::Id::new(), 10);
         let new = NewObject {
@@ -212,6 +215,35 @@ fn versions_go_when_their_time_is_over() {
     assert_eq!(world.left(), ["-a", "a"], "what expires becomes a version");
     world.walk(&[markers(true)], later);
     assert_eq!(world.left(), ["-a", "a"], "the marker hides something");
+}
+
+/// What is locked is nobody's to delete, a rule's neither: the walk passes over it and deletes what
+/// is not, and what was locked until a time that is over.
+#[test]
+fn locked_versions_outlive_their_rules() {
+    let world = World::new(Versioning::Enabled);
+    let until = |until_ms| {
+        let mut attributes = Attributes::new();
+        let mode = lock::Mode::Governance;
+        lock::set_retention(&mut attributes, Some(lock::Retention { mode, until_ms }));
+        attributes
+    };
+    let mut held = Attributes::new();
+    lock::set_legal_hold(&mut held, true);
+    world.put_with("a", DAY_MS, held);
+    world.put_with("a", 2 * DAY_MS, until(keyspace::now_ms() + DAY_MS));
+    world.put_with("a", 3 * DAY_MS, until(keyspace::now_ms() - 1));
+    world.put("a", 4 * DAY_MS);
+    world.put("a", 5 * DAY_MS);
+    let rule = Rule {
+        expire: None,
+        noncurrent: Some(Noncurrent { days: 1, keep: 0 }),
+        ..days_rule()
+    };
+    let later = keyspace::now_ms() + 10 * DAY_MS;
+    assert!(world.walk(std::slice::from_ref(&rule), later));
+    assert_eq!(world.left(), ["a"; 3], "the current one, and the two that are locked");
+    assert!(!world.walk(&[rule], later), "what is locked makes no garbage");
 }
 
 fn days_rule() -> Rule {

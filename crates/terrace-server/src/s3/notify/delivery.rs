@@ -1,7 +1,7 @@
 //! Events on their way to a target: in order, one at a time, again and again until each is taken or
 //! too old.
 
-use super::{Target, event::with_sequencer};
+use super::{Target, event::with_sequencer, nats};
 use crate::s3::{
     Gateway, errors,
     keyspace::{self, now_ms},
@@ -107,7 +107,7 @@ fn page(store: &Store, range: ScanRange) -> terrace::Result<Vec<Waiting>> {
 async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Vec<u8>>, bool) {
     let mut done = Vec::with_capacity(events.len());
     for event in events {
-        let posted = tokio::time::timeout(TARGET_TIME_MAX, post(target, event.body.clone())).await;
+        let posted = tokio::time::timeout(TARGET_TIME_MAX, deliver(target, event)).await;
         let failed = match posted {
             Ok(Ok(())) => None,
             Ok(Err(reason)) => Some(reason),
@@ -129,6 +129,14 @@ async fn send(gateway: &Gateway, target: &Target, events: &[Waiting]) -> (Vec<Ve
         done.push(event.place.clone());
     }
     (done, false)
+}
+
+/// Has a target take an event. What is wrong, if it does not.
+async fn deliver(target: &Target, event: &Waiting) -> Result<(), String> {
+    match &target.address.nats {
+        Some(login) => nats::publish(&target.address, login, &event.place, &event.body).await,
+        None => post(target, event.body.clone()).await,
+    }
 }
 
 /// Posts an event. What is wrong, if it is not taken; redirects are not followed.

@@ -1,4 +1,4 @@
-//! Notifications: what happens to the objects of a bucket, told to webhooks.
+//! Notifications: what happens to the objects of a bucket, told to webhooks and to NATS.
 //!
 //! Rules of a bucket say which events go to which target. Targets are addresses that the server's
 //! settings name ([`Targets`]), so that nobody can have the server call any other. An event is a
@@ -9,6 +9,7 @@
 
 pub mod delivery;
 mod event;
+mod nats;
 mod targets;
 mod tls;
 

@@ -1,6 +1,6 @@
-//! Where events go: webhooks that the settings name.
+//! Where events go: webhooks, and subjects of NATS, that the settings name.
 
-use super::tls;
+use super::{nats::Login, tls};
 use crate::s3::{
     figures::Figures,
     keyspace::{self, Id},
@@ -32,20 +32,24 @@ pub struct Address {
     pub port: u16,
     /// Host, and port if it is said, as requests name it.
     pub authority: String,
-    /// Path and query.
+    /// Path and query; of NATS, the subject.
     pub path: String,
+    /// Who publishes, if this is a server of NATS.
+    pub nats: Option<Login>,
     /// Who must be there, if it is called over TLS.
     pub server: Option<ServerName<'static>>,
 }
 
 impl Address {
-    /// Reads `http://HOST[:PORT][/PATH]`, or the same with `https`.
+    /// Reads `http://HOST[:PORT][/PATH]`, the same with `https`, or
+    /// `nats://[USER:PASSWORD@]HOST[:PORT]/SUBJECT`.
     fn parse(url: &str) -> Result<Self, String> {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
         let is_https = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(format!("{url}: only http:// and https:// can be called")),
+            Some("nats") => return Self::of_nats(url, &uri),
+            _ => return Err(format!("{url}: only http://, https:// and nats:// can be called")),
         };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
         let authority = authority.ok_or_else(|| format!("{url}: there is no host in it, or more than a host"))?;
@@ -57,6 +61,32 @@ impl Address {
             port: authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
             authority: authority.to_string(),
             path: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+            nats: None,
+        })
+    }
+
+    fn of_nats(url: &str, uri: &hyper::Uri) -> Result<Self, String> {
+        let authority = uri
+            .authority()
+            .ok_or_else(|| format!("{url}: there is no host in it"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let login = authority.as_str().rsplit_once('@').map(|(login, _)| login);
+        let login = Login::parse(login).ok_or_else(|| format!("{url}: write USER:PASSWORD before the host"))?;
+        let subject = uri.path().trim_start_matches('/');
+        let is_plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_subject = subject
+            .split('.')
+            .all(|part| is_plain(part) && part != "*" && part != ">");
+        if !is_subject || subject.contains('%') || uri.query().is_some() {
+            return Err(format!("{url}: a subject without wildcards belongs behind the host"));
+        }
+        Ok(Self {
+            server: None,
+            host: host.to_owned(),
+            port: authority.port_u16().unwrap_or(4222),
+            authority: String::new(),
+            path: subject.to_owned(),
+            nats: Some(login),
         })
     }
 }
@@ -235,6 +265,20 @@ mod tests {
             "a=http://",
         ] {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
+        }
+        let queue = Address::parse("nats://me:se:cret@[::1]/events.s3").unwrap();
+        assert_eq!((queue.host.as_str(), queue.port), ("::1", 4222));
+        assert_eq!((queue.path.as_str(), queue.nats.is_some()), ("events.s3", true));
+        assert_eq!(Address::parse("nats://localhost:1/s").unwrap().port, 1);
+        for wrong in [
+            "nats://x",
+            "nats://x/",
+            "nats://x/a.*",
+            "nats://x/a..b",
+            "nats://me@x/a",
+            "nats://x/a?b",
+        ] {
+            assert!(Address::parse(wrong).is_err(), "{wrong}");
         }
         assert!(parse(&["a=http://x", "a=http://y"]).is_err());
         let nowhere = Some(Path::new("no such file"));

@@ -13,9 +13,12 @@ use s3s::{
     S3ErrorCode, S3Request, S3Response, S3Result,
     dto::{
         Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
-        GetBucketLocationInput, GetBucketLocationOutput, GetBucketVersioningInput, GetBucketVersioningOutput,
-        HeadBucketInput, HeadBucketOutput, ListBucketsInput, ListBucketsOutput, PutBucketVersioningInput,
-        PutBucketVersioningOutput, Timestamp,
+        DeleteBucketReplicationInput, DeleteBucketReplicationOutput, GetBucketAccelerateConfigurationInput,
+        GetBucketAccelerateConfigurationOutput, GetBucketLocationInput, GetBucketLocationOutput,
+        GetBucketReplicationInput, GetBucketReplicationOutput, GetBucketRequestPaymentInput,
+        GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput, HeadBucketInput,
+        HeadBucketOutput, ListBucketsInput, ListBucketsOutput, Payer, PutBucketRequestPaymentInput,
+        PutBucketRequestPaymentOutput, PutBucketVersioningInput, PutBucketVersioningOutput, Timestamp,
     },
     s3_error,
 };
@@ -169,6 +172,60 @@ pub fn location(
 ) -> S3Result<S3Response<GetBucketLocationOutput>> {
     gateway.buckets.get(&request.input.bucket)?;
     Ok(S3Response::new(GetBucketLocationOutput::default()))
+}
+
+/// GetBucketAccelerateConfiguration: no bucket is accelerated.
+pub fn acceleration(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketAccelerateConfigurationInput>,
+) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
+}
+
+/// GetBucketRequestPayment: requests cost the owner of the bucket what they cost.
+pub fn payer(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketRequestPaymentInput>,
+) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
+    Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
+}
+
+/// PutBucketRequestPayment, for clients that set what is so.
+pub fn set_payer(
+    gateway: &Gateway,
+    request: &S3Request<PutBucketRequestPaymentInput>,
+) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    match request.input.request_payment_configuration.payer.as_str() {
+        Payer::BUCKET_OWNER => Ok(S3Response::new(PutBucketRequestPaymentOutput {})),
+        Payer::REQUESTER => Err(s3_error!(NotImplemented, "Nobody pays for requests here.")),
+        _ => Err(errors::malformed_xml()),
+    }
+}
+
+/// GetBucketReplication: there is none.
+pub fn replication(
+    gateway: &Gateway,
+    request: &S3Request<GetBucketReplicationInput>,
+) -> S3Result<S3Response<GetBucketReplicationOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Err(errors::custom(
+        "ReplicationConfigurationNotFoundError",
+        StatusCode::NOT_FOUND,
+        "The replication configuration was not found",
+    ))
+}
+
+/// DeleteBucketReplication
+pub fn delete_replication(
+    gateway: &Gateway,
+    request: &S3Request<DeleteBucketReplicationInput>,
+) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
+    gateway.buckets.get(&request.input.bucket)?;
+    Ok(S3Response::new(DeleteBucketReplicationOutput {}))
 }
 
 /// GetBucketVersioning: nothing if it was never switched on.

@@ -156,6 +156,9 @@ pub async fn put_policy(
     let input = request.input;
     let malformed = |wrong| s3_error!(MalformedPolicy, "{wrong}");
     let rules = Policy::of_bucket(&input.policy, &input.bucket).map_err(malformed)?;
+    if rules.allows_all_but_some() {
+        return Err(malformed("Allow with NotPrincipal is not allowed.".to_owned()));
+    }
     judged::check_keys(&rules, Head::of(&request.extensions)?.peer)?;
     let policy = input.policy;
     change_bucket(gateway, input.bucket, move |record| {
@@ -186,15 +189,15 @@ pub fn get_policy(
     Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
 }
 
-/// GetBucketPolicyStatus
+/// GetBucketPolicyStatus: whether the bucket is public, by its policy or by its list; without a
+/// policy, too.
 pub fn policy_status(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyStatusInput>,
 ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
     let bucket = gateway.buckets.get(&request.input.bucket)?;
-    policy_of(&bucket)?;
     let record = bucket.record();
-    let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public());
+    let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public()) || record.is_public_by_list();
     Ok(S3Response::new(GetBucketPolicyStatusOutput {
         policy_status: Some(PolicyStatus {
             is_public: Some(is_public || record.is_read_by_all() || record.is_listed_by_all()),

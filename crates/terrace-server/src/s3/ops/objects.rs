@@ -15,6 +15,7 @@ use crate::{
         commit::{self, NewObject, Outcome, Place, Requirement},
         crypt::{self, Sealing, request::CustomerKey},
         digest::{self, Algorithm},
+        head::Head,
         keyspace,
         lifecycle::Subject,
         manifest,
@@ -29,7 +30,7 @@ use crate::{
 use bytes::Bytes;
 use hyper::{
     HeaderMap, StatusCode,
-    header::{self, HeaderValue},
+    header::{self, HeaderName, HeaderValue},
 };
 use s3s::{
     Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
@@ -47,6 +48,7 @@ use terrace::{Attributes, Store};
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
+    let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
     let by = (&request.extensions, request.credentials.as_ref());
     // A form names its key nowhere else.
     let claim = gateway.claim(by, Action::Write, &gateway.buckets.get(&input.bucket)?);
@@ -106,7 +108,27 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     set_encryption!(output, told);
     set_checksums!(output, digest::stored(&kept.attributes));
     output.checksum_type = digest::stored(&kept.attributes).checksum_type;
-    Ok(S3Response::new(output))
+    let headers = if is_form {
+        said_of_form(&mut output)
+    } else {
+        HeaderMap::new()
+    };
+    Ok(S3Response::with_headers(output, headers))
+}
+
+/// What the answer to a form says in its head as that to a PUT does: `s3s` writes of it only XML,
+/// or an address, and the entity tag without quotes.
+fn said_of_form(output: &mut PutObjectOutput) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let tag = output.e_tag.take().map(|tag| format!("\"{}\"", tag.value()));
+    let version = HeaderName::from_static("x-amz-version-id");
+    for (name, text) in [(header::ETAG, tag.as_deref()), (version, output.version_id.as_deref())] {
+        if let Some(value) = text.and_then(|text| HeaderValue::from_str(text).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    output.e_tag = tag.map(ETag::Strong);
+    headers
 }
 
 /// The checksum algorithm a client names beside the body.
@@ -366,6 +388,14 @@ pub async fn head(
     let conditions = conditions!(input);
     let wanted = Wanted::of(input.range, input.part_number)?.with(&request.extensions, &request.headers)?;
     let customer = customer!(input).read()?;
+    let chosen = [
+        (header::CONTENT_TYPE, input.response_content_type),
+        (header::CONTENT_LANGUAGE, input.response_content_language),
+        (header::EXPIRES, input.response_expires.as_ref().map(record::http_date)),
+        (header::CACHE_CONTROL, input.response_cache_control),
+        (header::CONTENT_DISPOSITION, input.response_content_disposition),
+        (header::CONTENT_ENCODING, input.response_content_encoding),
+    ];
     let asked = HeadAsked {
         bucket: Arc::clone(&bucket),
         key: input.key,
@@ -378,7 +408,7 @@ pub async fn head(
     let object = keyspace::object(&bucket.name, &asked.key);
     let may_be_in_ram = name.is_none() && !asked.wanted.is_part();
     let in_ram = || read::describe_in_ram(gateway.engine.now(), &object, &claim);
-    let (head, metadata) = match may_be_in_ram.then(in_ram).flatten() {
+    let (mut head, metadata) = match may_be_in_ram.then(in_ram).flatten() {
         Some(facts) => asked.said(&gateway.shared.secrets, &facts, &object)?,
         None => {
             gateway
@@ -397,6 +427,15 @@ pub async fn head(
                 .await?
         }
     };
+    for (name, text) in chosen {
+        if let Some(text) = text {
+            let value = HeaderValue::from_str(&text);
+            head.insert(
+                name,
+                value.map_err(|_| s3_error!(InvalidArgument, "A header cannot have this value."))?,
+            );
+        }
+    }
     let output = HeadObjectOutput {
         metadata,
         ..HeadObjectOutput::default()

@@ -246,6 +246,13 @@ impl Policy {
         (reads, lists)
     }
 
+    /// Whether it allows something to all but those that it names, which S3 does not take
+    /// ("NotPrincipal" in the guide to IAM).
+    pub fn allows_all_but_some(&self) -> bool {
+        let allows = |statement: &Statement| statement.allows && matches!(statement.callers, Selection::AllBut(_));
+        self.statements.iter().any(allows)
+    }
+
     /// Whether it opens something to people that it does not name ("The meaning of public" in the
     /// guide).
     pub fn is_public(&self) -> bool {

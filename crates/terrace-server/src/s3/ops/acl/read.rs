@@ -193,8 +193,9 @@ fn read_xml(list: &AccessControlPolicy, owner: &str, keys: &Keys) -> S3Result<St
     if named.is_some_and(|id| id != account::canonical_id(owner)) {
         return Err(s3_error!(AccessDenied, "Access Denied"));
     }
+    let given = list.grants.as_ref().ok_or_else(malformed)?;
     let grants = keys.accounts(|accounts| {
-        let grants = list.grants.iter().flatten().map(|grant| read_grant(grant, accounts));
+        let grants = given.iter().map(|grant| read_grant(grant, accounts));
         grants.collect::<S3Result<Vec<_>>>()
     })?;
     stored(&grants, owner)

@@ -279,7 +279,19 @@ fn check_part_checksums(listed: &CompletedPart, part: &PartRecord, upload: &Uplo
         &listed.checksum_sha256,
     ];
     for (algorithm, said) in Algorithm::ALL.into_iter().zip(fields) {
-        let Some(said) = said else { continue };
+        let is_needed = upload.is_chosen && upload.kind == Kind::Composite && upload.algorithm == algorithm;
+        let Some(said) = said else {
+            if !is_needed {
+                continue;
+            }
+            return Err(s3_error!(
+                InvalidRequest,
+                "The upload was created using a {} checksum. The complete request must include the checksum for each \
+                 part. It was missing for part {} in the request.",
+                algorithm.name().to_ascii_lowercase(),
+                part.number
+            ));
+        };
         let matches = part.attributes.get_str(algorithm.header()) == Some(said.as_str());
         // Of a part that came without this checksum there is nothing to compare.
         let is_known = part.attributes.get(algorithm.header()).is_some();

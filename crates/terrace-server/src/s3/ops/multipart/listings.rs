@@ -5,7 +5,8 @@ use crate::{
     s3::{
         Gateway, account,
         bucket::Bucket,
-        digest, errors, keyspace,
+        digest::{self, Algorithm, Kind},
+        errors, keyspace,
         list::{self, After, Entry, Page, Query, Stored},
         ops::{
             listings::{Encoding, limit, pay},
@@ -28,7 +29,7 @@ use std::{
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
-use terrace::{ScanItem, ScanRange};
+use terrace::{ObjectInfo, ScanItem, ScanRange};
 
 /// Who owns an upload: whoever began it, if that is not of the account of its bucket.
 fn owner(bucket: &Bucket, account: Option<&str>) -> Owner {
@@ -160,7 +161,7 @@ pub async fn uploads(
                 store,
                 &query,
                 |key| keyspace::parse_upload(key).map(|(name, _)| name),
-                |info| record::account(&info.attributes).map(str::to_owned),
+                Kept::of,
             )
         })
         .await?;
@@ -196,7 +197,7 @@ struct ShownUploads {
 }
 
 impl ShownUploads {
-    fn of(page: &Page<Stored<Option<String>>>, bucket: &Bucket, encoding: Encoding) -> Self {
+    fn of(page: &Page<Stored<Kept>>, bucket: &Bucket, encoding: Encoding) -> Self {
         let (mut uploads, mut prefixes, mut last) = (Vec::new(), Vec::new(), (None, None));
         for entry in &page.entries {
             match entry {
@@ -206,16 +207,12 @@ impl ShownUploads {
                         prefix: Some(encoding.apply(prefix)),
                     });
                 }
-                Entry::Key((key, account)) => {
+                Entry::Key((key, kept)) => {
                     let Some((name, id)) = keyspace::parse_upload(key) else {
                         continue;
                     };
                     last = (Some(name.to_owned()), Some(id.to_string()));
-                    uploads.push(shown_upload(
-                        &encoding.apply(name),
-                        id,
-                        owner(bucket, account.as_deref()),
-                    ));
+                    uploads.push(kept.shown(bucket, &encoding.apply(name), id));
                 }
             }
         }
@@ -227,14 +224,34 @@ impl ShownUploads {
     }
 }
 
-fn shown_upload(key: &str, id: keyspace::Id, owner: Owner) -> MultipartUpload {
-    MultipartUpload {
-        initiated: Some(time(id.ms())),
-        initiator: Some(initiator(owner.clone())),
-        key: Some(key.to_owned()),
-        owner: Some(owner),
-        storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
-        upload_id: Some(id.to_string()),
-        ..MultipartUpload::default()
+/// What a page keeps of an upload.
+struct Kept {
+    account: Option<String>,
+    /// What the client chose its parts to have.
+    checksum: Option<(Algorithm, Kind)>,
+}
+
+impl Kept {
+    fn of(info: &ObjectInfo) -> Self {
+        let (algorithm, kind, is_chosen) = super::checksum_of(info);
+        Self {
+            account: record::account(&info.attributes).map(str::to_owned),
+            checksum: is_chosen.then_some((algorithm, kind)),
+        }
+    }
+
+    fn shown(&self, bucket: &Bucket, key: &str, id: keyspace::Id) -> MultipartUpload {
+        let owner = owner(bucket, self.account.as_deref());
+        let (algorithm, kind) = self.checksum.unzip();
+        MultipartUpload {
+            checksum_algorithm: algorithm.map(|algorithm| ChecksumAlgorithm::from_static(algorithm.name())),
+            checksum_type: kind.map(|kind| ChecksumType::from_static(kind.name())),
+            initiated: Some(time(id.ms())),
+            initiator: Some(initiator(owner.clone())),
+            key: Some(key.to_owned()),
+            owner: Some(owner),
+            storage_class: Some(StorageClass::from_static(StorageClass::STANDARD)),
+            upload_id: Some(id.to_string()),
+        }
     }
 }

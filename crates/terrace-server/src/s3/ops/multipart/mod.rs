@@ -81,16 +81,9 @@ impl Upload {
             .head(&record)
             .map_err(|error| errors::of_engine(&error, &record))?;
         let info = info.ok_or_else(no_such_upload)?;
-        let text = |name| info.attributes.get_str(name);
-        let algorithm = text(ALGORITHM)
-            .and_then(Algorithm::parse)
-            .unwrap_or(Algorithm::Crc64Nvme);
-        let kind = match text(KIND) {
-            Some("COMPOSITE") => Kind::Composite,
-            _ => Kind::FullObject,
-        };
+        let (algorithm, kind, is_chosen) = checksum_of(&info);
         Ok(Self {
-            is_chosen: text(CHOSEN).is_some(),
+            is_chosen,
             record,
             id,
             algorithm,
@@ -137,6 +130,18 @@ impl Upload {
             .filter(|(name, _)| ![ALGORITHM, CHOSEN, KIND].contains(name));
         kept.fold(Attributes::new(), |all, (name, value)| all.with(name, value))
     }
+}
+
+/// The checksum that an upload's parts have, its kind, and whether the client chose it.
+fn checksum_of(info: &ObjectInfo) -> (Algorithm, Kind, bool) {
+    let text = |name| info.attributes.get_str(name);
+    let algorithm = text(ALGORITHM).and_then(Algorithm::parse);
+    let kind = match text(KIND) {
+        Some("COMPOSITE") => Kind::Composite,
+        _ => Kind::FullObject,
+    };
+    let is_chosen = text(CHOSEN).is_some();
+    (algorithm.unwrap_or(Algorithm::Crc64Nvme), kind, is_chosen)
 }
 
 /// Checks the number of a part.

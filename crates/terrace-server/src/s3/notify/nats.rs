@@ -1,0 +1,125 @@
+//! Events to a subject of NATS, of which a stream of JetStream must take what is published: what it
+//! acknowledges is stored there, so an event is taken then and only then. Without such a stream an
+//! event waits here, as it does while a webhook is down.
+//!
+//! The protocol is lines of text ("NATS Protocol" in its documentation). Each event goes over a
+//! connection of its own, as to webhooks, with its place as `Nats-Msg-Id`: a stream drops what it
+//! has taken before, if that was not long ago.
+
+use super::targets::Address;
+use serde_json::{Value, json};
+use std::fmt;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
+
+/// Longest line, and longest message, that a server sends: what it says of itself is the longest.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Who publishes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login(Option<(String, String)>);
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a login")
+    }
+}
+
+impl Login {
+    /// Reads `USER:PASSWORD`, or nothing.
+    pub fn parse(text: Option<&str>) -> Option<Self> {
+        let Some(text) = text else { return Some(Self(None)) };
+        let (user, password) = text.split_once(':')?;
+        Some(Self(Some((user.to_owned(), password.to_owned()))))
+    }
+}
+
+/// Publishes an event, and waits until a stream has it.
+///
+/// # Errors
+/// Why none has it.
+pub async fn publish(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Result<(), String> {
+    let wrong = |error: std::io::Error| error.to_string();
+    let stream = TcpStream::connect((address.host.as_str(), address.port)).await;
+    let mut stream = BufReader::new(stream.map_err(wrong)?);
+    let greeting = line(&mut stream).await?;
+    let server = greeting.strip_prefix("INFO ").ok_or("this is no server of NATS")?;
+    let server: Value = serde_json::from_str(server).map_err(|error| error.to_string())?;
+    if server["tls_required"] == true {
+        return Err("the server asks for TLS, which is not supported".to_owned());
+    }
+    if server["headers"] != true {
+        return Err("the server takes no headers".to_owned());
+    }
+    stream
+        .write_all(&said(address, login, place, body))
+        .await
+        .map_err(wrong)?;
+    stream.flush().await.map_err(wrong)?;
+    loop {
+        let line = line(&mut stream).await?;
+        let mut words = line.split(' ');
+        match words.next().unwrap_or_default() {
+            "PING" => stream.write_all(b"PONG\r\n").await.map_err(wrong)?,
+            "MSG" => return answer(&message(&mut stream, words.next_back()).await?),
+            // Only a status comes with headers: nobody listens to the subject.
+            "HMSG" => return Err("no stream takes this subject".to_owned()),
+            "-ERR" => return Err(line),
+            _ => {}
+        }
+    }
+}
+
+/// All that is said to a server: the connection cannot do anything with an answer in between.
+fn said(address: &Address, login: &Login, place: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut options = json!({
+        "verbose": false, "pedantic": false, "tls_required": false, "name": "Terrace", "lang": "rust",
+        "version": env!("CARGO_PKG_VERSION"), "protocol": 1, "headers": true, "no_responders": true,
+    });
+    if let Login(Some((user, password))) = login {
+        options["user"] = json!(user);
+        options["pass"] = json!(password);
+    }
+    // The key of its place ends with an ID that no other event has, in hex digits.
+    let id = place.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let id = String::from_utf8_lossy(id);
+    let inbox = format!("_INBOX.terrace.{id}");
+    let head = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+    let (subject, head_bytes, bytes) = (&address.path, head.len(), head.len() + body.len());
+    let lines = format!("CONNECT {options}\r\nSUB {inbox} 1\r\nHPUB {subject} {inbox} {head_bytes} {bytes}\r\n{head}");
+    [lines.as_bytes(), body, b"\r\n"].concat()
+}
+
+async fn line(stream: &mut BufReader<TcpStream>) -> Result<String, String> {
+    let mut text = Vec::new();
+    let mut bounded = stream.take(BYTES_MAX as u64);
+    bounded
+        .read_until(b'\n', &mut text)
+        .await
+        .map_err(|error| error.to_string())?;
+    let text = text.strip_suffix(b"\r\n").ok_or("the server broke off")?;
+    Ok(String::from_utf8_lossy(text).into_owned())
+}
+
+async fn message(stream: &mut BufReader<TcpStream>, bytes: Option<&str>) -> Result<Vec<u8>, String> {
+    let bytes = bytes
+        .and_then(|bytes| bytes.parse().ok())
+        .filter(|bytes| *bytes <= BYTES_MAX);
+    let mut message = vec![0; bytes.ok_or("the server sent what is no message")?];
+    stream
+        .read_exact(&mut message)
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok(message)
+}
+
+/// What a stream says of what was published.
+fn answer(message: &[u8]) -> Result<(), String> {
+    let said: Value = serde_json::from_slice(message).map_err(|error| error.to_string())?;
+    if said["stream"].is_string() && said["error"].is_null() {
+        return Ok(());
+    }
+    Err(format!("the stream did not take it: {said}"))
+}

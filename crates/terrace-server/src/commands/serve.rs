@@ -10,7 +10,7 @@ use crate::{
     control::{Control, Served},
     failure::{Code, Failure, Outcome},
     http::{self, App, Door, ImportWatch, tls::Tls},
-    key_text,
+    key_text, memory,
     s3::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
@@ -62,7 +62,7 @@ pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
 }
 
 /// `terrace serve [--import DIR]`
-pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
+pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     if let Some(dir) = &args.unnamed {
         let dir = dir.display();
         return Err(Failure::usage(format!(
@@ -85,7 +85,13 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
+    let bounds = memory::Bounds::of_this_process();
+    let cache_bytes = memory::fit(&mut settings, &bounds);
     let store = open(&settings, Access::Create)?;
+    let keeper = cache_bytes.map(|most| memory::Keeper::start(store.clone(), bounds, most));
+    let keeper = keeper
+        .transpose()
+        .map_err(|error| Failure::io("starting threads", &error))?;
     let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
     let served = Served {
         store: store.clone(),
@@ -124,6 +130,7 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     if let Ok(control) = control {
         control.stop();
     }
+    drop(keeper);
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)

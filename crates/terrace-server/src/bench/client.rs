@@ -209,14 +209,22 @@ impl Client {
     /// # Errors
     /// Why there is no answer; the next request has a new connection.
     pub async fn send(&mut self, call: Call<'_>, keep: usize) -> Result<Answer, String> {
-        let answer = self.try_send(call, keep.min(KEPT_BYTES_MAX)).await;
+        let keep = keep.min(KEPT_BYTES_MAX);
+        let was_open = self.sender.is_some();
+        let mut answer = self.try_send(&call, keep).await;
+        // A server may close a connection that is idle just when it is used again: every client
+        // tries once more then, since each of these requests may be made twice.
+        if answer.is_err() && was_open {
+            self.sender = None;
+            answer = self.try_send(&call, keep).await;
+        }
         if answer.is_err() {
             self.sender = None;
         }
         answer
     }
 
-    async fn try_send(&mut self, call: Call<'_>, keep: usize) -> Result<Answer, String> {
+    async fn try_send(&mut self, call: &Call<'_>, keep: usize) -> Result<Answer, String> {
         let sender = match self.sender.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
             None => connect(&self.target).await?,
@@ -239,7 +247,7 @@ impl Client {
         if let Some((first, last)) = call.range {
             request = request.header(header::RANGE, format!("bytes={first}-{last}"));
         }
-        let request = request.body(call.body).map_err(|error| error.to_string())?;
+        let request = request.body(call.body.clone()).map_err(|error| error.to_string())?;
         let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let (head, body) = answer.into_parts();
         let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());

@@ -10,7 +10,7 @@ use std::{
     str::FromStr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -222,7 +222,6 @@ struct Row {
     objects: Objects,
     until: Until,
     next: AtomicU64,
-    stop: AtomicBool,
     began: Instant,
 }
 
@@ -234,8 +233,7 @@ impl Row {
             Until::Once(from, time) => (from, time),
         };
         // One is done however late it is.
-        let is_over = self.next.load(Ordering::Relaxed) > 0 && self.began.elapsed() >= time;
-        if is_over || self.stop.load(Ordering::Relaxed) {
+        if self.next.load(Ordering::Relaxed) > 0 && self.began.elapsed() >= time {
             return None;
         }
         let number = from + self.next.fetch_add(1, Ordering::Relaxed);
@@ -265,7 +263,6 @@ pub async fn run(
         objects,
         until,
         next: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
         began: Instant::now(),
     });
     let callers: Vec<_> = (0..connections).map(|_| tokio::spawn(call(Arc::clone(&row)))).collect();
@@ -305,10 +302,11 @@ async fn call(row: Arc<Row>) -> Outcome {
             }
             Err(reason) => {
                 outcome.failed += 1;
+                // Who is asked to come later does.
+                in_a_row = if reason.starts_with("503") { 0 } else { in_a_row + 1 };
                 outcome.reason.get_or_insert(reason);
-                in_a_row += 1;
                 if in_a_row == FAILURES_MAX {
-                    row.stop.store(true, Ordering::Relaxed);
+                    break;
                 }
                 tokio::time::sleep(PAUSE).await;
             }

@@ -79,16 +79,18 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     let secrets = settings.secrets()?;
+    let bounds = memory::Bounds::of_this_process();
+    let plan = memory::fit(&mut settings, &bounds);
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
     // of it.
     let door = door(&args, &settings)?;
     let listeners = runtime.block_on(Listeners::bind(&args, &settings))?;
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
-    let bounds = memory::Bounds::of_this_process();
-    let cache_bytes = memory::fit(&mut settings, &bounds);
     let store = open(&settings, Access::Create)?;
-    let keeper = cache_bytes.map(|most| memory::Keeper::start(store.clone(), bounds, most));
+    let keeper = plan
+        .cache_bytes
+        .map(|most| memory::Keeper::start(store.clone(), bounds, most));
     let keeper = keeper
         .transpose()
         .map_err(|error| Failure::io("starting threads", &error))?;
@@ -106,7 +108,11 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     if let Err(failure) = &control {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
-    let choices = s3::Choices { access_keys, ..choices };
+    let choices = s3::Choices {
+        access_keys,
+        collected_bytes: plan.collected_bytes,
+        ..choices
+    };
     let gateway = Gateway::open(&store, settings.durability, choices)?;
     listeners.announce()?;
 
@@ -258,6 +264,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),
+        collected_bytes: 0,
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),

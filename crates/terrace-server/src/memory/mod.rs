@@ -8,7 +8,10 @@ mod bounds;
 
 pub use bounds::Bounds;
 
-use crate::settings::Settings;
+use crate::{
+    http::{self, budget::COLLECTED_BYTES_MAX},
+    settings::Settings,
+};
 use bounds::Standing;
 use std::{
     sync::{
@@ -26,8 +29,15 @@ const CACHE_PARTS: u64 = 4;
 const CACHE_BYTES_MIN: u64 = 4 << 20;
 /// One part of so many is kept free: what comes between two looks, and what the allocator has not
 /// given back yet, must fit.
-const FREE_PARTS: u64 = 5;
-/// How often it is looked. In that time the fastest clients do not fill a fifth of 256 MiB.
+const FREE_PARTS: u64 = 4;
+/// There may be a connection for so much memory: one that sends or receives a large value, or is sent
+/// a page of a listing, holds more than a MiB, and the allocator as much again.
+const CONNECTION_BYTES: u64 = 8 << 20;
+/// As many as one client has.
+const CONNECTIONS_MIN: u32 = 32;
+/// What requests may make the server collect is one part of so many at most.
+const COLLECTED_PARTS: u64 = 6;
+/// How often it is looked. In that time clients fill some tens of MiB at most.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Looks without a need until the cache grows by a part of [`GROWTH_PARTS`]: two seconds, the time
 /// that the allocator keeps what was freed.
@@ -37,17 +47,32 @@ const GROWTH_PARTS: u64 = 16;
 /// is room by the figures.
 const PRESSURE_PERCENT: f64 = 10.0;
 
-/// Fits the options of a server to what the machine, or its control group, has: what was not named
-/// in the settings. Returns what the cache may become, if it is to be adjusted.
-pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Option<u64> {
-    let limit_bytes = bounds.limit_bytes()?;
+/// What of a server's memory is no option of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// What the cache may become, if it is to be adjusted.
+    pub cache_bytes: Option<u64>,
+    /// What requests may make the server collect.
+    pub collected_bytes: u64,
+}
+
+/// Fits the settings of a server to what the machine, or its control group, has: what was not named
+/// there.
+pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
+    let limit_bytes = bounds.limit_bytes().unwrap_or(u64::MAX);
     let options = &mut settings.options;
     fit_others(options, limit_bytes, settings.staging_given);
-    if settings.cache_given {
-        return None;
+    let connections = u32::try_from(limit_bytes / CONNECTION_BYTES).unwrap_or(u32::MAX);
+    let connections = connections.clamp(CONNECTIONS_MIN, http::CONNECTIONS_DEFAULT);
+    settings.connections.get_or_insert(connections);
+    let is_known = limit_bytes < u64::MAX;
+    if is_known && !settings.cache_given {
+        options.cache_bytes = (limit_bytes / CACHE_PARTS).max(CACHE_BYTES_MIN);
     }
-    options.cache_bytes = (limit_bytes / CACHE_PARTS).max(CACHE_BYTES_MIN);
-    Some(options.cache_bytes)
+    Plan {
+        cache_bytes: Some(options.cache_bytes).filter(|_| is_known && !settings.cache_given),
+        collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
+    }
 }
 
 /// The rest of a server's memory as docs/operating.md lists it: with the defaults some 350 MiB
@@ -199,11 +224,11 @@ mod tests {
         let mut size = Size::new(256 * MIB);
         size.quiet = LOOKS_UNTIL_GROWTH;
         assert_eq!(size.look(used(500 * MIB), 0.0, || 200 * MIB), None, "it has all it may");
-        // 50 MiB of the fifth that is kept free are gone.
+        // 50 MiB of the quarter that is kept free are gone.
         size.quiet = LOOKS_UNTIL_GROWTH;
-        assert_eq!(size.look(used(850 * MIB), 0.0, || 200 * MIB), Some(150 * MIB));
+        assert_eq!(size.look(used(800 * MIB), 0.0, || 200 * MIB), Some(150 * MIB));
         // The allocator has not given it back yet.
-        assert_eq!(size.look(used(840 * MIB), 0.0, || 150 * MIB), None);
+        assert_eq!(size.look(used(790 * MIB), 0.0, || 150 * MIB), None);
         // But there is not much time any more.
         assert_eq!(size.look(used(950 * MIB), 0.0, || 150 * MIB), Some(4 * MIB));
         assert!(size.is_least());
@@ -222,7 +247,7 @@ mod tests {
         let mut size = Size::new(256 * MIB);
         size.bytes = 100 * MIB;
         for _ in 0..100 {
-            assert_eq!(size.look(used(750 * MIB), 0.0, || 100 * MIB), None);
+            assert_eq!(size.look(used(700 * MIB), 0.0, || 100 * MIB), None);
         }
     }
 
@@ -231,7 +256,7 @@ mod tests {
         let mut size = Size::new(256 * MIB);
         size.quiet = LOOKS_UNTIL_GROWTH;
         assert_eq!(size.look(used(100 * MIB), 90.0, || 256 * MIB), None, "somebody else's");
-        assert_eq!(size.look(used(700 * MIB), 90.0, || 256 * MIB), Some(240 * MIB));
+        assert_eq!(size.look(used(600 * MIB), 90.0, || 256 * MIB), Some(240 * MIB));
     }
 
     #[test]

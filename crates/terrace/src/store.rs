@@ -305,6 +305,25 @@ impl Store {
         take_if(engine, Haste::AtOnce, |_| true)
     }
 
+    /// Changes [`Options::cache_bytes`] of the running store: of a larger cache use is made as values
+    /// are read, a smaller one lets go of what is too much before this returns. A store that was
+    /// opened with none has none.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.engine().cache.set_capacity(bytes);
+    }
+
+    /// Changes [`Options::large_capacity_bytes`] of the running store, up or down, until it is closed.
+    /// Below what the blocks have, large values are refused until enough is deleted.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it would not hold four blocks.
+    pub fn set_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
+        let engine = self.engine();
+        engine.options.validate_large_capacity(bytes)?;
+        engine.large.set_capacity(bytes);
+        Ok(())
+    }
+
     /// Figures about the store.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -10,8 +10,8 @@
 pub mod delivery;
 mod event;
 mod nats;
-mod targets;
-mod tls;
+pub mod targets;
+pub mod tls;
 
 pub use event::{Happened, What, test_event};
 pub use targets::{Target, Targets};

@@ -80,12 +80,12 @@ pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
 fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
     let at_most = |value: &mut u64, parts: u64, least: u64| *value = (*value).min((limit_bytes / parts).max(least));
     // Frames take twice what the overlay has.
-    at_most(&mut options.overlay_bytes, 32, 1 << 20);
-    at_most(&mut options.index_cache_bytes, 32, 1 << 20);
+    at_most(&mut options.tuning.overlay_bytes, 32, 1 << 20);
+    at_most(&mut options.tuning.index_cache_bytes, 32, 1 << 20);
     // Up to four of them take one and a half of their length each.
-    at_most(&mut options.memtable_bytes, 64, 1 << 20);
+    at_most(&mut options.tuning.memtable_bytes, 64, 1 << 20);
     if !staging_given {
-        at_most(&mut options.staging_bytes, 16, 1 << 20);
+        at_most(&mut options.tuning.staging_bytes, 16, 1 << 20);
     }
 }
 
@@ -268,16 +268,16 @@ mod tests {
         };
         let small = fitted(256);
         let in_mib = [
-            small.overlay_bytes,
-            small.index_cache_bytes,
-            small.memtable_bytes,
-            small.staging_bytes,
+            small.tuning.overlay_bytes,
+            small.tuning.index_cache_bytes,
+            small.tuning.memtable_bytes,
+            small.tuning.staging_bytes,
         ];
         assert_eq!(in_mib.map(|bytes| bytes / MIB), [8, 8, 4, 16]);
         let (large, default) = (fitted(16 << 10), Options::new("x"));
-        assert_eq!(large.overlay_bytes, default.overlay_bytes);
-        assert_eq!(large.memtable_bytes, default.memtable_bytes);
-        assert_eq!(large.staging_bytes, default.staging_bytes);
+        assert_eq!(large.tuning.overlay_bytes, default.tuning.overlay_bytes);
+        assert_eq!(large.tuning.memtable_bytes, default.tuning.memtable_bytes);
+        assert_eq!(large.tuning.staging_bytes, default.tuning.staging_bytes);
         assert!(fitted(1).validate().is_ok(), "the least is enough to open with");
     }
 }

@@ -111,6 +111,6 @@ mod tests {
         let left_out = measure(&arguments).unwrap().left_out;
         assert!(left_out.len() == 1 && left_out[0].contains("--emulate"), "{left_out:?}");
         let nothing = run(&arguments).unwrap_err().to_string();
-        assert!(nothing.contains("no results"), "{nothing}");
+        assert!(nothing.contains("no directory of results"), "{nothing}");
     }
 }

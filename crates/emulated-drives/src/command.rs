@@ -3,7 +3,7 @@
 use super::Counters;
 use super::fault::Fault;
 use super::handle::{Drive, DriveSpec};
-use super::measure::{MeasureArguments, measure};
+use super::measure::{MeasureArguments, measure, parse_bytes};
 use super::media::Survival;
 use super::place;
 use super::profile::Profile;
@@ -269,28 +269,4 @@ fn profiles() -> Outcome {
         println!("{name:<16} {}", Profile::find(name)?.description);
     }
     Ok(())
-}
-
-/// A length such as `512M`: a number and a power of 1024.
-///
-/// # Errors
-/// If it is something else, or too large.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
-    let shift = match text[digits.len()..]
-        .to_ascii_uppercase()
-        .trim_end_matches("IB")
-        .trim_end_matches('B')
-    {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }

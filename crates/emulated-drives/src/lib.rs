@@ -1,9 +1,9 @@
 //! Emulated drives: block devices with the timing of a disk or an old SSD, whose power can be cut.
 //!
 //! A drive is a file in a FUSE file system of ours (`filesystem`), attached to a loop device, with
-//! ext4 on it. Its daemon (`daemon`) answers each request when the physical model (`model`) says so,
-//! keeps unflushed writes in memory (`media`), and counts (`counters`). Users hold a [`Drive`], after
-//! one call of [`prepare`]; docs/drives.md has the parameters and their sources.
+//! ext4 on it. Its daemon (`daemon`) answers each request when the physical model (`model`) says
+//! so, keeps unflushed writes in memory (`media`), and counts (`counters`). Users hold a [`Drive`],
+//! after one call of [`prepare`]; docs/drives.md has the parameters and their sources.
 //!
 //! Invariants: a cut loses nothing that was flushed. The same requests at the same times give the
 //! same answers at the same times; the same seed gives the same cut. Failure: each module says what
@@ -15,7 +15,6 @@ mod counters;
 mod daemon;
 mod engine;
 mod fault;
-mod figures;
 mod filesystem;
 mod handle;
 mod measure;

@@ -1,11 +1,11 @@
 //! Power cuts on the whole stack: a store on two emulated drives, whose power goes at a random
 //! moment, again and again.
 //!
-//! A writer process (the same program, its hidden subcommand `power-cut-writer`) opens the store, shows all that it holds,
-//! and then runs writers of every kind until it is killed. It tells this process by a pipe what it
-//! is about to do and what was acknowledged, so that is known outside the drives. This process cuts
-//! the power, at a random moment or right after something it was told, brings the drives back and
-//! judges what the next writer finds:
+//! A writer process (the same program, its hidden subcommand `power-cut-writer`) opens the store,
+//! shows all that it holds, and then runs writers of every kind until it is killed. It tells this
+//! process by a pipe what it is about to do and what was acknowledged, so that is known outside the
+//! drives. This process cuts the power, at a random moment or right after something it was told,
+//! brings the drives back and judges what the next writer finds:
 //!
 //! - every acknowledged `Sync` write is there, or what a later write made of it;
 //! - batches are whole or absent;
@@ -19,7 +19,7 @@
 //!
 //! Reading order: `protocol` (what is said), `workload` (what is written), `writer` (the process),
 //! `journal` (what may be left), `machine` (drives), `life` (from one start of the writer to its
-//! end), `history` (many of them), `mutations`.
+//! end), `history` (many of them), `mutations`, `trial`.
 
 mod history;
 mod journal;
@@ -27,6 +27,7 @@ mod life;
 mod machine;
 mod mutations;
 mod protocol;
+mod trial;
 mod workload;
 mod writer;
 
@@ -101,10 +102,10 @@ pub fn run(arguments: Arguments) -> Outcome {
     let seed = arguments.seed.unwrap_or_else(|| rand::random::<u64>() >> 32);
     let place = arguments.place();
     if let Some(names) = &arguments.mutations {
-        return mutations::run(names, &place, arguments.cycles, seed, arguments.verbose);
+        return trial::run(names, &place, arguments.cycles, seed, arguments.verbose);
     }
     if let Some(name) = &arguments.mutation {
-        return mutations::run(name, &place, arguments.cycles, seed, arguments.verbose);
+        return trial::run(name, &place, arguments.cycles, seed, arguments.verbose);
     }
     println!("seed {seed}, {} cycles, {place}", arguments.cycles);
     let ended = history::run(&place, arguments.cycles, seed, None, arguments.verbose)?;

@@ -1,5 +1,4 @@
-//! The mutation run: each rule of docs/durability.md is broken in turn, on a new store, and is to
-//! be noticed.
+//! Rules of docs/durability.md that can be broken; [`super::trial`] breaks each in turn.
 //!
 //! The engine breaks the rule that an environment variable names, in a build with the feature
 //! `mutations`. The fsyncs of lsm-tree are left out from outside: a seccomp filter answers every
@@ -7,14 +6,9 @@
 //! fdatasync; what else the filter takes are its directory syncs, each of which is a mutation of
 //! its own as well.)
 
-use super::{history, journal::Check, machine::Place};
 use crate::Outcome;
-use std::{
-    io::Write,
-    process::Command,
-    time::{Duration, Instant},
-};
-use terrace::mutation::{ALL, POSSIBLE, VARIABLE};
+use std::process::Command;
+use terrace::mutation::{ALL, VARIABLE};
 
 /// Name of the mutation that is none of the engine's.
 const FSYNC: &str = "index-fsync";
@@ -48,16 +42,19 @@ const FOCUSED: &[(&str, Focus)] = &[
 /// A rule to break.
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
-    name: &'static str,
-    rule: &'static str,
-    what: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// The rule.
+    pub rule: &'static str,
+    /// What is left out.
+    pub what: &'static str,
     /// Whether the engine knows of it.
     is_engine: bool,
 }
 
 impl Mutant {
     /// All there are.
-    fn all() -> Vec<Self> {
+    pub fn all() -> Vec<Self> {
         let engine = ALL.iter().map(|described| Self {
             name: described.name,
             rule: described.rule,
@@ -89,126 +86,6 @@ impl Mutant {
     }
 }
 
-/// Rules whose absence no power cut under this file system can show, and why. Argued in
-/// docs/durability.md, section 8.
-const UNOBSERVABLE: &[(&str, &str)] = &[
-    (
-        "wipe-sync",
-        "the sync of what is replayed, most often from the same segment, covers it",
-    ),
-    (
-        "segment-length",
-        "the header's sync commits the length with ext4's journal",
-    ),
-    (
-        "segment-header",
-        "the sync of the segment before flushes the drive, header included",
-    ),
-    ("block-seal", "LargeMeta's sync right after flushes the drive"),
-    ("block-header", "redundant: the first value's sync covers it"),
-    (
-        "segment-while-pinned",
-        "redundant: records carry key, version and generation",
-    ),
-    ("segment-directory", "ext4's sync of the new file commits its name"),
-    ("block-directory", "ext4's sync of the new file commits its name"),
-    (
-        "block-removal",
-        "redundant: a block that comes back is dead, and deleted again",
-    ),
-    ("large-meta-directory", "ext4's sync of the new file commits its name"),
-    ("large-meta-in-place", "redundant: the blocks are the truth"),
-    (
-        "manifest-directory",
-        "ext4's sync of the next new file commits the name",
-    ),
-    ("new-directory", "ext4's sync of the first file in it commits its name"),
-    (
-        "index-directory",
-        "ext4's sync of the first file in it commits its name",
-    ),
-];
-
-/// Runs the mutations named: `all`, or names with commas between.
-///
-/// # Errors
-/// If one was not noticed that should be; if there is no such mutation; if this build has none.
-pub fn run(names: &str, place: &Place, cycles: u64, seed: u64, verbose: bool) -> Outcome {
-    if !POSSIBLE {
-        return Err("this build breaks no rules; build with `--features mutations`".into());
-    }
-    let mut chosen = Mutant::all();
-    if names != "all" {
-        for name in names.split(',') {
-            if !chosen.iter().any(|mutant| mutant.name == name) {
-                let all: Vec<&str> = Mutant::all().iter().map(|mutant| mutant.name).collect();
-                return Err(format!("there is no mutation {name:?}; there are {}", all.join(", ")).into());
-            }
-        }
-        chosen.retain(|mutant| names.split(',').any(|name| name == mutant.name));
-    }
-    println!("seed {seed}, at most {cycles} cycles each, {place}");
-    println!("{:30} {:10} {:>6}  noticed by", "left out", "rule", "cycle");
-    let mut survivors = Vec::new();
-    for mutant in &chosen {
-        let started = Instant::now();
-        let ended = history::run(place, cycles, seed, Some(mutant), verbose)?;
-        if let Some(caught) = ended
-            .caught
-            .as_ref()
-            .filter(|caught| caught.violation.check == Check::Hang)
-        {
-            // Of the machine, more likely than of the rule; either way it is nothing the checks
-            // noticed.
-            return Err(format!("{}: cycle {}: {}", mutant.name, caught.cycle, caught.violation).into());
-        }
-        let (cycle, by) = match &ended.caught {
-            Some(caught) => (caught.cycle.to_string(), shorten(&caught.violation.to_string())),
-            None => ("-".to_owned(), survival(mutant, &mut survivors)),
-        };
-        print_line(mutant, &cycle, &by, started.elapsed());
-    }
-    if survivors.is_empty() {
-        println!("PASS: each was noticed, or cannot be seen on this file system");
-        return Ok(());
-    }
-    Err(format!(
-        "not noticed within {cycles} cycles: {} (seed {seed})",
-        survivors.join(", ")
-    )
-    .into())
-}
-
-/// What to say of a mutation nothing noticed.
-fn survival(mutant: &Mutant, survivors: &mut Vec<&'static str>) -> String {
-    match UNOBSERVABLE.iter().find(|(name, _)| *name == mutant.name) {
-        Some((_, why)) => format!("not seen, as expected: {why}"),
-        None => {
-            survivors.push(mutant.name);
-            format!("SURVIVED ({})", mutant.what)
-        }
-    }
-}
-
-fn print_line(mutant: &Mutant, cycle: &str, by: &str, took: Duration) {
-    println!(
-        "{:30} {:10} {cycle:>6}  {by} [{:.0} s]",
-        mutant.name,
-        mutant.rule,
-        took.as_secs_f64()
-    );
-    // Runs are long; who watches shall see each line as it comes.
-    let _ = std::io::stdout().flush();
-}
-
-fn shorten(text: &str) -> String {
-    const LENGTH_MAX: usize = 150;
-    if text.chars().count() <= LENGTH_MAX {
-        return text.to_owned();
-    }
-    text.chars().take(LENGTH_MAX).chain(['…']).collect()
-}
-
 /// From here on this process's fsyncs do nothing and succeed.
 ///
 /// # Errors
@@ -236,6 +113,7 @@ pub fn leave_out_fsync() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trial::UNOBSERVABLE;
 
     #[test]
     fn what_is_said_of_a_mutation_is_of_one_that_exists() {

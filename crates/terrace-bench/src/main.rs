@@ -1,5 +1,5 @@
-//! `terrace-bench`: the evaluations of Terrace; and emulated drives and power cuts, which are crates
-//! of their own, as subcommands.
+//! `terrace-bench`: the evaluations of Terrace; and as subcommands emulated drives and power cuts,
+//! which are crates of their own.
 //!
 //! One module per subcommand; each has its arguments, and a `run` that says what went wrong in
 //! words.

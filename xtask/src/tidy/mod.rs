@@ -2,13 +2,15 @@
 //!
 //! The policy is the tables at the top of this file; the rooms below apply it: [`lexer`] tells code
 //! from comments and literals, [`functions`] measures functions, [`rules`] holds the checks of one
-//! file, [`rooms`] says which room of the engine may use which, [`walk`] whether the walk through
-//! them is true, [`links`] checks Markdown links, [`width`] how wide prose is.
+//! file, [`rooms`] says which room of the engine may use which, [`crates`] which crate may name
+//! which, and that no rooms use each other in a circle, [`walk`] whether the walk through the
+//! engine is true, [`links`] checks Markdown links, [`width`] how wide prose is.
 //!
 //! Every file that git tracks, or would track (`git ls-files -co --exclude-standard`), is looked
 //! at. Findings go to standard output as `file:line: message`. A file that cannot be read or lexed
 //! is a finding, never skipped.
 
+mod crates;
 mod functions;
 mod lexer;
 mod links;
@@ -110,6 +112,7 @@ pub fn run() -> ExitCode {
         }
     };
     let mut findings: Vec<Finding> = files.iter().flat_map(|file| check_file(&root, file, &files)).collect();
+    findings.extend(crates::circles(&root, &files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");
@@ -185,6 +188,10 @@ fn check_bytes(report: &mut Report<'_>, bytes: &[u8], files: &BTreeSet<String>) 
             rooms::check_drawing(report, text);
             links::check(report, text, files);
             width::check_markdown(report, text);
+        }
+        rules::Kind::Toml => {
+            rules::check_workplaces(report, kind, text, &[]);
+            crates::check(report, text);
         }
         _ => rules::check_workplaces(report, kind, text, &[]),
     }

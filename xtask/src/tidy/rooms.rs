@@ -109,7 +109,7 @@ pub fn check_drawing(report: &mut Report<'_>, text: &str) {
 }
 
 /// The room of a file, by its path below the sources.
-fn room_of(path: &str) -> &str {
+pub fn room_of(path: &str) -> &str {
     path.split(['/', '.']).next().unwrap_or_default()
 }
 
@@ -126,7 +126,7 @@ fn room_named(name: &str) -> Option<&'static str> {
 
 /// Names of the crate's root that a file uses, with where: `crate::NAME`, every first name in
 /// `crate::{…}`, and the same by as many `super` as lead to the root.
-fn uses(path: &str, code: &str) -> Vec<(usize, String)> {
+pub fn uses(path: &str, code: &str) -> Vec<(usize, String)> {
     let depth = path.trim_end_matches("/mod.rs").matches('/').count() + 1;
     let by_super = "super::".repeat(depth);
     let roots = find_word(code, "crate").map(|offset| (offset, "crate::".len()));

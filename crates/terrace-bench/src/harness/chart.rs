@@ -1,7 +1,5 @@
-//! Charts: groups of bars or lines over named positions, as SVG, and as PNG from that SVG.
-//!
-//! The same chart always gives the same bytes. PNG text uses the font in the program, so no font
-//! need be installed.
+//! Charts: groups of bars or lines over named positions, as SVG. The same chart always gives the
+//! same bytes.
 
 use crate::Outcome;
 use plotters::{
@@ -9,8 +7,7 @@ use plotters::{
     prelude::*,
     style::text_anchor::{HPos, Pos, VPos},
 };
-use resvg::{tiny_skia, usvg};
-use std::{ops::Range, sync::Arc};
+use std::ops::Range;
 
 /// The library places everything at whole points, so charts are drawn large: dashes stay straight.
 const WIDTH: u32 = 1840;
@@ -282,29 +279,6 @@ impl Chart {
         }
         Ok(())
     }
-
-    /// The chart as PNG.
-    ///
-    /// # Errors
-    /// As [`Chart::svg`].
-    pub fn png(&self) -> Outcome<Vec<u8>> {
-        let mut fonts = usvg::fontdb::Database::new();
-        fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
-        let family = fonts
-            .faces()
-            .next()
-            .and_then(|face| face.families.first())
-            .map(|family| family.0.clone());
-        fonts.set_sans_serif_family(family.ok_or("the font in the program has no name")?);
-        let options = usvg::Options {
-            fontdb: Arc::new(fonts),
-            ..usvg::Options::default()
-        };
-        let tree = usvg::Tree::from_str(&self.svg()?, &options)?;
-        let mut pixels = tiny_skia::Pixmap::new(WIDTH, HEIGHT).ok_or("no memory for the picture")?;
-        resvg::render(&tree, tiny_skia::Transform::identity(), &mut pixels.as_mut());
-        Ok(pixels.encode_png()?)
-    }
 }
 
 #[cfg(test)]
@@ -355,23 +329,6 @@ mod tests {
         }
         assert_eq!(svg, chart().svg().unwrap());
         assert!(!svg.contains("NaN"));
-    }
-
-    /// Text takes ink: without its font the picture would have fewer dark points.
-    #[test]
-    fn png_shows_the_text() {
-        let dark = |chart: &Chart| {
-            let pixels = tiny_skia::Pixmap::decode_png(&chart.png().unwrap()).unwrap();
-            assert_eq!((pixels.width(), pixels.height()), (WIDTH, HEIGHT));
-            pixels
-                .pixels()
-                .iter()
-                .filter(|pixel| pixel.red() < 90 && pixel.green() < 90)
-                .count()
-        };
-        let mut silent = chart();
-        silent.title.clear();
-        assert!(dark(&chart()) > dark(&silent) + 200);
     }
 
     #[test]

@@ -163,7 +163,7 @@ pub fn html(title: &str, sections: &[Section]) -> Outcome<String> {
     Ok(html)
 }
 
-/// Writes every chart as SVG and PNG into a directory.
+/// Writes every chart as SVG into a directory.
 ///
 /// # Errors
 /// If a chart cannot be drawn or written.
@@ -172,7 +172,6 @@ pub fn write_charts(directory: &Path, sections: &[Section]) -> Outcome {
     for block in sections.iter().flat_map(|section| &section.blocks) {
         if let Block::Chart(name, chart) = block {
             std::fs::write(directory.join(format!("{name}.svg")), chart.svg()?)?;
-            std::fs::write(directory.join(format!("{name}.png")), chart.png()?)?;
         }
     }
     Ok(())

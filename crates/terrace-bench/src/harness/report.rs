@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The page to write.
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// Also write every chart as SVG and PNG into this directory.
+    /// Also write every chart as SVG into this directory.
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
 }

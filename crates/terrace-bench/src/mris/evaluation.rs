@@ -68,8 +68,6 @@ pub struct WorkloadFile {
 pub struct Amount {
     /// Of each measurement.
     pub runs: u32,
-    /// Synthetic requests for figure 8.
-    pub figure8_requests: u64,
     /// Groups inserted for figure 9.
     pub insert_groups: u64,
     /// Groups read from.

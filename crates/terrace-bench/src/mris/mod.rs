@@ -1,7 +1,7 @@
 //! `terrace-bench mris`: the evaluation of the MRIS paper (Ming Chen, 2012), section 4, on Terrace
 //! and LevelDB.
 //!
-//! [`figure8`] counts image requests ([`pagecounts`], [`synthetic`]); [`insert`] makes figure 9;
+//! [`figure8`] counts the image requests of a log ([`pagecounts`]); [`insert`] makes figure 9;
 //! [`read`] makes figures 10 to 14, and [`heat`] reads again with popular images. [`engine`] and
 //! [`leveldb`] are the two stores, [`paper`] what the paper reports, [`model`] what follows from
 //! the results, [`targets`] what was aimed at, and [`report`] the pages. A run that fails ends the
@@ -18,7 +18,6 @@ mod pagecounts;
 mod paper;
 mod read;
 pub mod report;
-mod synthetic;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -32,7 +31,6 @@ use crate::{
     },
 };
 use evaluation::{Common, Evaluation};
-use std::path::PathBuf;
 use tempfile::TempDir;
 
 /// Arguments of the subcommand.
@@ -44,7 +42,7 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Part {
-    /// Image requests by size, from pagecounts files or synthetic.
+    /// Figure 8: image requests by size, from pagecounts files.
     Figure8(figure8::Arguments),
     /// Figure 9: insertion.
     Insert(Common),
@@ -52,7 +50,7 @@ enum Part {
     Read(Common),
     /// The reads again with images of different popularity, heat off and on.
     Heat(Common),
-    /// Everything, with a report.
+    /// Figures 9 to 14 and all else that two drives can show, with a report.
     All(Common),
 }
 
@@ -98,16 +96,7 @@ fn all(common: &Common) -> Outcome<Vec<Record>> {
     Results::create(results)?.all()
 }
 
-fn count_requests(results: &ResultArguments, workload: Option<PathBuf>) -> Outcome {
-    figure8::run(&figure8::Arguments {
-        files: Vec::new(),
-        results: results.clone(),
-        workload,
-    })
-}
-
 fn measure(common: &Common) -> Outcome {
-    count_requests(&common.results, common.workload.clone())?;
     let evaluation = Evaluation::open(common)?;
     let seconds = insert::expected_seconds(&evaluation)
         + read::expected_seconds(&evaluation)
@@ -125,7 +114,6 @@ fn measure(common: &Common) -> Outcome {
 /// The first run's that fails.
 pub fn measure_what_can_be(places: &PlaceArguments, results: &ResultArguments) -> Outcome<Vec<String>> {
     if !places.are_given() {
-        count_requests(results, None)?;
         return Ok(vec![
             "the MRIS paper's inserts and reads need two drives: --emulate as root, or --ssd and --hdd".to_owned(),
         ]);

@@ -6,6 +6,7 @@
 
 use super::{
     App, ImportWatch,
+    engine::Calls as _,
     refusal::{Checked, Refusal},
 };
 use crate::{key_text, report, s3::offline::Shown};

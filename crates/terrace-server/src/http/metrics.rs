@@ -3,7 +3,7 @@
 
 mod tiers;
 
-use super::{App, refusal::Refusal};
+use super::{App, engine::Calls as _, refusal::Refusal};
 use axum::{
     extract::State,
     http::{StatusCode, header},

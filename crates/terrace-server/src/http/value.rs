@@ -9,7 +9,7 @@ use super::{
     App, CLIENT_TIME_MAX,
     body::PieceBody,
     conditional::{self, Answer, Requested, Validators},
-    engine::Engine,
+    engine::{Calls as _, Engine},
     ranges::content_range,
     refusal::{Checked, Refusal},
 };

@@ -4,6 +4,7 @@
 //! MD5 is always computed, because the entity tag is made of it. Beside it go the checksum the
 //! client declares, or CRC-64/NVME if it declares none, as S3 does it.
 
+use super::errors;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use s3s::{
@@ -12,148 +13,18 @@ use s3s::{
     dto, s3_error,
 };
 use terrace::Attributes;
+pub use terrace_objects::{
+    checksum::{Algorithm, Checksum, Kind},
+    text::hex,
+};
 
-/// A checksum algorithm of S3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    /// CRC-32 as in zip files.
-    Crc32,
-    /// CRC-32C, Castagnoli's.
-    Crc32c,
-    /// CRC-64/NVME; what is used if nothing else is asked for.
-    Crc64Nvme,
-    /// SHA-1
-    Sha1,
-    /// SHA-256
-    Sha256,
-}
-
-/// Whether the checksum of an object of several parts is of its bytes or of its parts' checksums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Of the bytes.
-    FullObject,
-    /// Of the parts' checksums, one after the other.
-    Composite,
-}
-
-impl Algorithm {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
-
-    /// The name in `x-amz-checksum-algorithm`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Crc32 => "CRC32",
-            Self::Crc32c => "CRC32C",
-            Self::Crc64Nvme => "CRC64NVME",
-            Self::Sha1 => "SHA1",
-            Self::Sha256 => "SHA256",
-        }
-    }
-
-    /// The algorithm with this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
-    }
-
-    /// The header, and the attribute, that a checksum is in.
-    pub const fn header(self) -> &'static str {
-        match self {
-            Self::Crc32 => "x-amz-checksum-crc32",
-            Self::Crc32c => "x-amz-checksum-crc32c",
-            Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
-            Self::Sha1 => "x-amz-checksum-sha1",
-            Self::Sha256 => "x-amz-checksum-sha256",
-        }
-    }
-
-    /// Length of a checksum in bytes.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Crc32 | Self::Crc32c => 4,
-            Self::Crc64Nvme => 8,
-            Self::Sha1 => 20,
-            Self::Sha256 => 32,
-        }
-    }
-
-    /// Whether the checksum of a whole can be computed from those of its parts.
-    const fn combination(self) -> Option<crc_fast::CrcAlgorithm> {
-        match self {
-            Self::Crc32 => Some(crc_fast::CrcAlgorithm::Crc32IsoHdlc),
-            Self::Crc32c => Some(crc_fast::CrcAlgorithm::Crc32Iscsi),
-            Self::Crc64Nvme => Some(crc_fast::CrcAlgorithm::Crc64Nvme),
-            Self::Sha1 | Self::Sha256 => None,
-        }
-    }
-
-    /// The kind of an object's checksum after a multipart upload, given what was asked for when it
-    /// began.
-    ///
-    /// # Errors
-    /// `InvalidRequest` for combinations S3 does not have.
-    pub fn kind(self, asked: Option<&str>) -> S3Result<Kind> {
-        match (self, asked) {
-            (Self::Crc64Nvme, None | Some("FULL_OBJECT")) | (Self::Crc32 | Self::Crc32c, Some("FULL_OBJECT")) => {
-                Ok(Kind::FullObject)
-            }
-            (Self::Crc64Nvme, Some("COMPOSITE")) | (Self::Sha1 | Self::Sha256, Some("FULL_OBJECT")) => Err(s3_error!(
-                InvalidRequest,
-                "The checksum type {} cannot be used with the {} checksum algorithm",
-                asked.unwrap_or_default(),
-                self.name()
-            )),
-            (_, None | Some("COMPOSITE")) => Ok(Kind::Composite),
-            (_, Some(other)) => Err(s3_error!(InvalidRequest, "Unknown checksum type {other}")),
-        }
-    }
-}
-
-impl Kind {
-    /// The name in `x-amz-checksum-type`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::FullObject => "FULL_OBJECT",
-            Self::Composite => "COMPOSITE",
-        }
-    }
-}
-
-/// A checksum.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checksum {
-    /// What computed it.
-    pub algorithm: Algorithm,
-    /// Its bytes.
-    pub value: Vec<u8>,
-}
-
-impl Checksum {
-    /// Reads what a client sent.
-    ///
-    /// # Errors
-    /// `InvalidRequest` if it is not base64 of the right length.
-    pub fn parse(algorithm: Algorithm, text: &str) -> S3Result<Self> {
-        let value = STANDARD
-            .decode(text)
-            .ok()
-            .filter(|value| value.len() == algorithm.bytes());
-        let value =
-            value.ok_or_else(|| s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header()))?;
-        Ok(Self { algorithm, value })
-    }
-
-    /// As S3 writes it.
-    pub fn text(&self) -> String {
-        STANDARD.encode(&self.value)
-    }
-
-    /// A CRC as a number.
-    fn number(&self) -> u64 {
-        self.value.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+/// How the checksum of a whole is computed from those of its parts, if it can be.
+const fn combination(algorithm: Algorithm) -> Option<crc_fast::CrcAlgorithm> {
+    match algorithm {
+        Algorithm::Crc32 => Some(crc_fast::CrcAlgorithm::Crc32IsoHdlc),
+        Algorithm::Crc32c => Some(crc_fast::CrcAlgorithm::Crc32Iscsi),
+        Algorithm::Crc64Nvme => Some(crc_fast::CrcAlgorithm::Crc64Nvme),
+        Algorithm::Sha1 | Algorithm::Sha256 => None,
     }
 }
 
@@ -174,7 +45,7 @@ pub fn declared(fields: Declared) -> S3Result<Option<Checksum>> {
                 "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
             ));
         }
-        found = Some(Checksum::parse(algorithm, &text)?);
+        found = Some(Checksum::parse(algorithm, &text).map_err(errors::of_wrong)?);
     }
     Ok(found)
 }
@@ -395,17 +266,6 @@ pub fn md5(bytes: &[u8]) -> [u8; 16] {
     md5.finalize()
 }
 
-/// Lowercase hex.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
 /// The entity tag of an object of several parts, without quotes.
 pub fn multipart_etag(parts: &[[u8; 16]]) -> String {
     let mut md5 = Md5::new();
@@ -432,7 +292,7 @@ pub fn multipart_checksum(algorithm: Algorithm, kind: Kind, parts: &[(Checksum, 
         }
         return Some(format!("{}-{}", hasher.finish().text(), parts.len()));
     }
-    let combination = algorithm.combination()?;
+    let combination = combination(algorithm)?;
     let ((first, _), rest) = parts.split_first()?;
     let number = rest.iter().fold(first.number(), |whole, (checksum, length)| {
         crc_fast::checksum_combine(combination, whole, checksum.number(), *length)

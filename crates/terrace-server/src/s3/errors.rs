@@ -12,6 +12,7 @@ use hyper::{
 };
 use s3s::{S3Error, S3ErrorCode, s3_error};
 use terrace::Error;
+use terrace_objects::checksum::Wrong;
 
 /// The S3 error for an engine error met while working on `key`.
 pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
@@ -92,6 +93,11 @@ pub fn slow_down(message: &'static str) -> S3Error {
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(headers);
     error
+}
+
+/// The S3 error for what makes no sense.
+pub fn of_wrong(wrong: Wrong) -> S3Error {
+    S3Error::with_message(S3ErrorCode::InvalidRequest, wrong.0)
 }
 
 /// The S3 error for a call that gave no result.

@@ -14,16 +14,12 @@
 //! browsers, [`notify`] tells webhooks what happens. docs/s3.md has the layout and the operations.
 
 mod access;
-pub mod access_key;
 pub mod access_log;
-pub mod account;
-mod acl;
 mod at_once;
 mod body;
 mod bucket;
 mod byteranges;
 mod chunks;
-mod collector;
 mod commit;
 mod cors;
 mod crypt;
@@ -35,31 +31,28 @@ mod form;
 mod front;
 mod head;
 mod judged;
-pub mod keyspace;
 mod last_chunk;
 mod lifecycle;
 mod limit;
 mod list;
-mod lock;
 mod logging;
-mod manifest;
 pub mod notify;
 pub mod offline;
 mod ops;
-mod policy;
 mod read;
 mod receive;
 mod record;
 mod refuse;
 pub mod rewrap;
-pub mod secrets;
 mod service;
-mod session;
 pub mod signature;
 mod sts;
 pub mod verified;
 mod versions;
 mod website;
+
+pub use terrace_objects::{access_key, account, keyspace, secrets};
+use terrace_objects::{acl, collector, lock, manifest, policy, session};
 
 use crate::http::{Listener, budget::Pool, engine::Engine};
 use access::Domains;

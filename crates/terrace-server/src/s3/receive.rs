@@ -138,7 +138,7 @@ impl Incoming {
                     algorithm.header()
                 )
             })?;
-            declared = Some(Checksum::parse(algorithm, &text)?);
+            declared = Some(Checksum::parse(algorithm, &text).map_err(errors::of_wrong)?);
         }
         Ok(Expected {
             length: self.length,

@@ -53,6 +53,13 @@ pub fn section(record: &Record, paper: &Paper, number: usize) -> Outcome<Section
             published.up_to_128k_traffic_percent,
         ),
     ];
+    if let (eights, large @ 1..) = (counts.bins[13].requests, counts.bins[17].requests) {
+        section.text(format!(
+            "Images of 8 KB are asked for {:.1} times as often as those of 128 KB; in the paper {:.1} times.",
+            eights as f64 / large as f64,
+            published.ratio_8k_to_128k
+        ));
+    }
     section.table("Shares in percent", &["", "here", "paper"], rows);
     section.text(format!("Paper: {}.", published.source));
     section.chart(&format!("figure-8-{number}"), chart(&record.name, &counts));

@@ -32,9 +32,8 @@ use ring::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use terrace::{Attributes, Error};
+pub use terrace_objects::manifest::SALT_BYTES;
 
-/// Bytes of a salt.
-pub const SALT_BYTES: usize = 16;
 /// Bytes of a data key that is wrapped: nonce, key and tag.
 const WRAPPED_BYTES: usize = NONCE_LEN + KEY_BYTES + pieces::TAG_BYTES;
 /// Bytes of a [`SealedKey`] as it is stored.

@@ -67,7 +67,7 @@ pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result
     Ok(S3Response::new(ListBucketsOutput {
         continuation_token: last.filter(|_| more),
         prefix: input.prefix.clone(),
-        owner: Some(account::shown(account)),
+        owner: Some(super::shown(account)),
         buckets: Some(buckets),
     }))
 }

@@ -6,7 +6,7 @@
 use super::signed;
 use crate::http::budget::Ticket;
 use crate::s3::{
-    Gateway, account,
+    Gateway,
     bucket::{Bucket, Record},
     errors, keyspace,
     list::{self, After, Entry, Page, Query, Stored},
@@ -137,7 +137,7 @@ impl Owners {
     fn of_bucket(bucket: &Bucket) -> Self {
         let record = bucket.record();
         Self {
-            usual: account::shown(record.owner()),
+            usual: super::shown(record.owner()),
             record,
         }
     }
@@ -147,7 +147,7 @@ impl Owners {
         if owner == self.record.owner() {
             self.usual.clone()
         } else {
-            account::shown(owner)
+            super::shown(owner)
         }
     }
 }

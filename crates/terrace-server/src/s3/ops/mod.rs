@@ -20,11 +20,11 @@ pub mod tagging;
 mod wanted;
 pub mod website;
 
-use super::{Gateway, bucket::Record, errors, keyspace, read::Opened, record::Facts};
+use super::{Gateway, account, bucket::Record, errors, keyspace, read::Opened, record::Facts};
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
-    dto::{ETagCondition, Timestamp},
+    dto::{ETagCondition, Owner, Timestamp},
     s3_error,
 };
 use std::{ops::Range, sync::Arc};
@@ -55,6 +55,14 @@ async fn change_bucket(
     gateway
         .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
         .await
+}
+
+/// An account as answers show it.
+pub fn shown(account: &str) -> Owner {
+    Owner {
+        display_name: Some(account.to_owned()),
+        id: Some(account::canonical_id(account)),
+    }
 }
 
 /// A number as the protocol has it.

@@ -8,9 +8,8 @@
 //! along.
 
 mod page;
-mod settings;
 
-pub use settings::{AllTo, Redirect, Rule, Settings};
+pub use terrace_objects::website::{AllTo, Redirect, Rule, Settings};
 
 use super::{head::Head, ops::listings::Encoding};
 use futures_util::future::BoxFuture;

@@ -12,7 +12,6 @@ use crate::{
         Gateway,
         access::decide::Action,
         access_key::Level,
-        account,
         acl::List,
         bucket::{Bucket, Record},
         commit::{self, NewObject, Place},
@@ -161,7 +160,7 @@ pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Re
     let record = gateway.buckets.get(&request.input.bucket)?.record();
     Ok(S3Response::new(GetBucketAclOutput {
         grants: Some(shown(record.list())),
-        owner: Some(account::shown(record.owner())),
+        owner: Some(crate::s3::ops::shown(record.owner())),
     }))
 }
 
@@ -216,7 +215,7 @@ pub async fn object(
     let record = bucket.record();
     Ok(S3Response::new(GetObjectAclOutput {
         grants: Some(shown(record.list_of(&facts))),
-        owner: Some(account::shown(record.owner_of(&facts))),
+        owner: Some(crate::s3::ops::shown(record.owner_of(&facts))),
         ..GetObjectAclOutput::default()
     }))
 }

@@ -280,7 +280,7 @@ impl Put {
 pub fn shown(list: List<'_>) -> Vec<Grant> {
     let grants = list.grants().map(|(grantee, permission)| {
         let whose = match grantee {
-            Grantee::Account(name) => Some(account::shown(name)),
+            Grantee::Account(name) => Some(crate::s3::ops::shown(name)),
             Grantee::Ec2 => Some(Owner {
                 id: Some(account::EC2.0.to_owned()),
                 display_name: Some(account::EC2.1.to_owned()),
@@ -432,7 +432,7 @@ mod tests {
             let list = List { text, owner: "terrace" };
             let xml = AccessControlPolicy {
                 grants: Some(shown(list)),
-                owner: Some(account::shown("terrace")),
+                owner: Some(crate::s3::ops::shown("terrace")),
             };
             assert_eq!(read_xml(&xml, "terrace", &keys).unwrap(), text);
             assert_eq!(code(read_xml(&xml, "press", &keys)), "AccessDenied", "owners stay");

@@ -352,7 +352,7 @@ fn check_whole(upload: &Upload, whole: Option<&str>, asked: &Asked) -> S3Result 
     }
     for (algorithm, said) in Algorithm::ALL.into_iter().zip(&asked.checksums) {
         let Some(said) = said else { continue };
-        Checksum::parse(algorithm, said.split_once('-').map_or(said, |(bare, _)| bare))?;
+        Checksum::parse(algorithm, said.split_once('-').map_or(said, |(bare, _)| bare)).map_err(errors::of_wrong)?;
         // A composite checksum may come without the number of parts.
         let bare = whole.map(|whole| whole.rsplit_once('-').map_or(whole, |(bare, _)| bare));
         let matches = algorithm == upload.algorithm && (whole == Some(said) || bare == Some(said));

@@ -3,7 +3,7 @@
 use super::{PartRecord, Upload};
 use crate::{
     s3::{
-        Gateway, account,
+        Gateway,
         bucket::Bucket,
         digest::{self, Algorithm, Kind},
         errors, keyspace,
@@ -33,7 +33,7 @@ use terrace::{ObjectInfo, ScanItem, ScanRange};
 
 /// Who owns an upload: whoever began it, if that is not of the account of its bucket.
 fn owner(bucket: &Bucket, account: Option<&str>) -> Owner {
-    account::shown(account.unwrap_or(bucket.record().owner()))
+    crate::s3::ops::shown(account.unwrap_or(bucket.record().owner()))
 }
 
 fn initiator(owner: Owner) -> Initiator {

@@ -254,7 +254,7 @@ pub async fn create(
         ));
     }
     let algorithm = chosen.unwrap_or(Algorithm::Crc64Nvme);
-    let kind = algorithm.kind(asked_kind.as_deref())?;
+    let kind = algorithm.kind(asked_kind.as_deref()).map_err(errors::of_wrong)?;
     let mut attributes = objects::checked_description(
         gateway,
         request.credentials.as_ref(),

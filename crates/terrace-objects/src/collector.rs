@@ -16,8 +16,8 @@
 //! Failures of the store are logged and tried again later; what is left over costs space and
 //! nothing else.
 
+use super::engine::Engine;
 use super::keyspace::{self, Id};
-use crate::http::engine::Engine;
 use parking_lot::Mutex;
 use std::{
     collections::HashMap,

@@ -4,10 +4,10 @@
 //! file is laid out at full speed; before each run the drive comes to rest, so that no run pays for
 //! the writes of the one before. Failure: drives are removed after an error or an interrupt too.
 
-use super::command::parse_bytes;
+mod figures;
+
 use super::counters::Counters;
 use super::engine::Pace;
-use super::figures;
 use super::handle::{Drive, DriveSpec};
 use super::model;
 use super::model::rates::{self, Access};
@@ -369,4 +369,28 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len().max(1) - 1) / 2).copied().unwrap_or(0.0)
+}
+
+/// A length such as `512M`: a number and a power of 1024.
+///
+/// # Errors
+/// If it is something else, or too large.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|character: char| !character.is_ascii_digit());
+    let shift = match text[digits.len()..]
+        .to_ascii_uppercase()
+        .trim_end_matches("IB")
+        .trim_end_matches('B')
+    {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return Err("write a number and K, M, G or T, such as 512M".to_owned()),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "write a number and K, M, G or T, such as 512M".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }

@@ -1,6 +1,6 @@
 //! Figures 6 and 7 of the MRIS paper as text: what the drives measure, beside what they should.
 
-use super::measure::{Measured, Report};
+use super::{Measured, Report};
 
 /// How far a measurement may be from its target.
 const TOLERANCE: f64 = 0.15;

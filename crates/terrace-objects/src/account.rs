@@ -8,7 +8,6 @@
 
 use super::keyspace;
 use ring::digest;
-use s3s::dto::Owner;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace::{Error, ScanRange, Store};
@@ -34,15 +33,7 @@ pub fn canonical_id(name: &str) -> String {
         return DEFAULT.to_owned();
     }
     let hash = digest::digest(&digest::SHA256, format!("{CONTEXT}{name}").as_bytes());
-    super::digest::hex(hash.as_ref())
-}
-
-/// An account as answers show it.
-pub fn shown(name: &str) -> Owner {
-    Owner {
-        display_name: Some(name.to_owned()),
-        id: Some(canonical_id(name)),
-    }
+    super::text::hex(hash.as_ref())
 }
 
 /// Whether somebody who writes `text` for an account means this one: its name or its canonical ID.

@@ -1,5 +1,5 @@
-//! Access control lists as they are stored and judged. [`super::ops::acl`] has them as requests
-//! write them.
+//! Access control lists as they are stored and judged. `ops::acl` of the server has them as
+//! requests write them.
 //!
 //! A list is a text. The empty one grants everything to the owner, as every list does that nobody
 //! put; `public-read` lets everybody read besides. Any other is its grants, each a grantee and a

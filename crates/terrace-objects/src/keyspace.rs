@@ -57,6 +57,7 @@ pub struct Id(pub [u8; 16]);
 
 impl Id {
     /// A new one: six bytes of time, ten of chance.
+    #[allow(clippy::new_without_default)] // each is another
     pub fn new() -> Self {
         let mut bytes = [0; 16];
         bytes[..6].copy_from_slice(&now_ms().to_be_bytes()[2..]);
@@ -128,6 +129,19 @@ pub fn object(bucket: &str, key: &str) -> Vec<u8> {
 /// What the keys of a bucket's objects begin with.
 pub fn objects(bucket: &str) -> Vec<u8> {
     [bucket.as_bytes(), b"/"].concat()
+}
+
+/// Whether a bucket may have this name.
+pub fn is_bucket_name(name: &str) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = name.as_bytes();
+    (3..64).contains(&bytes.len())
+        && bytes.iter().all(|byte| is_plain(byte) || matches!(byte, b'.' | b'-'))
+        && bytes.first().is_some_and(is_plain)
+        && bytes.last().is_some_and(is_plain)
+        && !name.contains("..")
+        && !name.starts_with("xn--")
+        && name.parse::<std::net::IpAddr>().is_err()
 }
 
 /// The key of a bucket's record.

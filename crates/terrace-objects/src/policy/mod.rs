@@ -10,7 +10,7 @@ pub mod condition;
 mod pattern;
 mod read;
 
-use crate::s3::account;
+use crate::account;
 use condition::Condition;
 use pattern::Variables;
 use std::{borrow::Cow, collections::BTreeMap};

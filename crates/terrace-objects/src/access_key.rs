@@ -9,7 +9,7 @@
 
 use super::{
     account::{self, Accounts},
-    keyspace,
+    keyspace::{self, is_bucket_name},
     secrets::Secrets,
     session::{self, Bounds, Made, NoSession, Session, Sessions},
 };
@@ -78,7 +78,7 @@ impl FromStr for Grant {
             _ => return Err(wrong()),
         };
         let name = bucket.split_once('/').map_or(bucket, |(name, _)| name);
-        if bucket != ALL_BUCKETS && !s3s::path::check_bucket_name(name) {
+        if bucket != ALL_BUCKETS && !is_bucket_name(name) {
             return Err(format!("`{name}` is not the name of a bucket"));
         }
         Ok(Self {

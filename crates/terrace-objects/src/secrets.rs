@@ -1,8 +1,8 @@
 //! The master keys, and what is encrypted with them directly: secrets of access keys as the store
-//! keeps them. What else they wrap is keys of objects ([`super::crypt`]).
+//! keeps them. What else they wrap is keys of objects (`crypt` of the server).
 //!
 //! Several keys may be given. The first is the current one, with which everything new is encrypted;
-//! the others only open what is there, until [`super::rewrap`] has encrypted that anew.
+//! the others only open what is there, until `terrace rewrap` has encrypted that anew.
 //!
 //! AES-256-GCM by `ring`, a nonce drawn for each secret, and the access key's ID as additional
 //! data, so that no secret can be moved to another ID. What is stored is base64 of nonce,

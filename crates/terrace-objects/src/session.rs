@@ -10,7 +10,7 @@
 //! data, so that no token goes with another ID; base64 of nonce, ciphertext and tag. 2^32 tokens
 //! may be drawn nonces for.
 
-use super::{digest, keyspace, policy::Policy, secrets::Secrets};
+use super::{keyspace, policy::Policy, secrets::Secrets, text};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -128,7 +128,7 @@ impl Sessions {
     pub fn begin(store: &Store, secrets: &Secrets) -> terrace::Result<Self> {
         let mut key = [0; KEY_BYTES];
         keyspace::fill_random(&mut key);
-        store_key(store, &digest::hex(&key), secrets)?;
+        store_key(store, &text::hex(&key), secrets)?;
         Self::of(&key)
     }
 

@@ -1,0 +1,208 @@
+//! Which crate may name which in its `Cargo.toml`, and that no rooms of a crate use each other in a
+//! circle. docs/adr/0022-crates.md has the reasons.
+
+use super::{
+    Finding, Report,
+    functions::{is_test_path, test_ranges},
+    lexer::views,
+    rooms::{room_of, uses},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+/// Crates, and the directory of the only crate that may name them. Tests may.
+#[rustfmt::skip]
+const AT_HOME: &[(&str, &[&str])] = &[
+    ("crates/terrace",         &["lsm-tree"]),
+    ("crates/emulated-drives", &["fuser"]),
+    ("crates/power-cut",       &["seccompiler"]),
+    ("crates/terrace-images",  &["fast_image_resize", "image", "jpeg-encoder", "kamadak-exif", "zune-core", "zune-jpeg"]),
+    ("crates/terrace-server",  &["axum", "http-body", "hyper", "hyper-util", "s3s"]),
+];
+
+/// Directories of crates, and what names in them may not begin with.
+const STRANGERS: &[(&str, &str)] = &[
+    ("crates/emulated-drives", "terrace"),
+    ("crates/terrace", "terrace-"),
+    ("crates/terrace-images", "terrace-"),
+    ("crates/terrace-objects", "terrace-"),
+    ("crates/terrace-bench", "terrace-server"),
+];
+
+/// Its table of rooms has no circle to begin with.
+const ENGINE: &str = "crates/terrace";
+
+/// Rooms that use each other in a circle, as they do today: each of these goes, and none comes.
+const DEBTS: &[(&str, &[&str])] = &[
+    (
+        "crates/terrace-bench",
+        &[
+            "all",
+            "contest",
+            "flashstore",
+            "harness",
+            "mris",
+            "rivals",
+            "soak",
+            "video",
+            "zipf",
+        ],
+    ),
+    ("crates/terrace-server", &["http", "s3"]),
+];
+
+/// Checks what a `Cargo.toml` names outside of tests.
+pub fn check(report: &mut Report<'_>, text: &str) {
+    let Some(own) = report.file.strip_suffix("/Cargo.toml").map(str::to_owned) else {
+        return;
+    };
+    let mut in_dependencies = false;
+    for (index, line) in text.lines().enumerate() {
+        if line.starts_with('[') {
+            in_dependencies = line.ends_with("dependencies]") && !line.contains("dev-dependencies");
+            continue;
+        }
+        let name = line.split(['=', '.']).next().unwrap_or_default().trim();
+        if !in_dependencies || name.is_empty() || name.starts_with('#') {
+            continue;
+        }
+        let home = AT_HOME.iter().find(|(_, names)| names.contains(&name));
+        if let Some((home, _)) = home.filter(|(home, _)| *home != own) {
+            report.add(
+                index + 1,
+                format!("`{name}` is at home in {home} alone: see xtask/src/tidy/crates.rs"),
+            );
+        }
+        if STRANGERS
+            .iter()
+            .any(|(directory, start)| *directory == own && name.starts_with(start))
+        {
+            report.add(
+                index + 1,
+                format!("{own} may not name `{name}`: see xtask/src/tidy/crates.rs"),
+            );
+        }
+    }
+}
+
+/// Which rooms of a crate use which.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Looks for circles of rooms in every crate, and for debts that are paid.
+pub fn circles(root: &Path, files: &BTreeSet<String>) -> Vec<Finding> {
+    let mut graphs: BTreeMap<String, Graph> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.ends_with(".rs") && !is_test_path(file)) {
+        let Some((own, path)) = file
+            .split_once("/src/")
+            .filter(|(own, _)| own.starts_with("crates/") && *own != ENGINE)
+        else {
+            continue;
+        };
+        if let Ok(source) = std::fs::read_to_string(root.join(file)) {
+            add(graphs.entry(own.to_owned()).or_default(), path, &source);
+        }
+    }
+    let found = graphs.iter().flat_map(|(own, graph)| {
+        let known = DEBTS
+            .iter()
+            .find(|(name, _)| name == own)
+            .map(|(_, rooms)| rooms.to_vec());
+        let message = match (circle(graph), known) {
+            (None, None) => None,
+            (Some(rooms), Some(known)) if rooms == known => None,
+            (Some(rooms), _) => Some(format!("these rooms use each other in a circle: {}", rooms.join(", "))),
+            (None, Some(_)) => Some("its circle is gone: take it from the list in xtask/src/tidy/crates.rs".to_owned()),
+        };
+        message.map(|message| Finding {
+            file: format!("{own}/Cargo.toml"),
+            line: 1,
+            message,
+        })
+    });
+    found.collect()
+}
+
+/// Adds what a file uses outside of its tests. The root may use everything.
+fn add(graph: &mut Graph, path: &str, source: &str) {
+    let own = room_of(path);
+    let Some(views) = views(source).ok().filter(|_| !["lib", "main"].contains(&own)) else {
+        return;
+    };
+    let tests = test_ranges(&views.code);
+    let used = uses(path, &views.code).into_iter();
+    let used = used.filter(|(offset, name)| name != own && !tests.iter().any(|test| test.contains(offset)));
+    graph
+        .entry(own.to_owned())
+        .or_default()
+        .extend(used.map(|(_, name)| name));
+}
+
+/// All rooms that are in some circle, in the order of their names.
+fn circle(graph: &Graph) -> Option<Vec<&str>> {
+    let leads_back = |from: &String| {
+        let (mut seen, mut ahead) = (BTreeSet::new(), vec![from]);
+        while let Some(room) = ahead.pop() {
+            for next in graph.get(room).into_iter().flatten() {
+                if next == from {
+                    return true;
+                }
+                if graph.contains_key(next) && seen.insert(next) {
+                    ahead.push(next);
+                }
+            }
+        }
+        false
+    };
+    let rooms: Vec<&str> = graph
+        .keys()
+        .filter(|room| leads_back(room))
+        .map(String::as_str)
+        .collect();
+    (!rooms.is_empty()).then_some(rooms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(file: &str, text: &str) -> usize {
+        let mut report = Report {
+            file,
+            findings: Vec::new(),
+        };
+        check(&mut report, text);
+        report.findings.len()
+    }
+
+    #[test]
+    fn a_crate_that_is_named_where_it_is_not_at_home_is_found() {
+        let text = "[package]\nname = \"s3s\"\n[dependencies]\n# s3s = 1\ns3s = \"1\"\nhyper.workspace = true\n";
+        assert_eq!(findings("crates/terrace-objects/Cargo.toml", text), 2);
+        assert_eq!(findings("crates/terrace-server/Cargo.toml", text), 0);
+        let image = "[dev-dependencies]\nimage = \"1\"\n";
+        assert_eq!(findings("crates/terrace-server/Cargo.toml", image), 0);
+        let image = "[target.'cfg(unix)'.dependencies]\nimage = \"1\"\n";
+        assert_eq!(findings("crates/terrace-server/Cargo.toml", image), 1);
+        let terrace = "[dependencies]\nterrace = { path = \"../terrace\" }\n";
+        assert_eq!(findings("crates/emulated-drives/Cargo.toml", terrace), 1);
+        assert_eq!(findings("crates/terrace-images/Cargo.toml", terrace), 0);
+    }
+
+    #[test]
+    fn rooms_that_use_each_other_are_found_and_tests_do_not_count() {
+        let mut graph = Graph::new();
+        add(&mut graph, "lib.rs", "use crate::{a, b, c};");
+        add(&mut graph, "a/mod.rs", "use crate::b::B;");
+        add(
+            &mut graph,
+            "b.rs",
+            "use super::c::C;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
+        );
+        add(&mut graph, "c.rs", "use crate::{Outcome, d};");
+        assert_eq!(circle(&graph), None);
+        add(&mut graph, "c/deep.rs", "use super::super::a::A;");
+        assert_eq!(circle(&graph), Some(vec!["a", "b", "c"]));
+    }
+}

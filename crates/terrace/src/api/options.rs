@@ -117,6 +117,10 @@ pub struct Options {
     /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
     /// moves nothing.
     pub migrate_bytes_per_second: u64,
+    /// Most bytes a second that are written because scans have paid for it: small values are
+    /// written in the order of their keys once it has cost as much to read them one by one. 32 MiB;
+    /// 0 writes nothing.
+    pub order_bytes_per_second: u64,
     /// How long a snapshot or scan keeps what was deleted or overwritten since. An older one is
     /// refused ([`Error::SnapshotTooOld`]) and holds nothing back. `None`, the default: as long as
     /// it is held.
@@ -185,6 +189,7 @@ impl Options {
             group_rule: GroupRule::default(),
             pins: Vec::new(),
             migrate_bytes_per_second: 8 << 20,
+            order_bytes_per_second: 32 << 20,
             snapshot_max_age: None,
             checkpoint_log_bytes: 1 << 30,
             direct_io: true,

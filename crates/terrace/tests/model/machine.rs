@@ -61,6 +61,7 @@ impl Machine {
             overlay_bytes: 1 << 20,
             // The last keeps all of the log among what was written lately.
             cache_bytes: [0, 256 << 10, 64 << 20][rng.random_range(0..3)],
+            order_bytes_per_second: [1 << 20, 1 << 30][rng.random_range(0..2)],
             checkpoint_log_bytes: [1, 100 << 10, 1 << 30][rng.random_range(0..3)],
             flash_disk: Some(Arc::new(flash.clone())),
             large_disk: Some(Arc::new(large.clone())),

@@ -141,6 +141,7 @@ fn index(seeds: &mut Seeds) {
                 checksum: 0xCAFE_F00D,
                 home: home.clone(),
                 attributes: attributes.into(),
+                copy: None,
             };
             let mut bytes = Vec::new();
             entry.encode_into(&mut bytes);

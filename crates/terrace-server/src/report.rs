@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
     ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
-    RamStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
+    RamStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -75,6 +75,7 @@ pub fn stats_json(stats: &Stats) -> Value {
         "flash_cache": flash_cache_json(&stats.flash_cache),
         "throttle": { "flash": throttle_json(&stats.flash_throttle), "large": throttle_json(&stats.large_throttle) },
         "placement": placement_json(&stats.placement),
+        "scan_order": scan_order_json(&stats.scan_order),
         "damage": stats.damage,
         "mended": stats.mended,
         "failed": stats.failed,
@@ -170,6 +171,7 @@ fn written_json(written: &WrittenStats) -> Value {
         "flash_padding_bytes": written.flash_padding_bytes,
         "flash_reinserted_bytes": written.flash_reinserted_bytes,
         "flash_moved_bytes": written.flash_moved_bytes,
+        "flash_ordered_bytes": written.flash_ordered_bytes,
         "index_bytes": written.index_bytes,
         "compaction_bytes": written.compaction_bytes,
         "large_user_bytes": written.large_user_bytes,
@@ -191,6 +193,18 @@ fn placement_json(placement: &PlacementStats) -> Value {
         "pinned_flash_bytes": placement.pinned_flash_bytes,
         "pinned_disk_bytes": placement.pinned_disk_bytes,
         "pins_exceed_flash": placement.pins_exceed_flash,
+    })
+}
+
+fn scan_order_json(order: &ScanOrderStats) -> Value {
+    json!({
+        "waiting_bytes": order.waiting_bytes,
+        "paid_bytes": order.paid_bytes,
+        "moved": order.moved,
+        "copied": order.copied,
+        "log_bytes": order.log_bytes,
+        "dropped_full": order.dropped_full,
+        "dropped_no_room": order.dropped_no_room,
     })
 }
 

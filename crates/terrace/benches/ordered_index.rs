@@ -48,6 +48,7 @@ fn entry(number: u64) -> Entry {
         checksum: 0x1234_5678,
         home: Home::Flash { address: number * 1024 },
         attributes: Bytes::new(),
+        copy: None,
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
         stalls::StallReason,
     },
     ordered_index::{Entry, KeyBounds, OrderedIndex},
+    scan_order::ScanOrder,
     visibility::{presence::Presence, range_tombstones::RangeSet, snapshots::Snapshots},
 };
 use bytes::Bytes;
@@ -79,6 +80,8 @@ pub struct Engine {
     pub placement: Arc<Placement>,
     /// What is known of values that are not where they belong.
     pub migration: Migration,
+    /// What scans have paid for.
+    pub scan_order: ScanOrder,
     /// What was expired or deleted by a range, and dropped.
     pub expire_counters: ExpireCounters,
     /// Open snapshots.
@@ -162,6 +165,7 @@ impl Engine {
             paces,
             placement,
             migration: Migration::default(),
+            scan_order: ScanOrder::new(parts.options.tuning.order_bytes_per_second, parts.options.cache_bytes),
             expire_counters: ExpireCounters::default(),
             cache: values,
             helpers: ReadPool::default(),

@@ -21,6 +21,7 @@ pub fn stats(engine: &Engine) -> Stats {
     let written = engine.log.writer.written();
     let reinserted = load(&metrics.reinserted_bytes);
     let moved = load(&engine.flash_cache.moved_log_bytes);
+    let ordered = load(&engine.scan_order.counters.log_bytes);
     let index = engine.index.stats();
     let flash_cache = engine.flash_cache.stats();
     let snapshots = engine.snapshots.figures();
@@ -32,6 +33,7 @@ pub fn stats(engine: &Engine) -> Stats {
         flash_throttle: engine.paces.flash.stats(),
         large_throttle: engine.paces.large.stats(),
         placement: engine.migration.stats(),
+        scan_order: engine.scan_order.stats(),
         inline: engine.accounting.stats(HomeKind::Inline),
         flash: engine.accounting.stats(HomeKind::Flash),
         block: engine.accounting.stats(HomeKind::Block),
@@ -51,10 +53,11 @@ pub fn stats(engine: &Engine) -> Stats {
         reads: read_stats(engine, large.reads),
         written: WrittenStats {
             user_bytes: load(&metrics.user_bytes),
-            flash_user_bytes: load(&written.records).saturating_sub(reinserted + moved),
+            flash_user_bytes: load(&written.records).saturating_sub(reinserted + moved + ordered),
             flash_padding_bytes: load(&written.padding),
             flash_reinserted_bytes: reinserted,
             flash_moved_bytes: moved,
+            flash_ordered_bytes: ordered,
             index_bytes: index.flushed_bytes,
             compaction_bytes: index.compacted_bytes,
             large_user_bytes: large.user_bytes + large.overhead_bytes,
@@ -63,15 +66,7 @@ pub fn stats(engine: &Engine) -> Stats {
             copy_bytes: flash_cache.promoted_bytes + flash_cache.recopied_bytes,
             checkpoint_bytes: checkpoint.written_bytes,
         },
-        queue: QueueStats {
-            overlay_bytes: engine.log.overlay.bytes(),
-            frames: engine.log.overlay.frame_count() as u64,
-            committed_seq: engine.log.committed_seq(),
-            durable_seq: engine.log.writer.durable_seq(),
-            syncs: load(&written.syncs),
-            applied_seq: engine.log.applied_seq(),
-            snapshots: snapshots.count,
-        },
+        queue: queue_stats(engine, snapshots.count),
         stalls: engine.log.stalls.picture().to_vec(),
         expire: expire_stats(engine),
         snapshots: snapshot_stats(engine, snapshots),
@@ -82,6 +77,18 @@ pub fn stats(engine: &Engine) -> Stats {
         full: full(engine),
         reserve_bytes: engine.log.reserve.bytes(),
         fill: engine.look_at_fill(),
+    }
+}
+
+fn queue_stats(engine: &Engine, snapshots: u64) -> QueueStats {
+    QueueStats {
+        overlay_bytes: engine.log.overlay.bytes(),
+        frames: engine.log.overlay.frame_count() as u64,
+        committed_seq: engine.log.committed_seq(),
+        durable_seq: engine.log.writer.durable_seq(),
+        syncs: engine.log.writer.written().syncs.load(Ordering::Relaxed),
+        applied_seq: engine.log.applied_seq(),
+        snapshots,
     }
 }
 
@@ -212,7 +219,7 @@ pub fn ram_stats(engine: &Engine, flash_cache: &FlashCacheStats) -> RamStats {
         recent_bytes: engine.log.recent.bytes(),
         frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
         transfer_bytes: engine.large.transfer_bytes(),
-        staging_bytes: flash_cache.staged_bytes + flash_cache.moving_bytes,
+        staging_bytes: flash_cache.staged_bytes + flash_cache.moving_bytes + engine.scan_order.bytes(),
         memtable_bytes: index.memtable_bytes,
         index_blocks_bytes: index.blocks_bytes,
         hash_index_bytes: engine.hash_index.ram_bytes(),

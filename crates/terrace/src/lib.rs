@@ -22,6 +22,7 @@
 //! | `ordered_index` | key to entry; the only room that knows `lsm_tree` |
 //! | `blocks` | the large space |
 //! | `flash_cache` | copies on flash of large objects that are read often |
+//! | `scan_order` | what scans have paid for: values that are to lie in the order of their keys |
 //! | `engine` | the parts of an open store, shared by callers and workers |
 //! | `figures` | one picture of all counters |
 //! | `write`, `read` | place, commit, apply; locate, fetch |
@@ -47,6 +48,7 @@ mod maintenance;
 mod manifest;
 mod metrics;
 mod read;
+mod scan_order;
 mod store;
 mod visibility;
 mod write;

@@ -32,7 +32,7 @@ const FILE: &str = "TERRACE";
 const COPY: &str = "TERRACE.copy";
 const MAGIC: [u8; 8] = *b"TERRACE1";
 /// What a new store gets, and an older one when it is opened for writing.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
 /// Room for so many segments is needed to begin with: one that is written, one that is next, two
 /// that are kept for recycling, and as much as one for the index.
 const SEGMENTS_AT_FIRST: u64 = 5;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
-use terrace::{Batch, Durability, Options, PutOptions, Stats, Store};
+use terrace::{Batch, Durability, Options, PutOptions, ScanRange, Stats, Store};
 
 /// Bytes given to writing calls so far.
 fn kernel_bytes() -> u64 {
@@ -24,6 +24,7 @@ fn counted_bytes(stats: &Stats) -> u64 {
         + written.flash_padding_bytes
         + written.flash_reinserted_bytes
         + written.flash_moved_bytes
+        + written.flash_ordered_bytes
         + written.index_bytes
         + written.compaction_bytes
         + written.large_user_bytes
@@ -91,7 +92,27 @@ fn every_byte_given_to_the_devices_has_a_cause() {
         batch.put(format!("small/{n}"), vec![n; 10_000]);
         store.write(batch, Durability::Sync).unwrap();
     }
+    // In no order, and nothing is written for that until somebody scans.
+    for n in 0..20_000_u64 {
+        let key = format!("short/{:05}", n * 7919 % 20_000);
+        store.put_with(key, [7; 100], &buffered).unwrap();
+    }
+    for n in 0..20_000 {
+        store.get(format!("short/{n:05}")).unwrap().unwrap();
+    }
+    store.flush().unwrap();
+    let order = store.stats().scan_order;
+    assert_eq!((order.paid_bytes, order.moved, order.log_bytes), (0, 0, 0));
+    for _ in 0..20 {
+        let mut scan = store.scan(ScanRange::prefix("short/")).unwrap();
+        while !scan.next_values(50).unwrap().is_empty() {}
+    }
     let stats = settled(&store);
+    assert!(
+        stats.scan_order.copied > 1_000 && stats.written.flash_ordered_bytes > 100_000,
+        "{:?}",
+        stats.scan_order
+    );
     let kernel = kernel_bytes() - before.0;
     let counted = counted_bytes(&stats) - before.1;
     let compactions = stats.written.compaction_bytes;

@@ -81,6 +81,7 @@ impl Collector for Figures {
         self.space(&mut out)?;
         self.stalls(&mut out)?;
         self.placement(&mut out)?;
+        self.scan_order(&mut out)?;
         out.operations(&self.0.operations)
     }
 }
@@ -161,6 +162,7 @@ impl Figures {
             ("flash", "padding", written.flash_padding_bytes),
             ("flash", "reinsertion", written.flash_reinserted_bytes),
             ("flash", "move", written.flash_moved_bytes),
+            ("flash", "order", written.flash_ordered_bytes),
             ("flash", "index", written.index_bytes),
             ("flash", "compaction", written.compaction_bytes),
             ("flash", "copy", written.copy_bytes),

@@ -88,6 +88,10 @@ pub struct Layer {
     /// [default: 8MiB]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub migrate_rate: Option<Size>,
+    /// Most that is written per second so that scans find values in order, 0 for nothing [default:
+    /// 32MiB]
+    #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
+    pub order_rate: Option<Size>,
     /// Most RAM for the hash index [default: as much as the values in the log need, 9 bytes each]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub hash_index: Option<Size>,
@@ -359,6 +363,7 @@ impl Layer {
             staging: self.staging.or(below.staging),
             pin: self.pin.or(below.pin),
             migrate_rate: self.migrate_rate.or(below.migrate_rate),
+            order_rate: self.order_rate.or(below.order_rate),
             hash_index: self.hash_index.or(below.hash_index),
             snapshot_max_age: self.snapshot_max_age.or(below.snapshot_max_age),
             durability: self.durability.or(below.durability),
@@ -429,6 +434,7 @@ impl Layer {
             (self.cache, &mut options.cache_bytes),
             (self.staging, &mut options.tuning.staging_bytes),
             (self.migrate_rate, &mut options.tuning.migrate_bytes_per_second),
+            (self.order_rate, &mut options.tuning.order_bytes_per_second),
         ] {
             if let Some(Size(bytes)) = given {
                 *option = bytes;

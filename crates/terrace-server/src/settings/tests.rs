@@ -61,6 +61,7 @@ const SETTINGS: [(&str, &str); 32] = [
     ("staging", "0"),
     ("pin", "thumbs/=flash,old/=disk"),
     ("migrate-rate", "1MiB"),
+    ("order-rate", "2MiB"),
     ("hash-index", "64MiB"),
     ("snapshot-max-age", "15m"),
     ("durability", "buffered"),
@@ -99,6 +100,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
         cache: Some(Size(0)),
         pin: Some("thumbs/=flash,old/=disk".parse().unwrap()),
         migrate_rate: Some(Size(1 << 20)),
+        order_rate: Some(Size(2 << 20)),
         hash_index: Some(Size(64 << 20)),
         snapshot_max_age: Some(TimeSpan(std::time::Duration::from_secs(900))),
         durability: Some(DurabilityChoice::Buffered),
@@ -145,6 +147,7 @@ fn every_setting_can_come_from_the_environment_and_the_file() {
     let options = settings.options;
     assert_eq!(options.pins.len(), 2);
     assert_eq!(options.tuning.migrate_bytes_per_second, 1 << 20);
+    assert_eq!(options.tuning.order_bytes_per_second, 2 << 20);
     assert_eq!(options.tuning.hash_index_bytes_max, Some(64 << 20));
 }
 

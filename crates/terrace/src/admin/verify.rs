@@ -122,6 +122,9 @@ fn check_slot(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result
 }
 
 fn check_value(engine: &Engine, key: &[u8], entry: &Entry) -> std::result::Result<(), String> {
+    if entry.copy.is_some() && entry.sound_copy().is_none() {
+        return Err("the copy in its entry does not match its checksum".to_owned());
+    }
     let checksum = match &entry.home {
         Home::Block(extent) => {
             let reader = engine.large.open_value(extent).map_err(|error| error.to_string())?;

@@ -138,6 +138,10 @@ pub struct Tuning {
     /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
     /// moves nothing.
     pub migrate_bytes_per_second: u64,
+    /// Most bytes a second that are written because scans have paid for it: small values are
+    /// written in the order of their keys once it has cost as much to read them one by one. 32 MiB;
+    /// 0 writes nothing.
+    pub order_bytes_per_second: u64,
     /// After so many bytes of log a checkpoint of the hash index is written, so that an open need
     /// not walk the ordered index: later, if it is long itself (the log is to have sixteen times
     /// its length), but after half of the log's capacity at the latest; and at a close, unless
@@ -165,6 +169,7 @@ impl Default for Tuning {
             staging_bytes: 64 << 20,
             copies_share_percent: 50,
             migrate_bytes_per_second: 8 << 20,
+            order_bytes_per_second: 32 << 20,
             checkpoint_log_bytes: 1 << 30,
             direct_io: true,
             expire_interval: Duration::from_secs(60),

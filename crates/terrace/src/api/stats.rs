@@ -42,6 +42,8 @@ pub struct Stats {
     pub large_throttle: ThrottleStats,
     /// Values that are not where they belong, and what is pinned.
     pub placement: PlacementStats,
+    /// What scans have paid for.
+    pub scan_order: ScanOrderStats,
     /// Bytes written per tier and cause.
     pub written: WrittenStats,
     /// Commits on their way.
@@ -394,6 +396,30 @@ counted! {
     }
 }
 
+counted! {
+    /// Values that are written in the order of their keys because scans have paid for it. Counts
+    /// are since open.
+    pub struct ScanOrderStats {
+        /// Bytes of RAM for values that wait for that.
+        pub waiting_bytes: u64,
+    }
+    /// As they are counted.
+    pub(crate) struct ScanOrderCounters {
+        /// What scans have paid: bytes that could have been written in the time.
+        paid_bytes,
+        /// Values written in order.
+        moved,
+        /// Of those, short ones that were copied into their entries.
+        copied,
+        /// Bytes of the log that were written for that, which [`WrittenStats`] has too.
+        log_bytes,
+        /// Values that were paid for and not written because too many waited.
+        dropped_full,
+        /// The same because the log had no room.
+        dropped_no_room,
+    }
+}
+
 /// Where reads were answered, since open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadStats {
@@ -443,6 +469,8 @@ pub struct WrittenStats {
     pub flash_reinserted_bytes: u64,
     /// Small values moved back from blocks.
     pub flash_moved_bytes: u64,
+    /// Small values written in order for scans.
+    pub flash_ordered_bytes: u64,
     /// Index tables written by flushes.
     pub index_bytes: u64,
     /// Index tables written by compactions: entries written again.
@@ -467,6 +495,7 @@ impl WrittenStats {
             + self.flash_padding_bytes
             + self.flash_reinserted_bytes
             + self.flash_moved_bytes
+            + self.flash_ordered_bytes
             + self.index_bytes
             + self.compaction_bytes
             + self.copy_bytes

@@ -422,7 +422,9 @@ impl LogGc {
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.flash_cache.moved_log_bytes.load(Ordering::Relaxed);
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
-        self.credit.written(written.saturating_sub(moved + reinserted), moved);
+        let ordered = engine.scan_order.counters.log_bytes.load(Ordering::Relaxed);
+        self.credit
+            .written(written.saturating_sub(moved + reinserted + ordered), moved);
         let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
         let limit = self.credit.limit(image.len_bytes(), live_bytes, is_crowded);
         let limit = if self.is_short {

@@ -6,6 +6,7 @@ pub(crate) mod expire;
 pub(crate) mod log_gc;
 pub(crate) mod migrate;
 pub(crate) mod moves;
+pub(crate) mod order;
 pub(crate) mod prefetch;
 pub(crate) mod promote;
 pub(crate) mod small_moves;

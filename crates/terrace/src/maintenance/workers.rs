@@ -7,7 +7,8 @@ use crate::{
     engine::Engine,
     io::threads,
     maintenance::{
-        block_gc::BlockGc, checkpoint, expire::Expirer, log_gc::LogGc, migrate::Migrator, prefetch, promote::Promoter,
+        block_gc::BlockGc, checkpoint, expire::Expirer, log_gc::LogGc, migrate::Migrator, order::Orderer, prefetch,
+        promote::Promoter,
     },
     write::apply::Applier,
 };
@@ -47,8 +48,8 @@ const AT_REST_AFTER: Duration = Duration::from_secs(3);
 /// Whatever makes work raises the store's event, so this is how long a worker sleeps that none
 /// woke: for what nothing tells, as a snapshot that becomes too old.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Wait before looking whether values are to be moved because of the rules.
-const MIGRATE_IDLE: Duration = Duration::from_millis(200);
+/// Wait before looking whether values are to be moved because of the rules, or of scans.
+const MIGRATE_IDLE: Duration = Duration::from_millis(50);
 /// Wait before a walk over the index begins anew after a failure: it may be a long one.
 const WALK_RETRY: Duration = Duration::from_secs(5);
 
@@ -326,8 +327,10 @@ fn block_gc(engine: &Arc<Engine>) {
 fn migrate(engine: &Arc<Engine>, mut migrator: Migrator) {
     let what = "moving values to where they belong";
     let rest = |wait| engine.pause(wait);
+    let mut orderer = Orderer::new(Arc::clone(engine));
     work(engine, rest, || {
-        after(migrator.turn(), engine, what, Next::look(MIGRATE_IDLE), WALK_RETRY)
+        let outcome = orderer.turn().and_then(|moved| Ok(migrator.turn()? || moved));
+        after(outcome, engine, what, Next::look(MIGRATE_IDLE), WALK_RETRY)
     });
 }
 

@@ -6,7 +6,7 @@ const MANIFEST: Manifest = Manifest {
     store_id: 0x1122_3344_5566_7788,
     tier: 1,
     segment_bytes: 0x4_0000,
-    format_version: 2,
+    format_version: 3,
 };
 
 fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Manifest> {
@@ -14,11 +14,12 @@ fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Manifes
 }
 
 #[test]
-fn golden_bytes_of_both_formats() {
+fn golden_bytes_of_all_formats() {
     let tail = "887766554433221100000400000000000100000000000000000000000000000000000000000000000000000000000000";
     for (format_version, head) in [
         (1, "5445525241434531536a86d401000000"),
         (2, "54455252414345315c01d93d02000000"),
+        (3, "5445525241434531f6f5b79903000000"),
     ] {
         let manifest = Manifest {
             format_version,
@@ -70,7 +71,7 @@ fn an_older_store_is_raised_when_it_is_written_and_only_then() {
             "{operations} operations"
         );
         open(&options, &flash, &large).unwrap();
-        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (2, 2));
+        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (3, 3));
     }
 }
 
@@ -90,7 +91,7 @@ fn a_flipped_bit_or_another_length_is_refused() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let mut bytes = MANIFEST.encode();
-    for (version, expected) in [(0, NotAManifest::Unreadable), (3, NotAManifest::Newer(3))] {
+    for (version, expected) in [(0, NotAManifest::Unreadable), (4, NotAManifest::Newer(4))] {
         bytes[12] = version;
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

@@ -31,6 +31,7 @@ const HOME_MASK: u8 = 0x07;
 const HOME_INLINE: u8 = 1;
 const HOME_FLASH: u8 = 2;
 const HOME_BLOCK: u8 = 3;
+const HOME_FLASH_AND_COPY: u8 = 4;
 
 /// Where a value lives, with what is needed to read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,18 +87,23 @@ pub struct Entry {
     /// The attributes in their stored form ([`crate::Attributes::encode`]), empty if there are
     /// none.
     pub attributes: Bytes,
+    /// The value once more, of a short one in the flash log that is scanned. The home is in the
+    /// log: nobody needs this but for speed, and whoever writes the entry may leave it out.
+    pub copy: Option<Bytes>,
 }
 
 impl Entry {
     /// Replaces `out` with the entry's bytes.
     ///
     /// # Panics
-    /// If a number is not below its limit, or an inline value's length is not `length`: writing
-    /// such an entry would lose the object.
+    /// If a number is not below its limit, or the length of an inline value or a copy is not
+    /// `length`: writing such an entry would lose the object.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         out.clear();
         assert!(self.version.0 < VERSION_LIMIT, "version {} is too large", self.version);
         assert!(self.attributes.len() <= ATTRIBUTES_BYTES_MAX, "attributes are too long");
+        let may_have_copy = matches!(self.home, Home::Flash { .. });
+        assert!(may_have_copy || self.copy.is_none(), "a copy beside {:?}", self.home);
         let flag = if self.attributes.is_empty() { 0 } else { ATTRIBUTES_FLAG };
         let mut head = [0; 32];
         head[1..7].copy_from_slice(&self.version.0.to_le_bytes()[..6]);
@@ -106,11 +112,20 @@ impl Entry {
             Home::Flash { address } => {
                 assert!(*address < ADDRESS_LIMIT, "flash address {address} is too large");
                 let length = u32::try_from(self.length).expect("a value in the flash log is shorter than 4 GiB");
-                head[0] = FORMAT | flag | HOME_FLASH;
+                let kind = if self.copy.is_some() {
+                    HOME_FLASH_AND_COPY
+                } else {
+                    HOME_FLASH
+                };
+                head[0] = FORMAT | flag | kind;
                 head[7..12].copy_from_slice(&address.to_le_bytes()[..5]);
                 head[12..16].copy_from_slice(&length.to_le_bytes());
                 head[16..20].copy_from_slice(&checksum);
                 out.extend_from_slice(&head[..20]);
+                if let Some(copy) = &self.copy {
+                    assert_eq!(copy.len() as u64, self.length, "length of a copy");
+                    out.extend_from_slice(copy);
+                }
             }
             Home::Block(extent) => {
                 assert!(extent.is_possible(), "{extent:?} is too large");
@@ -149,10 +164,16 @@ impl Entry {
         }
         let version = rest.number::<6>()?;
         let flagged = tag & ATTRIBUTES_FLAG != 0;
+        let mut copy = None;
         let (length, checksum, home) = match tag & HOME_MASK {
-            HOME_FLASH => {
+            kind @ (HOME_FLASH | HOME_FLASH_AND_COPY) => {
                 let (address, length) = (rest.number::<5>()?, rest.number::<4>()?);
-                (length, rest.u32()?, Home::Flash { address })
+                let checksum = rest.u32()?;
+                if kind == HOME_FLASH_AND_COPY {
+                    let value = rest.bytes(usize::try_from(length).ok()?)?;
+                    copy = Some(Bytes::copy_from_slice(value));
+                }
+                (length, checksum, Home::Flash { address })
             }
             HOME_BLOCK => {
                 let (length, checksum) = (rest.number::<5>()?, rest.u32()?);
@@ -192,7 +213,14 @@ impl Entry {
             checksum,
             home,
             attributes: Bytes::copy_from_slice(attributes),
+            copy,
         })
+    }
+
+    /// The copy, if it is there and sound.
+    #[must_use]
+    pub fn sound_copy(&self) -> Option<&Bytes> {
+        self.copy.as_ref().filter(|copy| crc32c::crc32c(copy) == self.checksum)
     }
 }
 

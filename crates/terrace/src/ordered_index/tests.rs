@@ -25,6 +25,7 @@ pub(super) fn flash_entry(version: u64) -> Entry {
             address: version * 4096 % ADDRESS_LIMIT,
         },
         attributes: Bytes::new(),
+        copy: None,
     }
 }
 
@@ -80,6 +81,7 @@ fn golden_bytes() {
             address: 0xE5_E4E3_E2E1,
         },
         attributes: Bytes::new(),
+        copy: None,
     };
     let flash = "120102030405 06e1e2e3e4e5 0a0b0c0d 11121314";
     assert_eq!(hex(&encoded(&entry)), flash.replace(' ', ""));
@@ -88,6 +90,12 @@ fn golden_bytes() {
         hex(&encoded(&entry)),
         flash.replacen("12", "1a", 1).replace(' ', "") + "aabb"
     );
+    entry.length = 3;
+    entry.copy = Some(Bytes::from_static(b"xyz"));
+    let copy = "1c 010203040506 e1e2e3e4e5 03000000 11121314 78797a aabb";
+    assert_eq!(hex(&encoded(&entry)), copy.replace(' ', ""));
+    entry.length = 0x0D0C_0B0A;
+    entry.copy = None;
     entry.home = Home::Block(Extent {
         block: 0x2625_2423_2221,
         offset: 0x35_3433_3231,
@@ -141,8 +149,12 @@ fn entries_come_back_as_they_were() {
                 length: rng.random_range(0..=crate::VALUE_BYTES_MAX),
             }),
         };
+        let copied_bytes = rng.random_range(0..300);
+        let is_flash = matches!(home, Home::Flash { .. });
+        let copy = (is_flash && rng.random_bool(0.5)).then(|| Bytes::from(vec![8; copied_bytes]));
         let length = match &home {
             Home::Inline(value) => value.len() as u64,
+            Home::Flash { .. } if copy.is_some() => copied_bytes as u64,
             Home::Flash { .. } => rng.random_range(0..1 << 32),
             Home::Block(extent) => extent.length,
         };
@@ -153,6 +165,7 @@ fn entries_come_back_as_they_were() {
             checksum: rng.random(),
             home,
             attributes: Bytes::from(vec![9; attributes_bytes]),
+            copy,
         };
         assert_eq!(Entry::decode(&encoded(&entry)), Some(entry));
     }

@@ -46,6 +46,7 @@ impl From<Hit> for Described {
             checksum: crc32c::crc32c(&hit.value),
             home: Home::Inline(hit.value),
             attributes: hit.attributes,
+            copy: None,
         };
         Self { entry, home: hit.home }
     }

@@ -15,6 +15,7 @@
 //! taken before the key is looked up (`presence`).
 
 mod describe;
+mod in_order;
 pub mod multi_get;
 mod pieces;
 pub mod reader;
@@ -156,6 +157,7 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
         checksum: record.checksum,
         home: Home::Block(extent),
         attributes: Bytes::copy_from_slice(record.attributes),
+        copy: None,
     }
 }
 
@@ -414,6 +416,9 @@ pub fn read_for_caller(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Hit
 
 /// The value an entry points to, if no device need be asked for it.
 fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>> {
+    if let Some(hit) = copied(engine, entry) {
+        return Ok(Some(hit));
+    }
     match &entry.home {
         Home::Inline(value) => inline(engine, key, entry, value).map(Some),
         Home::Flash { address } => Ok(Address::new(*address).and_then(|address| {
@@ -424,6 +429,13 @@ fn find_in_ram(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option<Hit>
         })),
         Home::Block(extent) => Ok(block_in_ram(engine, key, entry, extent)),
     }
+}
+
+/// The value as its entry has it beside its home.
+fn copied(engine: &Engine, entry: &Entry) -> Option<Hit> {
+    let value = entry.sound_copy()?;
+    engine.metrics.answered(AnsweredBy::Inline, value.len() as u64);
+    Some(Hit::of(entry, value.clone()))
 }
 
 fn inline(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) -> Result<Hit> {
@@ -439,6 +451,9 @@ fn inline(engine: &Engine, key: &[u8], entry: &Entry, value: &Bytes) -> Result<H
 
 /// The value an entry points to, and its extent if a block was read for it.
 fn find_home(engine: &Engine, key: &[u8], entry: &Entry) -> Result<(Hit, Option<Extent>)> {
+    if let Some(hit) = copied(engine, entry) {
+        return Ok((hit, None));
+    }
     match &entry.home {
         Home::Inline(value) => Ok((inline(engine, key, entry, value)?, None)),
         Home::Flash { address } => {

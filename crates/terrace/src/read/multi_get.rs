@@ -4,7 +4,7 @@
 //! the rest a device is asked, several times side by side ([`crate::io::read_pool`]), and once for
 //! records of the log that lie together, as those of one commit do.
 
-use super::{Hit, find_in_ram, get, get_from_ram, is_wanted, scan::ScanItem, snapshot::Snapshot, take_read};
+use super::{Hit, find_in_ram, get, get_from_ram, in_order, is_wanted, scan::ScanItem, snapshot::Snapshot, take_read};
 
 use crate::cache::{CachedValue, Place};
 use crate::{
@@ -91,7 +91,8 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
 
 /// Reads the values of objects that one scan has shown, in their order.
 pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
-    let mut values: Vec<_> = recent_values(&items).into_iter().map(|value| value.map(Ok)).collect();
+    let mut values = copied_values(&items);
+    recent_values(&items, &mut values);
     let in_ram = |item: &ScanItem| find_in_ram(item.engine(), &item.key, item.entry()).transpose();
     for (item, value) in items.iter().zip(&mut values) {
         if value.is_none() {
@@ -106,24 +107,46 @@ pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
         values.fill_with(|| None);
     }
     let missing: Vec<usize> = (0..items.len()).filter(|&at| values[at].is_none()).collect();
+    let mut read_for = Vec::new();
     if let Some(&first) = missing.first() {
         let helpers = &items[first].engine().helpers;
-        let read = helpers.each(stretches(&items, missing), Stretch::read);
+        let stretches = stretches(&items, missing);
+        read_for.extend(
+            stretches
+                .iter()
+                .filter_map(|stretch| stretch.items.first().map(|(at, _)| *at)),
+        );
+        let read = helpers.each(stretches, Stretch::read);
         for (at, value) in read.into_iter().flatten() {
             values[at] = Some(value);
         }
     }
+    in_order::charge(&items, &values, read_for.into_iter());
     items.into_iter().zip(values.into_iter().flatten()).collect()
 }
 
-/// What the recent frames have of these objects: most of what was written lately.
-fn recent_values(items: &[ScanItem]) -> Vec<Option<Bytes>> {
-    let mut values = vec![None; items.len()];
-    let Some(engine) = items.first().map(ScanItem::engine) else {
-        return values;
+/// What the entries themselves have of these objects.
+fn copied_values(items: &[ScanItem]) -> Vec<Option<Result<Bytes>>> {
+    let (mut count, mut bytes) = (0, 0);
+    let copied = |item: &ScanItem| {
+        let copy = item.entry().sound_copy()?;
+        (count, bytes) = (count + 1, bytes + copy.len() as u64);
+        Some(Ok(copy.clone()))
     };
-    let place = |item: &ScanItem| {
-        let record = in_ring(item);
+    let values = items.iter().map(copied).collect();
+    if let Some(engine) = items.first().map(ScanItem::engine) {
+        engine.metrics.answered_many(AnsweredBy::Inline, count, bytes);
+    }
+    values
+}
+
+/// What the recent frames have of these objects: most of what was written lately.
+fn recent_values(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
+    let Some(engine) = items.first().map(ScanItem::engine) else {
+        return;
+    };
+    let place = |(item, value): (&ScanItem, &Option<Result<Bytes>>)| {
+        let record = if value.is_none() { in_ring(item) } else { 0..0 };
         let length = usize::try_from(record.end - record.start).ok()?;
         engine
             .log
@@ -132,17 +155,19 @@ fn recent_values(items: &[ScanItem]) -> Vec<Option<Bytes>> {
             .filter(|_| length > 0)
             .map(|place| (place, length))
     };
-    let places: Vec<_> = items.iter().map(place).collect();
+    let places: Vec<_> = items.iter().zip(values.iter()).map(place).collect();
+    if places.iter().all(Option::is_none) {
+        return;
+    }
     let (mut count, mut bytes) = (0, 0);
     engine.log.recent.find_many(&places, |at, record| {
         if is_wanted(record, &items[at].key, Some(items[at].entry().version)) {
             let value = Bytes::copy_from_slice(record.body.value());
             (count, bytes) = (count + 1, bytes + value.len() as u64);
-            values[at] = Some(value);
+            values[at] = Some(Ok(value));
         }
     });
     engine.metrics.answered_many(AnsweredBy::Cache, count, bytes);
-    values
 }
 
 /// Objects that are read at once, with their numbers in the scan.

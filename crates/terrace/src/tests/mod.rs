@@ -12,6 +12,7 @@ mod pieces;
 mod placement;
 mod range_delete;
 mod reopen;
+mod scan_order;
 mod scans;
 mod small_heat;
 mod snapshots;

@@ -88,7 +88,7 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     Store::repair(small_options(dir.path())).unwrap();
     for manifest in &manifests {
         let mut bytes = std::fs::read(manifest).unwrap();
-        assert_eq!(bytes[12], 2);
+        assert_eq!(bytes[12], 3);
         bytes[12] = 1;
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
@@ -109,7 +109,7 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     assert_eq!(manifests.each_ref().map(|path| format_version(path)), [1, 1]);
     let store = open(dir.path());
     assert_eq!(count(&store), 4);
-    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [2, 2]);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [3, 3]);
     let brief = PutOptions {
         expiry: Expiry::After(Duration::from_secs(3600)),
         ..PutOptions::default()

@@ -158,10 +158,14 @@ impl Snapshots {
     }
 
     fn is_too_old(&self, since: Instant, ages: bool) -> bool {
+        // Each step of a scan asks: the clock is looked at only where it matters.
+        let Some(max_age) = self.max_age.filter(|_| ages) else {
+            return false;
+        };
         let age = since.elapsed();
         #[cfg(test)]
         let age = age + Duration::from_secs(self.seconds_ahead.load(Ordering::SeqCst));
-        ages && self.max_age.is_some_and(|max_age| age > max_age)
+        age > max_age
     }
 
     /// Makes all look so much older than they are.

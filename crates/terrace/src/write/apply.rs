@@ -342,6 +342,7 @@ impl Applier {
             checksum: record.checksum,
             home,
             attributes,
+            copy: None,
         }
     }
 
@@ -400,12 +401,15 @@ impl Applier {
         let home = Home::Flash {
             address: address.bytes(),
         };
+        // A copy stays with its value, whoever moves that within the log.
+        let has_copy = entry.copy.is_some() || self.engine.scan_order.wants_copy(hash, version, length);
         self.set_slot(hash, address, record.record_bytes() as u64);
         self.cache_at(&entry, record.key, &home);
         self.account_replaced(&Replaced::Entry(entry));
         self.engine.accounting.add(HomeKind::Flash, length);
         self.engine.log.segments.value_lives(address.bytes(), length);
-        let entry = self.entry(record, home, length);
+        let mut entry = self.entry(record, home, length);
+        entry.copy = has_copy.then(|| Bytes::copy_from_slice(record.body.value()));
         self.index.insert_with_hash(record.key, hash, &entry, record.seq);
     }
 

@@ -480,7 +480,16 @@ impl<'a> History<'a> {
             state.range(bounds).filter(|(_, held)| held.is_there(now_ms)).collect()
         };
         let mut expected = std::collections::VecDeque::from(expected);
-        let mut left = self.rng.random_range(0..200);
+        let mut left: i32 = self.rng.random_range(0..200);
+        if self.rng.random_bool(0.5) {
+            // As callers do who want the values: those pay for their order.
+            let found = scan.next_values(usize::try_from(left).unwrap());
+            for (item, value) in self.survive(found)? {
+                let (key, held) = expected.pop_front().expect("a scan gives what is not expected");
+                assert_eq!((&item.key[..], item.info.version.0), (&key[..], held.version), "scan");
+                assert!(self.survive(value)? == held.value, "a scan's value of {}", name(key));
+            }
+        }
         let from_both = self.rng.random_bool(0.5);
         let mut changes_left = SCAN_CHANGES_MAX;
         loop {

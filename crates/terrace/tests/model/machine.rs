@@ -67,6 +67,7 @@ impl Machine {
             tuning.memtable_bytes = 64 << 10;
             tuning.overlay_bytes = 1 << 20;
             tuning.checkpoint_log_bytes = [1, 100 << 10, 1 << 30][rng.random_range(0..3)];
+            tuning.order_bytes_per_second = [1 << 20, 1 << 30][rng.random_range(0..2)];
         });
         Self {
             flash,

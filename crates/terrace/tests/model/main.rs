@@ -45,6 +45,10 @@ struct Tally {
     moved: u64,
     /// Values that moved because other rules were given.
     settled: u64,
+    /// Values that were written in order because scans had paid for it, and those of them that were
+    /// copied into their entries.
+    ordered: u64,
+    copied: u64,
     index_flushes: u64,
     dropped_expired: u64,
     dropped_deleted: u64,
@@ -68,6 +72,8 @@ impl Tally {
         self.destaged_bytes += stats.written.large_destaged_bytes;
         self.moved += stats.flash_cache.moved;
         self.settled += stats.placement.moved;
+        self.ordered += stats.scan_order.moved - stats.scan_order.copied;
+        self.copied += stats.scan_order.copied;
         self.index_flushes += stats.index.flushes;
         self.dropped_expired += stats.expire.dropped_expired;
         self.dropped_deleted += stats.expire.dropped_deleted;
@@ -104,6 +110,8 @@ impl Tally {
             self.destaged_bytes,
             self.moved,
             self.settled,
+            self.ordered,
+            self.copied,
             self.index_flushes,
             self.dropped_expired,
             self.dropped_deleted,

@@ -166,6 +166,33 @@ impl Figures {
             placement.pins_exceed_flash.into(),
         )
     }
+
+    /// What scans have paid for.
+    pub(super) fn scan_order(&self, out: &mut Out<'_>) -> fmt::Result {
+        let order = &self.0.scan_order;
+        out.counter(
+            "terrace_scans_paid_bytes",
+            "What scans have paid for order since open: bytes that could have been written in the time",
+            order.paid_bytes,
+        )?;
+        out.counter(
+            "terrace_ordered",
+            "Values written in the order of their keys since open because scans have paid for it",
+            order.moved,
+        )?;
+        out.counter(
+            "terrace_ordered_copies",
+            "Of those, short ones that were copied into their index entries",
+            order.copied,
+        )?;
+        let dropped = [("full", order.dropped_full), ("no_room", order.dropped_no_room)];
+        out.counters(
+            "terrace_order_dropped",
+            "Values that scans have paid for and that were not written",
+            "cause",
+            dropped,
+        )
+    }
 }
 
 impl Out<'_> {

@@ -397,6 +397,7 @@ fn entry_of(address: Address, record: &Record<'_>) -> Entry {
         checksum: record.checksum,
         home,
         attributes: Bytes::copy_from_slice(record.attributes),
+        copy: None,
     }
 }
 
@@ -407,6 +408,7 @@ fn entry_of_extent(block: u64, extent: &ScannedExtent, version: u64) -> Entry {
         checksum: 0,
         home: Home::Block(extent.at(block)),
         attributes: Bytes::copy_from_slice(&extent.header.attributes),
+        copy: None,
     }
 }
 

@@ -1,0 +1,117 @@
+//! Writes values in the order of their keys that scans have paid for.
+//!
+//! A move is a record like any other: it holds the value, and counts only if the entry still has
+//! the version that moved. Until it is applied the value's old place answers. So nothing here has
+//! to be ordered with anything (docs/durability.md, section 5).
+//!
+//! On failure: the values stay where they are, and scans pay again.
+
+use crate::{
+    Error, Result,
+    engine::Engine,
+    log::{commit::Committer, segments::RESERVED_SEGMENTS},
+    maintenance::moves::{self, Moved, commit_bytes},
+    metrics::bucket::Bucket,
+    scan_order::Value,
+};
+use std::sync::{Arc, atomic::Ordering};
+
+/// The worker's state.
+pub struct Orderer {
+    engine: Arc<Engine>,
+    /// Bytes that may be written.
+    bucket: Bucket,
+}
+
+impl Orderer {
+    /// For a store.
+    pub fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            bucket: Bucket::per_second(Some(engine.options.tuning.order_bytes_per_second)),
+            engine,
+        }
+    }
+
+    /// Moves what waits. `false` if nothing did.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn turn(&mut self) -> Result<bool> {
+        let engine = Arc::clone(&self.engine);
+        let order = &engine.scan_order;
+        order.applied(engine.log.applied_seq());
+        let taken = order.take();
+        let mut rest = &taken[..];
+        while !rest.is_empty() {
+            if !has_room(&engine) {
+                order
+                    .counters
+                    .dropped_no_room
+                    .fetch_add(rest.len() as u64, Ordering::Relaxed);
+                break;
+            }
+            let (part, others) = rest.split_at(values_of_commit(rest, commit_bytes(&engine)));
+            rest = others;
+            match self.move_part(part) {
+                Ok(()) => {}
+                Err(Error::OutOfSpace { .. }) => break,
+                Err(error) => {
+                    order.forget(rest);
+                    return Err(error);
+                }
+            }
+        }
+        order.forget(rest);
+        Ok(!taken.is_empty())
+    }
+
+    /// Commits the moves of some values, and waits until what they write is earned.
+    fn move_part(&mut self, part: &[Value]) -> Result<()> {
+        let engine = &self.engine;
+        let order = &engine.scan_order;
+        let presence = engine.presence();
+        let (dead, living): (Vec<_>, Vec<_>) = part.iter().cloned().partition(|value| {
+            let why = presence.dead(&value.key, value.version, &value.attributes);
+            why.is_some()
+        });
+        order.forget(&dead);
+        let records = living.iter().map(|value| moved(value).to_flash());
+        let done = moves::commit(engine, Committer::Background, records);
+        let (committed, others) = living.split_at(done.moves);
+        order.forget(others);
+        if let Some(seq) = done.last_seq {
+            order.committed(seq, committed);
+        }
+        let written = order.count_moved(committed, done.bytes as u64);
+        done.outcome?;
+        let wait = self.bucket.overdraw(written);
+        engine.pause(wait);
+        Ok(())
+    }
+}
+
+/// How many values, at least one, have records that fit into one commit.
+fn values_of_commit(values: &[Value], bytes_max: usize) -> usize {
+    let mut bytes = 0;
+    let fitting = values.iter().take_while(|value| {
+        bytes += moved(value).to_flash().1.record_bytes();
+        bytes <= bytes_max
+    });
+    fitting.count().max(1)
+}
+
+fn moved(value: &Value) -> Moved<'_> {
+    Moved {
+        key: &value.key,
+        attributes: &value.attributes,
+        value: &value.value,
+        version: value.version,
+        checksum: value.checksum,
+    }
+}
+
+/// Recycling keeps segments free for the log; order may have what is above its reserve.
+fn has_room(engine: &Engine) -> bool {
+    let log = &engine.log;
+    !log.is_closing() && !log.is_behind() && log.segments.available() > RESERVED_SEGMENTS + 1
+}

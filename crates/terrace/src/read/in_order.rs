@@ -1,0 +1,70 @@
+//! What a scan pays for the values that it had to read one by one, and what it buys for that
+//! ([`crate::scan_order`]).
+
+use super::scan::ScanItem;
+use crate::{
+    Result, key_hash,
+    log::format::record_bytes_max,
+    ordered_index::Home,
+    scan_order::{Bill, Form, Value, form},
+};
+use bytes::Bytes;
+
+/// Values in order are read in this many reads even if they lie in one place: it may have an end.
+const READS_IN_ORDER: u64 = 2;
+
+/// What a value of a scan would become, if it is in the log and not yet what scans want.
+pub fn form_of(item: &ScanItem) -> Option<Form> {
+    let entry = item.entry();
+    let is_apart = matches!(entry.home, Home::Flash { .. }) && entry.copy.is_none();
+    form(entry.length).filter(|_| is_apart)
+}
+
+/// Charges a scan that got `values`, where `read_for` has an object of each read of the device.
+pub fn charge(items: &[ScanItem], values: &[Option<Result<Bytes>>], read_for: impl Iterator<Item = usize>) {
+    let Some(engine) = items.first().map(ScanItem::engine) else {
+        return;
+    };
+    if !engine.scan_order.is_on() || engine.options.read_only {
+        return;
+    }
+    let (mut copied, mut ordered) = (Bill::default(), Bill::default());
+    for at in read_for {
+        match form_of(&items[at]) {
+            Some(Form::Copied) => copied.reads += 1,
+            Some(Form::Ordered) => ordered.reads += 1,
+            None => {}
+        }
+    }
+    ordered.reads = ordered.reads.saturating_sub(READS_IN_ORDER);
+    for item in items {
+        let Some(form) = form_of(item) else { continue };
+        let entry = item.entry();
+        let record_bytes = record_bytes_max(item.key.len(), entry.attributes.len(), entry.length);
+        let bill = if form == Form::Copied {
+            &mut copied
+        } else {
+            &mut ordered
+        };
+        bill.lookups += u64::from(form == Form::Copied);
+        bill.add(form, item.key.len(), entry.length, record_bytes);
+    }
+    for (form, bill) in [(Form::Copied, copied), (Form::Ordered, ordered)] {
+        if engine.scan_order.buys(&bill) {
+            let bought = items.iter().zip(values).filter(|(item, _)| form_of(item) == Some(form));
+            engine.scan_order.enqueue(bought.filter_map(value_of));
+        }
+    }
+}
+
+fn value_of((item, value): (&ScanItem, &Option<Result<Bytes>>)) -> Option<Value> {
+    let entry = item.entry();
+    Some(Value {
+        key: item.key.clone(),
+        hash: key_hash(&item.key),
+        version: entry.version.0,
+        attributes: entry.attributes.clone(),
+        value: value.as_ref()?.as_ref().ok()?.clone(),
+        checksum: entry.checksum,
+    })
+}

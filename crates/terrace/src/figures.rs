@@ -95,7 +95,7 @@ fn queue_stats(engine: &Engine, snapshots: u64) -> QueueStats {
 fn cache_stats(engine: &Engine) -> CacheStats {
     let (values, recent) = (&engine.cache, &engine.log.recent);
     CacheStats {
-        bytes: values.bytes() + recent.bytes(),
+        bytes: values.bytes() + values.index_bytes() + recent.bytes(),
         capacity_bytes: values.capacity_bytes() + recent.share_bytes(),
     }
 }
@@ -215,7 +215,7 @@ fn log_stats(engine: &Engine) -> LogStats {
 pub fn ram_stats(engine: &Engine, flash_cache: &FlashCacheStats) -> RamStats {
     let index = engine.index.ram();
     RamStats {
-        values_bytes: engine.cache.bytes(),
+        values_bytes: engine.cache.bytes() + engine.cache.index_bytes(),
         recent_bytes: engine.log.recent.bytes(),
         frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
         transfer_bytes: engine.large.transfer_bytes(),

@@ -2,17 +2,18 @@
 //! [PART ...]`.
 //!
 //! Parts: `put`, `sync`, `large`, `get`, `open`, `recycle`, `overwrite`, `reads-first`, `churn`,
-//! `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the directory (default: the
-//! build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the large tier in `disk`, which
-//! is left out without it. `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio` gives the
-//! device's figures; without it only ours are printed. `TERRACE_BENCH_THREADS` chooses the number
-//! of threads of `sync`. Figures go to standard output as Markdown and, one JSON object per line,
-//! to the file named by `TERRACE_BENCH_JSON`.
+//! `popular`, `disk`; all of them without arguments. `TERRACE_BENCH_DIR` chooses the directory
+//! (default: the build's temporary directory), `TERRACE_BENCH_LARGE_DIR` that of the large tier in
+//! `disk`, which is left out without it. `TERRACE_BENCH_SCALE` scales counts (default 1.0). `fio`
+//! gives the device's figures; without it only ours are printed. `TERRACE_BENCH_THREADS` chooses
+//! the number of threads of `sync`. Figures go to standard output as Markdown and, one JSON object
+//! per line, to the file named by `TERRACE_BENCH_JSON`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss)]
 
 mod device;
 mod disk;
 mod parts;
+mod popular;
 mod report;
 mod steady;
 

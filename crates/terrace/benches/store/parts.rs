@@ -1,6 +1,6 @@
 //! The measurements.
 
-use crate::{Bench, device, disk, steady};
+use crate::{Bench, device, disk, popular, steady};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -10,7 +10,7 @@ use terrace::{Durability, FilledFrom, Options, PutOptions, Stats, Store};
 
 type Part = fn(&mut Bench);
 
-pub const ALL: [(&str, Part); 10] = [
+pub const ALL: [(&str, Part); 11] = [
     ("put", put),
     ("sync", sync),
     ("large", large),
@@ -20,6 +20,7 @@ pub const ALL: [(&str, Part); 10] = [
     ("overwrite", overwrite),
     ("reads-first", steady::reads_first),
     ("churn", steady::churn),
+    ("popular", popular::popular),
     ("disk", disk::reads_of_a_disk),
 ];
 
@@ -61,7 +62,7 @@ pub fn fresh(bench: &Bench, name: &str) -> (std::path::PathBuf, Options) {
     (dir, options)
 }
 
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();
     let ticks: f64 = after

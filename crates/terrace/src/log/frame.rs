@@ -21,9 +21,12 @@ use super::{
 use crate::io::{AlignedBuffer, PAGE_BYTES};
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 /// Keeps the memory of finished frames for the next ones.
@@ -140,6 +143,8 @@ pub struct Frame {
     filter_bit: AtomicU32,
     /// Seq of its last commit that is visible only when it is durable; 0 if there is none.
     sync_seq: AtomicU64,
+    /// Where records begin that are to be kept in RAM when the frame leaves it.
+    wanted: Mutex<HashSet<u64>>,
     pool: Arc<FramePool>,
 }
 
@@ -199,6 +204,7 @@ impl Frame {
             large_turn: AtomicU64::new(0),
             filter_bit: AtomicU32::new(NO_BIT),
             sync_seq: AtomicU64::new(0),
+            wanted: Mutex::default(),
             pool,
         }
     }
@@ -246,6 +252,21 @@ impl Frame {
             Some(bytes) => bytes.len(),
             None => self.view().bytes().len(),
         }
+    }
+
+    /// The record at an offset is to be kept in RAM when the frame leaves it.
+    pub fn want(&self, offset: u64) {
+        self.wanted.lock().insert(offset);
+    }
+
+    /// It is not, and this says whether it was to be.
+    pub fn unwant(&self, offset: u64) -> bool {
+        self.wanted.lock().remove(&offset)
+    }
+
+    /// Where such records begin. Only the first time.
+    pub fn take_wanted(&self) -> HashSet<u64> {
+        std::mem::take(&mut *self.wanted.lock())
     }
 
     /// Its bytes, if it is sealed: without a lock.

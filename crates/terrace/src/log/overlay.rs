@@ -209,6 +209,19 @@ impl Overlay {
     /// know a record before it is on the device; whoever comes from them with its address must look
     /// here first.
     pub fn find_at<R>(&self, segment: u32, offset: u64, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+        self.with_frame(segment, offset, |frame, at| {
+            frame.view().record_at(at).map(|record| use_record(&record))
+        })?
+    }
+
+    /// The record at a place need not be kept in RAM any more. Says whether its frame is here and
+    /// the record was to be kept ([`Frame::want`]).
+    pub fn unwant(&self, segment: u32, offset: u64) -> bool {
+        self.with_frame(segment, offset, Frame::unwant) == Some(true)
+    }
+
+    /// Has `use_frame` do something with the frame that a place is in, and where it is there.
+    fn with_frame<R>(&self, segment: u32, offset: u64, use_frame: impl FnOnce(&Frame, u64) -> R) -> Option<R> {
         if self.frame_count() == 0 {
             return None;
         }
@@ -216,13 +229,7 @@ impl Overlay {
         // Frames of a segment are in the order of their offsets.
         let begins_before = |frame: &&Arc<Frame>| frame.segment == segment && frame.offset <= offset;
         let frame = frames.iter().rev().find(begins_before)?;
-        if offset >= frame.end() {
-            return None;
-        }
-        frame
-            .view()
-            .record_at(offset - frame.offset)
-            .map(|record| use_record(&record))
+        (offset < frame.end()).then(|| use_frame(frame, offset - frame.offset))
     }
 }
 

@@ -141,6 +141,9 @@ impl RecentFrames {
         let recent = RecentFrame::of(frame);
         let bytes = recent.bytes;
         if bytes > self.share_bytes() {
+            if let Some(heir) = self.heir.get() {
+                recent.hand_on(place, heir.as_ref());
+            }
             return 0;
         }
         let mut kept = self.kept.write();
@@ -302,11 +305,17 @@ impl RecentFrame {
             }
         };
         let marks = used.div_ceil(RECORD_UNIT_BYTES * MARKS_OF_WORD);
-        Self {
+        let recent = Self {
             records,
             read: (0..marks).map(|_| AtomicU64::new(0)).collect(),
             bytes: (bytes + marks * size_of::<AtomicU64>() + FRAME_OVERHEAD_BYTES) as u64,
+        };
+        for at in frame.take_wanted() {
+            if let Some((word, bit)) = usize::try_from(at).ok().and_then(|at| recent.mark(at)) {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
         }
+        recent
     }
 
     /// Where it is marked that the record at an offset was read.

@@ -96,7 +96,7 @@ impl From<CachedValue> for Hit {
     fn from(cached: CachedValue) -> Self {
         Self {
             version: Version(cached.version),
-            attributes: cached.attributes(),
+            attributes: cached.attributes,
             value: cached.value,
             home: HomeKind::Flash,
         }
@@ -301,8 +301,7 @@ fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<V
         return InRam::Absent(None);
     };
     let place = Place::log(written);
-    if let Some(cached) = engine.cache.get(place)
-        && cached.key() == key
+    if let Some(cached) = engine.cache.get(place, key)
         && version.is_none_or(|version| version.0 == cached.version)
     {
         engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
@@ -339,15 +338,14 @@ fn read_flash(
             .fetch_add(device_reads, Ordering::Relaxed);
         return Ok(None);
     };
-    Ok(Some(take_read(engine, place, read)))
+    Ok(Some(take_read(engine, place, key, read)))
 }
 
 /// What was read of the log at a place, for the caller and for the cache.
-fn take_read(engine: &Engine, place: Option<Place>, read: CachedValue) -> Hit {
-    let bytes = read.value.len() as u64;
-    engine.metrics.answered(AnsweredBy::Log, bytes);
+fn take_read(engine: &Engine, place: Option<Place>, key: &[u8], read: CachedValue) -> Hit {
+    engine.metrics.answered(AnsweredBy::Log, read.value.len() as u64);
     if let Some(place) = place {
-        engine.cache.insert(place, || read.clone(), bytes);
+        engine.cache.insert(place, key, &read);
     }
     Hit::from(read)
 }
@@ -520,7 +518,7 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
 /// A value of the large space that is in RAM.
 fn block_in_ram(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Option<Hit> {
     let place = Place::block(extent.block, extent.offset);
-    if let Some(cached) = engine.cache.get(place).filter(|cached| cached.key() == key) {
+    if let Some(cached) = engine.cache.get(place, key) {
         engine.metrics.answered(AnsweredBy::Cache, entry.length);
         return Some(Hit::of(entry, cached.value));
     }
@@ -541,9 +539,9 @@ fn read_block(engine: &Engine, key: &[u8], entry: &Entry, extent: &Extent) -> Re
     let value = reader.read_all(key)?;
     count_large_hit(engine, &reader, entry.length);
     let hit = Hit::of(entry, value);
-    let cached = || CachedValue::new(key, entry.version.0, &entry.attributes, hit.value.clone());
+    let cached = CachedValue::of_entry(entry.version, &entry.attributes, &hit.value);
     engine
         .cache
-        .insert(Place::block(extent.block, extent.offset), cached, entry.length);
+        .insert(Place::block(extent.block, extent.offset), key, &cached);
     Ok((hit, matches!(reader.source(), None | Some(Source::Block))))
 }

@@ -248,7 +248,7 @@ impl Stretch {
                 return;
             }
             let place = Place::in_log(&engine.log.segments, places[at]);
-            values[at] = Some(take_read(engine, place, CachedValue::of_record(record)).value);
+            values[at] = Some(take_read(engine, place, record.key, CachedValue::of_record(record)).value);
         };
         // What fails here fails for the single values too, with the error that belongs to each.
         let _ = first.by_snapshot(|engine, _, _| {

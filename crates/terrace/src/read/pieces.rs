@@ -230,14 +230,12 @@ impl Pieces {
     }
 
     fn cached(&self, number: u64) -> Option<Bytes> {
-        let cached = self.engine.cache.get(self.place(number));
-        cached
-            .filter(|cached| cached.key() == &self.key[..])
-            .map(|cached| cached.value)
+        let cached = self.engine.cache.get(self.place(number), &self.key);
+        cached.map(|cached| cached.value)
     }
 
     fn keep(&self, number: u64, piece: &Bytes) {
-        let cached = || CachedValue::new(&self.key, self.entry.version.0, &self.entry.attributes, piece.clone());
-        self.engine.cache.insert(self.place(number), cached, piece.len() as u64);
+        let cached = CachedValue::of_entry(self.entry.version, &self.entry.attributes, piece);
+        self.engine.cache.insert(self.place(number), &self.key, &cached);
     }
 }

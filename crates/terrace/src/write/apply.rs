@@ -68,6 +68,8 @@ pub struct Applier {
     /// The live bytes of blocks are known: everything recovery found is applied.
     accounted: bool,
     no_bytes: Bytes,
+    /// Records of the frames being applied that replace what the cache had.
+    wanted: Vec<Address>,
 }
 
 /// A record to apply.
@@ -141,6 +143,7 @@ impl Applier {
             log_bytes_since_mark: 0,
             accounted: false,
             no_bytes: Bytes::new(),
+            wanted: Vec::new(),
         })
     }
 
@@ -260,6 +263,7 @@ impl Applier {
             }
         }
         drop(records);
+        self.tell_wanted(frames);
         let last_seq = views.iter().map(FrameView::last_seq).fold(after, u64::max);
         let log_bytes = views.iter().map(|view| view.bytes().len() as u64).sum();
         self.log_bytes_since_mark += log_bytes;
@@ -310,7 +314,7 @@ impl Applier {
         let replaced = self.set_slot(hash, address, record.record_bytes() as u64);
         let replaced = Replaced::from_indexes(old, replaced);
         self.account_replaced(&replaced);
-        self.cache_instead(&replaced, address, record);
+        self.cache_instead(&replaced, address);
         let entry = self.entry(
             record,
             Home::Flash {
@@ -352,7 +356,7 @@ impl Applier {
         let removed = self.remove_slot(hash);
         let replaced = Replaced::from_indexes(old, removed);
         self.account_replaced(&replaced);
-        self.uncache(&replaced, key);
+        self.uncache(&replaced);
     }
 
     /// The key's entry, where the hash index cannot tell what it is.
@@ -451,7 +455,7 @@ impl Applier {
         }
         let replaced = Replaced::Entry(entry);
         self.account_replaced(&replaced);
-        self.uncache(&replaced, record.key);
+        self.uncache(&replaced);
         self.index.remove_with_hash(record.key, hash, record.seq);
     }
 }

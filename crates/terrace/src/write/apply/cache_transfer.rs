@@ -5,54 +5,91 @@
 //! before it would fill the cache until it aged out.
 //!
 //! The slot of the hash index already leads to the new place while the cache does not know it: the
-//! frame is still in the overlay then, and answers.
+//! frame is still in the overlay then, and answers. When it leaves, it is a recent one, and has the
+//! value like all others of it; it only has to know that this one is wanted when that leaves, too.
 
 use super::{Applier, Replaced};
 use crate::{
     cache::{CachedValue, Place},
-    log::{address::Address, format::Record},
+    log::{address::Address, format::Record, frame::Frame},
     ordered_index::{Entry, Home},
 };
+use std::sync::Arc;
 
 impl Applier {
-    /// `record`, at `address`, takes the place of what it replaces; in the cache too, if that was
+    /// The record at `address` takes the place of what it replaces; in the cache too, if that was
     /// there, or was read while it was recent.
-    pub(super) fn cache_instead(&self, replaced: &Replaced, address: Address, record: &Record<'_>) {
-        if self.uncache(replaced, record.key)
-            && let Some(place) = self.place_in_log(address)
-        {
-            let bytes = record.body.value().len() as u64;
-            self.engine
-                .cache
-                .insert(place, || CachedValue::of_record(record), bytes);
+    pub(super) fn cache_instead(&mut self, replaced: &Replaced, address: Address) {
+        if self.uncache(replaced) {
+            self.wanted.push(address);
         }
     }
 
     /// The cache finds at `home` what it had at the home that `entry` says.
-    pub(super) fn cache_at(&self, entry: &Entry, key: &[u8], home: &Home) {
-        let cached = self.place(&entry.home).and_then(|old| self.engine.cache.take(old, key));
-        if let Some(cached) = cached.or_else(|| self.take_recent(&entry.home, CachedValue::of_record))
-            && let Some(place) = self.place(home)
-        {
-            let bytes = cached.value.len() as u64;
-            self.engine.cache.insert(place, || cached, bytes);
+    pub(super) fn cache_at(&mut self, entry: &Entry, key: &[u8], home: &Home) {
+        match *home {
+            Home::Flash { address } => {
+                if self.uncache_at(&entry.home)
+                    && let Some(address) = Address::new(address)
+                {
+                    self.wanted.push(address);
+                }
+            }
+            Home::Block(_) => self.cache_in_block(entry, key, home),
+            Home::Inline(_) => {}
+        }
+    }
+
+    /// The same for a value whose record does not have it.
+    fn cache_in_block(&self, entry: &Entry, key: &[u8], home: &Home) {
+        let (Some(from), Some(to)) = (self.place(&entry.home), self.place(home)) else {
+            return;
+        };
+        if self.engine.cache.rename(from, to, key) {
+            return;
+        }
+        if let Some(value) = self.take_recent(&entry.home, CachedValue::of_record) {
+            self.engine.cache.insert(to, key, &value);
         }
     }
 
     /// Takes what is replaced out of the cache, and says whether it was there, or would have gone
     /// there.
-    pub(super) fn uncache(&self, replaced: &Replaced, key: &[u8]) -> bool {
-        let home = match replaced {
-            Replaced::Nothing => return false,
-            Replaced::Flash(address) => &Home::Flash {
+    pub(super) fn uncache(&self, replaced: &Replaced) -> bool {
+        match replaced {
+            Replaced::Nothing => false,
+            Replaced::Flash(address) => self.uncache_at(&Home::Flash {
                 address: address.bytes(),
-            },
-            Replaced::Entry(entry) => &entry.home,
-        };
-        let was_cached = self
-            .place(home)
-            .is_some_and(|place| self.engine.cache.take(place, key).is_some());
-        was_cached || self.take_recent(home, |_| ()).is_some()
+            }),
+            Replaced::Entry(entry) => self.uncache_at(&entry.home),
+        }
+    }
+
+    fn uncache_at(&self, home: &Home) -> bool {
+        let was_cached = || self.place(home).is_some_and(|place| self.engine.cache.take(place));
+        was_cached() || self.unwant(home) || self.take_recent(home, |_| ()).is_some()
+    }
+
+    /// What was at `home` was wanted, and is in a frame that is in the overlay still.
+    fn unwant(&self, home: &Home) -> bool {
+        let Home::Flash { address } = *home else { return false };
+        let segment_bytes = self.engine.log.segments.segment_bytes();
+        let segment = u32::try_from(address / segment_bytes);
+        segment.is_ok_and(|segment| self.engine.log.overlay.unwant(segment, address % segment_bytes))
+    }
+
+    /// Tells frames that were applied what of them is wanted.
+    pub(super) fn tell_wanted(&mut self, frames: &[Arc<Frame>]) {
+        let segment_bytes = self.engine.log.segments.segment_bytes();
+        for address in self.wanted.drain(..) {
+            let (segment, offset) = (address.bytes() / segment_bytes, address.bytes() % segment_bytes);
+            let of_it = |frame: &&Arc<Frame>| {
+                u64::from(frame.segment) == segment && (frame.offset..frame.end()).contains(&offset)
+            };
+            if let Some(frame) = frames.iter().find(of_it) {
+                frame.want(offset - frame.offset);
+            }
+        }
     }
 
     /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record`
@@ -66,12 +103,10 @@ impl Applier {
     fn place(&self, home: &Home) -> Option<Place> {
         match *home {
             Home::Inline(_) => None,
-            Home::Flash { address } => Address::new(address).and_then(|address| self.place_in_log(address)),
+            Home::Flash { address } => {
+                Address::new(address).and_then(|address| Place::in_log(&self.engine.log.segments, address))
+            }
             Home::Block(extent) => Some(Place::block(extent.block, extent.offset)),
         }
-    }
-
-    fn place_in_log(&self, address: Address) -> Option<Place> {
-        Place::in_log(&self.engine.log.segments, address)
     }
 }

@@ -1,0 +1,257 @@
+//! The tables of the cache, and the segments that they lead to: what a reader needs, without a
+//! lock.
+//!
+//! A reader takes a slot, then the segment that the slot names, then looks at the slot again, and
+//! at whether the segment is still in use. Whoever lets a segment go changes the slots that lead to
+//! it, then says that it is not in use, and only then gives its number to another. So a reader who
+//! finds the slot as it was, and the segment in use, has the record that the slot was made for;
+//! whoever has the segment keeps its memory from being written anew.
+
+use super::{
+    CachedValue, Place,
+    record::{Head, Words},
+    table::{Found, Inserted, SEGMENTS_MAX, Slot, Table},
+};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+
+/// Tables at most, each of which becomes longer by itself: to copy one takes some milliseconds.
+const TABLES_MAX: u64 = 64;
+/// There is one for so many bytes of values.
+const TABLE_FOR_BYTES: u64 = 4 << 20;
+/// Sets of slots that a table begins with.
+const SETS: usize = 8;
+/// A table becomes longer when more of its slots than this are taken, in per cent.
+const FILLED_MAX: usize = 85;
+
+/// What a segment has.
+#[derive(Debug)]
+pub enum Contents {
+    /// Records, one behind the other.
+    Records(Box<[AtomicU64]>),
+    /// One value that is too long to be copied.
+    Whole {
+        /// Where it is read from without a cache.
+        place: Place,
+        /// The object's key.
+        key: Box<[u8]>,
+        /// The value.
+        value: CachedValue,
+        /// What it takes.
+        bytes: u64,
+    },
+}
+
+/// A piece of RAM with values.
+#[derive(Debug)]
+pub struct Segment {
+    /// What it has.
+    pub contents: Contents,
+    is_retired: AtomicBool,
+}
+
+impl Segment {
+    /// With these values.
+    pub const fn new(contents: Contents) -> Self {
+        Self {
+            contents,
+            is_retired: AtomicBool::new(false),
+        }
+    }
+
+    /// The words from one on; none of a whole value.
+    pub fn words(&self, at: usize) -> Words<'_> {
+        match &self.contents {
+            Contents::Records(words) => Words(words.get(at..).unwrap_or_default()),
+            Contents::Whole { .. } => Words(&[]),
+        }
+    }
+
+    /// The head of the record at a word.
+    pub fn head(&self, at: usize) -> Option<Head> {
+        self.words(at).head()
+    }
+
+    /// Where the value at a word is read from without a cache.
+    pub fn place(&self, at: usize) -> Option<Place> {
+        match &self.contents {
+            Contents::Records(_) => self.head(at).map(|head| head.place),
+            Contents::Whole { place, .. } => Some(*place),
+        }
+    }
+
+    fn read(&self, at: usize, wanted: Place, wanted_key: &[u8]) -> Option<CachedValue> {
+        match &self.contents {
+            Contents::Records(_) => self.words(at).read(wanted, wanted_key),
+            Contents::Whole { place, key, value, .. } => {
+                (*place == wanted && **key == *wanted_key).then(|| value.clone())
+            }
+        }
+    }
+}
+
+/// A table, and how many of its slots are taken.
+#[derive(Debug)]
+struct Part {
+    table: ArcSwap<Table>,
+    taken: AtomicUsize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Index {
+    parts: Box<[Part]>,
+    /// By number, from 1 on.
+    segments: Box<[ArcSwapOption<Segment>]>,
+    bytes: AtomicU64,
+}
+
+impl Index {
+    /// For so many bytes of values in at most so many segments.
+    pub fn new(capacity_bytes: u64, segments: usize) -> Self {
+        let parts = (capacity_bytes / TABLE_FOR_BYTES)
+            .clamp(1, TABLES_MAX)
+            .next_power_of_two();
+        let parts: Box<[Part]> = (0..parts)
+            .map(|_| Part {
+                table: ArcSwap::from_pointee(Table::new(SETS)),
+                taken: AtomicUsize::new(0),
+            })
+            .collect();
+        let segments: Box<[_]> = (0..segments.min(SEGMENTS_MAX))
+            .map(|_| ArcSwapOption::empty())
+            .collect();
+        let tables: u64 = parts.iter().map(|part| part.table.load().bytes()).sum();
+        let bytes = tables + (segments.len() * size_of::<ArcSwapOption<Segment>>()) as u64;
+        Self {
+            parts,
+            segments,
+            bytes: AtomicU64::new(bytes),
+        }
+    }
+
+    /// RAM that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Numbers that segments may have.
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        1..u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
+    }
+
+    fn part(&self, hash: u64) -> &Part {
+        &self.parts[(hash >> 32) as usize % self.parts.len()]
+    }
+
+    fn segment_of(&self, number: u32) -> Option<&ArcSwapOption<Segment>> {
+        self.segments.get(number as usize)
+    }
+
+    /// The value of `key` at a place.
+    pub fn get(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
+        let hash = place.hash();
+        let table = self.part(hash).table.load();
+        // Twice: it may be taken to another segment meanwhile.
+        let read = || table.find(hash).find_map(|found| self.read(&found, place, key));
+        read().or_else(read)
+    }
+
+    fn read(&self, found: &Found<'_>, place: Place, key: &[u8]) -> Option<CachedValue> {
+        let segment = self.segment_of(found.slot.segment())?.load();
+        let segment = segment.as_ref()?;
+        if !found.is_so_still() || segment.is_retired.load(Ordering::Acquire) {
+            return None;
+        }
+        let value = segment.read(found.slot.at(), place, key)?;
+        found.count_use();
+        Some(value)
+    }
+
+    /// Has `change` do something with the slot that leads to the value of a place, if there is one.
+    pub fn with_slot<R>(&self, place: Place, change: impl FnOnce(&Found<'_>, &Segment) -> R) -> Option<R> {
+        let hash = place.hash();
+        let table = self.part(hash).table.load();
+        let (found, segment) = table.find(hash).find_map(|found| {
+            let segment = self.segment_of(found.slot.segment())?.load();
+            let is_here = segment.as_ref()?.place(found.slot.at()) == Some(place);
+            is_here.then_some((found, segment))
+        })?;
+        segment.as_ref().map(|segment| change(&found, segment))
+    }
+
+    /// The same for the slot that leads to a record of a segment.
+    pub fn with_slot_of<R>(
+        &self,
+        place: Place,
+        segment: u32,
+        at: usize,
+        use_: impl FnOnce(&Found<'_>) -> R,
+    ) -> Option<R> {
+        let hash = place.hash();
+        let table = self.part(hash).table.load();
+        let found = table.find_record(hash, segment, at)?;
+        Some(use_(&found))
+    }
+
+    /// A slot that led somewhere leads nowhere any more.
+    pub fn note_gone(&self, place: Place) {
+        let taken = &self.part(place.hash()).taken;
+        let _ = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| taken.checked_sub(1));
+    }
+
+    /// Whether the value of a place was here not long ago.
+    pub fn was_here(&self, place: Place) -> bool {
+        let hash = place.hash();
+        self.part(hash).table.load().was_here(hash)
+    }
+
+    /// Leads from a place to the record at a word of a segment. With the owner's lock held: makes a
+    /// table longer if it is full.
+    pub fn insert(&self, place: Place, segment: u32, at: usize) {
+        let hash = place.hash();
+        let part = self.part(hash);
+        let table = part.table.load();
+        if table.insert(hash, Slot::new(hash, segment, at, 0)) == Inserted::Added {
+            let taken = part.taken.fetch_add(1, Ordering::Relaxed) + 1;
+            if taken * 100 > table.slots() * FILLED_MAX {
+                self.lengthen(part, &table);
+            }
+        }
+    }
+
+    fn lengthen(&self, part: &Part, table: &Table) {
+        let longer = Table::longer_than(table);
+        let hash_of = |slot: Slot| {
+            let segment = self.segment(slot.segment())?;
+            segment.place(slot.at()).map(Place::hash)
+        };
+        part.taken.store(table.copy_to(&longer, hash_of), Ordering::Relaxed);
+        self.bytes.fetch_add(longer.bytes() - table.bytes(), Ordering::Relaxed);
+        part.table.store(Arc::new(longer));
+    }
+
+    /// The segment with a number.
+    pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
+        self.segment_of(number)?.load_full()
+    }
+
+    /// Gives a number to a segment.
+    pub fn put_segment(&self, number: u32, segment: Arc<Segment>) {
+        if let Some(place) = self.segment_of(number) {
+            place.store(Some(segment));
+        }
+    }
+
+    /// Takes a segment away: no slot leads to it any more.
+    pub fn take_segment(&self, number: u32) -> Option<Arc<Segment>> {
+        let place = self.segment_of(number)?;
+        if let Some(segment) = &*place.load() {
+            segment.is_retired.store(true, Ordering::Release);
+        }
+        place.swap(None)
+    }
+}

@@ -1,0 +1,242 @@
+//! A record in a segment of RAM: where it lives in the store, its version, key, attributes and
+//! value, one behind the other.
+//!
+//! Lengths and numbers are written in seven bits a byte, and nothing but the end is padded, so what
+//! a record of the usual size costs besides key and value is about 16 bytes. Memory is words that
+//! are read and written one by one: a reader may look at them while others are written, and no
+//! `unsafe` is needed for it.
+
+use super::{CachedValue, Place};
+use crate::log::format::RECORD_UNIT_BYTES;
+use bytes::Bytes;
+use std::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Length of a word of memory.
+pub const WORD_BYTES: usize = 8;
+/// So many words hold the longest head.
+const HEAD_WORDS_MAX: usize = 7;
+const UNIT: u64 = RECORD_UNIT_BYTES as u64;
+
+/// What is to be kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'a> {
+    /// Where it is read from without a cache.
+    pub place: Place,
+    /// The object's key.
+    pub key: &'a [u8],
+    /// The object's version.
+    pub version: u64,
+    /// Encoded attributes.
+    pub attributes: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// What a record begins with: where everything is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Where the value is read from without a cache.
+    pub place: Place,
+    version: u64,
+    key_at: usize,
+    attributes_at: usize,
+    value_at: usize,
+    end: usize,
+}
+
+/// An offset together with its lowest bit, which says what it is an offset in: shorter for the
+/// offsets of the log, which are multiples.
+const fn pack(word: u64) -> u64 {
+    let (offset, kind) = (word >> 1, word & 1);
+    if offset.is_multiple_of(UNIT) {
+        (offset / UNIT) << 2 | 2 | kind
+    } else {
+        offset << 2 | kind
+    }
+}
+
+const fn unpack(packed: u64) -> u64 {
+    let (offset, kind) = (packed >> 2, packed & 1);
+    if packed & 2 == 0 {
+        offset << 1 | kind
+    } else {
+        (offset * UNIT) << 1 | kind
+    }
+}
+
+fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 1 << 7 {
+        bytes.push(number as u8 | 1 << 7);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Takes a number from the front.
+fn take_number(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let (mut number, mut shift) = (0_u64, 0);
+    loop {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte < 1 << 7 {
+            return Some(number);
+        }
+        shift += 7;
+    }
+}
+
+impl Item<'_> {
+    /// Writes the record to `bytes`, which is emptied before. `None` if its place is a number too
+    /// large for a record.
+    pub fn encode(&self, bytes: &mut Vec<u8>) -> Option<()> {
+        bytes.clear();
+        let Place(container, offset) = self.place;
+        if offset >> 62 > 0 {
+            return None;
+        }
+        push_number(bytes, container);
+        push_number(bytes, pack(offset));
+        push_number(bytes, self.version);
+        push_number(
+            bytes,
+            (self.key.len() as u64) << 1 | u64::from(!self.attributes.is_empty()),
+        );
+        if !self.attributes.is_empty() {
+            push_number(bytes, self.attributes.len() as u64);
+        }
+        push_number(bytes, self.value.len() as u64);
+        bytes.extend_from_slice(self.key);
+        bytes.extend_from_slice(self.attributes);
+        bytes.extend_from_slice(self.value);
+        bytes.resize(bytes.len().next_multiple_of(WORD_BYTES), 0);
+        Some(())
+    }
+
+    /// Bytes of key, attributes and value.
+    pub const fn bytes(&self) -> usize {
+        self.key.len() + self.attributes.len() + self.value.len()
+    }
+}
+
+/// Words of memory that begin with a record, or with anything.
+#[derive(Debug, Clone, Copy)]
+pub struct Words<'a>(pub &'a [AtomicU64]);
+
+impl Words<'_> {
+    fn word(&self, at: usize) -> u64 {
+        self.0.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Writes a record there.
+    pub fn write(&self, record: &[u8]) {
+        for (word, bytes) in self.0.iter().zip(record.chunks_exact(WORD_BYTES)) {
+            let bytes = bytes.try_into().unwrap_or_default();
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a record there.
+    pub fn copy_from(&self, record: Words<'_>) {
+        for (word, other) in self.0.iter().zip(record.0) {
+            word.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// The head of the record. `None` if there is none, or it is longer than the memory.
+    pub fn head(&self) -> Option<Head> {
+        let mut bytes = [0; HEAD_WORDS_MAX * WORD_BYTES];
+        for (at, word) in bytes.chunks_exact_mut(WORD_BYTES).enumerate() {
+            word.copy_from_slice(&self.word(at).to_le_bytes());
+        }
+        let mut at = 0;
+        let container = take_number(&bytes, &mut at)?;
+        let offset = unpack(take_number(&bytes, &mut at)?);
+        let version = take_number(&bytes, &mut at)?;
+        let key = take_number(&bytes, &mut at)?;
+        let attribute_bytes = if key & 1 == 1 { take_number(&bytes, &mut at)? } else { 0 };
+        let value_bytes = take_number(&bytes, &mut at)?;
+        let memory_bytes = self.0.len() * WORD_BYTES;
+        let behind = |start: usize, bytes: u64| {
+            let end = start.checked_add(usize::try_from(bytes).ok()?)?;
+            (end <= memory_bytes).then_some(end)
+        };
+        let attributes_at = behind(at, key >> 1)?;
+        let value_at = behind(attributes_at, attribute_bytes)?;
+        Some(Head {
+            place: Place(container, offset),
+            version,
+            key_at: at,
+            attributes_at,
+            value_at,
+            end: behind(value_at, value_bytes)?,
+        })
+    }
+
+    /// The record, if it is of this place and this key.
+    pub fn read(&self, place: Place, key: &[u8]) -> Option<CachedValue> {
+        let head = self.head().filter(|head| head.place == place)?;
+        if !self.equals(head.key_at..head.attributes_at, key) {
+            return None;
+        }
+        Some(CachedValue {
+            version: head.version,
+            attributes: self.copy(head.attributes_at..head.value_at),
+            value: self.copy(head.value_at..head.end),
+        })
+    }
+
+    /// Eight bytes from anywhere on.
+    fn eight_bytes(&self, at: usize) -> [u8; WORD_BYTES] {
+        let (word, shift) = (at / WORD_BYTES, at % WORD_BYTES * 8);
+        let next = if shift == 0 {
+            0
+        } else {
+            self.word(word + 1) << (64 - shift)
+        };
+        (self.word(word) >> shift | next).to_le_bytes()
+    }
+
+    fn equals(&self, range: Range<usize>, other: &[u8]) -> bool {
+        let starts = range.clone().step_by(WORD_BYTES);
+        range.len() == other.len()
+            && starts
+                .zip(other.chunks(WORD_BYTES))
+                .all(|(at, part)| self.eight_bytes(at)[..part.len()] == *part)
+    }
+
+    /// The one copy that is made for the caller.
+    fn copy(&self, range: Range<usize>) -> Bytes {
+        if range.is_empty() {
+            return Bytes::new();
+        }
+        let mut copy = vec![0; range.len()];
+        let mut parts = copy.chunks_exact_mut(WORD_BYTES);
+        let words = self.0.get(range.start / WORD_BYTES..).unwrap_or_default();
+        let shift = range.start % WORD_BYTES * 8;
+        if shift == 0 {
+            for (part, word) in parts.by_ref().zip(words) {
+                part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+        } else {
+            for (part, words) in parts.by_ref().zip(words.windows(2)) {
+                let [word, next] = [0, 1].map(|at: usize| words[at].load(Ordering::Relaxed));
+                part.copy_from_slice(&(word >> shift | next << (64 - shift)).to_le_bytes());
+            }
+        }
+        let rest = parts.into_remainder();
+        let last = self.eight_bytes(range.end - rest.len());
+        rest.copy_from_slice(&last[..rest.len()]);
+        Bytes::from(copy)
+    }
+}
+
+impl Head {
+    /// Words of the record.
+    pub const fn words(&self) -> usize {
+        self.end.div_ceil(WORD_BYTES)
+    }
+}

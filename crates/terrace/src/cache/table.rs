@@ -1,0 +1,232 @@
+//! Which segment of RAM has the record of a place: eight bytes for each.
+//!
+//! A place may be in one of two sets of eight slots, a line of memory each, and goes to the one
+//! that has fewer: so a table may be nearly full before a slot is lost. A slot has some bits of the
+//! place's hash, and the record is asked whether it is the one: so a slot may be lost, or lead to
+//! something else, and all that costs is a read from the device. Of what has left, the slot stays
+//! until it is needed, as a *ghost*: who comes back soon is known by it.
+//!
+//! Slots are read and changed without a lock. A table that is full is replaced by a longer one,
+//! with the owner's lock held; what is changed in the old one meanwhile is lost, which is allowed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Slots of a set.
+const WAYS: usize = 8;
+/// Bits of a slot: how often it was read, where in the segment, which segment, and of the hash.
+const USES_BITS: u32 = 2;
+const AT_BITS: u32 = 14;
+const SEGMENT_BITS: u32 = 24;
+const TAG_BITS: u32 = 64 - USES_BITS - AT_BITS - SEGMENT_BITS;
+/// More reads are not counted.
+const USES_MAX: u64 = (1 << USES_BITS) - 1;
+/// Segments have smaller numbers; none has 0, which is a ghost's.
+pub const SEGMENTS_MAX: usize = 1 << SEGMENT_BITS;
+/// Words of a segment.
+pub const SEGMENT_WORDS_MAX: usize = 1 << AT_BITS;
+
+/// What a slot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot(u64);
+
+const EMPTY: u64 = 0;
+
+const fn tag(hash: u64) -> u64 {
+    hash >> (64 - TAG_BITS) << (64 - TAG_BITS)
+}
+
+impl Slot {
+    /// Of the record at a word of a segment, for a place with this hash.
+    pub const fn new(hash: u64, segment: u32, at: usize, uses: u64) -> Self {
+        let place = (segment as u64) << AT_BITS | at as u64;
+        Self(tag(hash) | place << USES_BITS | uses)
+    }
+
+    /// Of one that was there. The lowest bit makes it another than an empty one.
+    const fn ghost(hash: u64) -> Self {
+        Self(tag(hash) | 1)
+    }
+
+    /// The segment, 0 for a ghost.
+    pub const fn segment(self) -> u32 {
+        ((self.0 << TAG_BITS) >> (64 - SEGMENT_BITS)) as u32
+    }
+
+    /// The word in the segment.
+    pub const fn at(self) -> usize {
+        ((self.0 << (TAG_BITS + SEGMENT_BITS)) >> (64 - AT_BITS)) as usize
+    }
+
+    /// How often it was read, as far as that is counted.
+    pub const fn uses(self) -> u64 {
+        self.0 & USES_MAX
+    }
+
+    const fn is_live(self) -> bool {
+        self.segment() > 0
+    }
+
+    const fn is_of(self, hash: u64) -> bool {
+        self.0 & !((1 << (64 - TAG_BITS)) - 1) == tag(hash)
+    }
+
+    /// Whether both lead to the same record.
+    pub const fn is_same(self, other: Self) -> bool {
+        (self.0 ^ other.0) >> USES_BITS == 0
+    }
+}
+
+/// A slot of the table, and what it says.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    cell: &'a AtomicU64,
+    /// What it said when it was found.
+    pub slot: Slot,
+}
+
+impl Found<'_> {
+    /// Whether it still leads to the same record.
+    pub fn is_so_still(&self) -> bool {
+        Slot(self.cell.load(Ordering::Acquire)).is_same(self.slot)
+    }
+
+    /// Counts a read. What is read often has all it can have, and its slot is not written any more:
+    /// its line stays with all cores.
+    pub fn count_use(&self) {
+        if self.slot.uses() < USES_MAX {
+            // Whoever counted between has counted for both.
+            let (from, to) = (self.slot.0, self.slot.0 + 1);
+            let _ = self
+                .cell
+                .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Has it lead elsewhere, if it still leads to the same record. Says whether.
+    pub fn replace(&self, to: Option<Slot>) -> bool {
+        let to = to.map_or(EMPTY, |slot| slot.0);
+        let set = |now| Slot(now).is_same(self.slot).then_some(to);
+        self.cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, set).is_ok()
+    }
+
+    /// The place is a ghost from now on, if it still leads to the same record. Says whether.
+    pub fn leave(&self, hash: u64) -> bool {
+        self.replace(Some(Slot::ghost(hash)))
+    }
+}
+
+/// What came of an insertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// In a slot that led nowhere.
+    Added,
+    /// In the place of another, which is lost.
+    Displaced,
+}
+
+/// The slots.
+#[derive(Debug)]
+pub struct Table(Box<[AtomicU64]>);
+
+impl Table {
+    /// A table with this many sets of slots.
+    pub fn new(sets: usize) -> Self {
+        Self((0..sets * WAYS).map(|_| AtomicU64::new(EMPTY)).collect())
+    }
+
+    /// An empty one that is a quarter longer.
+    pub fn longer_than(table: &Self) -> Self {
+        let sets = table.0.len() / WAYS;
+        Self::new(sets + sets.div_ceil(4))
+    }
+
+    /// Slots it has.
+    pub const fn slots(&self) -> usize {
+        self.0.len()
+    }
+
+    /// RAM it takes.
+    pub const fn bytes(&self) -> u64 {
+        (self.0.len() * size_of::<AtomicU64>()) as u64
+    }
+
+    /// The two sets that a place may be in; they may be the same.
+    fn sets(&self, hash: u64) -> [&[AtomicU64]; 2] {
+        let sets = (self.0.len() / WAYS) as u64;
+        let other = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        [hash & 0xffff_ffff, other].map(|bits| {
+            let set = (bits * sets) >> 32;
+            #[allow(clippy::cast_possible_truncation)] // fewer than the memory has
+            let first = set as usize * WAYS;
+            &self.0[first..first + WAYS]
+        })
+    }
+
+    /// Slots that may lead to the record of a place.
+    pub fn find(&self, hash: u64) -> impl Iterator<Item = Found<'_>> {
+        let all = self.sets(hash).into_iter().flatten().map(|cell| Found {
+            cell,
+            slot: Slot(cell.load(Ordering::Acquire)),
+        });
+        all.filter(move |found| found.slot.is_of(hash) && found.slot.is_live())
+    }
+
+    /// The slot that leads to just this record.
+    pub fn find_record(&self, hash: u64, segment: u32, at: usize) -> Option<Found<'_>> {
+        self.find(hash)
+            .find(|found| found.slot.is_same(Slot::new(hash, segment, at, 0)))
+    }
+
+    /// Whether a place was here not long ago.
+    pub fn was_here(&self, hash: u64) -> bool {
+        let ghost = Slot::ghost(hash);
+        self.sets(hash)
+            .into_iter()
+            .flatten()
+            .any(|cell| cell.load(Ordering::Relaxed) == ghost.0)
+    }
+
+    /// Adds a slot: where there is none, else instead of a ghost, else instead of what is read
+    /// least.
+    pub fn insert(&self, hash: u64, slot: Slot) -> Inserted {
+        let ghost = Slot::ghost(hash).0;
+        let worth = |cell: &&AtomicU64| {
+            let now = cell.load(Ordering::Relaxed);
+            match Slot(now) {
+                _ if now == ghost => 0,
+                _ if now == EMPTY => 1,
+                other if other.is_live() => 3 + other.uses(),
+                _ => 2,
+            }
+        };
+        let live = |set: &[AtomicU64]| {
+            set.iter()
+                .filter(|cell| Slot(cell.load(Ordering::Relaxed)).is_live())
+                .count()
+        };
+        let [one, other] = self.sets(hash);
+        let set = if live(other) < live(one) { other } else { one };
+        // Which of several is as good as any: from a place that the hash says.
+        let (behind, first) = set.split_at((hash >> 32 & 7) as usize % WAYS);
+        let Some(cell) = first.iter().chain(behind).min_by_key(worth) else {
+            return Inserted::Displaced;
+        };
+        let before = Slot(cell.swap(slot.0, Ordering::AcqRel));
+        if before.is_live() {
+            Inserted::Displaced
+        } else {
+            Inserted::Added
+        }
+    }
+
+    /// Copies what it has to a longer table; `hash_of` says the hash of what a slot leads to.
+    /// Returns how many it has.
+    pub fn copy_to(&self, longer: &Self, hash_of: impl Fn(Slot) -> Option<u64>) -> usize {
+        let slots = self.0.iter().map(|cell| Slot(cell.load(Ordering::Acquire)));
+        let live = slots.filter(|slot| slot.is_live());
+        let with_hash = live.filter_map(|slot| Some((hash_of(slot)?, slot)));
+        with_hash.fold(0, |count, (hash, slot)| {
+            count + usize::from(longer.insert(hash, slot) == Inserted::Added)
+        })
+    }
+}

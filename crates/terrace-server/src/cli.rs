@@ -103,8 +103,8 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Change the capacity of the large tier while a server runs
     ///
-    /// Up or down; below what is there, large values are refused until enough is deleted. It holds
-    /// until the server ends: change large-capacity in the settings as well.
+    /// Up, or down to what is there and two blocks more. It holds until the server ends: change
+    /// large-capacity in the settings as well.
     Capacity(CapacityArgs),
     /// Measure an S3 server
     Bench(BenchCommandArgs),
@@ -115,7 +115,7 @@ pub enum Command {
 pub struct CapacityArgs {
     /// Most the blocks of the large tier may occupy, or `device`: what that has
     #[arg(value_name = "SIZE|device", value_parser = large_capacity)]
-    pub large: LargeCapacity,
+    pub size: LargeCapacity,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

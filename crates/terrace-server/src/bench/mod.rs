@@ -1,5 +1,5 @@
-//! `terrace bench s3`: asks an S3 server, this one or any other, for what applications ask, and says
-//! how fast it was. The same command with another `--endpoint` measures another server.
+//! `terrace bench s3`: asks an S3 server, this one or any other, for what applications ask, and
+//! says how fast it was. The same command with another `--endpoint` measures another server.
 //!
 //! For each size there is a set of objects, which are written first. Each row is one operation on
 //! them by some connections, each of which sends its next request when it has read the answer to

@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs::OpenOptions, io::Write as _, path::Path, time::Du
 /// Percentiles of the results.
 const PERCENTILES: [f64; 7] = [1.0, 50.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
-/// What Linux counts processor time in, for programs, on the processors that Rust builds servers for.
+/// What Linux counts processor time in, for programs, on all processors that servers have.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A row.

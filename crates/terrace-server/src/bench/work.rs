@@ -380,21 +380,7 @@ impl Work {
                 let answer = client.send(call_of("HEAD", &path, "", Sent::Nothing), 0).await;
                 expect(answer, 200).map(|_| 0)
             }
-            Operation::List => {
-                let prefix = format!("bench-{}/", objects.bytes);
-                let after = format!("{prefix}{:08}", number.saturating_sub(LISTED) % objects.count);
-                let keys = LISTED.to_string();
-                let query = query(&[
-                    ("list-type", "2"),
-                    ("max-keys", &keys),
-                    ("prefix", &prefix),
-                    ("start-after", &after),
-                ]);
-                let answer = client
-                    .send(call_of("GET", &format!("/{}", self.bucket), &query, Sent::Nothing), 0)
-                    .await;
-                expect(answer, 200).map(|_| 0)
-            }
+            Operation::List => self.list(client, objects, number).await,
             Operation::Multipart => self.upload(client, &path, objects, number).await,
             Operation::Delete => {
                 let answer = client
@@ -403,6 +389,22 @@ impl Work {
                 expect(answer, 204).map(|_| 0)
             }
         }
+    }
+
+    /// Asks for a page of keys, from a place on.
+    async fn list(&self, client: &mut Client, objects: Objects, number: u64) -> Result<u64, String> {
+        let prefix = format!("bench-{}/", objects.bytes);
+        let after = format!("{prefix}{:08}", number.saturating_sub(LISTED) % objects.count);
+        let keys = LISTED.to_string();
+        let query = query(&[
+            ("list-type", "2"),
+            ("max-keys", &keys),
+            ("prefix", &prefix),
+            ("start-after", &after),
+        ]);
+        let path = format!("/{}", self.bucket);
+        let answer = client.send(call_of("GET", &path, &query, Sent::Nothing), 0).await;
+        expect(answer, 200).map(|_| 0)
     }
 
     async fn upload(&self, client: &mut Client, path: &str, objects: Objects, number: u64) -> Result<u64, String> {

@@ -12,7 +12,7 @@ use crate::{
 
 /// `terrace capacity SIZE|device`
 pub fn run(args: &CapacityArgs, settings: &Settings) -> Outcome {
-    let LargeCapacity(wanted) = args.large;
+    let LargeCapacity(wanted) = args.size;
     let request = Request::Capacity {
         large_bytes: wanted.map(|Size(bytes)| bytes),
     };

@@ -63,12 +63,7 @@ pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
 
 /// `terrace serve [--import DIR]`
 pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
-    if let Some(dir) = &args.unnamed {
-        let dir = dir.display();
-        return Err(Failure::usage(format!(
-            "is {dir} pictures, or the store? Write --import {dir} to import from it, --store {dir} to serve the store in it"
-        )));
-    }
+    refuse_unnamed(&args)?;
     let options = import_options(&args.tuning)?;
     if let Some(dir) = &args.import {
         check_directory(dir)?;
@@ -88,12 +83,7 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
-    let keeper = plan
-        .cache_bytes
-        .map(|most| memory::Keeper::start(store.clone(), bounds, most));
-    let keeper = keeper
-        .transpose()
-        .map_err(|error| Failure::io("starting threads", &error))?;
+    let keeper = keep_cache(&store, plan, bounds)?;
     let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
     let served = Served {
         store: store.clone(),
@@ -140,6 +130,27 @@ pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// Looks after the cache, if it goes by the machine.
+fn keep_cache(store: &Store, plan: memory::Plan, bounds: memory::Bounds) -> Outcome<Option<memory::Keeper>> {
+    let keeper = plan
+        .cache_bytes
+        .map(|most| memory::Keeper::start(store.clone(), bounds, most));
+    keeper
+        .transpose()
+        .map_err(|error| Failure::io("starting threads", &error))
+}
+
+/// A directory without a flag may be the one or the other.
+fn refuse_unnamed(args: &ServeArgs) -> Outcome {
+    if let Some(dir) = &args.unnamed {
+        let dir = dir.display();
+        return Err(Failure::usage(format!(
+            "is {dir} pictures, or the store? Write --import {dir} to import from it, --store {dir} to serve the store in it"
+        )));
+    }
+    Ok(())
 }
 
 /// The access keys of a store, and at least one if S3 is served.

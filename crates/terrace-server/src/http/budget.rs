@@ -23,8 +23,8 @@ use std::{
 /// Most bytes that requests may make the server collect at the same time: together with the caches'
 /// default sizes well below what the smallest machines have.
 pub const COLLECTED_BYTES_MAX: u64 = 160 << 20;
-/// One sender may have one of so many parts: of the most there is, the longest XML body there may be
-/// fits, with what it becomes when it is read.
+/// One sender may have one of so many parts: of the most there is, the longest XML body there may
+/// be fits, with what it becomes when it is read.
 const SHARES: u64 = 2;
 /// What keeping one frame of a body costs besides its bytes: its entry in a list, and its part of
 /// the buffer it came in.

@@ -30,8 +30,8 @@ const CACHE_BYTES_MIN: u64 = 4 << 20;
 /// One part of so many is kept free: what comes between two looks, and what the allocator has not
 /// given back yet, must fit.
 const FREE_PARTS: u64 = 4;
-/// There may be a connection for so much memory: one that sends or receives a large value, or is sent
-/// a page of a listing, holds more than a MiB, and the allocator as much again.
+/// There may be a connection for so much memory: one that sends or receives a large value, or is
+/// sent a page of a listing, holds more than a MiB, and the allocator as much again.
 const CONNECTION_BYTES: u64 = 8 << 20;
 /// As many as one client has.
 const CONNECTIONS_MIN: u32 = 32;
@@ -43,8 +43,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// that the allocator keeps what was freed.
 const LOOKS_UNTIL_GROWTH: u32 = 20;
 const GROWTH_PARTS: u64 = 16;
-/// From so many per cent of the time that somebody waits for memory the cache shrinks although there
-/// is room by the figures.
+/// From so many per cent of the time that somebody waits for memory the cache shrinks although
+/// there is room by the figures.
 const PRESSURE_PERCENT: f64 = 10.0;
 
 /// What of a server's memory is no option of its store.

@@ -7,8 +7,8 @@ use std::process::Command;
 fn bench(place: &Place, endpoint: &str, service: &Service, more: &[&str]) -> Command {
     let mut command = place.command(&["bench", "s3", "--endpoint", endpoint]);
     command
-        .args(["--seconds", "0.2", "--objects", "40", "--sizes", "4KiB,1MiB"])
-        .args(["--part-size", "300KB", "--range", "10000", "--connections", "1,8"])
+        .args(["--seconds", "0.2", "--objects", "4", "--sizes", "4KiB,10MiB"])
+        .args(["--part-size", "5MiB", "--range", "10000", "--connections", "1,8"])
         .args(more)
         .env("AWS_ACCESS_KEY_ID", &service.client.id)
         .env("AWS_SECRET_ACCESS_KEY", &service.client.secret);
@@ -47,7 +47,10 @@ fn it_measures_each_operation_and_leaves_nothing() {
     }
     assert_eq!(of("multipart"), 2, "only what has several parts");
     for row in rows {
-        assert!(row["count"].as_u64().unwrap() > 0 && row["failed"] == 0, "{row}");
+        assert!(
+            row["count"].as_u64().unwrap() > 0 && row["failed"] == 0 && row["server_us"].is_number(),
+            "{row}"
+        );
         let (rate, seconds) = (row["per_second"].as_f64().unwrap(), row["seconds"].as_f64().unwrap());
         assert!((rate * seconds - row["count"].as_f64().unwrap()).abs() < 0.01, "{row}");
         let latencies: Vec<_> = row["latencies_us"]
@@ -57,9 +60,8 @@ fn it_measures_each_operation_and_leaves_nothing() {
             .map(|pair| pair[1].as_u64().unwrap())
             .collect();
         assert!(latencies.is_sorted() && latencies[0] > 0, "{row}");
-        assert!(row["server_us"].is_number(), "{row}");
         if row["operation"] == "get" && row["cold"] == true {
-            assert!(row["count"].as_u64().unwrap() <= 40, "each object once at most: {row}");
+            assert!(row["count"].as_u64().unwrap() <= 4, "each object once at most: {row}");
         }
     }
     let metrics = service.metrics();
@@ -72,13 +74,10 @@ fn it_measures_each_operation_and_leaves_nothing() {
         let rows = rows.iter().filter(|row| row["operation"] == name);
         rows.map(|row| row["count"].as_u64().unwrap()).sum()
     };
-    // What the server counted is what was measured, and more where objects are made ready.
-    assert!(count("PutObject") >= measured("put"));
     assert_eq!(count("CompleteMultipartUpload"), measured("multipart"));
     assert_eq!(count("ListObjectsV2"), measured("list"));
     let left = service.client.get("/terrace-bench?list-type=2").status(200);
     assert_eq!(elements(&left, "Key"), [""; 0], "all of it is deleted");
-
     let second = ["--name", "second", "--operations", "head", "--beside", "rows"];
     let run = bench(&place, &endpoint, &service, &second).output().unwrap();
     let text = String::from_utf8(run.stdout).unwrap();

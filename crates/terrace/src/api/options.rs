@@ -67,8 +67,8 @@ pub struct Options {
     pub flash_capacity_bytes: u64,
     /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
     /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. It may
-    /// be changed at any open and on a running store ([`crate::Store::set_large_capacity`]); below
-    /// what is there it stops writes until enough is deleted.
+    /// be changed at any open, where below what is there it stops writes until enough is deleted,
+    /// and on a running store ([`crate::Store::set_large_capacity`]).
     pub large_capacity_bytes: Option<u64>,
     /// RAM for cached values. 256 MiB; 0 turns the cache off. An eighth of it, and what the cache
     /// does not use of the rest, holds what was written lately, read or not.

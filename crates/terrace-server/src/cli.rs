@@ -1,5 +1,9 @@
 //! The command line, defined once: names, help, defaults.
 
+mod bench;
+
+pub use bench::{BenchArgs, BenchCommand, BenchCommandArgs};
+
 use crate::{
     failure::EXIT_CODES,
     s3::{access_key::Grant, account},
@@ -97,6 +101,35 @@ pub enum Command {
     /// Give the new store's place with --store, or --flash and --large; it must be empty. The
     /// backup stays as it is.
     Restore(RestoreArgs),
+    /// Change the capacity of the large tier while a server runs
+    ///
+    /// Up, or down to what is there and two blocks more. It holds until the server ends: change
+    /// large-capacity in the settings as well.
+    Capacity(CapacityArgs),
+    /// Measure an S3 server
+    Bench(BenchCommandArgs),
+}
+
+/// Arguments of `capacity`.
+#[derive(Debug, Args)]
+pub struct CapacityArgs {
+    /// Most the blocks of the large tier may occupy, or `device`: what that has
+    #[arg(value_name = "SIZE|device", value_parser = large_capacity)]
+    pub size: LargeCapacity,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What the blocks may occupy.
+#[derive(Debug, Clone, Copy)]
+pub struct LargeCapacity(pub Option<Size>);
+
+fn large_capacity(text: &str) -> Result<LargeCapacity, String> {
+    match text {
+        "device" => Ok(LargeCapacity(None)),
+        _ => text.parse().map(|size| LargeCapacity(Some(size))),
+    }
 }
 
 /// Arguments of `serve`.

@@ -3,12 +3,14 @@
 //!
 //! Standard output carries results only; everything said to a person goes to standard error.
 
+mod bench;
 mod cli;
 mod commands;
 mod control;
 mod failure;
 mod http;
 mod key_text;
+mod memory;
 mod report;
 mod s3;
 mod settings;

@@ -14,7 +14,10 @@ use crate::log::{
 };
 use bytes::Bytes;
 use quick_cache::{Weighter, sync::Cache};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// A place in the flash log or in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -190,13 +193,17 @@ pub struct ValueCache {
 #[derive(Debug, Clone)]
 struct Values {
     cache: Arc<Cache<Place, CachedValue, ByBytes>>,
-    capacity_bytes: u64,
+    capacity_bytes: Arc<AtomicU64>,
 }
 
 impl Values {
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Relaxed)
+    }
+
     /// Keeps a value, unless it would take more than an eighth of the cache.
     fn insert(&self, place: Place, value: impl FnOnce() -> CachedValue, value_bytes: u64) {
-        if value_bytes <= self.capacity_bytes / 8 {
+        if value_bytes <= self.capacity_bytes() / 8 {
             self.cache.insert(place, value());
         }
     }
@@ -209,7 +216,7 @@ impl Heir for Values {
     }
 
     fn unused_bytes(&self) -> u64 {
-        self.capacity_bytes.saturating_sub(self.cache.weight())
+        self.capacity_bytes().saturating_sub(self.cache.weight())
     }
 }
 
@@ -219,7 +226,7 @@ impl ValueCache {
         let items = usize::try_from(capacity_bytes / 4096).unwrap_or(usize::MAX).max(64);
         let values = (capacity_bytes > 0).then(|| Values {
             cache: Arc::new(Cache::with_weighter(items, capacity_bytes, ByBytes)),
-            capacity_bytes,
+            capacity_bytes: Arc::new(AtomicU64::new(capacity_bytes)),
         });
         if let Some(values) = &values {
             recent.hand_on_to(Box::new(values.clone()));
@@ -228,6 +235,17 @@ impl ValueCache {
             values,
             recent: Arc::clone(recent),
         }
+    }
+
+    /// Changes how much it holds together with the recent frames, of which they have their share. A
+    /// smaller one lets go of the rest before this returns. One that was opened with nothing stays
+    /// so.
+    pub fn set_capacity(&self, bytes: u64) {
+        let Some(values) = &self.values else { return };
+        let share_bytes = RecentFrames::share_of(bytes);
+        values.capacity_bytes.store(bytes - share_bytes, Ordering::Relaxed);
+        values.cache.set_capacity(bytes - share_bytes);
+        self.recent.set_share(share_bytes);
     }
 
     /// The value at a place.
@@ -260,7 +278,7 @@ impl ValueCache {
 
     /// Bytes it may hold.
     pub fn capacity_bytes(&self) -> u64 {
-        self.values.as_ref().map_or(0, |values| values.capacity_bytes)
+        self.values.as_ref().map_or(0, Values::capacity_bytes)
     }
 }
 

@@ -180,7 +180,7 @@ fn large_stats(engine: &Engine) -> LargeStats {
         live_bytes: engine.large.live_bytes(),
         meta_version: engine.large.meta_version(),
         meta_bytes: engine.large.meta_bytes(),
-        capacity_bytes: engine.options.large_capacity_bytes,
+        capacity_bytes: engine.large.capacity_bytes(),
         blocks_reclaimed: load(&block_gc.blocks_reclaimed),
         blocks_set_aside: load(&block_gc.blocks_set_aside),
         set_aside_bytes: load(&block_gc.set_aside_bytes),

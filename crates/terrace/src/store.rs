@@ -312,6 +312,32 @@ impl Store {
         take_if(engine, Haste::AtOnce, |_| true)
     }
 
+    /// Changes [`Options::cache_bytes`] of the running store: of a larger cache use is made as
+    /// values are read, a smaller one lets go of what is too much before this returns. A store that
+    /// was opened with none has none.
+    pub fn set_cache_bytes(&self, bytes: u64) {
+        self.engine().cache.set_capacity(bytes);
+    }
+
+    /// Changes [`Options::large_capacity_bytes`] of the running store, until it is closed: up, or
+    /// down to what the blocks have and two more, which cleaning needs to make room.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it would not hold four blocks, or less than there is.
+    pub fn set_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
+        let engine = self.engine();
+        engine.options.validate_large_capacity(bytes)?;
+        let there = self.stats().large.allocated_bytes;
+        let least = there.saturating_add(2 * engine.options.split_threshold_bytes);
+        if let Some(bytes) = bytes.filter(|bytes| *bytes < least) {
+            return Err(Error::Invalid(format!(
+                "large capacity {bytes} is below {least}, what blocks have ({there}) and two more for cleaning; delete first"
+            )));
+        }
+        engine.large.set_capacity(bytes);
+        Ok(())
+    }
+
     /// Figures about the store.
     #[must_use]
     pub fn stats(&self) -> Stats {

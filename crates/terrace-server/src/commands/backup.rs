@@ -66,7 +66,9 @@ pub fn backup(args: &BackupArgs, settings: Settings) -> Outcome {
             let show = |done, total| bar.show(done, total);
             match control::ask(&settings.options.flash_dir, &request, &stop, show)? {
                 Asked::BackedUp(summary) => summary,
-                Asked::Nobody | Asked::Stats(_) | Asked::Keys(_) | Asked::Rewrapped(_) => return Err(failure),
+                Asked::Nobody | Asked::Stats(_) | Asked::Keys(_) | Asked::Rewrapped(_) | Asked::Capacity(_) => {
+                    return Err(failure);
+                }
             }
         }
         Err(failure) => return Err(failure),

@@ -45,7 +45,9 @@ fn with_keys(
             let asked = control::ask(&settings.options.flash_dir, &Request::Key(request), &never, |_, _| {})?;
             match asked {
                 Asked::Keys(keys) => Ok(keys),
-                Asked::Nobody | Asked::BackedUp(_) | Asked::Stats(_) | Asked::Rewrapped(_) => Err(failure),
+                Asked::Nobody | Asked::BackedUp(_) | Asked::Stats(_) | Asked::Rewrapped(_) | Asked::Capacity(_) => {
+                    Err(failure)
+                }
             }
         }
         Err(failure) => Err(failure),

@@ -2,6 +2,7 @@
 //! it read-only.
 
 mod backup;
+mod capacity;
 mod keys;
 mod listing;
 mod objects;
@@ -11,7 +12,8 @@ mod store;
 mod top;
 
 use crate::{
-    cli::Command,
+    bench,
+    cli::{BenchCommand, Command},
     failure::{Code, Failure, Outcome},
     key_text,
     settings::Settings,
@@ -51,6 +53,10 @@ pub fn run(command: Command, settings: Settings) -> Outcome {
         Command::Repair(args) => store::repair(args.json, settings),
         Command::Backup(args) => backup::backup(&args, settings),
         Command::Restore(args) => backup::restore(&args, &settings),
+        Command::Capacity(args) => capacity::run(&args, &settings),
+        Command::Bench(args) => match args.command {
+            BenchCommand::S3(args) => bench::run(&args),
+        },
     }
 }
 
@@ -85,13 +91,19 @@ fn not_found(key: &[u8]) -> Failure {
 }
 
 /// Prints a line of JSON.
-fn print_json(value: &impl Serialize) -> Outcome {
+///
+/// # Errors
+/// The operating system's.
+pub fn print_json(value: &impl Serialize) -> Outcome {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::error(error.to_string()))?;
     print(&format!("{text}\n"))
 }
 
 /// Prints to standard output.
-fn print(text: &str) -> Outcome {
+///
+/// # Errors
+/// The operating system's.
+pub fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     finish_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

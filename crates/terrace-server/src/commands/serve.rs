@@ -10,7 +10,7 @@ use crate::{
     control::{Control, Served},
     failure::{Code, Failure, Outcome},
     http::{self, App, Door, ImportWatch, tls::Tls},
-    key_text,
+    key_text, memory,
     s3::{
         self, Gateway, Shared,
         access_key::{self, AccessKey, Grant, Keys, Level, NewKey},
@@ -62,13 +62,8 @@ pub fn import(args: &ImportArgs, settings: Settings) -> Outcome {
 }
 
 /// `terrace serve [--import DIR]`
-pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
-    if let Some(dir) = &args.unnamed {
-        let dir = dir.display();
-        return Err(Failure::usage(format!(
-            "is {dir} pictures, or the store? Write --import {dir} to import from it, --store {dir} to serve the store in it"
-        )));
-    }
+pub fn serve(args: ServeArgs, mut settings: Settings) -> Outcome {
+    refuse_unnamed(&args)?;
     let options = import_options(&args.tuning)?;
     if let Some(dir) = &args.import {
         check_directory(dir)?;
@@ -79,6 +74,8 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
         .build()
         .map_err(|error| Failure::io("starting threads", &error))?;
     let secrets = settings.secrets()?;
+    let bounds = memory::Bounds::of_this_process();
+    let plan = memory::fit(&mut settings, &bounds);
     // Before the store: an address in use, or a mistyped name of a file, must not cost a recovery
     // of it.
     let door = door(&args, &settings)?;
@@ -86,6 +83,7 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     let choices = choices(&args, &settings, listeners.s3.is_some(), secrets.clone())?;
     let shared = choices.shared.clone();
     let store = open(&settings, Access::Create)?;
+    let keeper = keep_cache(&store, plan, bounds)?;
     let access_keys = access_keys(&store, listeners.s3.as_ref().map(|(_, address)| *address), secrets)?;
     let served = Served {
         store: store.clone(),
@@ -100,7 +98,11 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     if let Err(failure) = &control {
         eprintln!("warning: backups and changes of access keys need the server to be stopped: {failure}");
     }
-    let choices = s3::Choices { access_keys, ..choices };
+    let choices = s3::Choices {
+        access_keys,
+        collected_bytes: plan.collected_bytes,
+        ..choices
+    };
     let gateway = Gateway::open(&store, settings.durability, choices)?;
     listeners.announce()?;
 
@@ -124,9 +126,31 @@ pub fn serve(args: ServeArgs, settings: Settings) -> Outcome {
     if let Ok(control) = control {
         control.stop();
     }
+    drop(keeper);
     // Waits for engine calls under way, so that nothing uses the store while it closes.
     drop(runtime);
     close(&store)
+}
+
+/// Looks after the cache, if it goes by the machine.
+fn keep_cache(store: &Store, plan: memory::Plan, bounds: memory::Bounds) -> Outcome<Option<memory::Keeper>> {
+    let keeper = plan
+        .cache_bytes
+        .map(|most| memory::Keeper::start(store.clone(), bounds, most));
+    keeper
+        .transpose()
+        .map_err(|error| Failure::io("starting threads", &error))
+}
+
+/// A directory without a flag may be the one or the other.
+fn refuse_unnamed(args: &ServeArgs) -> Outcome {
+    if let Some(dir) = &args.unnamed {
+        let dir = dir.display();
+        return Err(Failure::usage(format!(
+            "is {dir} pictures, or the store? Write --import {dir} to import from it, --store {dir} to serve the store in it"
+        )));
+    }
+    Ok(())
 }
 
 /// The access keys of a store, and at least one if S3 is served.
@@ -251,6 +275,7 @@ fn choices(args: &ServeArgs, settings: &Settings, has_s3: bool, secrets: Secrets
     let targets = targets.map_err(|wrong| Failure::usage(format!("--s3-notify: {wrong}")))?;
     Ok(s3::Choices {
         access_keys: Arc::default(),
+        collected_bytes: 0,
         shared,
         access_log: access_log.transpose()?,
         rate: args.s3_rate.or(settings.s3_rate),

@@ -1,6 +1,6 @@
 //! Asking a running `serve`.
 
-use super::{Answer, BackupSummary, KeySummary, Request, SOCKET, short_path};
+use super::{Answer, BackupSummary, KeySummary, LargeCapacity, Request, SOCKET, short_path};
 use crate::{
     failure::{Code, Failure, Outcome},
     s3::rewrap::Report,
@@ -27,6 +27,8 @@ pub enum Asked {
     Stats(serde_json::Value),
     /// Everything is encrypted with the current master key.
     Rewrapped(Report),
+    /// The large tier's capacity was changed.
+    Capacity(LargeCapacity),
     /// What was asked of access keys is done.
     Keys(Vec<KeySummary>),
 }
@@ -71,6 +73,7 @@ pub fn ask(flash_dir: &Path, request: &Request, stop: &AtomicBool, show: impl Fn
             Answer::BackedUp(summary) => return Ok(Asked::BackedUp(summary)),
             Answer::Stats(stats) => return Ok(Asked::Stats(stats)),
             Answer::Rewrapped(report) => return Ok(Asked::Rewrapped(report)),
+            Answer::Capacity(large) => return Ok(Asked::Capacity(large)),
             Answer::Keys(keys) => return Ok(Asked::Keys(keys)),
             Answer::Failed { code, message } => return Err(Failure::new(code, message)),
         }

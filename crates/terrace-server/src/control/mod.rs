@@ -47,6 +47,11 @@ pub enum Request {
     Key(KeyRequest),
     /// Read the master keys again, and encrypt with the first what the others encrypted.
     Rewrap,
+    /// Change what the blocks of the large tier may take.
+    Capacity {
+        /// Bytes; `None`: what the device has.
+        large_bytes: Option<u64>,
+    },
 }
 
 /// What to do with access keys.
@@ -88,6 +93,15 @@ impl fmt::Debug for KeySummary {
     }
 }
 
+/// What the blocks of the large tier may take, and do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LargeCapacity {
+    /// Most bytes; `None`: what the device has.
+    pub capacity_bytes: Option<u64>,
+    /// Bytes of all block files.
+    pub allocated_bytes: u64,
+}
+
 /// A backup to take. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -119,6 +133,8 @@ pub enum Answer {
     Stats(serde_json::Value),
     /// Everything is encrypted with the current master key.
     Rewrapped(Report),
+    /// The large tier has another capacity.
+    Capacity(LargeCapacity),
     /// The access key that was made, or all there are, without secrets. Of one that was removed:
     /// nothing, if it was not there.
     Keys(Vec<KeySummary>),

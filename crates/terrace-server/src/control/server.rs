@@ -1,6 +1,8 @@
 //! The socket's side of `serve`.
 
-use super::{Answer, BackupRequest, KeyRequest, KeySummary, REQUEST_BYTES_MAX, Request, SOCKET, short_path};
+use super::{
+    Answer, BackupRequest, KeyRequest, KeySummary, LargeCapacity, REQUEST_BYTES_MAX, Request, SOCKET, short_path,
+};
 use crate::{
     failure::{Code, Failure, Outcome},
     report::stats_json,
@@ -155,6 +157,7 @@ fn converse(stream: &UnixStream, served: &Served, stop: &AtomicBool, is_busy: bo
         Ok(Request::Stats) => tell(stream, &Answer::Stats(stats_json(&served.store.stats()))),
         Ok(Request::Backup(request)) => back_up(stream, &served.store, stop, &request),
         Ok(Request::Rewrap) => encrypt_anew(stream, served, stop),
+        Ok(Request::Capacity { large_bytes }) => tell(stream, &set_capacity(&served.store, large_bytes)),
         Ok(Request::Key(request)) => {
             let answer = change_keys(served, request).unwrap_or_else(|error| {
                 let failure = Failure::from(error);
@@ -178,6 +181,26 @@ fn tell(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     stream.write_all(&line)
+}
+
+fn set_capacity(store: &Store, large_bytes: Option<u64>) -> Answer {
+    match store.set_large_capacity(large_bytes) {
+        Ok(()) => {
+            let large = store.stats().large;
+            tracing::info!(large_bytes, "the large tier has another capacity");
+            Answer::Capacity(LargeCapacity {
+                capacity_bytes: large.capacity_bytes,
+                allocated_bytes: large.allocated_bytes,
+            })
+        }
+        Err(error) => {
+            let failure = Failure::from(error);
+            Answer::Failed {
+                code: failure.code,
+                message: failure.message,
+            }
+        }
+    }
 }
 
 fn change_keys(served: &Served, request: KeyRequest) -> terrace::Result<Answer> {

@@ -22,10 +22,10 @@ use std::{
 
 /// Most bytes that requests may make the server collect at the same time: together with the caches'
 /// default sizes well below what the smallest machines have.
-const MEMORY_BYTES_MAX: u64 = 160 << 20;
-/// Most of these for one sender: the longest XML body there may be fits, with what it becomes when
-/// it is read.
-const MEMORY_SHARE_BYTES: u64 = MEMORY_BYTES_MAX / 2;
+pub const COLLECTED_BYTES_MAX: u64 = 160 << 20;
+/// One sender may have one of so many parts: of the most there is, the longest XML body there may
+/// be fits, with what it becomes when it is read.
+const SHARES: u64 = 2;
 /// What keeping one frame of a body costs besides its bytes: its entry in a list, and its part of
 /// the buffer it came in.
 const FRAME_COST_BYTES: u64 = 64;
@@ -80,8 +80,8 @@ impl Pool {
     }
 
     /// The memory that requests may make the server collect.
-    pub fn memory() -> Arc<Self> {
-        Self::new(MEMORY_BYTES_MAX, MEMORY_SHARE_BYTES)
+    pub fn memory(most_bytes: u64) -> Arc<Self> {
+        Self::new(most_bytes, most_bytes / SHARES)
     }
 
     /// A ticket of a sender, which holds nothing yet.

@@ -268,7 +268,7 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::http::budget::Pool;
+    use crate::http::budget::{COLLECTED_BYTES_MAX, Pool};
     use futures_util::{Stream, StreamExt as _, stream};
     use std::{convert::Infallible, future::poll_fn};
 
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(all.unwrap(), 160_000);
         let watch = Watch {
             collected: Some(Collected {
-                ticket: Arc::new(Pool::memory().ticket([127, 0, 0, 1].into())),
+                ticket: Arc::new(Pool::memory(COLLECTED_BYTES_MAX).ticket([127, 0, 0, 1].into())),
                 weight: 1,
             }),
             ..Watch::default()

@@ -171,7 +171,7 @@ fn malformed() -> s3s::S3Error {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::http::budget::Pool;
+    use crate::http::budget::{COLLECTED_BYTES_MAX, Pool};
     use hyper::header::HeaderValue;
 
     fn chunks(form: &'static str, pool: &Arc<Pool>) -> Chunks {
@@ -188,7 +188,7 @@ mod tests {
 
     /// What `s3s` gets of a body that comes in pieces of so many bytes.
     fn read(form: &'static str, body: &[u8], piece_bytes: usize) -> S3Result<Vec<Bytes>> {
-        let mut chunks = chunks(form, &Pool::memory());
+        let mut chunks = chunks(form, &Pool::memory(COLLECTED_BYTES_MAX));
         let mut out = VecDeque::new();
         for piece in body.chunks(piece_bytes) {
             chunks.take(Bytes::copy_from_slice(piece), &mut out)?;

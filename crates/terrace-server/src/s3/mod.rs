@@ -27,7 +27,7 @@ mod collector;
 mod commit;
 mod cors;
 mod crypt;
-mod digest;
+pub mod digest;
 mod errors;
 mod exchange;
 pub mod figures;
@@ -55,9 +55,9 @@ pub mod rewrap;
 pub mod secrets;
 mod service;
 mod session;
-mod signature;
+pub mod signature;
 mod sts;
-mod verified;
+pub mod verified;
 mod versions;
 mod website;
 
@@ -162,6 +162,8 @@ pub struct Choices {
     pub websites: Vec<String>,
     /// Where events of buckets may go.
     pub targets: Arc<Targets>,
+    /// Memory that requests may make the server collect.
+    pub collected_bytes: u64,
 }
 
 impl Gateway {
@@ -186,7 +188,7 @@ impl Gateway {
             websites: Domains(choices.websites),
             targets: choices.targets,
             limiter: choices.rate.map(Limiter::new),
-            memory: Pool::memory(),
+            memory: Pool::memory(choices.collected_bytes),
             making_room: tokio::sync::Mutex::default(),
             shared,
         }))

@@ -127,7 +127,8 @@ const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-fn encoded(text: &str) -> String {
+/// Text as it stands in a query that is signed.
+pub fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
         if is_unreserved(byte) {

@@ -72,7 +72,8 @@ pub struct Layer {
     /// has]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub large_capacity: Option<Size>,
-    /// RAM for cached values, 0 for none [default: 256MiB]
+    /// RAM for cached values, 0 for none [default: 256MiB; `serve` a quarter of what the machine or
+    /// its control group has, given back when memory is short]
     #[arg(long, global = true, value_name = "SIZE", hide_short_help = true)]
     pub cache: Option<Size>,
     /// RAM for objects on their way from disk to readers and to flash; 0: nothing is copied to
@@ -194,6 +195,10 @@ pub enum DurabilityChoice {
 pub struct Settings {
     /// How the store is opened.
     pub options: Options,
+    /// Whether the size of the cache was named; else `serve` goes by the machine.
+    pub cache_given: bool,
+    /// The same of staging.
+    pub staging_given: bool,
     /// When a write counts as done.
     pub durability: Durability,
     /// Address that was asked for, if any was.
@@ -401,6 +406,7 @@ impl Layer {
     /// A usage failure if they contradict each other.
     pub fn resolve(self) -> Outcome<Settings> {
         let refuse = |message| Err(Failure::usage(message));
+        let (cache_given, staging_given) = (self.cache.is_some(), self.staging.is_some());
         let mut options = match (self.store, self.flash, self.large) {
             (Some(dir), None, None) => Options::new(dir),
             (None, None, None) => Options::new(STORE_DEFAULT),
@@ -439,6 +445,8 @@ impl Layer {
         };
         Ok(Settings {
             options,
+            cache_given,
+            staging_given,
             durability,
             listen: self.listen,
             s3_listen: self.s3_listen,

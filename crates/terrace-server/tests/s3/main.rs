@@ -5,7 +5,9 @@
 mod access;
 mod accounts;
 mod at_once;
+mod bench;
 mod budget;
+mod capacity;
 #[path = "../common/mod.rs"]
 mod common;
 mod conformance;

@@ -223,6 +223,13 @@ fn serve_with_tls(place: &Place) -> (Child, String, Client) {
     (child, page, client)
 }
 
+/// A server with TLS, whose certificate is `tls.crt` in its place.
+pub(crate) fn start_with_tls(place: &Place) -> (Child, Client) {
+    new_certificate(place);
+    let (child, _, client) = serve_with_tls(place);
+    (child, client)
+}
+
 /// Both listeners speak TLS and nothing else, and take another certificate without a restart.
 #[test]
 fn tls() {

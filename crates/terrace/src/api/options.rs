@@ -68,8 +68,9 @@ pub struct Options {
     /// Most the flash log may occupy. 64 GiB; less if the device is smaller.
     pub flash_capacity_bytes: u64,
     /// Most the files of blocks may occupy. `None`, the default: what the device has. A part of it
-    /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. Raising
-    /// it later works at once; below what is there it stops writes until enough is deleted.
+    /// is kept for cleaning: the length of two blocks, a quarter of the capacity at most. It may
+    /// be changed at any open, where below what is there it stops writes until enough is deleted,
+    /// and on a running store ([`crate::Store::set_large_capacity`]).
     pub large_capacity_bytes: Option<u64>,
     /// Block files may take so many per cent of what lives in them, and the slack; above that,
     /// blocks that are mostly dead are cleaned. 130. Open blocks come on top.
@@ -286,16 +287,7 @@ impl Options {
                 self.flash_capacity_bytes
             ));
         }
-        if self
-            .large_capacity_bytes
-            .is_some_and(|bytes| bytes < 4 * self.split_threshold_bytes)
-        {
-            return fail(format!(
-                "large capacity {} must hold at least 4 blocks ({})",
-                self.large_capacity_bytes.unwrap_or_default(),
-                4 * self.split_threshold_bytes
-            ));
-        }
+        self.validate_large_capacity(self.large_capacity_bytes)?;
         let (steady, most) = (self.space_amplification_percent, self.space_amplification_max_percent);
         if steady < 105 || most < steady.saturating_add(10) {
             return fail(format!(
@@ -303,6 +295,16 @@ impl Options {
             ));
         }
         Ok(())
+    }
+
+    pub(crate) fn validate_large_capacity(&self, bytes: Option<u64>) -> Result<()> {
+        let least = 4 * self.split_threshold_bytes;
+        match bytes {
+            Some(bytes) if bytes < least => Err(Error::Invalid(format!(
+                "large capacity {bytes} must hold at least 4 blocks ({least})"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -287,6 +287,11 @@ impl LargeSpace {
         self.space.room.limit_bytes()
     }
 
+    /// Sets another capacity.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.space.room.set_limit(bytes);
+    }
+
     /// Live bytes of all blocks, to be persisted with the index's mark.
     #[must_use]
     pub fn accounting(&self) -> Vec<u8> {

@@ -43,17 +43,18 @@ impl Origin {
 /// How many blocks take extents of known size at a time; see [`Origin::stream`].
 pub(super) const STREAMS: usize = 2;
 
+const NO_LIMIT: u64 = u64::MAX;
+
 /// The count, and the limit.
 #[derive(Debug)]
 pub(super) struct Room {
     /// Where the files are.
     disk: Arc<dyn Disk>,
     used_bytes: AtomicU64,
-    limit_bytes: Option<u64>,
-    /// Of the limit, for cleaning alone.
-    kept_back_bytes: u64,
-    /// The same of what the device has left.
-    kept_on_device_bytes: u64,
+    /// [`NO_LIMIT`] if there is none.
+    limit_bytes: AtomicU64,
+    /// Of the limit, for cleaning alone, a quarter of it at most; and of what the device has left.
+    kept_bytes: u64,
     /// What of the device cleaning itself leaves, since the index must persist what it moved.
     pub left_to_index_bytes: OnceLock<Arc<AtomicU64>>,
 }
@@ -64,10 +65,9 @@ impl Room {
         Self {
             disk,
             used_bytes: AtomicU64::new(used_bytes),
-            limit_bytes,
+            limit_bytes: AtomicU64::new(limit_bytes.unwrap_or(NO_LIMIT)),
             // What cleaning has open and what it begins next; it gets the rest back as it goes on.
-            kept_back_bytes: limit_bytes.map_or(0, |limit| (2 * split_bytes).min(limit / 4)),
-            kept_on_device_bytes: 2 * split_bytes,
+            kept_bytes: 2 * split_bytes,
             left_to_index_bytes: OnceLock::new(),
         }
     }
@@ -86,7 +86,7 @@ impl Room {
                     .filter(|sum| limit.is_none_or(|limit| *sum <= limit))
             });
         taken.map(|_| ()).map_err(|used| {
-            let limit = self.limit_bytes.unwrap_or_default();
+            let limit = self.limit_bytes().unwrap_or_default();
             io::Error::new(
                 io::ErrorKind::StorageFull,
                 format!(
@@ -107,9 +107,7 @@ impl Room {
         let available = self.disk.available_bytes()?;
         let kept = match origin {
             Origin::Cleaning => left,
-            Origin::User | Origin::Recycling => self
-                .kept_on_device_bytes
-                .min(self.used_bytes().saturating_add(available) / 4),
+            Origin::User | Origin::Recycling => self.kept_bytes.min(self.used_bytes().saturating_add(available) / 4),
         };
         if available >= bytes.saturating_add(kept) {
             return Ok(());
@@ -140,8 +138,14 @@ impl Room {
     }
 
     /// Most that they may take.
-    pub const fn limit_bytes(&self) -> Option<u64> {
+    pub fn limit_bytes(&self) -> Option<u64> {
+        Some(self.limit_bytes.load(Ordering::Acquire)).filter(|limit| *limit != NO_LIMIT)
+    }
+
+    /// Sets another limit. Below what is there, nothing more is taken until enough is given back.
+    pub fn set_limit(&self, limit_bytes: Option<u64>) {
         self.limit_bytes
+            .store(limit_bytes.unwrap_or(NO_LIMIT), Ordering::Release);
     }
 
     /// Bytes of all block files.
@@ -157,12 +161,13 @@ impl Room {
     }
 
     fn limit_for(&self, origin: Origin) -> Option<u64> {
-        let kept = match origin {
+        let limit = self.limit_bytes()?;
+        let kept = self.kept_bytes.min(limit / 4);
+        Some(match origin {
             // The last quarter is for footers and LargeMeta.
-            Origin::Cleaning => self.kept_back_bytes / 4,
-            Origin::User | Origin::Recycling => self.kept_back_bytes,
-        };
-        self.limit_bytes.map(|limit| limit - kept)
+            Origin::Cleaning => limit - kept / 4,
+            Origin::User | Origin::Recycling => limit - kept,
+        })
     }
 }
 
@@ -190,6 +195,22 @@ mod tests {
         room.give_back(400);
         room.take(240, Origin::User).unwrap();
         assert!(room.take(1, Origin::User).is_err());
+    }
+
+    #[test]
+    fn another_limit_counts_at_once_up_and_down() {
+        let room = Room::new(disk(), 800, Some(1_000), 100);
+        assert!(room.take(1, Origin::User).is_err());
+        room.set_limit(Some(2_000));
+        room.take(1_000, Origin::User).unwrap();
+        room.set_limit(Some(1_000));
+        assert!(room.take(0, Origin::User).is_err() && room.take(1, Origin::Cleaning).is_err());
+        room.give_back(1_100);
+        room.take(100, Origin::User).unwrap();
+        assert!(room.take(1, Origin::User).is_err());
+        room.set_limit(None);
+        assert_eq!(room.limit_bytes(), None);
+        room.take(1 << 30, Origin::User).unwrap();
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub trait Heir: Send + Sync {
 #[derive(Default)]
 pub struct RecentFrames {
     kept: RwLock<Kept>,
-    share_bytes: u64,
+    share_bytes: AtomicU64,
     heir: OnceLock<Box<dyn Heir>>,
     /// Held by who lets frames go.
     leaving: Mutex<()>,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for RecentFrames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RecentFrames")
             .field("bytes", &self.bytes())
-            .field("share_bytes", &self.share_bytes)
+            .field("share_bytes", &self.share_bytes())
             .finish_non_exhaustive()
     }
 }
@@ -111,8 +111,17 @@ impl RecentFrames {
     /// Keeps frames of up to so many bytes, and more while they are lent; with 0 none.
     pub fn new(share_bytes: u64) -> Self {
         Self {
-            share_bytes,
+            share_bytes: AtomicU64::new(share_bytes),
             ..Self::default()
+        }
+    }
+
+    /// Changes their share, and lets go of what is above it and not lent. Those that were made with
+    /// no share stay without one.
+    pub fn set_share(&self, share_bytes: u64) {
+        if self.share_bytes() > 0 {
+            self.share_bytes.store(share_bytes.max(1), Ordering::Relaxed);
+            self.give_back(self.bytes());
         }
     }
 
@@ -125,13 +134,13 @@ impl RecentFrames {
     /// values are in the index. The RAM that came with it: it may be too much now
     /// ([`RecentFrames::give_back`]).
     pub fn add(&self, frame: &Arc<Frame>) -> u64 {
-        if self.share_bytes == 0 || !frame.view().has_homes() {
+        if self.share_bytes() == 0 || !frame.view().has_homes() {
             return 0;
         }
         let place = (frame.generation, frame.offset);
         let recent = RecentFrame::of(frame);
         let bytes = recent.bytes;
-        if bytes > self.share_bytes {
+        if bytes > self.share_bytes() {
             return 0;
         }
         let mut kept = self.kept.write();
@@ -147,13 +156,13 @@ impl RecentFrames {
     /// must leave for it: most of that is left for who comes next, or the first reader to want a
     /// little room would move all there is.
     pub fn give_back(&self, came_bytes: u64) {
-        if self.bytes() <= self.share_bytes {
+        if self.bytes() <= self.share_bytes() {
             return;
         }
         // Whoever is at it has it done.
         let Some(_alone) = self.leaving.try_lock() else { return };
         let heir = self.heir.get();
-        let bytes_max = self.share_bytes + heir.map_or(0, |heir| heir.unused_bytes());
+        let bytes_max = self.share_bytes() + heir.map_or(0, |heir| heir.unused_bytes());
         let mut left_bytes = 0;
         while left_bytes < 2 * came_bytes.max(LEFT_BYTES_MIN)
             && let Some((place, oldest)) = self.oldest_above(bytes_max)
@@ -214,7 +223,7 @@ impl RecentFrames {
     /// The frames that places are in, each with the number of the place and where in the frame it
     /// is.
     fn frames_with(&self, places: &[Option<(PlaceInLog, usize)>], found: &mut Vec<(usize, usize, Arc<RecentFrame>)>) {
-        if self.share_bytes == 0 {
+        if self.share_bytes() == 0 {
             return;
         }
         let kept = self.kept.read();
@@ -236,7 +245,7 @@ impl RecentFrames {
 
     /// The frame that a place is in, or just behind, and where in it that is.
     fn frame_with(&self, place: PlaceInLog) -> Option<(Arc<RecentFrame>, usize)> {
-        if self.share_bytes == 0 {
+        if self.share_bytes() == 0 {
             return None;
         }
         let kept = self.kept.read();
@@ -245,8 +254,8 @@ impl RecentFrames {
     }
 
     /// RAM they may take whatever the heir uses, in bytes.
-    pub const fn share_bytes(&self) -> u64 {
-        self.share_bytes
+    pub fn share_bytes(&self) -> u64 {
+        self.share_bytes.load(Ordering::Relaxed)
     }
 
     /// RAM they take, in bytes.

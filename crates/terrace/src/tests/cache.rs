@@ -95,6 +95,51 @@ fn what_was_just_written_is_read_from_ram() {
     assert_eq!(held.capacity_bytes, small_options(dir.path()).cache_bytes);
 }
 
+/// A server gives RAM back while it runs, and takes it again.
+#[test]
+fn a_running_store_takes_another_size_of_its_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    put_all(&store, 0);
+    put_others(&store, 0);
+    read_all(&store, 0);
+    read_all(&store, 0);
+    let held = store.stats().cache;
+    assert!(held.bytes > held.capacity_bytes / 2, "{held:?}");
+    let smaller = held.capacity_bytes / 8;
+    store.set_cache_bytes(smaller);
+    let left = store.stats().cache;
+    assert_eq!(left.capacity_bytes, smaller);
+    assert!(left.bytes <= smaller, "what is too much has left: {left:?}");
+    read_all(&store, 0);
+    put_others(&store, 1);
+    let left = store.stats().cache;
+    assert!(left.bytes <= smaller, "and does not come back: {left:?}");
+    store.set_cache_bytes(held.capacity_bytes);
+    read_all(&store, 0);
+    assert_eq!(read_all(&store, 0), COUNT, "what is taken again is used");
+    let grown = store.stats().cache;
+    assert!(
+        grown.bytes > smaller && grown.bytes <= grown.capacity_bytes,
+        "{grown:?}"
+    );
+}
+
+#[test]
+fn a_cache_that_is_off_stays_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(Options {
+        cache_bytes: 0,
+        ..small_options(dir.path())
+    })
+    .unwrap();
+    store.set_cache_bytes(1 << 20);
+    put_all(&store, 0);
+    read_all(&store, 0);
+    let held = store.stats().cache;
+    assert_eq!((held.bytes, held.capacity_bytes), (0, 0));
+}
+
 /// Frames have what the cache does not use.
 #[test]
 fn a_store_that_fits_into_ram_is_read_from_there_even_the_first_time() {

@@ -160,6 +160,44 @@ fn the_large_tiers_capacity_is_obeyed_and_what_cleaning_reclaims_is_used_again()
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }
 
+/// What an operator does to a store that is full, without stopping it; and takes back later.
+#[test]
+fn the_large_tiers_capacity_is_changed_on_a_running_store() {
+    let bench = Bench::new(14);
+    let store = Store::open(limited(&bench, 512 << 10)).unwrap();
+    let mut values = Values::new();
+    assert_eq!(fill_up(&store, &mut values, 20_000), Tier::Large);
+    let first = values.len();
+    let too_small = store.set_large_capacity(Some(1_000));
+    assert!(matches!(too_small, Err(Error::Invalid(_))), "{too_small:?}");
+    store.set_large_capacity(Some(1 << 20)).unwrap();
+    assert_eq!(store.stats().large.capacity_bytes, Some(1 << 20));
+    let mut more = Values::new();
+    for n in 0..1_000 {
+        let (key, value) = (format!("more {n}"), bytes(n, 20_000));
+        let Ok(_) = store.put(&key, &value) else { break };
+        more.insert(key, vec![value]);
+    }
+    assert!(more.len() >= first / 2, "{} after {first}", more.len());
+    assert!(bench.block_bytes() <= 1 << 20);
+
+    // Cleaning would have no room to make room in.
+    let below = store.set_large_capacity(Some(512 << 10));
+    assert!(matches!(below, Err(Error::Invalid(_))), "{below:?}");
+    assert_eq!(store.stats().large.capacity_bytes, Some(1 << 20));
+    store.set_large_capacity(None).unwrap();
+    resumes(&store, &mut values, "without a bound", 20_000);
+    store.set_large_capacity(Some(2 << 20)).unwrap();
+    resumes(&store, &mut values, "with another", 20_000);
+    values.extend(more);
+    assert_all(&store, &values);
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(limited(&bench, 2 << 20)).unwrap();
+    assert_all(&store, &values);
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
 #[test]
 fn on_a_full_large_tier_puts_batches_and_streams_are_refused_and_small_values_are_not() {
     let bench = Bench::new(5);

@@ -9,8 +9,8 @@
 
 pub mod delivery;
 mod event;
-mod targets;
-mod tls;
+pub mod targets;
+pub mod tls;
 
 pub use event::{Happened, What, test_event};
 pub use targets::{Target, Targets};

@@ -40,7 +40,10 @@ pub struct Address {
 
 impl Address {
     /// Reads `http://HOST[:PORT][/PATH]`, or the same with `https`.
-    fn parse(url: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(url: &str) -> Result<Self, String> {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
         let is_https = match uri.scheme_str() {
             Some("http") => false,

@@ -1,0 +1,283 @@
+//! What `serve` takes of the machine's memory: by default a quarter for the cache, and less of what
+//! else is large where there is little. While the server runs a thread looks how much is left
+//! within the machine and its control group, and the cache gives back what others need.
+//!
+//! What is named in the settings is taken as it is, and not given back.
+
+mod bounds;
+
+pub use bounds::Bounds;
+
+use crate::{
+    http::{self, budget::COLLECTED_BYTES_MAX},
+    settings::Settings,
+};
+use bounds::Standing;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+use terrace::{Options, Store};
+
+/// The cache has one part of so many of what may be used.
+const CACHE_PARTS: u64 = 4;
+/// It never has less than this, unless the settings say so.
+const CACHE_BYTES_MIN: u64 = 4 << 20;
+/// One part of so many is kept free: what comes between two looks, and what the allocator has not
+/// given back yet, must fit.
+const FREE_PARTS: u64 = 4;
+/// There may be a connection for so much memory: one that sends or receives a large value, or is
+/// sent a page of a listing, holds more than a MiB, and the allocator as much again.
+const CONNECTION_BYTES: u64 = 8 << 20;
+/// As many as one client has.
+const CONNECTIONS_MIN: u32 = 32;
+/// What requests may make the server collect is one part of so many at most.
+const COLLECTED_PARTS: u64 = 6;
+/// How often it is looked. In that time clients fill some tens of MiB at most.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Looks without a need until the cache grows by a part of [`GROWTH_PARTS`]: two seconds, the time
+/// that the allocator keeps what was freed.
+const LOOKS_UNTIL_GROWTH: u32 = 20;
+const GROWTH_PARTS: u64 = 16;
+/// From so many per cent of the time that somebody waits for memory the cache shrinks although
+/// there is room by the figures.
+const PRESSURE_PERCENT: f64 = 10.0;
+
+/// What of a server's memory is no option of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// What the cache may become, if it is to be adjusted.
+    pub cache_bytes: Option<u64>,
+    /// What requests may make the server collect.
+    pub collected_bytes: u64,
+}
+
+/// Fits the settings of a server to what the machine, or its control group, has: what was not named
+/// there.
+pub fn fit(settings: &mut Settings, bounds: &Bounds) -> Plan {
+    let limit_bytes = bounds.limit_bytes().unwrap_or(u64::MAX);
+    let options = &mut settings.options;
+    fit_others(options, limit_bytes, settings.staging_given);
+    let connections = u32::try_from(limit_bytes / CONNECTION_BYTES).unwrap_or(u32::MAX);
+    let connections = connections.clamp(CONNECTIONS_MIN, http::CONNECTIONS_DEFAULT);
+    settings.connections.get_or_insert(connections);
+    let is_known = limit_bytes < u64::MAX;
+    if is_known && !settings.cache_given {
+        options.cache_bytes = (limit_bytes / CACHE_PARTS).max(CACHE_BYTES_MIN);
+    }
+    Plan {
+        cache_bytes: Some(options.cache_bytes).filter(|_| is_known && !settings.cache_given),
+        collected_bytes: COLLECTED_BYTES_MAX.min(limit_bytes / COLLECTED_PARTS),
+    }
+}
+
+/// The rest of a server's memory as docs/operating.md lists it: with the defaults some 350 MiB
+/// beside the cache, which is more than small machines have.
+fn fit_others(options: &mut Options, limit_bytes: u64, staging_given: bool) {
+    let at_most = |value: &mut u64, parts: u64, least: u64| *value = (*value).min((limit_bytes / parts).max(least));
+    // Frames take twice what the overlay has.
+    at_most(&mut options.overlay_bytes, 32, 1 << 20);
+    at_most(&mut options.index_cache_bytes, 32, 1 << 20);
+    // Up to four of them take one and a half of their length each.
+    at_most(&mut options.memtable_bytes, 64, 1 << 20);
+    if !staging_given {
+        at_most(&mut options.staging_bytes, 16, 1 << 20);
+    }
+}
+
+/// Looks after the cache until it is dropped.
+pub struct Keeper {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Begins to look after the cache of a store, which may have so many bytes.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub fn start(store: Store, bounds: Bounds, most_bytes: u64) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = thread::Builder::new().name("memory".to_owned()).spawn({
+            let stop = Arc::clone(&stop);
+            move || look_after(&store, &bounds, most_bytes, &stop)
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic in it has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn look_after(store: &Store, bounds: &Bounds, most_bytes: u64, stop: &AtomicBool) {
+    let mut size = Size::new(most_bytes);
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(standing) = bounds.tightest() {
+            let held = || store.stats().cache.bytes;
+            if let Some(bytes) = size.look(standing, bounds.pressure_percent(), held) {
+                tracing::debug!(bytes, room = standing.room_bytes(), "the cache has another size");
+                store.set_cache_bytes(bytes);
+            }
+            if size.is_least() && standing.room_bytes() < standing.limit_bytes / FREE_PARTS / 4 && size.warn_once() {
+                tracing::warn!(
+                    limit = standing.limit_bytes,
+                    used = standing.used_bytes,
+                    "memory is nearly used up although the cache has given back all it can; give the server more"
+                );
+            }
+        }
+        thread::park_timeout(LOOK_INTERVAL);
+    }
+}
+
+/// How large the cache may be.
+#[derive(Debug)]
+struct Size {
+    most_bytes: u64,
+    bytes: u64,
+    /// Looks since there was a need.
+    quiet: u32,
+    warned: bool,
+}
+
+impl Size {
+    const fn new(most_bytes: u64) -> Self {
+        Self {
+            most_bytes,
+            bytes: most_bytes,
+            quiet: 0,
+            warned: false,
+        }
+    }
+
+    fn least_bytes(&self) -> u64 {
+        CACHE_BYTES_MIN.min(self.most_bytes)
+    }
+
+    fn is_least(&self) -> bool {
+        self.bytes == self.least_bytes()
+    }
+
+    fn warn_once(&mut self) -> bool {
+        !std::mem::replace(&mut self.warned, true)
+    }
+
+    /// What the cache may have from now on, if that is another size than before. It gives back what
+    /// is wanting of the part that is kept free, once for as long as the allocator takes to give it
+    /// back in turn, or again if still less is left; and grows slowly, while there is half as much
+    /// again as is kept free.
+    fn look(&mut self, standing: Standing, pressure_percent: f64, held_bytes: impl FnOnce() -> u64) -> Option<u64> {
+        let (room, free) = (standing.room_bytes(), standing.limit_bytes / FREE_PARTS);
+        let wanting = free.saturating_sub(room);
+        let is_pressed = pressure_percent >= PRESSURE_PERCENT && room < 2 * free;
+        let before = self.bytes;
+        self.quiet = self.quiet.saturating_add(1);
+        if wanting > 0 || is_pressed {
+            let is_urgent = room < free / 2;
+            if self.quiet >= LOOKS_UNTIL_GROWTH || is_urgent {
+                let step = wanting.max(self.most_bytes / GROWTH_PARTS);
+                self.bytes = self
+                    .bytes
+                    .min(held_bytes())
+                    .saturating_sub(step)
+                    .max(self.least_bytes());
+                self.quiet = 0;
+            }
+        } else if self.bytes < self.most_bytes && self.quiet >= LOOKS_UNTIL_GROWTH && room > free + free / 2 {
+            self.bytes = (self.bytes + self.most_bytes / GROWTH_PARTS).min(self.most_bytes);
+            self.quiet = 0;
+        }
+        (self.bytes != before).then_some(self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    const fn used(used_bytes: u64) -> Standing {
+        Standing {
+            limit_bytes: 1000 * MIB,
+            used_bytes,
+        }
+    }
+
+    #[test]
+    fn what_is_wanting_is_given_back_at_once_and_taken_again_slowly() {
+        let mut size = Size::new(256 * MIB);
+        size.quiet = LOOKS_UNTIL_GROWTH;
+        assert_eq!(size.look(used(500 * MIB), 0.0, || 200 * MIB), None, "it has all it may");
+        // 50 MiB of the quarter that is kept free are gone.
+        size.quiet = LOOKS_UNTIL_GROWTH;
+        assert_eq!(size.look(used(800 * MIB), 0.0, || 200 * MIB), Some(150 * MIB));
+        // The allocator has not given it back yet.
+        assert_eq!(size.look(used(790 * MIB), 0.0, || 150 * MIB), None);
+        // But there is not much time any more.
+        assert_eq!(size.look(used(950 * MIB), 0.0, || 150 * MIB), Some(4 * MIB));
+        assert!(size.is_least());
+        assert_eq!(size.look(used(990 * MIB), 0.0, || 0), None, "it has no more to give");
+        let mut looks = 0;
+        while size.bytes < 256 * MIB {
+            size.look(used(500 * MIB), 0.0, || 0);
+            looks += 1;
+        }
+        assert_eq!(looks, 16 * LOOKS_UNTIL_GROWTH);
+        assert!(size.warn_once() && !size.warn_once());
+    }
+
+    #[test]
+    fn between_the_two_marks_it_stays() {
+        let mut size = Size::new(256 * MIB);
+        size.bytes = 100 * MIB;
+        for _ in 0..100 {
+            assert_eq!(size.look(used(700 * MIB), 0.0, || 100 * MIB), None);
+        }
+    }
+
+    #[test]
+    fn pressure_counts_where_room_is_short() {
+        let mut size = Size::new(256 * MIB);
+        size.quiet = LOOKS_UNTIL_GROWTH;
+        assert_eq!(size.look(used(100 * MIB), 90.0, || 256 * MIB), None, "somebody else's");
+        assert_eq!(size.look(used(600 * MIB), 90.0, || 256 * MIB), Some(240 * MIB));
+    }
+
+    #[test]
+    fn small_machines_give_less_to_everything_and_large_ones_more_to_the_cache() {
+        let fitted = |mib: u64| {
+            let mut options = Options::new("x");
+            fit_others(&mut options, mib * MIB, false);
+            options
+        };
+        let small = fitted(256);
+        let in_mib = [
+            small.overlay_bytes,
+            small.index_cache_bytes,
+            small.memtable_bytes,
+            small.staging_bytes,
+        ];
+        assert_eq!(in_mib.map(|bytes| bytes / MIB), [8, 8, 4, 16]);
+        let (large, default) = (fitted(16 << 10), Options::new("x"));
+        assert_eq!(large.overlay_bytes, default.overlay_bytes);
+        assert_eq!(large.memtable_bytes, default.memtable_bytes);
+        assert_eq!(large.staging_bytes, default.staging_bytes);
+        assert!(fitted(1).validate().is_ok(), "the least is enough to open with");
+    }
+}

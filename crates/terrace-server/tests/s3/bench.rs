@@ -1,0 +1,136 @@
+//! `terrace bench s3`, on the program itself.
+
+use crate::{Service, common::Place, elements, operating};
+use std::process::Command;
+
+/// The command for a server, which measures little and soon ends.
+fn bench(place: &Place, endpoint: &str, service: &Service, more: &[&str]) -> Command {
+    let mut command = place.command(&["bench", "s3", "--endpoint", endpoint]);
+    command
+        .args(["--seconds", "0.2", "--objects", "4", "--sizes", "4KiB,10MiB"])
+        .args(["--part-size", "5MiB", "--range", "10000", "--connections", "1,8"])
+        .args(more)
+        .env("AWS_ACCESS_KEY_ID", &service.client.id)
+        .env("AWS_SECRET_ACCESS_KEY", &service.client.secret);
+    command
+}
+
+/// All operations, each with figures that can be; nothing is left behind, and the next run stands
+/// beside the first.
+#[test]
+fn it_measures_each_operation_and_leaves_nothing() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let endpoint = format!("http://{}", service.client.address);
+    let pid = service.child.id().to_string();
+    let first = [
+        "--json",
+        "--name",
+        "first",
+        "--results",
+        "rows",
+        "--cold",
+        "true",
+        "--server-pid",
+        &pid,
+    ];
+    let run = bench(&place, &endpoint, &service, &first).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    let of = |name: &str| rows.iter().filter(|row| row["operation"] == name).count();
+    for name in ["put", "list", "mixed", "delete"] {
+        assert_eq!(of(name), 4, "two sizes, two numbers of connections: {name}");
+    }
+    for name in ["get", "range", "head"] {
+        assert_eq!(of(name), 8, "and the same again, cold: {name}");
+    }
+    assert_eq!(of("multipart"), 2, "only what has several parts");
+    for row in rows {
+        assert!(
+            row["count"].as_u64().unwrap() > 0 && row["failed"] == 0 && row["server_us"].is_number(),
+            "{row}"
+        );
+        let (rate, seconds) = (row["per_second"].as_f64().unwrap(), row["seconds"].as_f64().unwrap());
+        assert!((rate * seconds - row["count"].as_f64().unwrap()).abs() < 0.01, "{row}");
+        let latencies: Vec<_> = row["latencies_us"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pair| pair[1].as_u64().unwrap())
+            .collect();
+        assert!(latencies.is_sorted() && latencies[0] > 0, "{row}");
+        if row["operation"] == "get" && row["cold"] == true {
+            assert!(row["count"].as_u64().unwrap() <= 4, "each object once at most: {row}");
+        }
+    }
+    let metrics = service.metrics();
+    let count = |operation: &str| {
+        let name = format!("terrace_s3_requests_total{{operation=\"{operation}\",status=\"200\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.map_or(0, |count| count.parse::<u64>().unwrap())
+    };
+    let measured = |name: &str| -> u64 {
+        let rows = rows.iter().filter(|row| row["operation"] == name);
+        rows.map(|row| row["count"].as_u64().unwrap()).sum()
+    };
+    assert_eq!(count("CompleteMultipartUpload"), measured("multipart"));
+    assert_eq!(count("ListObjectsV2"), measured("list"));
+    let left = service.client.get("/terrace-bench?list-type=2").status(200);
+    assert_eq!(elements(&left, "Key"), [""; 0], "all of it is deleted");
+    let second = ["--name", "second", "--operations", "head", "--beside", "rows"];
+    let run = bench(&place, &endpoint, &service, &second).output().unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let beside = text
+        .lines()
+        .filter(|line| line.starts_with("head") && line.contains(" x first"))
+        .count();
+    assert_eq!(beside, 4, "{text}");
+}
+
+#[test]
+fn it_measures_over_tls() {
+    let place = Place::new();
+    let (child, client) = operating::start_with_tls(&place);
+    let service = Service {
+        child,
+        page: String::new(),
+        client,
+    };
+    let port = service.client.address.rsplit_once(':').unwrap().1;
+    let endpoint = format!("https://localhost:{port}");
+    let more = ["--json", "--operations", "put,get,range", "--ca", "tls.crt"];
+    let run = bench(&place, &endpoint, &service, &more).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), 12);
+    assert!(rows.as_array().unwrap().iter().all(|row| row["tls"] == true));
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let endpoint = format!("http://{}", service.client.address);
+    let mut wrong = bench(&place, &endpoint, &service, &[]);
+    let run = wrong.env("AWS_SECRET_ACCESS_KEY", "another").output().unwrap();
+    let error = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(1), "{error}");
+    assert!(error.contains("SignatureDoesNotMatch"), "{error}");
+    for (more, why) in [
+        (["--operations", "fetch"], "none of put"),
+        (["--mix", "delete=1"], "cannot be a part"),
+        (["--connections", "0"], "from 1 to 10000"),
+        (["--beside", "none"], "none"),
+    ] {
+        let run = bench(&place, &endpoint, &service, &more).output().unwrap();
+        let error = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert!(!run.status.success() && error.contains(why), "{error}");
+    }
+    let run = place
+        .command(&["bench", "s3", "--endpoint", &endpoint])
+        .env_remove("AWS_ACCESS_KEY_ID")
+        .output();
+    assert_eq!(run.unwrap().status.code(), Some(2), "requests are signed");
+}

@@ -1,8 +1,6 @@
 //! The command line, defined once: names, help, defaults.
 
-mod bench;
-
-pub use bench::{BenchArgs, BenchCommand, BenchCommandArgs};
+pub use crate::bench::{BenchCommand, BenchCommandArgs};
 
 use crate::{
     failure::EXIT_CODES,

@@ -11,6 +11,7 @@ mod failure;
 mod http;
 mod key_text;
 mod memory;
+mod output;
 mod report;
 mod s3;
 mod settings;

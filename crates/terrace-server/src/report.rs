@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use terrace::{
     ExpireStats, FillStats, FilledFrom, FlashCacheStats, HashIndexStats, HomeStats, LargeStats, PlacementStats,
-    RamStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill, WrittenStats,
+    QueueStats, RamStats, ScanOrderStats, SnapshotStats, StallStats, Stats, ThrottleStats, Tier, TierFill,
+    WrittenStats,
 };
 
 /// Findings of damage that the text lists; a lost device makes one per file.
@@ -16,7 +17,7 @@ const FINDINGS_SHOWN: usize = 20;
 pub fn stats_json(stats: &Stats) -> Value {
     let home = |home: &HomeStats| json!({ "objects": home.objects, "bytes": home.bytes });
     let (log, large, index) = (&stats.log, &stats.large, &stats.index);
-    let (reads, queue) = (&stats.reads, &stats.queue);
+    let reads = &stats.reads;
     json!({
         "homes": { "inline": home(&stats.inline), "flash": home(&stats.flash), "block": home(&stats.block) },
         "log": {
@@ -60,15 +61,7 @@ pub fn stats_json(stats: &Stats) -> Value {
             "block_reads": reads.block_reads,
         },
         "written": written_json(&stats.written),
-        "queue": {
-            "overlay_bytes": queue.overlay_bytes,
-            "frames": queue.frames,
-            "committed_seq": queue.committed_seq,
-            "durable_seq": queue.durable_seq,
-            "syncs": queue.syncs,
-            "applied_seq": queue.applied_seq,
-            "snapshots": queue.snapshots,
-        },
+        "queue": queue_json(&stats.queue),
         "stalls": stalls_json(&stats.stalls),
         "expire": expire_json(&stats.expire),
         "snapshots": snapshots_json(&stats.snapshots),
@@ -82,6 +75,18 @@ pub fn stats_json(stats: &Stats) -> Value {
         "full": stats.full,
         "reserve_bytes": stats.reserve_bytes,
         "fill": fill_json(&stats.fill),
+    })
+}
+
+fn queue_json(queue: &QueueStats) -> Value {
+    json!({
+        "overlay_bytes": queue.overlay_bytes,
+        "frames": queue.frames,
+        "committed_seq": queue.committed_seq,
+        "durable_seq": queue.durable_seq,
+        "syncs": queue.syncs,
+        "applied_seq": queue.applied_seq,
+        "snapshots": queue.snapshots,
     })
 }
 

@@ -60,22 +60,20 @@ fn settled(store: &Store) -> Stats {
 #[test]
 fn every_byte_given_to_the_devices_has_a_cause() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(
-        Options {
-            segment_bytes: 1 << 20,
-            flash_capacity_bytes: 64 << 20,
-            size_threshold_bytes: 64 << 10,
-            split_threshold_bytes: 4 << 20,
-            ..Options::new(dir.path())
-        }
-        .tuned(|tuning| {
-            tuning.space_slack_bytes = 0;
-            tuning.memtable_bytes = 512 << 10;
-            // It would come with the close.
-            tuning.checkpoint_log_bytes = 0;
-        }),
-    )
-    .unwrap();
+    let options = Options {
+        segment_bytes: 1 << 20,
+        flash_capacity_bytes: 64 << 20,
+        size_threshold_bytes: 64 << 10,
+        split_threshold_bytes: 4 << 20,
+        ..Options::new(dir.path())
+    }
+    .tuned(|tuning| {
+        tuning.space_slack_bytes = 0;
+        tuning.memtable_bytes = 512 << 10;
+        // It would come with the close.
+        tuning.checkpoint_log_bytes = 0;
+    });
+    let store = Store::open(options).unwrap();
     let before = (kernel_bytes(), counted_bytes(&store.stats()));
     let buffered = PutOptions {
         durability: Durability::Buffered,

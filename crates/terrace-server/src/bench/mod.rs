@@ -5,16 +5,18 @@
 //! them by some connections, each of which sends its next request when it has read the answer to
 //! the last. Every answer is looked at: its status, its length, and how a value begins.
 
+mod args;
 mod client;
 mod report;
 mod sign;
 mod work;
 
+pub use args::{BenchArgs, BenchCommand, BenchCommandArgs};
 pub use work::{Mix, Operation};
 
 use crate::{
-    cli::BenchArgs,
     failure::{Code, Failure, Outcome},
+    output,
     s3::notify::{targets::Address, tls},
     size::Size,
 };
@@ -111,7 +113,7 @@ impl<'a> Bench<'a> {
     async fn run(&self) -> Outcome {
         self.make_bucket().await?;
         if !self.args.json {
-            crate::commands::print(&format!("{}\n", report::heading()))?;
+            output::print(&format!("{}\n", report::heading()))?;
         }
         let mut rows = Vec::new();
         for size in &self.args.sizes {
@@ -128,7 +130,7 @@ impl<'a> Bench<'a> {
             self.delete(&stage).await?;
         }
         if self.args.json {
-            crate::commands::print_json(&rows)?;
+            output::print_json(&rows)?;
         }
         let failed: u64 = rows.iter().map(|row| row.failed).sum();
         if failed > 0 {
@@ -226,7 +228,7 @@ impl<'a> Bench<'a> {
         };
         let row = Row::new(&about, &outcome, server);
         if !self.args.json {
-            crate::commands::print(&format!("{}\n", row.line(&self.earlier)))?;
+            output::print(&format!("{}\n", row.line(&self.earlier)))?;
         }
         if let Some(file) = &self.args.results {
             report::append(file, &row)?;

@@ -16,12 +16,11 @@ use crate::{
     cli::{BenchCommand, Command},
     failure::{Code, Failure, Outcome},
     key_text,
+    output::{finish_output, print, print_json},
     settings::Settings,
     time_span::Moment,
 };
 use rustix::fs::Mode;
-use serde::Serialize;
-use std::io::{self, Write as _};
 use terrace::{ObjectInfo, Store};
 
 /// Runs a command.
@@ -88,33 +87,6 @@ fn not_found(key: &[u8]) -> Failure {
         Code::NotFound,
         format!("no object has the key {}", key_text::escape(key)),
     )
-}
-
-/// Prints a line of JSON.
-///
-/// # Errors
-/// The operating system's.
-pub fn print_json(value: &impl Serialize) -> Outcome {
-    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::error(error.to_string()))?;
-    print(&format!("{text}\n"))
-}
-
-/// Prints to standard output.
-///
-/// # Errors
-/// The operating system's.
-pub fn print(text: &str) -> Outcome {
-    let mut out = io::stdout().lock();
-    finish_output(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
-}
-
-/// A reader that went away (`terrace ls | head`) is the end of the work, not an error.
-fn finish_output(result: io::Result<()>) -> Outcome {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(Failure::io("writing standard output", &error)),
-        Ok(()) => Ok(()),
-    }
 }
 
 /// An object's facts as JSON.

@@ -48,7 +48,7 @@ fn flag_beats_variable_beats_file_beats_default() {
 }
 
 /// Every setting, as a file and the environment have it.
-const SETTINGS: [(&str, &str); 32] = [
+const SETTINGS: [(&str, &str); 33] = [
     ("flash", "/f"),
     ("large", "/l"),
     ("size-threshold", "1KiB"),

@@ -1,9 +1,7 @@
 //! Arguments of `terrace bench`.
 
-use crate::{
-    bench::{Mix, Operation},
-    size::Size,
-};
+use super::{Mix, Operation};
+use crate::size::Size;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 

@@ -22,7 +22,7 @@ pub enum Pinning {
     /// segment and 16 MiB. Larger ones go by size and heat.
     Flash,
     /// They live in the large space and are never copied or moved to flash. Values that live in the
-    /// index ([`Tuning::inline_bytes_max`]) stay there.
+    /// index ([`crate::Tuning::inline_bytes_max`]) stay there.
     Disk,
 }
 

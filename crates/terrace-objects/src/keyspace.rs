@@ -40,7 +40,7 @@ pub const EVENTS: &str = "\0s3/event/";
 pub const VERSIONS: &str = "\0s3/version/";
 /// Which of those has no ID of its own.
 const NULL_VERSIONS: &str = "\0s3/null-version/";
-/// Values of parts that are being written: what follows [`VALUES`] in the key of the value follows.
+/// Values of parts that are being written: what follows `VALUES` in the key of the value follows.
 pub const PENDING_PARTS: &str = "\0s3/pending-part/";
 /// Values.
 const VALUES: &str = "\0s3/data/";

@@ -292,7 +292,8 @@ impl Store {
     }
 
     /// Writes a checkpoint of the hash index now, so that an open fills it by reading one file;
-    /// reads and writes go on. The store does this by itself ([`crate::Tuning::checkpoint_log_bytes`]).
+    /// reads and writes go on. The store does this by itself
+    /// ([`crate::Tuning::checkpoint_log_bytes`]).
     /// `false` if it cannot be had yet: the hash index is still being filled after the open, or
     /// nothing was ever committed.
     ///

@@ -58,7 +58,12 @@ fn what_is_told_of_ram_is_what_is_allocated() {
     )
     .unwrap();
     let empty = ram_once_they_agree(&store, before_bytes, "empty");
-    assert!(empty.values_bytes == 0 && empty.recent_bytes == 0, "{empty:?}");
+    // Finding values takes RAM of the cache before there are any.
+    let index_bytes_max = (128 << 20) / 256;
+    assert!(
+        empty.values_bytes < index_bytes_max && empty.recent_bytes == 0,
+        "{empty:?}"
+    );
 
     // Small values: memtables, filters, slots, frames that are kept.
     for number in 0..150_000_u32 {

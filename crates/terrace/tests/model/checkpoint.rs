@@ -56,6 +56,16 @@ pub fn check_keys(store: &Store, keys: &BTreeSet<Key>, state: &State) {
 
 /// One caller writes, another takes one checkpoint after the other. Lives are short, and some end
 /// while the hash index is still being filled.
+/// Says when it is dropped that the history is over: also after a panic, of which nobody would hear
+/// while checkpoints go on.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
     let machine = Machine::new(rng);
     let mut state = State::new();
@@ -79,10 +89,10 @@ fn many_checkpoints(rng: &mut StdRng, tally: &mut Tally) {
                     std::thread::sleep(Duration::from_micros(pause_us));
                 }
             });
+            let _ends = Ends(over);
             let mut rng = StdRng::seed_from_u64(seed);
             let mut history = History::new(machine, &store, &mut rng, "k/", true, state);
             let _ = history.run(steps);
-            over.store(true, Ordering::Relaxed);
             (history.journal, history.now)
         });
         tally.count(&store, &journal, cut);

@@ -113,6 +113,16 @@ fn read(store: &Store, rng: &mut StdRng, known: &[AtomicU64]) {
     }
 }
 
+/// Meets the others at the barrier when it is dropped: also after a panic, which they would wait
+/// for in vain.
+struct Meets<'a>(&'a Barrier);
+
+impl Drop for Meets<'_> {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
 fn life(machine: &Machine, store: &Store, rng: &mut StdRng, from: &[u64]) -> Vec<u64> {
     let known: Vec<AtomicU64> = from.iter().map(|&count| AtomicU64::new(count)).collect();
     let writers_ended = AtomicBool::new(false);
@@ -124,13 +134,13 @@ fn life(machine: &Machine, store: &Store, rng: &mut StdRng, from: &[u64]) -> Vec
         for (writer, from) in from.iter().enumerate() {
             let (known, ended) = (&known[writer], &ended);
             scope.spawn(move || {
+                let _ended = Meets(ended);
                 write(store, writer, *from, known);
-                ended.wait();
             });
         }
         scope.spawn(|| {
+            let _ended = Meets(&ended);
             write_beside(store, &mut StdRng::seed_from_u64(seeds[2]));
-            ended.wait();
         });
         scope.spawn(|| {
             ended.wait();

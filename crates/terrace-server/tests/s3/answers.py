@@ -9,23 +9,19 @@ another one.
 import base64
 import hashlib
 import hmac
-import http.client
 import json
-import re
 import sys
 import time
 import uuid
 
 import boto3
 import botocore
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.config import Config
-from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from by_hand import sender
+
 ENDPOINT, ACCESS_KEY, SECRET_KEY = sys.argv[1:4]
-HOST = ENDPOINT.split("//")[1].rstrip("/")
 FAILED = []
 
 
@@ -56,27 +52,7 @@ def expect(status, code, name, **arguments):
     check(f"{name} {str(arguments)[:200]}", found, (status, code))
 
 
-def send(method, path, headers={}, content=b"", signed=True, then={}, without=()):
-    """Sends what is signed with `headers`, with those `then` set and those `without` removed after that."""
-    request = AWSRequest(method=method, url=f"{ENDPOINT.rstrip('/')}{path}", data=content, headers=dict(headers))
-    if signed:
-        request.context["payload_signing_enabled"] = True
-        S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", "us-east-1").add_auth(request)
-    lines = {name.lower(): value for name, value in request.headers.items()}
-    if method in ("PUT", "POST"):
-        lines.setdefault("content-length", str(len(content)))
-    lines.update(then)
-    connection = http.client.HTTPConnection(HOST, timeout=60)
-    connection.putrequest(method, path, skip_accept_encoding=True)
-    for name, value in lines.items():
-        if name not in without and name != "host":
-            connection.putheader(name, value)
-    connection.endheaders(content if content else None)
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    code = re.search(rb"<Code>([^<]*)", text)
-    return answer.status, code.group(1).decode() if code else None, answer.headers
+send = sender(ENDPOINT, ACCESS_KEY, SECRET_KEY)
 
 
 def answers(expected, *arguments, **more):

@@ -3,8 +3,8 @@
 import base64
 import datetime
 import hashlib
-import http.client
 import json
+import os
 import re
 import sys
 import time
@@ -14,11 +14,11 @@ import zlib
 
 import boto3
 import botocore
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.config import Config
-from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from by_hand import code_of, sender
 
 ENDPOINT, ACCESS_KEY, SECRET_KEY, OTHER_KEY, OTHER_SECRET = sys.argv[1:6]
 HOST = ENDPOINT.split("//")[1].rstrip("/")
@@ -81,32 +81,7 @@ def put(bucket, *keys, **more):
         S3.put_object(Bucket=bucket, Key=key, **{"Body": b"x", **more})
 
 
-def code_of(text):
-    code = re.search(rb"<Code>([^<]*)", text)
-    return code.group(1).decode() if code else None
-
-
-def send(method, path, headers={}, content=b"", signed=True, then={}, without=(), keys=(ACCESS_KEY, SECRET_KEY)):
-    """Sends what is signed with `headers`, with those `then` set and those `without` removed after that. Gives status, code,
-    headers and body."""
-    request = AWSRequest(method=method, url=f"{ENDPOINT.rstrip('/')}{path}", data=content, headers=dict(headers))
-    if signed:
-        request.context["payload_signing_enabled"] = True
-        S3SigV4Auth(Credentials(*keys), "s3", "us-east-1").add_auth(request)
-    lines = {name.lower(): value for name, value in request.headers.items()}
-    if method in ("PUT", "POST"):
-        lines.setdefault("content-length", str(len(content)))
-    lines.update(then)
-    connection = http.client.HTTPConnection(HOST, timeout=60)
-    connection.putrequest(method, path, skip_accept_encoding=True)
-    for name, value in lines.items():
-        if name not in without and name != "host":
-            connection.putheader(name, value)
-    connection.endheaders(content if content else None)
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    return answer.status, code_of(text), answer.headers, text
+send = sender(ENDPOINT, ACCESS_KEY, SECRET_KEY)
 
 
 def answers(expected, *arguments, **more):

@@ -195,9 +195,6 @@ fn placement_json(placement: &PlacementStats) -> Value {
         "walked": placement.walked,
         "moved": placement.moved,
         "moved_bytes": placement.moved_bytes,
-        "pinned_flash_bytes": placement.pinned_flash_bytes,
-        "pinned_disk_bytes": placement.pinned_disk_bytes,
-        "pins_exceed_flash": placement.pins_exceed_flash,
     })
 }
 
@@ -265,30 +262,15 @@ fn snapshots_json(snapshots: &SnapshotStats) -> Value {
     })
 }
 
-/// What is moved because of rules, and what is pinned; nothing where there is neither.
+/// What is moved because of rules; nothing where there is none.
 fn placement_text(placement: &PlacementStats) -> String {
-    let mut text = String::new();
-    if placement.migrating {
-        let _ = writeln!(
-            text,
-            "placement    rules were changed: {} objects looked at, {} values moved so far",
-            placement.walked, placement.moved
-        );
+    if !placement.migrating {
+        return String::new();
     }
-    if placement.pinned_flash_bytes + placement.pinned_disk_bytes > 0 {
-        let _ = writeln!(
-            text,
-            "pinned       {} to flash{}, {} to disk",
-            Size(placement.pinned_flash_bytes),
-            if placement.pins_exceed_flash {
-                " (more than half of the log: not kept)"
-            } else {
-                ""
-            },
-            Size(placement.pinned_disk_bytes)
-        );
-    }
-    text
+    format!(
+        "placement    rules were changed: {} objects looked at, {} values moved so far\n",
+        placement.walked, placement.moved
+    )
 }
 
 /// Copies, deletions under way, expiry and snapshots, of those that there are.

@@ -135,8 +135,8 @@ pub struct Tuning {
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values
     /// need room; they use what is left over beyond it. 50; 0 leaves them only what nobody needs.
     pub copies_share_percent: u32,
-    /// Most bytes a second of values that are moved because of changed rules or of pins. 8 MiB; 0
-    /// moves nothing.
+    /// Most bytes a second of values that are moved because of changed rules. 8 MiB; 0 moves
+    /// nothing.
     pub migrate_bytes_per_second: u64,
     /// Most bytes a second that are written because scans have paid for it: small values are
     /// written in the order of their keys once it has cost as much to read them one by one. 32 MiB;

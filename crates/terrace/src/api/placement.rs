@@ -2,7 +2,7 @@
 //! to a tier.
 //!
 //! Invariant: what belongs where is a function of the options alone. Where a value is may differ:
-//! values that were written under other rules move later (`settle`), and reads never ask this
+//! values that were written under other rules move later (`migrate`), and reads never ask this
 //! module.
 
 use crate::{Error, KEY_BYTES_MAX, Options, Result};
@@ -18,8 +18,9 @@ pub enum Pinning {
     /// Nothing: they go by size and heat, as without a rule. For a part of a prefix that is pinned.
     #[default]
     None,
-    /// They live on flash, whatever their heat: in the log, if they have at most a quarter of a
-    /// segment and 16 MiB. Larger ones go by size and heat.
+    /// They live on flash, if they have at most a quarter of a segment and 16 MiB: in the log they
+    /// count as read most of all, so that they stay there as long as they take less than three
+    /// quarters of it. Larger ones go by size and heat.
     Flash,
     /// They live in the large space and are never copied or moved to flash. Values that live in the
     /// index ([`crate::Tuning::inline_bytes_max`]) stay there.
@@ -116,16 +117,6 @@ impl Placement {
         self.pinning(key) == Pinning::Flash && length < self.pinned_from
     }
 
-    /// The prefixes that rules speak of, none of which begins with another.
-    #[must_use]
-    pub fn prefixes(&self) -> Vec<&[u8]> {
-        let mut prefixes: Vec<&[u8]> = self.pins.iter().map(|pin| &pin.prefix[..]).collect();
-        prefixes.sort_unstable();
-        // A prefix stands before all that begin with it.
-        prefixes.dedup_by(|later, kept| later.starts_with(kept));
-        prefixes
-    }
-
     /// A number that differs, but for a chance of 1 in 2^64, if anything belongs elsewhere by other
     /// rules.
     #[must_use]
@@ -188,7 +179,6 @@ mod tests {
         assert_eq!(placement.large_from(b"a/x"), (16 << 20) + 1);
         assert_eq!(placement.large_from(b"z1"), 65);
         assert!(placement.is_pinned_to_log(b"a/x", 16 << 20) && !placement.is_pinned_to_log(b"a/x", (16 << 20) + 1));
-        assert_eq!(placement.prefixes(), [&b"a/"[..], b"z"]);
     }
 
     #[test]

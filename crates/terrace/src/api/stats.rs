@@ -378,21 +378,15 @@ counted! {
     pub struct PlacementStats {
         /// Not everything has been looked at since the rules were changed.
         pub migrating: bool,
-        /// More is pinned to flash than half of the log: these pins count for nothing.
-        pub pins_exceed_flash: bool,
     }
     /// As they are counted.
     pub(crate) struct PlacementCounters {
         /// Objects looked at for that.
         walked,
-        /// Values moved to where they belong, not counting those that recycling moved.
+        /// Values moved to where they belong, not counting those that log GC moved.
         moved,
         /// Their bytes.
         moved_bytes,
-        /// Bytes of values pinned to flash, as of the last walk over them, a minute or more ago.
-        pinned_flash_bytes,
-        /// Bytes of values pinned to the large space, as of then.
-        pinned_disk_bytes,
     }
 }
 

@@ -6,7 +6,7 @@
 use super::small::Policy;
 use crate::{
     key_hash,
-    maintenance::log_gc::second_chance::{Credit, choose},
+    maintenance::log_gc::second_chance::{Credit, Drained, choose},
 };
 use std::collections::VecDeque;
 
@@ -95,8 +95,14 @@ impl Log {
                 })
                 .collect();
             self.credit.written(self.written, self.moved);
-            let limit = self.credit.limit(self.segment_objects, live.len(), false);
-            let (hot, cold) = choose(live, limit, |(_, uses)| (*uses, 1));
+            let limits = self.credit.limits(Drained {
+                length: self.segment_objects,
+                held: self.segment_objects,
+                live_bytes: live.len(),
+                is_crowded: false,
+                is_short: false,
+            });
+            let (hot, cold) = choose(live, limits, |(_, uses)| (*uses, 1));
             self.credit.spend(hot.len());
             self.reinserted += hot.len() as u64;
             let uses = cold.iter().map(|(_, uses)| u64::from(*uses)).sum();

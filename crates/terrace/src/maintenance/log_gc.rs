@@ -11,7 +11,6 @@
 
 mod blocks;
 mod damage;
-mod pinned;
 pub mod second_chance;
 mod sorting;
 
@@ -36,7 +35,6 @@ use crate::{
     ordered_index::Home,
 };
 use blocks::{DeadBlock, Progress};
-use pinned::Pinned;
 use second_chance::Credit;
 use sorting::sort_by_key;
 use std::{
@@ -87,7 +85,6 @@ pub struct LogGc {
     /// something back, whatever is in it.
     is_short: bool,
     credit: Credit,
-    pinned: Pinned,
 }
 
 /// A value found in a segment.
@@ -96,6 +93,8 @@ struct Live<'a> {
     record: Record<'a>,
     /// Lookups since it was written there, counted up to 3.
     uses: u8,
+    /// It counts as used most.
+    is_pinned: bool,
 }
 
 /// What becomes of the live values of a segment.
@@ -116,9 +115,6 @@ pub fn wanted_free(segments: &Segments) -> u32 {
 impl LogGc {
     /// Log GC of a store.
     pub fn new(engine: Arc<Engine>) -> Self {
-        let (segments, bytes) = (engine.log.segments.capacity(), engine.log.segments.segment_bytes());
-        #[allow(clippy::cast_possible_truncation)] // a segment has at most 1 GiB
-        let pinned = Pinned::new(segments as usize, bytes as usize);
         Self {
             marked_at: Instant::now(),
             dead_blocks: BTreeMap::new(),
@@ -128,8 +124,7 @@ impl LogGc {
             blocks_seen: None,
             is_under_way: false,
             is_short: false,
-            credit: Credit::new(bytes),
-            pinned,
+            credit: Credit::new(engine.log.segments.segment_bytes()),
             engine,
         }
     }
@@ -388,7 +383,6 @@ impl LogGc {
         if !cold.is_empty() {
             *engine.metrics.log_eviction_age.lock() = Some(segment.age());
         }
-        self.pinned.segment_drained();
         tracing::debug!(
             segment = segment.number,
             hot = hot.len(),
@@ -400,41 +394,36 @@ impl LogGc {
 
     /// Those that stay in the log, and those that leave it.
     fn choose<'a>(&mut self, live: Vec<Live<'a>>, image: &SegmentImage) -> Chosen<'a> {
-        let held = image.frames().map(|frame| frame.bytes.len()).sum();
-        let pinned_max = self.pinned.bytes_max(held, self.is_short);
         let engine = &self.engine;
         let placement = &engine.placement;
-        let is_crowded = engine.hash_index_is_crowded();
-        let length = |live: &Live<'_>| live.record.body.value().len() as u64;
-        let belongs = |live: &Live<'_>| length(live) < placement.large_from(live.record.key);
+        let belongs = |live: &Live<'_>| {
+            let length = live.record.body.value().len() as u64;
+            length < placement.large_from(live.record.key)
+        };
         let (live, misplaced): (Vec<_>, Vec<_>) = live.into_iter().partition(belongs);
-        let holds = engine.migration.pins_hold() && !is_crowded;
-        let mut pinned_bytes = 0;
-        let (pinned, live): (Vec<_>, Vec<_>) = live.into_iter().partition(|live| {
-            let bytes = live.record.record_bytes();
-            let stays = holds
-                && placement.is_pinned_to_log(live.record.key, length(live))
-                && pinned_bytes + bytes <= pinned_max;
-            pinned_bytes += if stays { bytes } else { 0 };
-            stays
-        });
-        self.pinned.stays(pinned_bytes);
         let written = engine.log.writer.written().records.load(Ordering::Relaxed);
         let moved = engine.flash_cache.moved_log_bytes.load(Ordering::Relaxed);
         let reinserted = engine.metrics.reinserted_bytes.load(Ordering::Relaxed);
         let ordered = engine.scan_order.counters.log_bytes.load(Ordering::Relaxed);
         self.credit
             .written(written.saturating_sub(moved + reinserted + ordered), moved);
-        let live_bytes = live.iter().map(|live| live.record.record_bytes()).sum();
-        let limit = self.credit.limit(image.len_bytes(), live_bytes, is_crowded);
-        let limit = if self.is_short {
-            0
-        } else {
-            limit.saturating_sub(pinned_bytes)
-        };
-        let (mut hot, mut cold) = second_chance::choose(live, limit, |live| (live.uses, live.record.record_bytes()));
-        let second_chances = hot.iter().map(|live| live.record.record_bytes()).sum();
-        hot.extend(pinned);
+        let limits = self.credit.limits(second_chance::Drained {
+            length: image.len_bytes(),
+            held: image.frames().map(|frame| frame.bytes.len()).sum(),
+            live_bytes: live.iter().map(|live| live.record.record_bytes()).sum(),
+            is_crowded: engine.hash_index_is_crowded(),
+            is_short: self.is_short,
+        });
+        let (hot, mut cold) = second_chance::choose(live, limits, |live| {
+            let uses = if live.is_pinned {
+                second_chance::PINNED
+            } else {
+                live.uses
+            };
+            (uses, live.record.record_bytes())
+        });
+        let used = hot.iter().filter(|live| !live.is_pinned);
+        let second_chances = used.map(|live| live.record.record_bytes()).sum();
         cold.extend(misplaced);
         Chosen {
             hot,
@@ -485,8 +474,10 @@ impl LogGc {
                 // The hash index never lies about a slot it has; if it has none, the ordered index
                 // must say.
                 let recent = engine.hash_index.recency(hash, address);
+                let length = record.body.value().len() as u64;
                 let found = Live {
                     hash,
+                    is_pinned: engine.placement.is_pinned_to_log(record.key, length),
                     record,
                     uses: recent.unwrap_or(0),
                 };

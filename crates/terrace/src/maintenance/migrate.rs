@@ -1,42 +1,39 @@
-//! Brings values to where they belong by the rules of now: after *SizeThreshold* or the pins of
-//! prefixes were changed, and for pins as long as there are any.
+//! Brings values to where they belong, once after *SizeThreshold* or the pins of prefixes were
+//! changed.
 //!
 //! A thread walks the ordered index, not the values, and moves what is misplaced, a bounded step at
 //! a time, within a rate. What that is:
 //!
 //! - a value in the log that belongs in the large space is destaged;
-//! - a value in a block that is pinned to the log moves there, unless pins take too much of flash.
+//! - a value in a block that is pinned to the log moves there, as far as there is room: a pin is a
+//!   preference. Most that moves there in one walk is what log GC would keep of a whole log.
 //!
 //! A value in a block that is merely shorter than *SizeThreshold* stays, like one that was
-//! destaged: if it is read often it comes back by itself (`heat`), and one that nobody reads has no
-//! business on flash. Recycling destages misplaced values, too.
+//! destaged: if it is read often it comes back by itself (`flash_cache::small`), and one that
+//! nobody reads has no business on flash. Log GC destages misplaced values, too.
 //!
-//! All of the index is walked once after the rules have changed, which a file remembers (`record`).
-//! After that only what is pinned is, now and then: the walk also counts its bytes.
+//! A file remembers by which rules values were placed, and whether the walk for them is over
+//! (`record`).
 //!
-//! Invariant: a walk that is given up changed nothing but what it moved. Pins are kept only as long
-//! as what they ask for fits into half of the log; beyond that recycling could not go on, so they
-//! count for nothing, and the figures and a warning say so.
+//! Invariant: a walk that is given up changed nothing but what it moved.
 //!
 //! On failure: nothing is wrong but the place. The step is tried again.
 
 mod record;
 
 use crate::{
-    Result, ScanRange,
-    api::placement::Pinning,
+    Error, Result, Tier,
     blocks::Origin,
     engine::{Engine, go_on_if},
     flash_cache::count,
     log::{commit::Committer, segments::RESERVED_SEGMENTS},
-    maintenance::moves,
+    maintenance::{log_gc::second_chance::SEGMENT_SHARE_MAX_PERCENT, moves},
     metrics::bucket::Bucket,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
 };
 use bytes::Bytes;
 use std::{
-    collections::VecDeque,
     ops::Bound,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -44,23 +41,17 @@ use std::{
 
 /// Entries looked at in one step.
 const STEP_ENTRIES: usize = 8192;
-/// Bytes of values moved in one step, but for the last.
+/// Bytes of values moved in one step, but for the last; or a segment, if that is shorter.
 const STEP_BYTES: u64 = 1 << 20;
 /// Values moved in one step.
 const STEP_VALUES: usize = 1024;
 /// Longest rest after a step that only looked.
 const REST_MAX: Duration = Duration::from_millis(50);
-/// Walks over what is pinned are this long apart at least,
-const WALK_INTERVAL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 60 });
-/// and this many times as long as one took.
-const WALK_DISTANCE: u32 = 20;
 /// How often a step is made again that found no room in the log, before what it wanted to move
-/// there is left to the next walk,
+/// there stays where it is,
 const TRIES_MAX: u32 = 50;
 /// and how long apart.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
-/// Share of the log that pinned values may have.
-const PINNED_SHARE_MAX_PERCENT: u64 = 50;
 
 /// Reads the file's bytes; gives what they encode to. For the fuzz targets.
 #[must_use]
@@ -73,21 +64,12 @@ pub struct Migrator {
     engine: Arc<Engine>,
     /// What the file says.
     record: record::Record,
-    walk: Option<Walk>,
-    /// Bytes that may be moved.
+    /// Where the walk goes on, but at its end.
+    rest: Option<KeyBounds>,
+    /// Bytes that may be moved,
     bucket: Bucket,
-    walk_after: Option<Instant>,
-}
-
-/// A walk over ranges of keys.
-struct Walk {
-    /// What is still to be walked, the first being walked.
-    ranges: VecDeque<KeyBounds>,
-    began: Instant,
-    /// All of the index.
-    is_whole: bool,
-    flash_bytes: u64,
-    disk_bytes: u64,
+    /// and that may still be moved to the log.
+    to_log_bytes: u64,
     /// How often the present step found no room in the log.
     tries: u32,
 }
@@ -112,12 +94,15 @@ impl Migrator {
             .migration
             .is_under_way
             .store(!record.is_settled, Ordering::Relaxed);
+        let segments = &engine.log.segments;
+        let log_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
         Self {
+            rest: Some((Bound::Unbounded, Bound::Unbounded)),
             bucket: Bucket::per_second(Some(engine.options.tuning.migrate_bytes_per_second)),
+            to_log_bytes: log_bytes / 100 * SEGMENT_SHARE_MAX_PERCENT as u64,
+            tries: 0,
             engine,
             record,
-            walk: None,
-            walk_after: None,
         }
     }
 
@@ -126,17 +111,24 @@ impl Migrator {
     /// # Errors
     /// The log's, the index's, the devices'; it can be tried again.
     pub fn turn(&mut self) -> Result<bool> {
-        if !self.begin() {
+        let engine = Arc::clone(&self.engine);
+        // What recovery found was placed by the rules before, and must be in the index to be met.
+        if engine.log.applied_seq() < engine.recovered_seq || engine.options.tuning.migrate_bytes_per_second == 0 {
             return Ok(false);
         }
-        let Some(walk) = &mut self.walk else { return Ok(false) };
+        if self.record.is_settled {
+            return Ok(false);
+        }
         let began = Instant::now();
-        let moved_bytes = walk.step(&self.engine)?;
-        if self.engine.log.is_closing() {
+        let moved_bytes = match self.rest.clone() {
+            Some(bounds) => self.step(bounds)?,
+            None => 0,
+        };
+        if engine.log.is_closing() {
             // The step may have moved nothing for that reason; so the walk must not end with it.
             return Ok(false);
         }
-        if walk.ranges.is_empty() {
+        if self.rest.is_none() {
             self.end()?;
         }
         let rest = if moved_bytes > 0 {
@@ -144,145 +136,70 @@ impl Migrator {
         } else {
             began.elapsed().min(REST_MAX)
         };
-        self.engine.pause(rest);
+        engine.pause(rest);
         Ok(true)
     }
 
-    /// Whether there is a walk to go on with.
-    fn begin(&mut self) -> bool {
-        let engine = &self.engine;
-        if self.walk.is_some() {
-            return true;
-        }
-        // What recovery found was placed by the rules before, and must be in the index to be met.
-        if engine.log.applied_seq() < engine.recovered_seq || engine.options.tuning.migrate_bytes_per_second == 0 {
-            return false;
-        }
-        let mut ranges = VecDeque::new();
-        if !self.record.is_settled {
-            ranges.push_back((Bound::Unbounded, Bound::Unbounded));
-        } else if self.walk_after.is_none_or(|after| Instant::now() >= after) {
-            for prefix in engine.placement.prefixes() {
-                let range = ScanRange::prefix(prefix);
-                ranges.push_back((range.start, range.end));
-            }
-        }
-        if ranges.is_empty() {
-            return false;
-        }
-        self.walk = Some(Walk {
-            ranges,
-            began: Instant::now(),
-            is_whole: !self.record.is_settled,
-            flash_bytes: 0,
-            disk_bytes: 0,
-            tries: 0,
-        });
-        true
-    }
-
-    /// A walk is over.
+    /// The walk is over.
     fn end(&mut self) -> Result<()> {
         let engine = &self.engine;
-        if let Some(walk) = self.walk.take() {
-            let took = walk.began.elapsed();
-            walk.tell(engine);
-            if walk.is_whole {
-                // What was moved must not be lost once nobody looks for it any more, and is there
-                // for whoever is told so.
-                let moved_seq = engine.log.wait_applied()?;
-                engine.log.make_durable(moved_seq)?;
-                let record = record::Record {
-                    is_settled: true,
-                    ..self.record
-                };
-                record.write(&*engine.flash_disk)?;
-                self.record = record;
-                engine.migration.is_under_way.store(false, Ordering::Relaxed);
-                tracing::info!("all values are where they belong");
-            }
-            self.walk_after = Some(Instant::now() + WALK_INTERVAL.max(took * WALK_DISTANCE));
-        }
+        // What was moved must not be lost once nobody looks for it any more, and is there for
+        // whoever is told so.
+        let moved_seq = engine.log.wait_applied()?;
+        engine.log.make_durable(moved_seq)?;
+        let record = record::Record {
+            is_settled: true,
+            ..self.record
+        };
+        record.write(&*engine.flash_disk)?;
+        self.record = record;
+        engine.migration.is_under_way.store(false, Ordering::Relaxed);
+        tracing::info!("all values are where they belong");
         Ok(())
     }
-}
 
-impl Walk {
     /// Looks at the next entries and moves what is misplaced among them. Returns the bytes moved.
-    fn step(&mut self, engine: &Engine) -> Result<u64> {
-        let Some(bounds) = self.ranges.front().cloned() else {
-            return Ok(0);
-        };
-        let (mut misplaced, mut misplaced_bytes) = (Vec::new(), 0);
-        let (mut seen, mut flash_bytes, mut disk_bytes) = (0, 0, 0);
+    fn step(&mut self, bounds: KeyBounds) -> Result<u64> {
+        let engine = &self.engine;
+        let (mut misplaced, mut misplaced_bytes, mut seen) = (Vec::new(), 0, 0);
+        let (end, mut to_log_bytes) = (bounds.1.clone(), self.to_log_bytes);
+        let bytes_max = STEP_BYTES.min(engine.log.segments.segment_bytes());
         let presence = engine.presence();
         let rest = engine.walk(bounds, |key, entry| {
             seen += 1;
-            if presence.dead(key, entry.version.0, &entry.attributes).is_none() {
-                match engine.placement.pinning(key) {
-                    Pinning::Flash if engine.placement.is_pinned_to_log(key, entry.length) => {
-                        flash_bytes += entry.length;
-                    }
-                    Pinning::Disk => disk_bytes += entry.length,
-                    _ => {}
+            if is_misplaced(engine, key, &entry, to_log_bytes)
+                && presence.dead(key, entry.version.0, &entry.attributes).is_none()
+            {
+                if matches!(entry.home, Home::Block(_)) {
+                    to_log_bytes -= entry.length;
                 }
-                if is_misplaced(engine, key, &entry) {
-                    misplaced_bytes += entry.length;
-                    misplaced.push((key.clone(), entry));
-                }
+                misplaced_bytes += entry.length;
+                misplaced.push((key.clone(), entry));
             }
-            go_on_if(seen < STEP_ENTRIES && misplaced.len() < STEP_VALUES && misplaced_bytes < STEP_BYTES)
+            go_on_if(seen < STEP_ENTRIES && misplaced.len() < STEP_VALUES && misplaced_bytes < bytes_max)
         })?;
-        let Moved { bytes, lacks_room } = move_all(engine, &misplaced)?;
-        if lacks_room && self.tries < TRIES_MAX {
+        let moved = move_all(engine, &misplaced)?;
+        if moved.lacks_room && self.tries < TRIES_MAX {
             self.tries += 1;
             engine.pause(ROOM_WAIT);
-            return Ok(bytes);
+            return Ok(moved.bytes);
         }
         self.tries = 0;
         // Not before: a step that failed is made again, and counts once.
-        self.flash_bytes += flash_bytes;
-        self.disk_bytes += disk_bytes;
-        if self.is_whole {
-            count(&engine.migration.counters.walked, seen as u64);
-        }
-        match (self.ranges.front_mut(), rest) {
-            (Some(range), Some(start)) => range.0 = start,
-            _ => drop(self.ranges.pop_front()),
-        }
-        Ok(bytes)
-    }
-
-    /// What it counted is what is known from now on.
-    fn tell(&self, engine: &Engine) {
-        let migration = &engine.migration;
-        let counters = &migration.counters;
-        counters.pinned_flash_bytes.store(self.flash_bytes, Ordering::Relaxed);
-        counters.pinned_disk_bytes.store(self.disk_bytes, Ordering::Relaxed);
-        let segments = &engine.log.segments;
-        let capacity_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
-        let exceed = self.flash_bytes > capacity_bytes * PINNED_SHARE_MAX_PERCENT / 100;
-        if exceed != migration.pins_exceed.swap(exceed, Ordering::Relaxed) {
-            if exceed {
-                tracing::warn!(
-                    bytes = self.flash_bytes,
-                    capacity_bytes,
-                    "what is pinned to flash is more than half of the log: pins to flash count for nothing until it is less; pin less, or raise the flash capacity"
-                );
-            } else {
-                tracing::info!("pins to flash count again");
-            }
-        }
+        count(&engine.migration.counters.walked, seen as u64);
+        self.rest = rest.map(|start| (start, end));
+        self.to_log_bytes = to_log_bytes;
+        Ok(moved.bytes)
     }
 }
 
-/// Whether a value should be moved.
-fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry) -> bool {
+/// Whether a value should be moved, if so many bytes may still be moved to the log.
+fn is_misplaced(engine: &Engine, key: &[u8], entry: &Entry, to_log_bytes: u64) -> bool {
     match entry.home {
         Home::Inline(_) => false,
         Home::Flash { .. } => entry.length >= engine.placement.large_from(key),
         Home::Block(_) => {
-            engine.migration.pins_hold()
+            entry.length <= to_log_bytes
                 && !engine.hash_index_is_crowded()
                 && engine.placement.is_pinned_to_log(key, entry.length)
         }
@@ -326,10 +243,16 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
     let log = to_log.iter().map(|item| moved(item).to_flash());
     let committed = moves::commit(engine, Committer::Background, log);
     count(&engine.flash_cache.moved_log_bytes, committed.bytes as u64);
-    committed.outcome?;
+    match committed.outcome {
+        // What found no room stays where it is: were the step made again, log GC would move out
+        // meanwhile what it had moved.
+        Err(Error::OutOfSpace { tier: Tier::Flash, .. }) => {}
+        outcome => outcome?,
+    }
     let seq = engine.log.committed_seq();
     engine.log.seal();
     engine.log.wait_for(|| engine.log.applied_seq() >= seq)?;
+    to_log.truncate(committed.moves);
     let bytes = to_log.iter().chain(&to_blocks).map(|(_, entry, _)| entry.length).sum();
     let migration = &engine.migration;
     count(&migration.counters.moved, (to_log.len() + to_blocks.len()) as u64);

@@ -41,9 +41,13 @@ fn check(store: &Store, prefix: &str, count: u64, length: usize) {
     }
 }
 
+fn count_in(store: &Store, prefix: &str, count: u64, home: HomeKind) -> u64 {
+    let home_of = |number: &u64| store.head(format!("{prefix}{number:05}")).unwrap().unwrap().home;
+    (0..count).filter(|number| home_of(number) == home).count() as u64
+}
+
 fn all_in(store: &Store, prefix: &str, count: u64, home: HomeKind) -> bool {
-    let home_of = |number| store.head(format!("{prefix}{number:05}")).unwrap().unwrap().home;
-    (0..count).all(|number| home_of(number) == home)
+    count_in(store, prefix, count, home) == count
 }
 
 fn settled(store: &Store) {
@@ -212,12 +216,12 @@ fn what_is_pinned_to_flash_stays_there_whatever_its_heat() {
             break;
         }
     }
-    eventually("what is pinned is on flash", || {
-        all_in(&store, "pin/", 300, HomeKind::Flash)
-    });
-    eventually("what fits in the log is on flash", || {
-        all_in(&store, "pin/large/", 5, HomeKind::Flash)
-    });
+    // Of a segment of nothing else a quarter leaves, and half where room is short; later they lie
+    // among others and stay.
+    let kept = count_in(&store, "pin/", 300, HomeKind::Flash);
+    assert!(kept >= 150, "{kept} of 300 are kept");
+    let kept = count_in(&store, "pin/large/", 5, HomeKind::Flash);
+    assert!(kept >= 2, "{kept} of 5 long ones are kept");
     check(&store, "pin/", 300, 1_000);
     check(&store, "pin/large/", 5, 40_000);
     assert!(store.verify().unwrap().errors.is_empty());
@@ -226,17 +230,14 @@ fn what_is_pinned_to_flash_stays_there_whatever_its_heat() {
     let store = Store::open(pinned(dir.path(), &[("other/", Pinning::Flash)])).unwrap();
     eventually("moving to flash", || all_in(&store, "other/", 300, HomeKind::Flash));
     settled(&store);
-    assert_eq!(store.stats().placement.pinned_flash_bytes, 300_000);
     assert!(
         all_in(&store, "pin/large/", 5, HomeKind::Block),
         "they are large without their rule"
     );
     put(&store, "fill/", 9_000, 1_000);
     eventually("destaging", || all_in(&store, "pin/", 300, HomeKind::Block));
-    // Where recycling is short of room it lets some go; they come back with the next walk.
-    eventually("what is pinned is on flash again", || {
-        all_in(&store, "other/", 300, HomeKind::Flash)
-    });
+    let kept = count_in(&store, "other/", 300, HomeKind::Flash);
+    assert!(kept >= 100, "{kept} of 300 are kept");
     check(&store, "other/", 300, 1_000);
 }
 
@@ -275,25 +276,36 @@ fn what_is_pinned_to_disk_is_never_on_flash() {
     let heat = store.stats().flash_cache;
     assert_eq!((heat.moved, heat.copies, heat.promoted), (0, 0, 0));
     assert!(all_in(&store, "cold/new/", 20, HomeKind::Block));
-    drop(store);
-    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
-    let expected = 100 * 1_000 + 20 * 1_000 + 8 * 40_000 + 5 * 20 + 500;
-    eventually("counting", || store.stats().placement.pinned_disk_bytes == expected);
 }
 
+/// One walk moves to the log at most what log GC would keep of it: with a rule for more than that
+/// it would write all of it to flash for nothing. And it ends: a step that found no room for some
+/// of its values was made again, every five seconds, and log GC had moved out meanwhile what it had
+/// moved.
 #[test]
-fn pins_to_flash_that_exceed_it_count_for_nothing() {
+fn a_pin_of_more_than_the_log_is_moved_there_in_part() {
     let dir = tempfile::tempdir().unwrap();
-    let rules = [("pin/", Pinning::Flash)];
-    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
-    put(&store, "pin/", 2_600, 1_000);
+    let store = Store::open(pinned(dir.path(), &[("pin/", Pinning::Disk)])).unwrap();
+    put(&store, "pin/", 5_000, 1_000);
+    assert!(all_in(&store, "pin/", 5_000, HomeKind::Block));
     drop(store);
-    let store = Store::open(pinned(dir.path(), &rules)).unwrap();
-    eventually("counting", || store.stats().placement.pins_exceed_flash);
-    put(&store, "fill/", 9_000, 1_000);
-    eventually("destaging", || all_in(&store, "pin/", 300, HomeKind::Block));
-    check(&store, "pin/", 2_600, 1_000);
-    check(&store, "fill/", 9_000, 1_000);
+    let store = Store::open(pinned(dir.path(), &[("pin/", Pinning::Flash)])).unwrap();
+    settled(&store);
+    let placement = store.stats().placement;
+    let log_bytes = store.stats().log.capacity_bytes;
+    assert!(
+        log_bytes < 5_000_000,
+        "{log_bytes} bytes of log are too many for this test"
+    );
+    let moved = placement.moved_bytes;
+    assert!(
+        moved > 0 && moved <= log_bytes * 3 / 4,
+        "{moved} of {log_bytes} bytes of log"
+    );
+    assert_eq!(placement.walked, 5_000);
+    put(&store, "fill/", 3_000, 1_000);
+    check(&store, "pin/", 5_000, 1_000);
+    check(&store, "fill/", 3_000, 1_000);
     assert!(store.verify().unwrap().errors.is_empty());
 }
 

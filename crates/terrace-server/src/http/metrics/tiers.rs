@@ -142,7 +142,7 @@ impl Figures {
         )
     }
 
-    /// What becomes of values when rules change, and pins.
+    /// What becomes of values when rules change.
     pub(super) fn placement(&self, out: &mut Out<'_>) -> fmt::Result {
         let placement = &self.0.placement;
         out.gauge(
@@ -152,18 +152,8 @@ impl Figures {
         )?;
         out.counter(
             "terrace_migrated",
-            "Values moved since open because of changed rules or pins",
+            "Values moved since open because of changed rules",
             placement.moved,
-        )?;
-        let pinned = [
-            ("flash", placement.pinned_flash_bytes),
-            ("large", placement.pinned_disk_bytes),
-        ];
-        out.gauges("terrace_pinned_bytes", "Bytes of pinned values", "tier", pinned)?;
-        out.gauge(
-            "terrace_pins_exceed_flash",
-            "1 if more is pinned to flash than it can hold, so that these pins count for nothing",
-            placement.pins_exceed_flash.into(),
         )
     }
 

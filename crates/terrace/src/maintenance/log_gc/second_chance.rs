@@ -13,9 +13,20 @@
 //! where everything is read between two writes. Values that were moved back pay for three times
 //! theirs: they come because they are read, so there are few of them, and for each of them the
 //! least used quarter of a segment leaves and not a hot half.
+//!
+//! A pinned value counts as used most. Nobody has to pay for it, so pins that ask for less than the
+//! share of each segment are kept whatever is written; of more, a quarter of each segment leaves.
+//! Found by a log full of pinned values: segments of nothing else gave nothing back, each took a
+//! little more room than before, since the next frame does not fit into a segment's end, and at
+//! last recycling had no room left to move anything. So their share is one of what a segment holds,
+//! not of its length.
 
+/// How often a pinned value counts as used.
+pub const PINNED: u8 = u8::MAX;
 /// At most this share of a segment is written again.
-const SEGMENT_SHARE_MAX_PERCENT: usize = 75;
+pub const SEGMENT_SHARE_MAX_PERCENT: usize = 75;
+/// And this, of what is pinned alone, where recycling is short of room.
+const SHORT_SHARE_MAX_PERCENT: usize = 50;
 /// If the hash index is crowded at most this share of the live bytes is: each segment must give
 /// slots back.
 const CROWDED_SHARE_MAX_PERCENT: usize = 50;
@@ -59,15 +70,23 @@ impl Credit {
         self.bytes = self.bytes.min(self.segment_bytes * SAVED_SEGMENTS_MAX);
     }
 
-    /// Most bytes that may be written again of a segment with `length` bytes of which `live_bytes`
-    /// live.
+    /// Most bytes that may be written again of a segment.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn limit(&self, length: usize, live_bytes: usize, is_crowded: bool) -> usize {
-        let mut limit = (length * SEGMENT_SHARE_MAX_PERCENT / 100).min(self.bytes as usize);
-        if is_crowded {
-            limit = limit.min(live_bytes * CROWDED_SHARE_MAX_PERCENT / 100);
+    pub fn limits(&self, of: Drained) -> Limits {
+        let crowded_max = if of.is_crowded {
+            of.live_bytes * CROWDED_SHARE_MAX_PERCENT / 100
+        } else {
+            usize::MAX
+        };
+        if of.is_short {
+            let pinned = (of.held * SHORT_SHARE_MAX_PERCENT / 100).min(crowded_max);
+            return Limits { pinned, all: 0 };
         }
-        limit
+        let share = |bytes: usize| (bytes * SEGMENT_SHARE_MAX_PERCENT / 100).min(crowded_max);
+        Limits {
+            pinned: share(of.held),
+            all: share(of.length).min(self.bytes as usize),
+        }
     }
 
     /// So much was written again.
@@ -77,14 +96,39 @@ impl Credit {
     }
 }
 
+/// A segment that is being drained.
+#[derive(Debug, Clone, Copy)]
+pub struct Drained {
+    /// Its length,
+    pub length: usize,
+    /// the bytes of its frames,
+    pub held: usize,
+    /// and those of its records that live and belong in the log.
+    pub live_bytes: usize,
+    /// The hash index is crowded: each segment must give slots back.
+    pub is_crowded: bool,
+    /// Recycling is short of room: each segment must give something back.
+    pub is_short: bool,
+}
+
+/// Most bytes that are written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Of pinned values,
+    pub pinned: usize,
+    /// and of all together, before one that is not pinned.
+    pub all: usize,
+}
+
 /// Takes of `values` those that are written again: used ones, the most used first, of at most
-/// `limit` bytes. Gives them and the others. `facts` says of a value how often it was used, and its
-/// bytes.
-pub fn choose<T>(mut values: Vec<T>, limit: usize, facts: impl Fn(&T) -> (u8, usize)) -> (Vec<T>, Vec<T>) {
+/// `limits` bytes. Gives them and the others. `facts` says of a value how often it was used, and
+/// its bytes.
+pub fn choose<T>(mut values: Vec<T>, limits: Limits, facts: impl Fn(&T) -> (u8, usize)) -> (Vec<T>, Vec<T>) {
     values.sort_by_key(|value| std::cmp::Reverse(facts(value).0));
     let mut taken_bytes = 0;
     values.into_iter().partition(|value| {
         let (uses, bytes) = facts(value);
+        let limit = if uses == PINNED { limits.pinned } else { limits.all };
         let takes = uses > 0 && taken_bytes + bytes <= limit;
         if takes {
             taken_bytes += bytes;
@@ -97,39 +141,86 @@ pub fn choose<T>(mut values: Vec<T>, limit: usize, facts: impl Fn(&T) -> (u8, us
 mod tests {
     use super::*;
 
+    const fn limits(pinned: usize, all: usize) -> Limits {
+        Limits { pinned, all }
+    }
+
+    /// A segment of 1000 bytes.
+    const fn drained(live_bytes: usize) -> Drained {
+        Drained {
+            length: 1000,
+            held: 900,
+            live_bytes,
+            is_crowded: false,
+            is_short: false,
+        }
+    }
+
+    fn all(credit: &Credit, live_bytes: usize) -> usize {
+        credit.limits(drained(live_bytes)).all
+    }
+
     #[test]
     fn the_most_used_stay() {
         let values = vec![(0, 10), (1, 10), (3, 10), (2, 10), (1, 10), (3, 30)];
-        let (hot, cold) = choose(values, 55, |value| *value);
+        let (hot, cold) = choose(values, limits(0, 55), |value| *value);
         assert_eq!(hot, [(3, 10), (3, 30), (2, 10)]);
         assert_eq!(cold, [(1, 10), (1, 10), (0, 10)]);
     }
 
     #[test]
     fn unused_values_leave_however_much_room_there_is() {
-        let (hot, cold) = choose(vec![(0, 10), (0, 10)], 1000, |value| *value);
+        let (hot, cold) = choose(vec![(0, 10), (0, 10)], limits(1000, 1000), |value| *value);
         assert_eq!((hot.len(), cold.len()), (0, 2));
+    }
+
+    #[test]
+    fn what_is_pinned_stays_first_and_needs_no_credit() {
+        let mut credit = Credit::new(1000);
+        credit.spend(900);
+        let limits = credit.limits(drained(900));
+        assert_eq!(limits, self::limits(675, 100));
+        let (hot, cold) = choose(vec![(3, 50), (PINNED, 300), (1, 10), (PINNED, 300)], limits, |value| {
+            *value
+        });
+        assert_eq!(hot, [(PINNED, 300), (PINNED, 300)]);
+        assert_eq!(cold, [(3, 50), (1, 10)], "what is pinned takes their part");
+        let (hot, _) = choose(vec![(3, 50), (PINNED, 30)], limits, |value| *value);
+        assert_eq!(hot, [(PINNED, 30), (3, 50)]);
+        // A segment of nothing else gives a quarter of what it holds back,
+        let (hot, _) = choose(vec![(PINNED, 100); 9], limits, |value| *value);
+        assert_eq!(hot.len(), 6);
+        // and half where room is short; then nothing else stays at all.
+        let short = Drained {
+            is_short: true,
+            ..drained(900)
+        };
+        assert_eq!(credit.limits(short), self::limits(450, 0));
     }
 
     #[test]
     fn what_is_written_again_is_bounded_by_what_others_write() {
         let mut credit = Credit::new(1000);
-        let mut again = credit.limit(1000, 1000, false);
+        let mut again = all(&credit, 1000);
         assert_eq!(again, 750);
         credit.spend(again);
         // 100 segments of hot values, 20 segments written by callers meanwhile.
         for drained in 1..=100 {
             credit.written(drained * 200, 0);
-            let limit = credit.limit(1000, 1000, false);
+            let limit = all(&credit, 1000);
             credit.spend(limit);
             again += limit;
         }
         assert!((10_000..=11_000).contains(&again), "{again}");
         // Nobody writes any more, so nothing is written again.
-        assert_eq!(credit.limit(1000, 1000, false), 0);
+        assert_eq!(all(&credit, 1000), 0);
         credit.written(20_000, 1000);
-        assert_eq!(credit.limit(1000, 1000, false), 750);
-        assert_eq!(credit.limit(1000, 400, true), 200);
+        assert_eq!(all(&credit, 1000), 750);
+        let crowded = Drained {
+            is_crowded: true,
+            ..drained(400)
+        };
+        assert_eq!(credit.limits(crowded), limits(200, 200));
     }
 
     #[test]
@@ -139,6 +230,6 @@ mod tests {
         for _ in 0..5 {
             credit.spend(1000);
         }
-        assert_eq!(credit.limit(1000, 1000, false), 0);
+        assert_eq!(all(&credit, 1000), 0);
     }
 }

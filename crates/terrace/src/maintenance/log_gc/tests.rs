@@ -44,8 +44,14 @@ fn a_drain_that_writes_nothing_again_costs_no_second_chances() {
     for _ in 0..4 {
         gc.drain(segment).unwrap_err();
     }
-    let length = usize::MAX / 100;
-    let left = gc.credit.limit(length, 0, false) as u64;
+    let whole = second_chance::Drained {
+        length: usize::MAX / 100,
+        held: 0,
+        live_bytes: 0,
+        is_crowded: false,
+        is_short: false,
+    };
+    let left = gc.credit.limits(whole).all as u64;
     assert!(
         left >= engine.log.segments.segment_bytes(),
         "{left} bytes of credit are left"

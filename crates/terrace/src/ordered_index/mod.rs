@@ -386,9 +386,9 @@ impl OrderedIndex {
             persisted_seq: marks.persisted.as_ref().map_or(0, |mark| mark.applied_seq),
             tombstones: self.tombstones(),
             flushes: self.flushes.load(Ordering::Relaxed),
-            flushed_bytes: self.written.flushed_bytes(),
-            compactions: self.written.compactions(),
-            compacted_bytes: self.written.compacted_bytes(),
+            flushed_bytes: self.written.flushed_bytes.load(Ordering::Relaxed),
+            compactions: self.written.compactions.load(Ordering::Relaxed),
+            compacted_bytes: self.written.compacted_bytes.load(Ordering::Relaxed),
             // Two counters that others raise meanwhile: their difference may be off by a few, never
             // below zero.
             block_reads: metrics

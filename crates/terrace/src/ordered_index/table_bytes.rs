@@ -1,26 +1,16 @@
-//! How many bytes of tables flushes and compactions have written.
+//! How many bytes of tables flushes and compactions have written, and which files are tables.
 //!
-//! The library tells neither, so the tables are looked at whenever a flush or a compaction is over:
-//! a table that was not there before was written by one or the other, and by which one its items
-//! say. A flush writes what is newer than all tables before it (it has at least the mark, and no
-//! two marks have the same seq); a compaction writes again what tables held when it began. So a
-//! table that has an item newer than those of all tables that were known is a flush's, any other
-//! new one a compaction's.
+//! The library tells neither, so its tables are looked at whenever a flush or a compaction is over,
+//! and before a compaction begins, and each is counted the first time it is seen. A flush's has an
+//! item newer than all that was known (at least its mark); a compaction's has not.
 //!
-//! Invariants: each table is counted once. The tables are looked at before a compaction begins as
-//! well, so what it may merge is known by then. (Were a flush to install a table between that look
-//! and the library's choice of tables, and its own look to come only after the merge is over, that
-//! table would be missed and the merge's taken for a flush's: a thread would have to stand still
-//! for all of a merge.)
-//!
-//! What is known here also tells what a flush or compaction that failed has left behind: files that
-//! were never in any state. On a full device they would eat what room somebody makes, since every
-//! attempt leaves more of them.
+//! What was never a table of any state is what a flush or compaction that failed has left behind:
+//! on a full device it would eat what room somebody makes.
 //!
 //! On failure: tables of a flush or compaction that failed are not counted, nor are the small files
 //! that name the current state.
 
-use lsm_tree::{AbstractTree as _, SeqNo, TableId, Tree};
+use lsm_tree::{AbstractTree as _, SeqNo, Table, TableId, Tree};
 use parking_lot::Mutex;
 use std::{
     collections::HashSet,
@@ -29,43 +19,43 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Retired tables are forgotten when there are this many and their files are gone.
-const RETIRED_MAX: usize = 1024;
+/// Tables that are gone are forgotten when so many more are known than there are.
+const GONE_MAX: usize = 1024;
 
 /// Bytes of tables since the index was opened.
 pub(super) struct WrittenTables {
     /// Where they are.
     dir: PathBuf,
     known: Mutex<Known>,
-    flushed_bytes: AtomicU64,
-    compacted_bytes: AtomicU64,
-    compactions: AtomicU64,
+    /// By flushes.
+    pub flushed_bytes: AtomicU64,
+    /// By compactions.
+    pub compacted_bytes: AtomicU64,
+    /// Compactions that wrote tables; those that only move some to another level do not count.
+    pub compactions: AtomicU64,
 }
 
-#[derive(Default)]
 struct Known {
-    /// Of the current state.
+    /// Of this state and of earlier ones, which a snapshot may still read.
     tables: HashSet<TableId>,
-    /// Of earlier states, which a snapshot may still read.
-    retired: HashSet<TableId>,
     highest_seqno: SeqNo,
 }
 
 impl WrittenTables {
     /// Starts with what is there.
     pub(super) fn new(tree: &Tree, dir: PathBuf) -> Self {
-        let written = Self {
+        let version = tree.current_version();
+        let highest = version.iter_tables().map(Table::get_highest_seqno).max();
+        Self {
             dir,
-            known: Mutex::default(),
+            known: Mutex::new(Known {
+                tables: version.iter_tables().map(|table| table.id()).collect(),
+                highest_seqno: highest.unwrap_or(0),
+            }),
             flushed_bytes: AtomicU64::new(0),
             compacted_bytes: AtomicU64::new(0),
             compactions: AtomicU64::new(0),
-        };
-        written.look(tree);
-        written.flushed_bytes.store(0, Ordering::Relaxed);
-        written.compacted_bytes.store(0, Ordering::Relaxed);
-        written.compactions.store(0, Ordering::Relaxed);
-        written
+        }
     }
 
     /// Counts the tables that are new.
@@ -75,20 +65,19 @@ impl WrittenTables {
         // its tables' files.
         let version = tree.current_version();
         let before = known.highest_seqno;
-        let mut tables = HashSet::with_capacity(known.tables.len());
         let mut compacted = false;
         for table in version.iter_tables() {
-            tables.insert(table.id());
-            if known.tables.contains(&table.id()) {
+            if !known.tables.insert(table.id()) {
                 continue;
             }
             // The table's own figure leaves out the blocks behind its index.
             let bytes = fs::metadata(&*table.path).map_or(table.metadata.file_size, |file| file.len());
             let newest = table.get_highest_seqno();
-            let counter = if newest > before {
+            let is_flushed = newest > before;
+            compacted |= !is_flushed;
+            let counter = if is_flushed {
                 &self.flushed_bytes
             } else {
-                compacted = true;
                 &self.compacted_bytes
             };
             counter.fetch_add(bytes, Ordering::Relaxed);
@@ -96,11 +85,8 @@ impl WrittenTables {
         }
         // There is a look after each compaction, and one compaction at a time.
         self.compactions.fetch_add(u64::from(compacted), Ordering::Relaxed);
-        let before = std::mem::replace(&mut known.tables, tables);
-        let gone: Vec<_> = before.difference(&known.tables).copied().collect();
-        known.retired.extend(gone);
-        if known.retired.len() > RETIRED_MAX {
-            known.retired.retain(|id| self.dir.join(id.to_string()).exists());
+        if known.tables.len() > version.table_count() + GONE_MAX {
+            known.tables.retain(|id| self.dir.join(id.to_string()).exists());
         }
     }
 
@@ -111,27 +97,12 @@ impl WrittenTables {
         let Ok(items) = fs::read_dir(&self.dir) else { return };
         for item in items.flatten() {
             let id = item.file_name().to_str().and_then(|name| name.parse::<TableId>().ok());
-            if id.is_some_and(|id| !known.tables.contains(&id) && !known.retired.contains(&id))
+            if id.is_some_and(|id| !known.tables.contains(&id))
                 && let Err(error) = fs::remove_file(item.path())
             {
                 tracing::warn!(%error, "a table that was not finished is left behind");
             }
         }
-    }
-
-    /// By flushes.
-    pub(super) fn flushed_bytes(&self) -> u64 {
-        self.flushed_bytes.load(Ordering::Relaxed)
-    }
-
-    /// By compactions.
-    pub(super) fn compacted_bytes(&self) -> u64 {
-        self.compacted_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Compactions that wrote tables; those that only move some to another level do not count.
-    pub(super) fn compactions(&self) -> u64 {
-        self.compactions.load(Ordering::Relaxed)
     }
 }
 

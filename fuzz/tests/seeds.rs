@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, fs, path::Path};
 use terrace::{
     Attributes, Version,
     blocks::{
-        encode_accounting,
         format::{
             ChunkEncoder, ExtentKind, FooterEntry, RecordKind, encode_block_header, encode_footer, encode_record_header,
         },
@@ -15,10 +14,7 @@ use terrace::{
     },
     fuzzing,
     io::AlignedBuffer,
-    log::{
-        format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
-        free_list::encode_free_list,
-    },
+    log::format::{Body, Extent, FRAME_HEADER_BYTES, FrameHeader, Record, SegmentHeader, SegmentUse},
     ordered_index::{Entry, Home, IndexMark},
 };
 use terrace_fuzz::{BLOCK, PLACE, target};
@@ -151,35 +147,13 @@ fn index(seeds: &mut Seeds) {
     mark(seeds);
 }
 
-/// The mark and the parts of its payload.
+/// The mark and its payload.
 fn mark(seeds: &mut Seeds) {
-    let live = encode_accounting(&[(1, 5), (300, 1 << 33)]);
-    let counts: Vec<u8> = [1_u64, 5, 2, 300, 1, 1 << 33]
-        .into_iter()
-        .flat_map(u64::to_le_bytes)
-        .collect();
-    seeds.insert("large_accounting/two".to_owned(), live.clone());
-    seeds.insert("large_accounting/none".to_owned(), encode_accounting(&[]));
-    seeds.insert("accounting/alone".to_owned(), counts.clone());
-    seeds.insert(
-        "accounting/with-blocks".to_owned(),
-        [counts.clone(), live.clone()].concat(),
-    );
-    let free = encode_free_list(&[(1, 9), (70, 1 << 40)]);
-    seeds.insert("free_list/none".to_owned(), encode_free_list(&[]));
-    seeds.insert(
-        "free_list/two-and-blocks".to_owned(),
-        [free.clone(), live.clone()].concat(),
-    );
-    let ranges = fuzzing::encode_deleted_ranges(77, &[(5, b"a", b"b"), (1 << 40, b"film/", b"")]);
-    seeds.insert(
-        "deleted_ranges/none".to_owned(),
-        fuzzing::encode_deleted_ranges(u64::MAX, &[]),
-    );
-    seeds.insert(
-        "deleted_ranges/two-and-blocks".to_owned(),
-        [ranges.clone(), live.clone()].concat(),
-    );
+    let ranges: [(u64, &[u8], &[u8]); 2] = [(5, b"a", b"b"), (1 << 40, b"film/", b"")];
+    let payload = fuzzing::encode_mark_payload(&[(1, 9), (70, 1 << 40)], &ranges, &[(1, 5), (300, 1 << 33)]);
+    seeds.insert("mark_payload/of-all".to_owned(), payload.clone());
+    let none = fuzzing::encode_mark_payload(&[], &[], &[]);
+    seeds.insert("mark_payload/of-none".to_owned(), none);
     for (name, attributes) in [
         ("alone", Attributes::new()),
         ("and-attributes", Attributes::new().with("type", "image/jpeg")),
@@ -187,7 +161,6 @@ fn mark(seeds: &mut Seeds) {
         let stored = fuzzing::encode_expiring(&attributes, Some(1_700_000_000_000)).expect("it is short");
         seeds.insert(format!("expiry/{name}"), stored);
     }
-    let payload = [counts, free, ranges, live].concat();
     for (name, payload) in [("whole", payload), ("empty", Vec::new())] {
         let mark = IndexMark {
             applied_seq: 9,
@@ -259,14 +232,12 @@ fn seeds_are_what_encoders_write_and_are_accepted() {
     for (name, head) in [
         ("format-1", "5445525241434531536a86d401000000"),
         ("format-2", "54455252414345315c01d93d02000000"),
+        ("format-4", "5445525241434531b3a18bea04000000"),
     ] {
         let hex = [head, tail].concat();
         let bytes = (0..64).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).expect("hex"));
         seeds.insert(format!("manifest/{name}"), bytes.collect());
     }
-    let hex = "5452504c01000000887766554433221101000000eb85e920";
-    let bytes = (0..24).map(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).expect("hex"));
-    seeds.insert("placed/settled".to_owned(), bytes.collect());
     let backup = "terrace backup 1\nstore 000000000000abcd\ncommit 77\ntime 1763700000\n\
         file 4096 65536 00000000000000000000000000001234 copied use7-42-1763700000.000000001 flash/segments/00000001.seg\n\
         file 9 9 - linked - large/blocks/0000000000000001.blk\n";

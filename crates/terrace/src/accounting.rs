@@ -16,7 +16,7 @@
 pub mod fill;
 pub mod migration;
 
-use crate::{HomeKind, HomeStats, codec::Reader};
+use crate::{HomeKind, HomeStats};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects and bytes of one home.
@@ -61,8 +61,7 @@ pub struct Accounting {
     block: HomeCount,
 }
 
-const ENCODED_BYTES: usize = 48;
-/// The homes in the order in which they are stored.
+/// The homes in the order in which the index's mark has them.
 const HOMES: [HomeKind; 3] = [HomeKind::Inline, HomeKind::Flash, HomeKind::Block];
 
 impl Accounting {
@@ -99,28 +98,15 @@ impl Accounting {
     }
 
     /// For the index's mark.
-    pub fn encode(&self) -> [u8; ENCODED_BYTES] {
-        let mut out = [0; ENCODED_BYTES];
-        for (item, home) in out.chunks_exact_mut(16).zip(HOMES) {
-            let stats = self.stats(home);
-            item[..8].copy_from_slice(&stats.objects.to_le_bytes());
-            item[8..].copy_from_slice(&stats.bytes.to_le_bytes());
-        }
-        out
+    pub fn homes(&self) -> [HomeStats; 3] {
+        HOMES.map(|home| self.stats(home))
     }
 
-    /// Takes over what the mark holds and returns the rest of its payload. `None` if it is too
-    /// short.
-    pub fn restore<'a>(&self, payload: &'a [u8]) -> Option<&'a [u8]> {
-        let (own, rest) = payload.split_at_checked(ENCODED_BYTES)?;
-        let mut words = Reader(own);
-        for home in HOMES {
-            self.of(home).set(HomeStats {
-                objects: words.u64()?,
-                bytes: words.u64()?,
-            });
+    /// Takes over what the mark holds.
+    pub fn restore(&self, homes: [HomeStats; 3]) {
+        for (home, stats) in HOMES.into_iter().zip(homes) {
+            self.of(home).set(stats);
         }
-        Some(rest)
     }
 }
 
@@ -129,40 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn golden_bytes() {
-        let counts = Accounting::default();
-        for (home, bytes) in [
-            (HomeKind::Inline, 5),
-            (HomeKind::Flash, 100),
-            (HomeKind::Flash, 200),
-            (HomeKind::Block, 1 << 33),
-        ] {
-            counts.add(home, bytes);
-        }
-        let hex: String = counts.encode().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(
-            hex,
-            concat!(
-                "01000000000000000500000000000000",
-                "02000000000000002c01000000000000",
-                "01000000000000000000000002000000",
-            )
-        );
-    }
-
-    #[test]
-    fn counts_survive_encoding() {
+    fn counts_are_restored() {
         let counts = Accounting::default();
         counts.add(HomeKind::Flash, 100);
         counts.add(HomeKind::Flash, 300);
         counts.add(HomeKind::Block, 7);
         counts.remove_average_flash();
         let restored = Accounting::default();
-        let mut payload = counts.encode().to_vec();
-        payload.push(9);
-        assert_eq!(restored.restore(&payload), Some(&[9][..]));
+        restored.restore(counts.homes());
         assert_eq!(restored.stats(HomeKind::Flash), HomeStats { objects: 1, bytes: 200 });
         assert_eq!(restored.stats(HomeKind::Block), HomeStats { objects: 1, bytes: 7 });
-        assert_eq!(restored.restore(&payload[..40]), None);
     }
 }

@@ -42,6 +42,33 @@ impl<'a> Reader<'a> {
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
+
+    /// A number in LEB128.
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let [byte] = self.array()?;
+            let part = u64::from(byte & 0x7f);
+            if (part << shift) >> shift != part {
+                return None;
+            }
+            value |= part << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+/// Appends a number in LEB128.
+#[allow(clippy::cast_possible_truncation)] // seven bits at a time
+pub fn push_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// The number of four bytes at `at`.
@@ -82,6 +109,21 @@ mod tests {
         assert_eq!(
             (u32_at(&bytes, 5), u32_at(&bytes, usize::MAX)),
             (Some(0x0908_0706), None)
+        );
+    }
+
+    #[test]
+    fn long_numbers_have_one_encoding_and_bounds() {
+        for value in [0, 1, 0x7f, 0x80, 300, 1 << 33, u64::MAX] {
+            let mut bytes = Vec::new();
+            push_varint(&mut bytes, value);
+            assert_eq!(Reader(&bytes).varint(), Some(value));
+            assert_eq!(Reader(&bytes[..bytes.len() - 1]).varint(), None);
+        }
+        assert_eq!(Reader(&[0x80; 10]).varint(), None);
+        assert_eq!(
+            Reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(),
+            None
         );
     }
 }

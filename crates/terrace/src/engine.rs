@@ -1,6 +1,7 @@
 //! Everything an open store consists of, shared by callers and background threads.
 
 mod fill;
+pub mod mark;
 mod room;
 
 use crate::{

@@ -3,9 +3,9 @@
 
 use crate::{
     Attributes,
-    accounting::Accounting,
     admin::backup::{BackupManifest, end_line},
     api::expiry,
+    engine::mark::MarkPayload,
     hash_index::{
         Config, HashIndex,
         checkpoint::{
@@ -16,13 +16,9 @@ use crate::{
         key_filter::KeyFilter,
     },
     io::SimDisk,
-    log::{
-        address::Address,
-        free_list::{decode_free_list, encode_free_list},
-    },
-    maintenance::migrate,
+    log::address::Address,
     manifest::Manifest,
-    visibility::range_tombstones::{DeletedRange, stored},
+    visibility::range_tombstones::DeletedRange,
 };
 use std::path::Path;
 
@@ -30,12 +26,6 @@ use std::path::Path;
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> Option<Vec<u8>> {
     Manifest::decode(bytes).ok().map(|manifest| manifest.encode().to_vec())
-}
-
-/// Reads the file that says by which rules values were placed; gives what it encodes to.
-#[must_use]
-pub fn placed(bytes: &[u8]) -> Option<Vec<u8>> {
-    migrate::recode_record(bytes)
 }
 
 /// Reads the manifest of a backup; gives what it encodes to.
@@ -51,48 +41,28 @@ pub fn backup_manifest_end(before: &[u8], files: usize) -> String {
     end_line(before, files)
 }
 
-/// Reads the store's own part of a mark's payload; gives what it encodes to and what follows it.
+/// Reads what a mark holds, in the form of now or of before; gives what it encodes to.
 #[must_use]
-pub fn accounting(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let accounting = Accounting::default();
-    let rest = accounting.restore(bytes)?;
-    Some((accounting.encode().to_vec(), rest))
+pub fn mark_payload(bytes: &[u8]) -> Option<Vec<u8>> {
+    MarkPayload::decode(bytes).map(|payload| payload.encode())
 }
 
-/// Reads the list of free segments in a mark's payload; gives what it encodes to (nothing where
-/// there is none) and what follows it.
+/// What a mark holds, for the seeds: segments as number and generation, ranges as seq, first key
+/// and end, blocks as number and live bytes.
 #[must_use]
-pub fn free_list(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let (list, rest) = decode_free_list(bytes)?;
-    let encoded = if rest.len() == bytes.len() {
-        Vec::new()
-    } else {
-        encode_free_list(&list)
-    };
-    Some((encoded, rest))
-}
-
-/// Reads the deleted ranges in a mark's payload; gives what they encode to (nothing where there are
-/// none) and what follows.
-#[must_use]
-pub fn deleted_ranges(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
-    let (stored, rest) = stored::decode(bytes)?;
-    let encoded = stored.map_or_else(Vec::new, |stored| {
-        stored::encode(stored.earliest_ms, stored.ranges.iter())
-    });
-    Some((encoded, rest))
-}
-
-/// The stored form of ranges given by seq, first key and end, for the seeds.
-#[must_use]
-pub fn encode_deleted_ranges(earliest_ms: u64, ranges: &[(u64, &[u8], &[u8])]) -> Vec<u8> {
+pub fn encode_mark_payload(over_uses: &[(u32, u64)], ranges: &[(u64, &[u8], &[u8])], live: &[(u64, u64)]) -> Vec<u8> {
     let range = |(seq, start, end): &(u64, &[u8], &[u8])| DeletedRange {
         seq: *seq,
         start: (*start).into(),
         end: (*end).into(),
     };
-    let ranges: Vec<_> = ranges.iter().map(range).collect();
-    stored::encode(earliest_ms, ranges.iter())
+    MarkPayload {
+        over_uses: over_uses.to_vec(),
+        ranges: ranges.iter().map(range).collect(),
+        live: live.to_vec(),
+        ..MarkPayload::empty()
+    }
+    .encode()
 }
 
 /// Splits stored attributes into their expiry and the rest.

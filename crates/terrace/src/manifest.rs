@@ -11,33 +11,45 @@
 //! `TERRACE` counts as long as it is sound; without it the copy does. An open for writing has both
 //! be the same before anything else of the store is written, so a copy that a crash left behind is
 //! never asked about anything that was written by the newer one.
+//!
+//! The flash tier's also says by which rules values were placed last, and whether all of them are
+//! where they belong. It is written anew when a store is opened by other rules than it names,
+//! before anything is written by those; so whatever happens then, an open by the rules before finds
+//! that it has to look at everything again. And once more when everything is in its place.
 
+mod lock;
 pub mod marks;
+
+pub use lock::{Lock, lock};
 
 use crate::{
     Error, Options, Result, Tier,
     codec::{is_zero, u32_at, u64_at},
-    io::{Disk, OpenMode, create_private_dir_all, replace},
+    io::{Disk, OpenMode, replace},
 };
+use lock::LOCK_FILE;
 use std::{
-    fs::{File, TryLockError},
     hash::{BuildHasher, Hasher},
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
-    time::{Duration, Instant},
 };
 
 const FILE: &str = "TERRACE";
 /// The same once more: without one of the two nothing would open.
 const COPY: &str = "TERRACE.copy";
 const MAGIC: [u8; 8] = *b"TERRACE1";
+/// Values are being moved to where they belong,
+const MIGRATING: u8 = 1;
+/// or all of them are there.
+const SETTLED: u8 = 2;
 /// What a new store gets, and an older one when it is opened for writing.
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
 /// Room for so many segments is needed to begin with: one that is written, one that is next, two
 /// that are kept for recycling, and as much as one for the index.
 const SEGMENTS_AT_FIRST: u64 = 5;
 /// Shorter segments are not advised: a large value must fit into a quarter of one.
 const SEGMENT_BYTES_ADVISED: u64 = 512 << 10;
+/// Where formats before 4 said by which rules values were placed.
+const PLACED_BEFORE: &str = "TERRACE.placed";
 /// Length of a manifest.
 pub const MANIFEST_BYTES: usize = 64;
 
@@ -52,6 +64,18 @@ pub struct Manifest {
     pub segment_bytes: u64,
     /// Version of the format of what is on this tier, at most.
     format_version: u32,
+    /// How values were placed, as found at the open. Without it nobody knows, which costs a walk
+    /// over the index.
+    pub placed: Option<Placed>,
+}
+
+/// By which rules the values of a store were placed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Of the rules.
+    pub fingerprint: u64,
+    /// Everything is where it belongs.
+    pub is_settled: bool,
 }
 
 /// Why bytes are no manifest this version can use.
@@ -76,10 +100,11 @@ impl Manifest {
     /// Where it is once more.
     pub const COPY_PATH: &str = COPY;
 
-    /// The manifest of a tier of the same store.
+    /// The manifest of a tier of the same store, of which nobody knows how values are placed.
     #[must_use]
     pub const fn of(mut self, tier: Tier) -> Self {
         self.tier = Self::number(tier);
+        self.placed = None;
         self
     }
 
@@ -91,6 +116,10 @@ impl Manifest {
         bytes[16..24].copy_from_slice(&self.store_id.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[32] = self.tier;
+        if let Some(placed) = self.placed {
+            bytes[33] = if placed.is_settled { SETTLED } else { MIGRATING };
+            bytes[40..48].copy_from_slice(&placed.fingerprint.to_le_bytes());
+        }
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -111,7 +140,16 @@ impl Manifest {
         if version > FORMAT_VERSION {
             return Err(NotAManifest::Newer(version));
         }
-        if version == 0 || !matches!(bytes[32], 1 | 2) || !is_zero(&bytes[33..]) {
+        let placed = match bytes[33] {
+            flag @ (MIGRATING | SETTLED) if version >= 4 && bytes[32] == Self::number(Tier::Flash) => Some(Placed {
+                fingerprint: u64_at(bytes, 40).ok_or(unreadable)?,
+                is_settled: flag == SETTLED,
+            }),
+            0 => None,
+            _ => return Err(unreadable),
+        };
+        let is_rest_zero = is_zero(&bytes[34..40]) && is_zero(&bytes[if placed.is_some() { 48 } else { 40 }..]);
+        if version == 0 || !matches!(bytes[32], 1 | 2) || !is_rest_zero {
             return Err(unreadable);
         }
         Ok(Self {
@@ -119,6 +157,7 @@ impl Manifest {
             tier: bytes[32],
             segment_bytes: u64_at(bytes, 24).ok_or(unreadable)?,
             format_version: version,
+            placed,
         })
     }
 
@@ -231,14 +270,22 @@ impl Manifest {
                     tier: Self::number(Tier::Flash),
                     segment_bytes,
                     format_version: FORMAT_VERSION,
+                    placed: None,
                 }
             }
         };
         let mut written = Vec::new();
-        for (tier, disk, found) in own {
-            let manifest = found.unwrap_or_else(|| manifest.of(tier));
+        // The large tier's first. What a repair writes is of the newest format.
+        for (tier, disk, found) in own.into_iter().rev() {
+            let manifest = match found {
+                Some(found) => found.raise(disk, tier)?,
+                None => Self {
+                    format_version: FORMAT_VERSION,
+                    ..manifest.of(tier)
+                },
+            };
             if manifest.secure(disk, tier)? {
-                written.push(tier);
+                written.insert(0, tier);
             }
         }
         Ok((manifest, written))
@@ -304,8 +351,9 @@ impl Manifest {
         let manifest = Self::open_or_create(options, flash, large)?;
         if !options.read_only {
             // The large tier's first, as when it is raised.
-            for (tier, disk) in [(Tier::Large, large), (Tier::Flash, flash)] {
-                if manifest.of(tier).secure(disk, tier)? {
+            let on_large = manifest.of(Tier::Large);
+            for (manifest, tier, disk) in [(on_large, Tier::Large, large), (manifest, Tier::Flash, flash)] {
+                if manifest.secure(disk, tier)? {
                     let note = format!(
                         "the manifest of the {tier} tier was damaged in one of its two places and was written anew"
                     );
@@ -394,6 +442,7 @@ impl Manifest {
             tier: Self::number(Tier::Flash),
             segment_bytes: options.segment_bytes,
             format_version: FORMAT_VERSION,
+            placed: None,
         };
         manifest.write(flash, Tier::Flash)?;
         manifest.write_large(large)?;
@@ -417,19 +466,33 @@ impl Manifest {
             ..self
         };
         raised.write(disk, tier)?;
+        // Left behind it would lead nobody astray.
+        let _ = disk.remove(Path::new(PLACED_BEFORE));
         Ok(raised)
     }
 
     /// Writes the large tier's manifest of the same store.
     fn write_large(&self, large: &dyn Disk) -> Result<()> {
-        let tier = Self::number(Tier::Large);
         let format_version = FORMAT_VERSION;
         Self {
-            tier,
             format_version,
-            ..*self
+            ..self.of(Tier::Large)
         }
         .write(large, Tier::Large)
+    }
+
+    /// Notes in the flash tier's manifest how values are placed; durable when this returns.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn note_placed(&self, flash: &dyn Disk, placed: Placed) -> Result<()> {
+        let noted = Self {
+            placed: Some(placed),
+            ..*self
+        };
+        [FILE, COPY]
+            .iter()
+            .try_for_each(|name| noted.write_as(name, flash, Tier::Flash))
     }
 }
 
@@ -491,82 +554,6 @@ fn check_room(options: &Options, flash: &dyn Disk, segment_bytes: u64) -> Result
 fn new_store_id() -> u64 {
     // The standard library seeds its hash maps from the operating system's randomness.
     std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
-}
-
-const LOCK_FILE: &str = "LOCK";
-/// How long a lock that is held is tried again. A process that starts another one shares its open
-/// files, and their locks, with it until the other program runs: the store of one that was just
-/// killed may be held for a moment more.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
-const LOCK_STEP: Duration = Duration::from_millis(5);
-
-/// A file that is locked until this is dropped.
-///
-/// The lock is given back in so many words: closing the file leaves it with a process that was just
-/// started from here, for as long as that takes to run its own program.
-#[derive(Debug)]
-pub struct Lock(File);
-
-impl Lock {
-    /// Of a file that was locked.
-    pub const fn of(file: File) -> Self {
-        Self(file)
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // If it fails, closing the file does the same, a little later.
-        let _ = self.0.unlock();
-    }
-}
-
-/// Holds the store for this process until dropped. Readers share it.
-///
-/// # Errors
-/// [`Error::Locked`] if another process has it.
-pub fn lock(options: &Options) -> Result<Option<Lock>> {
-    lock_within(options, LOCK_PATIENCE)
-}
-
-fn lock_within(options: &Options, patience: Duration) -> Result<Option<Lock>> {
-    let path = options.flash_dir.join(LOCK_FILE);
-    let context = || format!("lock {}", path.display());
-    if !options.create && !options.flash_dir.is_dir() {
-        return Err(Error::NotAStore {
-            path: options.flash_dir.clone(),
-            reason: "there is no store here; check the path".to_owned(),
-        });
-    }
-    if !options.read_only {
-        create_private_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
-    }
-    let file = match File::options()
-        .create(!options.read_only)
-        .truncate(false)
-        .write(true)
-        .read(true)
-        .mode(0o600)
-        .open(&path)
-    {
-        Ok(file) => file,
-        Err(error) if options.read_only && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io_on(Tier::Flash, context(), &error)),
-    };
-    let until = Instant::now() + patience;
-    loop {
-        let outcome = if options.read_only {
-            file.try_lock_shared()
-        } else {
-            file.try_lock()
-        };
-        match outcome {
-            Ok(()) => return Ok(Some(Lock(file))),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_STEP),
-            Err(TryLockError::WouldBlock) => return Err(Error::Locked(options.flash_dir.clone())),
-            Err(TryLockError::Error(error)) => return Err(Error::io(context(), &error)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -514,7 +514,6 @@ fn leftovers_of_a_repair_that_was_killed_are_removed() {
         "LOCK",
         "TERRACE",
         "TERRACE.copy",
-        "TERRACE.placed",
         "TERRACE.reserve",
         "index",
         "segments",

@@ -28,22 +28,6 @@ pub fn manifest(data: &[u8]) -> bool {
     })
 }
 
-/// A record of the rules of placement that is read encodes to the bytes it was read from.
-///
-/// # Panics
-/// If a property is broken.
-pub fn placed(data: &[u8]) -> bool {
-    let check = |bytes: &[u8]| {
-        let encoded = fuzzing::placed(bytes);
-        assert!(encoded.as_ref().is_none_or(|encoded| encoded == bytes), "not canonical");
-        encoded.is_some()
-    };
-    as_is_and_signed(data, check, |bytes| {
-        bytes.resize(24, 0);
-        sign_at(bytes, 20, 0..20);
-    })
-}
-
 /// What is read of a backup's manifest encodes to one that reads the same.
 ///
 /// # Panics

@@ -1,10 +1,8 @@
 //! Targets of the ordered index and of the accounting kept beside it.
 
-use super::{as_is_and_signed, sign_at};
+use super::as_is_and_signed;
 use terrace::{
-    ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX,
-    blocks::{decode_accounting, encode_accounting},
-    fuzzing,
+    ATTRIBUTES_BYTES_MAX, Attributes, VALUE_BYTES_MAX, fuzzing,
     ordered_index::{Entry, IndexMark},
 };
 
@@ -41,42 +39,24 @@ pub fn index_mark(data: &[u8]) -> bool {
     })
 }
 
-/// The store's counts encode to the bytes they were read from, and the rest is left to the large
-/// space.
+/// What a mark holds encodes to something that reads the same; to the bytes it was read from, if
+/// those are of the present format and their numbers are no longer than they must be.
 ///
 /// # Panics
 /// If a property is broken.
-pub fn accounting(data: &[u8]) -> bool {
-    let Some((encoded, rest)) = fuzzing::accounting(data) else {
+pub fn mark_payload(data: &[u8]) -> bool {
+    let Some(encoded) = fuzzing::mark_payload(data) else {
         return false;
     };
-    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
+    assert_eq!(
+        fuzzing::mark_payload(&encoded).as_ref(),
+        Some(&encoded),
+        "it reads differently"
+    );
+    if data.starts_with(&encoded[..8]) {
+        assert!(encoded.len() <= data.len(), "the canonical form is longer");
+    }
     true
-}
-
-/// The list of free segments encodes to the bytes it was read from, and the rest is left to the
-/// large space.
-///
-/// # Panics
-/// If a property is broken.
-pub fn free_list(data: &[u8]) -> bool {
-    let Some((encoded, rest)) = fuzzing::free_list(data) else {
-        return false;
-    };
-    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
-    !encoded.is_empty()
-}
-
-/// Deleted ranges encode to the bytes they were read from, and the rest is left to the large space.
-///
-/// # Panics
-/// If a property is broken.
-pub fn deleted_ranges(data: &[u8]) -> bool {
-    let Some((encoded, rest)) = fuzzing::deleted_ranges(data) else {
-        return false;
-    };
-    assert_eq!([&encoded, rest].concat(), data, "bytes were lost");
-    !encoded.is_empty()
 }
 
 /// An expiry that is read encodes to the bytes it was read from, in front of the attributes.
@@ -104,25 +84,4 @@ pub fn expiry(data: &[u8]) -> bool {
         );
     }
     expires_ms.is_some()
-}
-
-/// Live bytes of blocks that are read encode to something that reads the same and is no longer.
-///
-/// # Panics
-/// If a property is broken.
-pub fn large_accounting(data: &[u8]) -> bool {
-    let check = |bytes: &[u8]| {
-        let Some(live) = decode_accounting(bytes) else {
-            return false;
-        };
-        assert!(live.is_sorted_by_key(|(block, _)| *block), "blocks out of order");
-        let encoded = encode_accounting(&live);
-        assert!(encoded.len() <= bytes.len(), "the canonical form is longer");
-        assert_eq!(decode_accounting(&encoded), Some(live));
-        true
-    };
-    as_is_and_signed(data, check, |bytes| {
-        let end = bytes.len().saturating_sub(4);
-        sign_at(bytes, end, 0..end);
-    })
 }

@@ -14,7 +14,7 @@ use crate::{
     },
     api::expiry::Expiring,
     blocks::{LargeOptions, LargeSpace, OpenReport, unsynced::UnsyncedLarge},
-    engine::{Engine, Parts},
+    engine::{Engine, Parts, mark::MarkPayload},
     io::{Disk, FileDisk},
     log::reserve::{CLEANING_BLOCKS, Reserve},
     log::{
@@ -22,16 +22,12 @@ use crate::{
         commit::CommitLog,
         format::Body,
         frame::{Frame, FramePool},
-        free_list::{OverUse, decode_free_list},
         recent::RecentFrames,
         segments::Segments,
     },
     manifest::Manifest,
     ordered_index::{IndexMark, IndexOptions, OrderedIndex, mend_state, noted_damage},
-    visibility::range_tombstones::{
-        DeletedRange, Ranges,
-        stored::{self, Stored},
-    },
+    visibility::range_tombstones::{DeletedRange, Ranges},
 };
 use std::{path::Path, sync::Arc};
 
@@ -190,10 +186,11 @@ pub fn open(mut options: Options) -> Result<Engine> {
     damage.extend(report.missing.iter().map(gone));
     let accounting = Accounting::default();
     let persisted_seq = mark.as_ref().map_or(0, |mark| mark.applied_seq);
-    let restored = mark
-        .map(|mark| restore(&mark.payload, &accounting, &large))
-        .transpose()?;
-    let (over_uses, mut stored) = restored.unwrap_or_else(|| (Vec::new(), Stored::none()));
+    let payload = mark
+        .as_ref()
+        .map_or_else(|| Ok(MarkPayload::empty()), MarkPayload::of)?;
+    accounting.restore(payload.homes);
+    large.restore_live(&payload.live);
     let segments = Segments::open(
         Arc::clone(&flash_disk),
         manifest.store_id,
@@ -202,12 +199,13 @@ pub fn open(mut options: Options) -> Result<Engine> {
         options.tuning.direct_io,
         options.read_only,
     )?;
-    segments.free_over_uses(&over_uses);
+    segments.free_over_uses(&payload.over_uses);
     let pool = Arc::new(FramePool::for_overlay(options.tuning.overlay_bytes));
     let mut recovered = log::recover::recover(&segments, persisted_seq, Arc::clone(&pool), options.read_only)?;
     damage.append(&mut recovered.damage);
     damage.extend(lost::name_lost(&index, &segments, &report.missing, &recovered.frames));
-    stored.ranges.extend(
+    let mut ranges = payload.ranges;
+    ranges.extend(
         recovered
             .frames
             .iter()
@@ -225,7 +223,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         persisted_seq,
         large_sync,
     );
-    log.ranges = Ranges::starting_with(stored.ranges);
+    log.ranges = Ranges::starting_with(ranges);
     set_aside(&options, &mut log, &large)?;
     Engine::new(Parts {
         options,
@@ -236,7 +234,7 @@ pub fn open(mut options: Options) -> Result<Engine> {
         large,
         unsynced,
         accounting,
-        expiring: Expiring::starting_at(stored.earliest_ms),
+        expiring: Expiring::starting_at(payload.earliest_ms),
         persisted_seq,
         damage,
         mended,
@@ -255,28 +253,6 @@ fn set_aside(options: &Options, log: &mut CommitLog, large: &LargeSpace) -> Resu
             .leave_to_others(CLEANING_BLOCKS * options.split_threshold_bytes);
     }
     Ok(())
-}
-
-/// Takes the accounting out of a mark's payload; gives the free segments, and the ranges deleted
-/// and the earliest expiry.
-fn restore(payload: &[u8], accounting: &Accounting, large: &LargeSpace) -> Result<(Vec<OverUse>, Stored)> {
-    let parts = accounting.restore(payload).and_then(decode_free_list);
-    let parts = parts.and_then(|(list, rest)| Some((list, stored::decode(rest)?)));
-    let (list, (stored, large_part)) = parts.ok_or_else(|| {
-        Error::corruption(
-            "the index's mark",
-            "its accounting is too short or of another format; run `terrace repair`",
-        )
-    })?;
-    large.restore_accounting(large_part)?;
-    // A mark without it is a repair's or of format 1: something may have expired already.
-    Ok((
-        list,
-        stored.unwrap_or_else(|| Stored {
-            earliest_ms: 0,
-            ..Stored::none()
-        }),
-    ))
 }
 
 /// Range deletions in a frame that are not in the index's mark.

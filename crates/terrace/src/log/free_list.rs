@@ -1,4 +1,4 @@
-//! Which segments may be written again, as bytes for the index's mark: without it every segment
+//! Which segments may be written again, for the index's mark: without it every segment
 //! counted as used after an open, and had to be read and drained once more.
 //!
 //! Invariants: a segment is listed with the generation of the use that is over. Nothing that the
@@ -9,59 +9,10 @@
 //! On failure: a segment that is not listed counts as used, which costs time and no data.
 
 use super::segments::{Segment, SegmentState, Segments};
-use crate::codec::Reader;
 use std::sync::atomic::Ordering;
 
 /// One use of a segment that is over: number and generation.
 pub type OverUse = (u32, u64);
-
-const MAGIC: [u8; 4] = *b"TRFS";
-const FORMAT_VERSION: u32 = 1;
-const HEAD_BYTES: usize = 12;
-const ITEM_BYTES: usize = 12;
-/// Most that a mark lists: there is one per memtable, so it must stay small. More count as used
-/// until they are drained.
-pub const LISTED_MAX: usize = 4096;
-
-/// The stored form of a list in order of the numbers, each there once, generations from 1.
-#[must_use]
-pub fn encode_free_list(list: &[OverUse]) -> Vec<u8> {
-    let list = &list[..list.len().min(LISTED_MAX)];
-    let mut out = Vec::with_capacity(HEAD_BYTES + list.len() * ITEM_BYTES);
-    out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    #[allow(clippy::cast_possible_truncation)] // at most LISTED_MAX
-    out.extend_from_slice(&(list.len() as u32).to_le_bytes());
-    for (number, generation) in list {
-        out.extend_from_slice(&number.to_le_bytes());
-        out.extend_from_slice(&generation.to_le_bytes());
-    }
-    out
-}
-
-/// Reads the stored form; gives the list and what follows it. Other bytes are taken to have no
-/// list, as in marks that `repair` writes. `None` if a list is cut short, of another format, or not
-/// as it is written.
-#[must_use]
-pub fn decode_free_list(bytes: &[u8]) -> Option<(Vec<OverUse>, &[u8])> {
-    if !bytes.starts_with(&MAGIC) {
-        return Some((Vec::new(), bytes));
-    }
-    let mut rest = Reader(&bytes[MAGIC.len()..]);
-    let (version, count) = (rest.u32()?, rest.u32()? as usize);
-    if version != FORMAT_VERSION || count > LISTED_MAX {
-        return None;
-    }
-    let mut list: Vec<OverUse> = Vec::new();
-    for _ in 0..count {
-        let (number, generation) = (rest.u32()?, rest.u64()?);
-        if generation == 0 || list.last().is_some_and(|(before, _)| *before >= number) {
-            return None;
-        }
-        list.push((number, generation));
-    }
-    Some((list, rest.0))
-}
 
 impl Segments {
     /// Uses of segments that are over once the index has persisted `applied_seq`: of free ones, and

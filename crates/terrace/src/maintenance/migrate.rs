@@ -12,14 +12,11 @@
 //! destaged: if it is read often it comes back by itself (`flash_cache::small`), and one that
 //! nobody reads has no business on flash. Log GC destages misplaced values, too.
 //!
-//! A file remembers by which rules values were placed, and whether the walk for them is over
-//! (`record`).
+//! The manifest remembers by which rules values were placed, and whether the walk for them is over.
 //!
 //! Invariant: a walk that is given up changed nothing but what it moved.
 //!
 //! On failure: nothing is wrong but the place. The step is tried again.
-
-mod record;
 
 use crate::{
     Error, Result, Tier,
@@ -28,6 +25,7 @@ use crate::{
     flash_cache::count,
     log::{commit::Committer, segments::RESERVED_SEGMENTS},
     maintenance::{log_gc::second_chance::SEGMENT_SHARE_MAX_PERCENT, moves},
+    manifest::Placed,
     metrics::bucket::Bucket,
     ordered_index::{Entry, Home, KeyBounds},
     read::stored_value,
@@ -53,17 +51,11 @@ const TRIES_MAX: u32 = 50;
 /// and how long apart.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
-/// Reads the file's bytes; gives what they encode to. For the fuzz targets.
-#[must_use]
-pub fn recode_record(bytes: &[u8]) -> Option<Vec<u8>> {
-    record::Record::decode(bytes).map(|record| record.encode().to_vec())
-}
-
 /// The thread's state.
 pub struct Migrator {
     engine: Arc<Engine>,
-    /// What the file says.
-    record: record::Record,
+    /// What the manifest says.
+    placed: Placed,
     /// Where the walk goes on, but at its end.
     rest: Option<KeyBounds>,
     /// Bytes that may be moved,
@@ -78,22 +70,24 @@ impl Migrator {
     /// A migrator for a store. Notes the rules of now, before anything is written by them.
     pub fn new(engine: Arc<Engine>) -> Self {
         let fingerprint = engine.placement.fingerprint();
-        let found = record::Record::read(&*engine.flash_disk).filter(|record| record.fingerprint == fingerprint);
-        let record = found.unwrap_or_else(|| {
-            let is_new = engine.recovered_seq == 0;
-            let record = record::Record {
+        let found = engine
+            .manifest
+            .placed
+            .filter(|placed| placed.fingerprint == fingerprint);
+        let placed = found.unwrap_or_else(|| {
+            let placed = Placed {
                 fingerprint,
-                is_settled: is_new,
+                is_settled: engine.recovered_seq == 0,
             };
-            if let Err(error) = record.write(&*engine.flash_disk) {
+            if let Err(error) = engine.manifest.note_placed(&*engine.flash_disk, placed) {
                 tracing::warn!(%error, "changed rules may be forgotten");
             }
-            record
+            placed
         });
         engine
             .migration
             .is_under_way
-            .store(!record.is_settled, Ordering::Relaxed);
+            .store(!placed.is_settled, Ordering::Relaxed);
         let segments = &engine.log.segments;
         let log_bytes = u64::from(segments.capacity()) * segments.segment_bytes();
         Self {
@@ -102,7 +96,7 @@ impl Migrator {
             to_log_bytes: log_bytes / 100 * SEGMENT_SHARE_MAX_PERCENT as u64,
             tries: 0,
             engine,
-            record,
+            placed,
         }
     }
 
@@ -116,7 +110,7 @@ impl Migrator {
         if engine.log.applied_seq() < engine.recovered_seq || engine.options.tuning.migrate_bytes_per_second == 0 {
             return Ok(false);
         }
-        if self.record.is_settled {
+        if self.placed.is_settled {
             return Ok(false);
         }
         let began = Instant::now();
@@ -147,12 +141,12 @@ impl Migrator {
         // whoever is told so.
         let moved_seq = engine.log.wait_applied()?;
         engine.log.make_durable(moved_seq)?;
-        let record = record::Record {
+        let placed = Placed {
             is_settled: true,
-            ..self.record
+            ..self.placed
         };
-        record.write(&*engine.flash_disk)?;
-        self.record = record;
+        engine.manifest.note_placed(&*engine.flash_disk, placed)?;
+        self.placed = placed;
         engine.migration.is_under_way.store(false, Ordering::Relaxed);
         tracing::info!("all values are where they belong");
         Ok(())

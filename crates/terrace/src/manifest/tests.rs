@@ -1,12 +1,17 @@
 //! What is tried of manifests: bytes, damage, formats, the lock.
 #![allow(clippy::unwrap_used)]
-use super::*;
+use super::{
+    lock::{LOCK_PATIENCE, lock_within},
+    *,
+};
+use std::time::Duration;
 
 const MANIFEST: Manifest = Manifest {
     store_id: 0x1122_3344_5566_7788,
     tier: 1,
     segment_bytes: 0x4_0000,
-    format_version: 3,
+    format_version: 4,
+    placed: None,
 };
 
 fn open(options: &Options, flash: &dyn Disk, large: &dyn Disk) -> Result<Manifest> {
@@ -20,6 +25,7 @@ fn golden_bytes_of_all_formats() {
         (1, "5445525241434531536a86d401000000"),
         (2, "54455252414345315c01d93d02000000"),
         (3, "5445525241434531f6f5b79903000000"),
+        (4, "5445525241434531b3a18bea04000000"),
     ] {
         let manifest = Manifest {
             format_version,
@@ -29,6 +35,66 @@ fn golden_bytes_of_all_formats() {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, [head, tail].concat());
         assert_eq!(Manifest::decode(&bytes), Ok(manifest));
+    }
+}
+
+const PLACED: Placed = Placed {
+    fingerprint: 0x1122_3344_5566_7788,
+    is_settled: true,
+};
+
+#[test]
+fn the_flash_tiers_says_how_values_are_placed() {
+    for (is_settled, head, flag) in [(false, "651fd91e", "01"), (true, "f2be3097", "02")] {
+        let placed = Placed { is_settled, ..PLACED };
+        let manifest = Manifest {
+            placed: Some(placed),
+            ..MANIFEST
+        };
+        let bytes = manifest.encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let identity = "8877665544332211000004000000000001";
+        let zeros = "00000000000000000000000000000000";
+        assert_eq!(
+            hex,
+            format!("5445525241434531{head}04000000{identity}{flag}0000000000008877665544332211{zeros}")
+        );
+        assert_eq!(Manifest::decode(&bytes), Ok(manifest));
+        // Neither on the large tier nor in an older format.
+        for wrong in [
+            Manifest { tier: 2, ..manifest },
+            Manifest {
+                format_version: 3,
+                ..manifest
+            },
+        ] {
+            assert_eq!(Manifest::decode(&wrong.encode()), Err(NotAManifest::Unreadable));
+        }
+        assert_eq!(manifest.of(Tier::Large).placed, None);
+    }
+}
+
+#[test]
+fn after_a_power_cut_the_rules_are_those_before_or_the_new_ones() {
+    let later = Placed {
+        fingerprint: 7,
+        is_settled: false,
+    };
+    for survival in crate::io::Survival::ALL {
+        for operations in 0..16 {
+            let disk = crate::io::SimDisk::new(operations);
+            MANIFEST.note_placed(&disk, PLACED).unwrap();
+            disk.cut_after(operations);
+            let wrote = MANIFEST.note_placed(&disk, later).is_ok();
+            disk.power_cut();
+            disk.set_survival(survival);
+            disk.restore_power();
+            let found = Manifest::read(&disk, Tier::Flash, Path::new(""))
+                .unwrap()
+                .unwrap()
+                .placed;
+            assert!(found == Some(later) || !wrote && found == Some(PLACED), "{found:?}");
+        }
     }
 }
 
@@ -71,7 +137,7 @@ fn an_older_store_is_raised_when_it_is_written_and_only_then() {
             "{operations} operations"
         );
         open(&options, &flash, &large).unwrap();
-        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (3, 3));
+        assert_eq!((read(&flash, Tier::Flash), read(&large, Tier::Large)), (4, 4));
     }
 }
 
@@ -91,7 +157,7 @@ fn a_flipped_bit_or_another_length_is_refused() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let mut bytes = MANIFEST.encode();
-    for (version, expected) in [(0, NotAManifest::Unreadable), (4, NotAManifest::Newer(4))] {
+    for (version, expected) in [(0, NotAManifest::Unreadable), (5, NotAManifest::Newer(5))] {
         bytes[12] = version;
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());

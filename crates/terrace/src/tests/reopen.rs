@@ -1,6 +1,6 @@
 //! What an open finds of the store before: which segments may be written again.
 
-use super::{bytes, open, small_options};
+use super::{Hands, bytes, eventually, open, small_options, timed_options};
 use crate::{Durability, Expiry, PutOptions, ScanRange, Store};
 use std::{
     path::Path,
@@ -84,12 +84,13 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     }
     store.close().unwrap();
     drop(store);
-    // A repair's mark has nothing in it that format 1 did not have, and nothing expires here.
+    // Nothing expires here, and how values are placed is not known after a repair.
     Store::repair(small_options(dir.path())).unwrap();
     for manifest in &manifests {
         let mut bytes = std::fs::read(manifest).unwrap();
-        assert_eq!(bytes[12], 3);
+        assert_eq!(bytes[12], 4);
         bytes[12] = 1;
+        bytes[33..].fill(0);
         let checksum = crc32c::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
         std::fs::write(manifest, bytes).unwrap();
@@ -109,7 +110,7 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     assert_eq!(manifests.each_ref().map(|path| format_version(path)), [1, 1]);
     let store = open(dir.path());
     assert_eq!(count(&store), 4);
-    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [3, 3]);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
     let brief = PutOptions {
         expiry: Expiry::After(Duration::from_secs(3600)),
         ..PutOptions::default()
@@ -121,5 +122,106 @@ fn a_store_of_format_1_is_read_and_then_raised() {
     let store = open(dir.path());
     assert_eq!(count(&store), 4);
     assert!(store.head("brief").unwrap().unwrap().expires_at.is_some());
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// Writes the files of a store that was kept as text: names behind `=`, bytes in hexadecimal, of
+/// long runs of one byte its number.
+fn unpack(text: &str, dir: &Path) {
+    let byte = |hex: &str| u8::from_str_radix(hex, 16).unwrap();
+    let mut files: Vec<(&str, Vec<u8>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("= ") {
+            files.push((name, Vec::new()));
+            continue;
+        }
+        let (_, bytes) = files.last_mut().unwrap();
+        match line.split_once(" * ") {
+            Some((hex, count)) => bytes.extend(vec![byte(hex); count.parse().unwrap()]),
+            None => bytes.extend((0..line.len()).step_by(2).map(|at| byte(&line[at..at + 2]))),
+        }
+    }
+    for (name, bytes) in files {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+/// What the store of format 3 has in it.
+fn check_format_3(store: &Store, brief_lives: bool) {
+    let get = |key: &str| store.get(key).unwrap().map(|found| found.value.to_vec());
+    assert_eq!(get("inline").unwrap(), b"tiny");
+    assert_eq!(get("large").unwrap(), vec![7; 20_000]);
+    assert_eq!(get("brief").is_some(), brief_lives);
+    assert_eq!(get("last").unwrap(), b"one");
+    for n in 156..160_u8 {
+        assert_eq!(get(&format!("fill/{}", n % 4)).unwrap(), vec![n; 12_000]);
+    }
+    for n in 0..10 {
+        assert_eq!(get(&format!("gone/{n}")), None, "its deletion is in the mark alone");
+    }
+}
+
+/// The store was written and closed by the last program of format 3, but for its checkpoint. Its
+/// mark lists free segments, a range deletion that was not swept, when the first object expires,
+/// and a block's live bytes, each in a part of its own.
+#[test]
+fn a_store_of_format_3_is_read_and_then_raised() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(include_str!("stores/format-3.txt"), dir.path());
+    let manifests = ["flash", "large"].map(|tier| dir.path().join(tier).join("TERRACE"));
+    let placed = dir.path().join("flash/TERRACE.placed");
+    let hands = Hands::new();
+    let options = crate::Options {
+        flash_capacity_bytes: 2 << 20,
+        ..timed_options(dir.path(), &hands)
+    };
+    let looking = crate::Options {
+        read_only: true,
+        ..options.clone()
+    };
+    let store = Store::open(looking).unwrap();
+    check_format_3(&store, true);
+    let stats = store.stats();
+    let homes = [stats.inline, stats.flash, stats.block].map(|home| (home.objects, home.bytes));
+    assert_eq!(homes, [(3, 8), (14, 168_000), (1, 20_000)]);
+    assert_eq!((stats.log.segments_used, stats.log.segments_free), (6, 2));
+    drop(store);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [3, 3]);
+    assert!(placed.exists());
+    let store = Store::open(options.clone()).unwrap();
+    check_format_3(&store, true);
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
+    assert!(!placed.exists());
+    eventually("looking for misplaced values", || !store.stats().placement.migrating);
+    store.put("new", "one").unwrap();
+    store.close().unwrap();
+    drop(store);
+    hands.advance(Duration::from_secs(20 * 365 * 86_400));
+    let store = Store::open(options).unwrap();
+    check_format_3(&store, false);
+    assert!(
+        !store.stats().placement.migrating,
+        "how values are placed is remembered"
+    );
+    assert_eq!(store.verify().unwrap().errors, [""; 0]);
+}
+
+/// A repair writes a mark of the newest format, so it raises the store before.
+#[test]
+fn a_store_of_format_3_is_repaired_and_raised() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(include_str!("stores/format-3.txt"), dir.path());
+    let hands = Hands::new();
+    let options = crate::Options {
+        flash_capacity_bytes: 2 << 20,
+        ..timed_options(dir.path(), &hands)
+    };
+    Store::repair(options.clone()).unwrap();
+    let manifests = ["flash", "large"].map(|tier| dir.path().join(tier).join("TERRACE"));
+    assert_eq!(manifests.each_ref().map(|path| format_version(path)), [4, 4]);
+    let store = Store::open(options).unwrap();
+    check_format_3(&store, true);
     assert_eq!(store.verify().unwrap().errors, [""; 0]);
 }

@@ -102,11 +102,11 @@ fn the_rules_are_noted_before_any_thread_is_started() {
         ..small_options(dir.path())
     };
     drop(Store::open(options(16 << 10)).unwrap());
-    let before = flash.read_file("TERRACE.placed").unwrap();
+    let before = flash.read_file("TERRACE").unwrap();
     let mut seen = Seen::new(dir.path(), Some("terrace-apply"));
     let noted = Arc::<Mutex<Vec<Vec<u8>>>>::default();
     let (disk, its) = (flash.clone(), Arc::clone(&noted));
-    seen.watch.at_start = Arc::new(move || its.lock().push(disk.read_file("TERRACE.placed").unwrap()));
+    seen.watch.at_start = Arc::new(move || its.lock().push(disk.read_file("TERRACE").unwrap()));
     watching(&seen.watch, || Store::open(options(8 << 10))).unwrap_err();
     // The writers of large values do nothing by themselves.
     assert_ne!(*noted.lock().last().unwrap(), before);

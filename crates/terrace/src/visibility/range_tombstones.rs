@@ -12,8 +12,6 @@
 //! On failure: there is nothing here that can fail. What is too much waits at the caller's
 //! ([`Ranges::has_room`]).
 
-pub mod stored;
-
 #[cfg(test)]
 mod tests;
 

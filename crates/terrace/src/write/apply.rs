@@ -30,11 +30,10 @@ use crate::{
         address::Address,
         format::{Body, Extent, Record},
         frame::{Frame, FrameView},
-        free_list::encode_free_list,
     },
     mutation::{Mutation, active, unless},
     ordered_index::{Applier as IndexApplier, Entry, Home, IndexMark},
-    visibility::{presence::Dead, range_tombstones},
+    visibility::presence::Dead,
 };
 use bytes::Bytes;
 use fill::Filling;
@@ -213,17 +212,10 @@ impl Applier {
         unless(Mutation::LogBeforeMark, || {
             engine.log.make_durable(self.index.applied_seq())
         })?;
-        let mut payload = engine.accounting.encode().to_vec();
-        payload.extend_from_slice(&encode_free_list(
-            &engine.log.segments.over_uses(self.index.applied_seq()),
-        ));
-        let ranges = engine.log.ranges.up_to(self.index.applied_seq());
-        let ranges = ranges.iter().map(|range| &**range);
-        payload.extend_from_slice(&range_tombstones::stored::encode(engine.expiring.earliest_ms(), ranges));
-        payload.extend_from_slice(&engine.large.accounting());
+        let applied_seq = self.index.applied_seq();
         let mark = IndexMark {
-            applied_seq: self.index.applied_seq(),
-            payload: payload.into(),
+            applied_seq,
+            payload: engine.mark_payload(applied_seq).encode().into(),
         };
         self.index.rotate(mark)?;
         self.log_bytes_since_mark = 0;

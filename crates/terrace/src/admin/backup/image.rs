@@ -6,11 +6,9 @@
 
 use crate::{
     Error, Result,
-    accounting::Accounting,
     blocks::HeldBlock,
-    engine::Engine,
+    engine::{Engine, mark::MarkPayload},
     log::{
-        free_list::decode_free_list,
         scan::SegmentImage,
         segments::{Segment, SegmentPin, SegmentState},
     },
@@ -42,17 +40,8 @@ impl<'a> StoreImage<'a> {
         engine.persist_index(engine.log.committed_seq().max(snapshot.seq))?;
         let index = engine.index.image()?;
         let seq = index.mark.as_ref().map_or(0, |mark| mark.applied_seq);
-        let over = match &index.mark {
-            // Its accounting is of no interest here, only what follows it.
-            Some(mark) => Accounting::default()
-                .restore(&mark.payload)
-                .and_then(decode_free_list)
-                .map(|(list, _)| list)
-                .ok_or_else(|| {
-                    Error::corruption("the index's mark", "its accounting is too short or of another format")
-                })?,
-            None => Vec::new(),
-        };
+        let payload = index.mark.as_ref().map(MarkPayload::of).transpose()?;
+        let over = payload.map_or_else(Vec::new, |payload| payload.over_uses);
         let segments = &engine.log.segments;
         let mut pins: Vec<_> = segments
             .iter()

@@ -18,6 +18,7 @@ use crate::{
     Error, Options, Result, Version,
     accounting::Accounting,
     blocks::{LargeSpace, ScannedExtent},
+    engine::mark::MarkPayload,
     log::{
         address::Address,
         format::{Body, Record},
@@ -352,11 +353,16 @@ impl<'a> Builder<'a> {
     /// The index's.
     pub fn finish(mut self, highest_seq: u64) -> Result<u64> {
         self.seq = self.seq.max(highest_seq);
-        let mut payload = self.accounting.encode().to_vec();
-        payload.extend_from_slice(&self.large.accounting());
+        // Something may have expired already.
+        let payload = MarkPayload {
+            earliest_ms: 0,
+            homes: self.accounting.homes(),
+            live: self.large.account(),
+            ..MarkPayload::empty()
+        };
         let expected = IndexMark {
             applied_seq: self.seq,
-            payload: payload.into(),
+            payload: payload.encode().into(),
         };
         self.flush(expected.payload.clone())?;
         let Self {

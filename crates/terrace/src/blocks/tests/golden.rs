@@ -156,14 +156,3 @@ fn large_meta() {
     assert_eq!(meta::meta_path(0x21), Path::new("meta/0000000000000021.meta"));
     assert_eq!(block_path(0x0A0B), Path::new("blocks/0000000000000a0b.blk"));
 }
-
-#[test]
-fn accounting() {
-    let live = [(1, 5), (300, 1 << 33)];
-    let bytes = encode_accounting(&live);
-    assert_eq!(
-        hex(&bytes),
-        "545243410100000002000000000000000105ab028080808020c4547438"
-    );
-    assert_eq!(decode_accounting(&bytes).unwrap(), live);
-}

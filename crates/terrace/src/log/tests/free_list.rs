@@ -1,63 +1,6 @@
-//! The list of segments that may be written again: its bytes, what goes into it, and what an open
-//! makes of it.
+//! The list of segments that may be written again: what goes into it, and what an open makes of it.
 
-use super::{
-    super::{
-        free_list::{LISTED_MAX, decode_free_list, encode_free_list},
-        segments::SegmentState,
-    },
-    *,
-};
-
-#[test]
-fn golden_bytes() {
-    let bytes = encode_free_list(&[(5, 6), (0x0403_0201, 0x1817_1615_1413_1211)]);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(
-        hex,
-        concat!(
-            "54524653",
-            "01000000",
-            "02000000",
-            "050000000600000000000000",
-            "010203041112131415161718"
-        )
-    );
-    let followed = [&bytes[..], b"rest"].concat();
-    let (list, rest) = decode_free_list(&followed).unwrap();
-    assert_eq!(list, [(5, 6), (0x0403_0201, 0x1817_1615_1413_1211)]);
-    assert_eq!(rest, b"rest");
-}
-
-#[test]
-fn what_is_no_list_is_left_and_what_no_writer_writes_is_refused() {
-    assert_eq!(
-        decode_free_list(b"TRCA and more"),
-        Some((vec![], &b"TRCA and more"[..]))
-    );
-    assert_eq!(decode_free_list(b""), Some((vec![], &b""[..])));
-    let bytes = encode_free_list(&[(1, 2), (3, 4)]);
-    for length in 4..bytes.len() {
-        assert_eq!(decode_free_list(&bytes[..length]), None, "{length} bytes");
-    }
-    for list in [[(3, 4), (1, 2)], [(1, 2), (1, 3)], [(1, 0), (3, 4)]] {
-        assert_eq!(decode_free_list(&encode_free_list(&list)), None, "{list:?}");
-    }
-    let mut newer = bytes.clone();
-    newer[4] = 2;
-    assert_eq!(decode_free_list(&newer), None);
-    let mut huge = bytes;
-    huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(decode_free_list(&huge), None);
-}
-
-#[test]
-fn a_list_is_of_bounded_length() {
-    let long: Vec<_> = (0..LISTED_MAX as u32 + 10).map(|number| (number, 7)).collect();
-    let bytes = encode_free_list(&long);
-    let (list, rest) = decode_free_list(&bytes).unwrap();
-    assert_eq!((list.len(), rest.len()), (LISTED_MAX, 0));
-}
+use super::{super::segments::SegmentState, *};
 
 /// A ring with a segment in every state, and its free list as of seq 20.
 fn with_every_state(disk: &SimDisk) -> Vec<(u32, u64)> {

@@ -1,11 +1,7 @@
-//! Which versions a set hides, what bounds mean for keys, and the bytes that docs/format.md
-//! promises.
+//! Which versions a set hides, and what bounds mean for keys.
 
 #![allow(clippy::unwrap_used)]
-use super::{
-    stored::{Stored, decode, encode},
-    *,
-};
+use super::*;
 use crate::Durability;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -15,59 +11,6 @@ fn range(seq: u64, start: &[u8], end: &[u8]) -> DeletedRange {
         start: start.into(),
         end: end.into(),
     }
-}
-
-#[test]
-fn golden_bytes() {
-    let ranges = [range(0x0807_0605_0403_0201, b"a", b"b"), range(u64::MAX, b"xyz", b"")];
-    let bytes = encode(0x1817_1615_1413_1211, ranges.iter());
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(
-        hex,
-        concat!(
-            "54524452",
-            "01000000",
-            "1112131415161718",
-            "02000000",
-            "010203040506070801000100",
-            "6162",
-            "ffffffffffffffff03000000",
-            "78797a",
-        )
-    );
-    let followed = [&bytes[..], b"TRCA"].concat();
-    let stored = Stored {
-        earliest_ms: 0x1817_1615_1413_1211,
-        ranges: ranges.to_vec(),
-    };
-    assert_eq!(decode(&followed), Some((Some(stored), &b"TRCA"[..])));
-    assert_eq!(decode(b"TRCA and more"), Some((None, &b"TRCA and more"[..])));
-    for length in 4..bytes.len() {
-        assert_eq!(decode(&bytes[..length]), None, "{length} bytes");
-    }
-}
-
-#[test]
-fn what_is_no_range_is_refused() {
-    let long = vec![b'k'; KEY_BYTES_MAX + 1];
-    for wrong in [
-        vec![range(1, b"", b"b")],
-        vec![range(1, b"b", b"b")],
-        vec![range(1, b"b", b"a")],
-        vec![range(0, b"a", b"b")],
-        vec![range(1, &long, b"")],
-        vec![range(1, b"a", &long)],
-        vec![range(2, b"a", b"b"), range(2, b"c", b"d")],
-        vec![range(2, b"a", b"b"), range(1, b"c", b"d")],
-    ] {
-        assert_eq!(decode(&encode(7, wrong.iter())), None, "{wrong:?}");
-    }
-    let mut newer = encode(7, [].iter());
-    newer[4] = 2;
-    assert_eq!(decode(&newer), None);
-    let mut huge = encode(7, [].iter());
-    huge[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
-    assert_eq!(decode(&huge), None);
 }
 
 #[test]

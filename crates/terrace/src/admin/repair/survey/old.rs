@@ -8,11 +8,9 @@
 use super::{LOST_SEQS, OldIndex, Place, SEQ_LIMIT, Survey};
 use crate::{
     Result,
-    accounting::Accounting,
     admin::repair::notes::Notes,
-    log::free_list::decode_free_list,
+    engine::mark::MarkPayload,
     ordered_index::{Entry, Home},
-    visibility::range_tombstones::stored,
 };
 use std::ops::Bound;
 
@@ -107,11 +105,9 @@ impl Survey {
 
     /// Adds the range deletions that the old index's mark lists: their records may be recycled.
     pub fn add_old_ranges(&mut self, old: &OldIndex) {
-        let payload = old.persisted_mark().map(|mark| mark.payload).unwrap_or_default();
-        let parts = Accounting::default().restore(&payload).and_then(decode_free_list);
-        let stored = parts.and_then(|(_, rest)| stored::decode(rest)?.0);
-        let ranges = stored.into_iter().flat_map(|stored| stored.ranges);
-        for range in ranges.filter(|range| range.seq < SEQ_LIMIT) {
+        let payload = old.persisted_mark().and_then(|mark| MarkPayload::decode(&mark.payload));
+        let ranges = payload.map_or_else(Vec::new, |payload| payload.ranges);
+        for range in ranges.into_iter().filter(|range| range.seq < SEQ_LIMIT) {
             self.seen(range.seq);
             self.ranges.push(range);
         }

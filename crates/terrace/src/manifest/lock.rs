@@ -1,0 +1,84 @@
+//! The lock of a store: one process writes it, or any number read it.
+
+use crate::{Error, Options, Result, Tier, io::create_private_dir_all};
+use std::{
+    fs::{File, TryLockError},
+    os::unix::fs::OpenOptionsExt as _,
+    time::{Duration, Instant},
+};
+
+pub(super) const LOCK_FILE: &str = "LOCK";
+/// How long a lock that is held is tried again. A process that starts another one shares its open
+/// files, and their locks, with it until the other program runs: the store of one that was just
+/// killed may be held for a moment more.
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_STEP: Duration = Duration::from_millis(5);
+
+/// A file that is locked until this is dropped.
+///
+/// The lock is given back in so many words: closing the file leaves it with a process that was just
+/// started from here, for as long as that takes to run its own program.
+#[derive(Debug)]
+pub struct Lock(pub(super) File);
+
+impl Lock {
+    /// Of a file that was locked.
+    pub const fn of(file: File) -> Self {
+        Self(file)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it fails, closing the file does the same, a little later.
+        let _ = self.0.unlock();
+    }
+}
+
+/// Holds the store for this process until dropped. Readers share it.
+///
+/// # Errors
+/// [`Error::Locked`] if another process has it.
+pub fn lock(options: &Options) -> Result<Option<Lock>> {
+    lock_within(options, LOCK_PATIENCE)
+}
+
+pub(super) fn lock_within(options: &Options, patience: Duration) -> Result<Option<Lock>> {
+    let path = options.flash_dir.join(LOCK_FILE);
+    let context = || format!("lock {}", path.display());
+    if !options.create && !options.flash_dir.is_dir() {
+        return Err(Error::NotAStore {
+            path: options.flash_dir.clone(),
+            reason: "there is no store here; check the path".to_owned(),
+        });
+    }
+    if !options.read_only {
+        create_private_dir_all(&options.flash_dir).map_err(|error| Error::io_on(Tier::Flash, context(), &error))?;
+    }
+    let file = match File::options()
+        .create(!options.read_only)
+        .truncate(false)
+        .write(true)
+        .read(true)
+        .mode(0o600)
+        .open(&path)
+    {
+        Ok(file) => file,
+        Err(error) if options.read_only && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io_on(Tier::Flash, context(), &error)),
+    };
+    let until = Instant::now() + patience;
+    loop {
+        let outcome = if options.read_only {
+            file.try_lock_shared()
+        } else {
+            file.try_lock()
+        };
+        match outcome {
+            Ok(()) => return Ok(Some(Lock(file))),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_STEP),
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(options.flash_dir.clone())),
+            Err(TryLockError::Error(error)) => return Err(Error::io(context(), &error)),
+        }
+    }
+}

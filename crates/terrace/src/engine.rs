@@ -13,7 +13,7 @@ use crate::{
     flash_cache::FlashCache,
     hash_index::{Config as HashIndexConfig, HashIndex, checkpoint::Checkpoints},
     io::{Disk, read_pool::ReadPool, throttle::Paces},
-    log::{commit::CommitLog, segments::RESERVED_SEGMENTS},
+    log::{commit::CommitLog, segments::SCARCE_SEGMENTS},
     manifest::Manifest,
     metrics::{
         counters::{AnsweredBy, Metrics},
@@ -304,7 +304,7 @@ impl Engine {
     /// already.
     fn is_pressed(&self) -> bool {
         let segments = &self.log.segments;
-        let slack = (segments.capacity() / PRESSED_SHARE).max(RESERVED_SEGMENTS + 1);
+        let slack = (segments.capacity() / PRESSED_SHARE).max(SCARCE_SEGMENTS);
         segments.available() <= slack || self.log.is_closing() || self.awaits_block_gc()
     }
 

@@ -1,7 +1,7 @@
 //! What of the log's room goes back to the device, and whether the log has too little.
 
 use super::Engine;
-use crate::log::segments::{RESERVED_SEGMENTS, Segment, SegmentState};
+use crate::log::segments::{RESERVED_SEGMENTS, Segment, SegmentState, WANTED_SEGMENTS};
 
 /// So many of the segment files that are there may be free; the room of others is given back. More
 /// than log GC makes free.
@@ -15,7 +15,7 @@ impl Engine {
         if !self.log.reserve.is_whole() {
             return RESERVED_SEGMENTS;
         }
-        (segments.created() * FILES_KEPT_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+        (segments.created() * FILES_KEPT_PERCENT / 100).max(WANTED_SEGMENTS)
     }
 
     /// Whether a part of the log is about to give its room back to the device: what is dead and

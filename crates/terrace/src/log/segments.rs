@@ -9,7 +9,10 @@
 //! word and then read the other's (both sequentially consistent), so at least one of the two sees
 //! the other and backs off.
 
+mod kept;
 mod room;
+
+pub use kept::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, WANTED_SEGMENTS};
 
 use super::{
     format::{SegmentHeader, SegmentUse},
@@ -200,9 +203,6 @@ pub struct Segments {
 /// More segments than fit into the largest log (1 TiB) of the smallest segments (256 KiB) cannot
 /// be.
 const SEGMENTS_MAX: u32 = 1 << 22;
-
-/// Segments kept back for recycling, so that it can always make progress.
-pub const RESERVED_SEGMENTS: u32 = 2;
 
 impl Segments {
     /// Opens the ring: reads every segment's header.

@@ -24,12 +24,14 @@ use crate::{
         commit::Committer,
         format::{FRAME_HEADER_BYTES, Record, records},
         scan::SegmentImage,
-        segments::{RESERVED_SEGMENTS, Segment, SegmentState, Segments},
+        segments::{
+            LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState, Segments, WANTED_SEGMENTS,
+        },
     },
     maintenance::{
         expire::drop_record,
         moves::{self, Committed},
-        promote::{KEPT_FREE, lent_by_copies, release_to_log},
+        promote::{lent_by_copies, release_to_log},
     },
     mutation::{Mutation, active},
     ordered_index::Home,
@@ -109,7 +111,7 @@ struct Chosen<'a> {
 
 /// How many segments recycling keeps free.
 pub fn wanted_free(segments: &Segments) -> u32 {
-    (segments.capacity_now() * FREE_SHARE_MIN_PERCENT / 100).max(RESERVED_SEGMENTS + 2)
+    (segments.capacity_now() * FREE_SHARE_MIN_PERCENT / 100).max(WANTED_SEGMENTS)
 }
 
 impl LogGc {
@@ -164,7 +166,7 @@ impl LogGc {
         }
         // Copies are room that can be had at once, but for those that are guaranteed theirs.
         let lent = lent_by_copies(&engine);
-        if segments.available() < KEPT_FREE && release_to_log(&engine) {
+        if segments.available() < LEFT_BY_COPIES && release_to_log(&engine) {
             return Ok(true);
         }
         #[allow(clippy::cast_possible_truncation)] // a few segments
@@ -301,7 +303,7 @@ impl LogGc {
             // Who does not wait for it does not ask for it.
             return;
         }
-        let urgent = self.engine.log.segments.available() <= RESERVED_SEGMENTS + 1;
+        let urgent = self.engine.log.segments.available() <= SCARCE_SEGMENTS;
         let interval = match (
             self.engine.has_held_writers(),
             segments_wait || self.engine.lacks_block_room(),

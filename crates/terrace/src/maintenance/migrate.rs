@@ -23,7 +23,7 @@ use crate::{
     blocks::Origin,
     engine::{Engine, go_on_if},
     flash_cache::count,
-    log::{commit::Committer, segments::RESERVED_SEGMENTS},
+    log::commit::Committer,
     maintenance::{log_gc::second_chance::SEGMENT_SHARE_MAX_PERCENT, moves},
     manifest::Placed,
     metrics::bucket::Bucket,
@@ -224,8 +224,7 @@ fn move_all(engine: &Engine, misplaced: &[(Bytes, Entry)]) -> Result<Moved> {
         }
     }
     // Recycling makes the room; until then they stay.
-    let has_room = !engine.log.is_behind() && engine.log.segments.available() > RESERVED_SEGMENTS + 1;
-    let lacks_room = !has_room && !to_log.is_empty();
+    let lacks_room = !to_log.is_empty() && !engine.log.has_room_for_moves();
     if lacks_room {
         to_log.clear();
     }

@@ -9,7 +9,7 @@
 use crate::{
     Error, Result,
     engine::Engine,
-    log::{commit::Committer, segments::RESERVED_SEGMENTS},
+    log::commit::Committer,
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::bucket::Bucket,
     scan_order::Value,
@@ -43,7 +43,7 @@ impl Orderer {
         let taken = order.take();
         let mut rest = &taken[..];
         while !rest.is_empty() {
-            if !has_room(&engine) {
+            if !engine.log.has_room_for_moves() {
                 order
                     .counters
                     .dropped_no_room
@@ -108,10 +108,4 @@ fn moved(value: &Value) -> Moved<'_> {
         version: value.version,
         checksum: value.checksum,
     }
-}
-
-/// Recycling keeps segments free for the log; order may have what is above its reserve.
-fn has_room(engine: &Engine) -> bool {
-    let log = &engine.log;
-    !log.is_closing() && !log.is_behind() && log.segments.available() > RESERVED_SEGMENTS + 1
 }

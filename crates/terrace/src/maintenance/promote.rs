@@ -16,7 +16,7 @@ use crate::{
         staging::Image,
     },
     io::{AlignedBuffer, PAGE_BYTES},
-    log::segments::{RESERVED_SEGMENTS, Segment, SegmentState},
+    log::segments::{LEFT_BY_COPIES, RESERVED_SEGMENTS, SCARCE_SEGMENTS, Segment, SegmentState},
     maintenance::small_moves,
     metrics::bucket::Bucket,
     ordered_index::Home,
@@ -37,8 +37,6 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long it sleeps while nobody reads. The first read of a group rouses it, and whatever waits
 /// for it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// Segments that copies leave free, for the log to begin at once.
-pub const KEPT_FREE: u32 = RESERVED_SEGMENTS + 4;
 /// Steps of the index that are spent on measuring before the next image is looked at: some
 /// milliseconds.
 const MEASURING_STEPS: usize = 5_000;
@@ -208,7 +206,7 @@ impl Promoter {
     /// How many segments copies may have, when they have `used` of them.
     fn segments_max(&self, used: u32) -> u32 {
         let segments = &self.engine.log.segments;
-        let left = segments.available().saturating_sub(KEPT_FREE);
+        let left = segments.available().saturating_sub(LEFT_BY_COPIES);
         (used + left).max(guaranteed(&self.engine))
     }
 
@@ -338,7 +336,7 @@ impl Promoter {
 
     fn has_room(&self) -> bool {
         let (used, _) = self.cache.copies.segments();
-        used < self.segments_max(used) && self.engine.log.segments.available() > RESERVED_SEGMENTS + 1
+        used < self.segments_max(used) && self.engine.log.segments.available() > SCARCE_SEGMENTS
     }
 
     fn take(&mut self, is_passing: bool) -> Result<bool> {

@@ -10,7 +10,7 @@ use crate::{
     Error, Result,
     engine::Engine,
     flash_cache::{count, small::SmallValue},
-    log::{commit::Committer, segments::RESERVED_SEGMENTS},
+    log::commit::Committer,
     maintenance::moves::{self, Moved, commit_bytes},
     metrics::bucket::Bucket,
     ordered_index::Home,
@@ -25,7 +25,7 @@ const COMMIT_BYTES: usize = 256 << 10;
 pub fn move_waiting(engine: &Engine, budget: &mut Bucket) {
     let small = &engine.flash_cache.small;
     small.applied(engine.log.applied_seq());
-    while has_room(engine) {
+    while engine.log.has_room_for_moves() {
         let taken = small.take(COMMIT_BYTES.min(commit_bytes(engine)));
         if taken.is_empty() {
             return;
@@ -36,13 +36,6 @@ pub fn move_waiting(engine: &Engine, budget: &mut Bucket) {
             tracing::debug!(%error, "small values stay in their blocks");
         }
     }
-}
-
-/// Recycling keeps segments free for the log; values that come back may have what is above its
-/// reserve.
-fn has_room(engine: &Engine) -> bool {
-    let log = &engine.log;
-    !log.is_closing() && !log.is_behind() && log.segments.available() > RESERVED_SEGMENTS + 1
 }
 
 /// Whether a value is still what its entry points to, and there is budget for it.

@@ -7,6 +7,7 @@
 use super::{CommitLog, Committer};
 use crate::{
     Error, Result, Tier,
+    log::segments::SCARCE_SEGMENTS,
     metrics::{
         event::Event,
         stalls::{Patience, StallReason},
@@ -48,6 +49,11 @@ impl CommitLog {
     /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
     pub fn is_behind(&self) -> bool {
         self.overlay.is_full() || self.index_full.refuses_commits().is_some()
+    }
+
+    /// Whether values may move to the log that need not: log GC keeps segments free for commits.
+    pub fn has_room_for_moves(&self) -> bool {
+        !self.is_closing() && !self.is_behind() && self.segments.available() > SCARCE_SEGMENTS
     }
 
     /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's

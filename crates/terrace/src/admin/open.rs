@@ -22,8 +22,8 @@ use crate::{
         commit::CommitLog,
         format::Body,
         frame::{Frame, FramePool},
+        frame_table::FrameTable,
         free_list::{OverUse, decode_free_list},
-        recent::RecentFrames,
         segments::Segments,
     },
     manifest::Manifest,
@@ -219,8 +219,11 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let mut log = CommitLog::new(
         segments,
         pool,
-        options.tuning.overlay_bytes,
-        Arc::new(RecentFrames::new(RecentFrames::share_of(options.cache_bytes))),
+        Arc::new(FrameTable::starting_at(
+            persisted_seq,
+            options.tuning.overlay_bytes,
+            FrameTable::share_of(options.cache_bytes),
+        )),
         recovered,
         persisted_seq,
         large_sync,

@@ -47,7 +47,7 @@ impl CommitLog {
 
     /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
     pub fn is_behind(&self) -> bool {
-        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
+        self.frames.is_full() || self.index_full.refuses_commits().is_some()
     }
 
     /// Back-pressure: waits until not too much is unapplied. Who frees space waits for the index's
@@ -60,7 +60,7 @@ impl CommitLog {
         let refuses = || self.index_full.refuses_commits();
         loop {
             self.stall(StallReason::Applier, &self.progress, || {
-                Ok((!self.overlay.is_full() || refuses().is_some()).then_some(()))
+                Ok((!self.frames.is_full() || refuses().is_some()).then_some(()))
             })?;
             if refuses().is_none() {
                 return Ok(());

@@ -21,7 +21,8 @@ use crate::{
     log::{
         address::Address,
         format::Record,
-        recent::{Heir, PlaceInLog, RecentFrames},
+        frame::{Heir, PlaceInLog},
+        frame_table::FrameTable,
         segments::Segments,
     },
 };
@@ -95,10 +96,10 @@ impl CachedValue {
 pub struct ValueCache {
     values: Option<Arc<Values>>,
     /// Frames that have the RAM which values do not use yet.
-    recent: Arc<RecentFrames>,
+    frames: Arc<FrameTable>,
 }
 
-/// The recent frames' heir.
+/// The frames' heir.
 struct ValuesOfFrames(Arc<Values>);
 
 impl Heir for ValuesOfFrames {
@@ -119,26 +120,26 @@ impl Heir for ValuesOfFrames {
 }
 
 impl ValueCache {
-    /// A cache of this many bytes, 0 turns it off; `recent` frames have what it does not use.
-    pub fn new(capacity_bytes: u64, recent: &Arc<RecentFrames>) -> Self {
+    /// A cache of this many bytes, 0 turns it off; `frames` have what it does not use.
+    pub fn new(capacity_bytes: u64, frames: &Arc<FrameTable>) -> Self {
         let values = (capacity_bytes > 0).then(|| Arc::new(Values::new(capacity_bytes)));
         if let Some(values) = &values {
-            recent.hand_on_to(Box::new(ValuesOfFrames(Arc::clone(values))));
+            frames.hand_on_to(Box::new(ValuesOfFrames(Arc::clone(values))));
         }
         Self {
             values,
-            recent: Arc::clone(recent),
+            frames: Arc::clone(frames),
         }
     }
 
-    /// Changes how much it holds together with the recent frames, of which they have their share. A
+    /// Changes how much it holds together with the frames, which have their share. A
     /// smaller one lets go of the rest before this returns. One that was opened with nothing stays
     /// so.
     pub fn set_capacity(&self, bytes: u64) {
         let Some(values) = &self.values else { return };
-        let share_bytes = RecentFrames::share_of(bytes);
+        let share_bytes = FrameTable::share_of(bytes);
         values.set_capacity(bytes - share_bytes);
-        self.recent.set_share(share_bytes);
+        self.frames.set_share(share_bytes);
     }
 
     /// The value of `key` at a place.
@@ -147,7 +148,7 @@ impl ValueCache {
     }
 
     /// Keeps the value of `key` at a place, unless it would take more than an eighth of the cache.
-    /// Recent frames leave for it, if need be.
+    /// Frames leave for it, if need be.
     pub fn insert(&self, place: Place, key: &[u8], value: &CachedValue) {
         self.insert_as(Rank::Newcomer, place, key, value);
     }
@@ -163,7 +164,7 @@ impl ValueCache {
         };
         let came_bytes = values.insert(&item, rank, || value.clone());
         if came_bytes > 0 {
-            self.recent.give_back(came_bytes);
+            self.frames.give_back(came_bytes);
         }
     }
 

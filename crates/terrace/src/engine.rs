@@ -159,8 +159,8 @@ impl Engine {
         parts
             .large
             .attach(Arc::<FlashCache>::clone(&flash_cache), Arc::clone(&paces));
-        let recent = &parts.log.recent;
-        let values = ValueCache::new(parts.options.cache_bytes - recent.share_bytes(), recent);
+        let frames = &parts.log.frames;
+        let values = ValueCache::new(parts.options.cache_bytes - frames.share_bytes(), frames);
         Ok(Self {
             flash_cache,
             paces,

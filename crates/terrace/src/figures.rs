@@ -82,8 +82,8 @@ pub fn stats(engine: &Engine) -> Stats {
 
 fn queue_stats(engine: &Engine, snapshots: u64) -> QueueStats {
     QueueStats {
-        overlay_bytes: engine.log.overlay.bytes(),
-        frames: engine.log.overlay.frame_count() as u64,
+        overlay_bytes: engine.log.frames.pending_bytes(),
+        frames: engine.log.frames.pending_frames() as u64,
         committed_seq: engine.log.committed_seq(),
         durable_seq: engine.log.writer.durable_seq(),
         syncs: engine.log.writer.written().syncs.load(Ordering::Relaxed),
@@ -93,10 +93,10 @@ fn queue_stats(engine: &Engine, snapshots: u64) -> QueueStats {
 }
 
 fn cache_stats(engine: &Engine) -> CacheStats {
-    let (values, recent) = (&engine.cache, &engine.log.recent);
+    let (values, frames) = (&engine.cache, &engine.log.frames);
     CacheStats {
-        bytes: values.bytes() + values.index_bytes() + recent.bytes(),
-        capacity_bytes: values.capacity_bytes() + recent.share_bytes(),
+        bytes: values.bytes() + values.index_bytes() + frames.retained_bytes(),
+        capacity_bytes: values.capacity_bytes() + frames.share_bytes(),
     }
 }
 
@@ -216,8 +216,8 @@ pub fn ram_stats(engine: &Engine, flash_cache: &FlashCacheStats) -> RamStats {
     let index = engine.index.ram();
     RamStats {
         values_bytes: engine.cache.bytes() + engine.cache.index_bytes(),
-        recent_bytes: engine.log.recent.bytes(),
-        frames_bytes: engine.log.overlay.bytes() + engine.log.pool.spare_bytes(),
+        recent_bytes: engine.log.frames.retained_bytes(),
+        frames_bytes: engine.log.frames.pending_bytes() + engine.log.pool.spare_bytes(),
         transfer_bytes: engine.large.transfer_bytes(),
         staging_bytes: flash_cache.staged_bytes + flash_cache.moving_bytes + engine.scan_order.bytes(),
         memtable_bytes: index.memtable_bytes,

@@ -22,7 +22,7 @@ use crate::{
         commit::CommitLog,
         format::Body,
         frame::{Frame, FramePool},
-        recent::RecentFrames,
+        frame_table::FrameTable,
         segments::Segments,
     },
     manifest::Manifest,
@@ -217,8 +217,11 @@ pub fn open(mut options: Options) -> Result<Engine> {
     let mut log = CommitLog::new(
         segments,
         pool,
-        options.tuning.overlay_bytes,
-        Arc::new(RecentFrames::new(RecentFrames::share_of(options.cache_bytes))),
+        Arc::new(FrameTable::starting_at(
+            persisted_seq,
+            options.tuning.overlay_bytes,
+            FrameTable::share_of(options.cache_bytes),
+        )),
         recovered,
         persisted_seq,
         large_sync,

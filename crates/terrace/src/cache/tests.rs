@@ -248,8 +248,8 @@ fn what_is_taken_out_leaves_no_bytes_and_no_numbers() {
 
 #[test]
 fn what_is_renamed_is_found_at_its_new_place_only() {
-    let recent = Arc::new(RecentFrames::new(0));
-    let cache = ValueCache::new(1 << 20, &recent);
+    let frames = Arc::new(FrameTable::starting_at(0, 0, 0));
+    let cache = ValueCache::new(1 << 20, &frames);
     for (number, bytes) in [(1, 100), (2, 9_000)] {
         let kept = CachedValue {
             version: number,
@@ -363,8 +363,8 @@ fn readers_never_find_another_version_than_that_of_the_place() {
 
 #[test]
 fn what_frames_hand_on_is_what_readers_get() {
-    let recent = Arc::new(RecentFrames::new(1 << 20));
-    let cache = ValueCache::new(1 << 20, &recent);
+    let frames = Arc::new(FrameTable::starting_at(0, 0, 1 << 20));
+    let cache = ValueCache::new(1 << 20, &frames);
     let heir = ValuesOfFrames(Arc::clone(cache.values.as_ref().unwrap()));
     for (number, bytes) in [(5, 100), (6, 30_000)] {
         let (key, value) = (key(number), value(number, bytes));

@@ -23,7 +23,7 @@ impl Engine {
     /// order in which it goes there.
     pub fn log_gives_room(&self) -> bool {
         let segments = &self.log.segments;
-        let (released_seq, watermark_seq) = (self.log.overlay.released_seq(), self.watermark_seq());
+        let (released_seq, watermark_seq) = (self.log.frames.released_seq(), self.watermark_seq());
         let is_going = |segment: &Segment| match segment.state() {
             SegmentState::Sealed => segment.is_hopeful() && segment.last_seq() <= released_seq,
             // Others are drained as well, and most of them in vain where there is no room.

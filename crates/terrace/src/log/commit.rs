@@ -5,7 +5,8 @@
 //! `Buffered` commit at once, and those of a `Sync` commit once they are durable; (2) the frame is
 //! sealed when full, when somebody needs it durable, or after the coalescing interval; (3) it is
 //! written (`flash::writer`) and applied (`write::apply`), in either order, but with a `Sync`
-//! commit in it not applied before that is durable; (4) it leaves the overlay.
+//! commit in it not applied before that is durable; (4) it is pending
+//! no more.
 //!
 //! Invariants: seqs are contiguous and in log order; a commit's records are in one frame; a
 //! record's address is known at commit. What is visible stays visible, and the commits of one key
@@ -16,7 +17,7 @@ mod flushing;
 mod room;
 mod visible;
 
-use super::{index_full::IndexFull, overlay::Overlay};
+use super::index_full::IndexFull;
 use crate::{
     Durability, Error, Result, Tier,
     io::PAGE_BYTES,
@@ -24,7 +25,7 @@ use crate::{
     log::{
         format::{Body, FRAME_HEADER_BYTES, Record},
         frame::{Frame, FramePool},
-        recent::RecentFrames,
+        frame_table::FrameTable,
         recover::RecoveredLog,
         segments::{RESERVED_SEGMENTS, Segments},
         writer::{FrameWriter, LargeSync},
@@ -86,10 +87,8 @@ pub struct CommitLog {
     pub segments: Segments,
     /// Writes frames and makes them durable.
     pub writer: FrameWriter,
-    /// Commits the index does not know yet.
-    pub overlay: Overlay,
-    /// Those it was last told of.
-    pub recent: Arc<RecentFrames>,
+    /// Commits the index does not know yet, and those it was last told of.
+    pub frames: Arc<FrameTable>,
     /// Range deletions that are not swept yet.
     pub ranges: Ranges,
     tail: Mutex<Tail>,
@@ -97,7 +96,7 @@ pub struct CommitLog {
     pub pool: Arc<FramePool>,
     /// Each of these is raised before its commit can be seen.
     committed_seq: AtomicU64,
-    /// Every commit up to this seq is in the overlay and in `ranges`. Behind `committed_seq` while
+    /// Every commit up to this seq is in a frame and in `ranges`. Behind `committed_seq` while
     /// one is being added.
     shown_seq: AtomicU64,
     /// Seq of the last commit that was visible at once.
@@ -164,8 +163,7 @@ impl CommitLog {
     pub fn new(
         segments: Segments,
         pool: Arc<FramePool>,
-        overlay_bytes_max: u64,
-        recent: Arc<RecentFrames>,
+        frames: Arc<FrameTable>,
         recovered: RecoveredLog,
         persisted_seq: u64,
         large_sync: LargeSync,
@@ -185,10 +183,9 @@ impl CommitLog {
             })
         });
         let activity = Arc::default();
-        let overlay = Overlay::starting_at(persisted_seq, overlay_bytes_max);
         for frame in &recovered {
-            overlay.sealed(frame);
-            overlay.push(Arc::clone(frame));
+            frames.sealed(frame);
+            frames.push(Arc::clone(frame));
         }
         Self {
             tail: Mutex::new(Tail {
@@ -201,8 +198,7 @@ impl CommitLog {
             }),
             segments,
             writer: FrameWriter::starting_at(last_seq, large_sync),
-            overlay,
-            recent,
+            frames,
             ranges: Ranges::default(),
             pool,
             committed_seq: AtomicU64::new(last_seq),
@@ -330,7 +326,7 @@ impl CommitLog {
             Durability::Buffered => self.buffered_seq.store(seq, Ordering::Release),
             Durability::Sync => self.sync_seq.store(seq, Ordering::Release),
         }
-        self.overlay.append(&open.frame, seq, records, durability);
+        self.frames.append(&open.frame, seq, records, durability);
         self.publish_ranges(seq, records, durability);
         self.shown_seq.store(seq, Ordering::Release);
         tail.next_seq += 1;
@@ -405,7 +401,7 @@ impl CommitLog {
             tail.offset,
             Arc::clone(&self.pool),
         ));
-        self.overlay.push(Arc::clone(&frame));
+        self.frames.push(Arc::clone(&frame));
         tail.open = Some(Open {
             frame,
             since: Instant::now(),
@@ -445,7 +441,7 @@ impl CommitLog {
             return;
         };
         tail.offset = frame.seal(self.writer.durable_seq());
-        self.overlay.sealed(&frame);
+        self.frames.sealed(&frame);
         self.writer.push(Arc::clone(&frame));
         self.push_to_apply(frame);
     }

@@ -1,18 +1,19 @@
-//! A frame in memory: the unit of group commit, of the overlay and of applying.
+//! A frame in memory: the unit of group commit, of what readers find and of applying.
 //!
 //! Commits append records to the open frame; a table by key answers for them at once. When the
 //! frame is sealed it is written to its place in a segment and applied to the index, in either
-//! order; it leaves the overlay after both.
+//! order; after both nobody looks for a key in it any more, and its bytes may be kept.
 //!
 //! Invariants:
 //! - A frame's place is fixed when it is opened, so every record's address is known when it is
 //!   committed.
-//! - Its bytes are in `contents` until it is sealed and in `sealed` from then on; they move once,
-//!   under the lock for writing. So who holds the lock for reading finds them in one of the two for
-//!   as long as he holds it. In `sealed` nothing can change them: that it is set is seen together
-//!   with all that was appended before, and they are given to the pool only when nobody has the
-//!   frame any more. So they are read there without the lock, which would be one more place of
-//!   memory to wait for.
+//! - All that commits change is in `open` until the frame is sealed and in `sealed` from then on;
+//!   it moves once, under the lock for writing. So whoever holds the lock for reading finds it in
+//!   one of the two. In `sealed` nothing changes it: that it is set is seen together with all that
+//!   was appended before. So it is read there without a lock, and a lock is only taken to look into
+//!   the one frame that is open.
+
+mod sealed;
 
 use super::{
     address::Address,
@@ -21,8 +22,9 @@ use super::{
 use crate::io::{AlignedBuffer, PAGE_BYTES};
 use hashbrown::HashTable;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+pub use sealed::{Heir, PlaceInLog, Sealed};
 use std::{
-    collections::HashSet,
+    ops::Deref,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -134,27 +136,27 @@ pub struct Frame {
     /// Where in the segment it starts.
     pub offset: u64,
     segment_bytes: u64,
-    contents: RwLock<Contents>,
-    /// Its bytes, once no record is appended any more.
-    sealed: OnceLock<AlignedBuffer>,
+    open: RwLock<Contents>,
+    /// The same, once no record is appended any more.
+    sealed: OnceLock<Contents>,
     written: AtomicBool,
     applied: AtomicBool,
     large_turn: AtomicU64,
     filter_bit: AtomicU32,
     /// Seq of its last commit that is visible only when it is durable; 0 if there is none.
     sync_seq: AtomicU64,
-    /// Where records begin that are to be kept in RAM when the frame leaves it.
-    wanted: Mutex<HashSet<u64>>,
     pool: Arc<FramePool>,
 }
 
 /// Of a frame that no filter knows.
 const NO_BIT: u32 = u32::MAX;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Contents {
-    /// Without memory once the frame is sealed.
+    /// Where commits are appended.
     buffer: AlignedBuffer,
+    /// What has become of that when the frame was sealed.
+    bytes: Option<Arc<Sealed>>,
     table: Table,
     first_seq: u64,
     last_seq: u64,
@@ -172,7 +174,23 @@ struct Contents {
 /// Read access to a frame's records.
 pub struct FrameView<'a> {
     frame: &'a Frame,
-    contents: RwLockReadGuard<'a, Contents>,
+    contents: Shown<'a>,
+}
+
+enum Shown<'a> {
+    Open(RwLockReadGuard<'a, Contents>),
+    Sealed(&'a Contents),
+}
+
+impl Deref for Shown<'_> {
+    type Target = Contents;
+
+    fn deref(&self) -> &Contents {
+        match self {
+            Self::Open(contents) => contents,
+            Self::Sealed(contents) => contents,
+        }
+    }
 }
 
 impl Frame {
@@ -187,16 +205,10 @@ impl Frame {
             generation,
             offset,
             segment_bytes,
-            contents: RwLock::new(Contents {
+            open: RwLock::new(Contents {
                 buffer,
                 table,
-                first_seq: 0,
-                last_seq: 0,
-                record_count: 0,
-                padding_bytes: 0,
-                has_homes: false,
-                sync_seqs: Vec::new(),
-                replaced: Vec::new(),
+                ..Contents::default()
             }),
             sealed: OnceLock::new(),
             written: AtomicBool::new(false),
@@ -204,7 +216,6 @@ impl Frame {
             large_turn: AtomicU64::new(0),
             filter_bit: AtomicU32::new(NO_BIT),
             sync_seq: AtomicU64::new(0),
-            wanted: Mutex::default(),
             pool,
         }
     }
@@ -220,7 +231,7 @@ impl Frame {
     ) -> Self {
         let frame = Self::open(segment, header.generation, segment_bytes, offset, pool);
         {
-            let mut contents = frame.contents.write();
+            let mut contents = frame.open.write();
             let payload = &bytes[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + header.payload_bytes as usize];
             contents.buffer.extend_from_slice(payload);
             contents.first_seq = header.first_seq;
@@ -248,36 +259,33 @@ impl Frame {
 
     /// Bytes so far, header included.
     pub fn len_bytes(&self) -> usize {
-        match self.sealed_bytes() {
-            Some(bytes) => bytes.len(),
-            None => self.view().bytes().len(),
+        self.view().bytes().len()
+    }
+
+    /// The record at an offset of the sealed frame is to be kept in RAM when the frame leaves it.
+    pub fn want(&self, offset: u64) {
+        if let (Some(sealed), Ok(at)) = (self.sealed(), usize::try_from(offset)) {
+            sealed.mark(at);
         }
     }
 
-    /// The record at an offset is to be kept in RAM when the frame leaves it.
-    pub fn want(&self, offset: u64) {
-        self.wanted.lock().insert(offset);
-    }
-
-    /// It is not, and this says whether it was to be.
-    pub fn unwant(&self, offset: u64) -> bool {
-        self.wanted.lock().remove(&offset)
-    }
-
-    /// Where such records begin. Only the first time.
-    pub fn take_wanted(&self) -> HashSet<u64> {
-        std::mem::take(&mut *self.wanted.lock())
-    }
-
-    /// Its bytes, if it is sealed: without a lock.
-    pub fn sealed_bytes(&self) -> Option<&[u8]> {
-        self.sealed.get().map(|buffer| &**buffer)
+    /// Its bytes, if it is sealed.
+    pub fn sealed(&self) -> Option<&Arc<Sealed>> {
+        self.sealed.get()?.bytes.as_ref()
     }
 
     /// Nothing is appended any more.
     fn settle(&self, contents: &mut Contents) {
-        let settled = self.sealed.set(std::mem::take(&mut contents.buffer));
+        let buffer = std::mem::take(&mut contents.buffer);
+        let used_bytes = buffer.len() - contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
+        contents.bytes = Some(Arc::new(Sealed::new(buffer, used_bytes, Arc::clone(&self.pool))));
+        let settled = self.sealed.set(std::mem::take(contents));
         debug_assert!(settled.is_ok(), "a frame is sealed once");
+    }
+
+    /// Where it is in the log.
+    pub const fn place(&self) -> PlaceInLog {
+        (self.generation, self.offset)
     }
 
     /// Where in the segment its bytes end so far.
@@ -302,7 +310,7 @@ impl Frame {
     }
 
     fn append_as(&self, seq: u64, records: &[(u64, Record<'_>)], unfinished: bool) {
-        let mut contents = self.contents.write();
+        let mut contents = self.open.write();
         let contents = &mut *contents;
         if unfinished {
             contents.sync_seqs.push(seq);
@@ -342,7 +350,7 @@ impl Frame {
     /// Writes the header and pads; no more records after this. Returns the end of the frame in the
     /// segment.
     pub fn seal(&self, durable_seq: u64) -> u64 {
-        let mut contents = self.contents.write();
+        let mut contents = self.open.write();
         let payload_bytes = contents.buffer.len() - FRAME_HEADER_BYTES;
         #[allow(clippy::cast_possible_truncation)] // a frame is shorter than a segment
         let header = FrameHeader {
@@ -365,10 +373,14 @@ impl Frame {
 
     /// Read access to the records.
     pub fn view(&self) -> FrameView<'_> {
-        FrameView {
-            frame: self,
-            contents: self.contents.read(),
-        }
+        let contents = self.sealed.get().map_or_else(|| self.open_or_sealed(), Shown::Sealed);
+        FrameView { frame: self, contents }
+    }
+
+    fn open_or_sealed(&self) -> Shown<'_> {
+        let open = self.open.read();
+        // It may have been sealed before the lock was free.
+        self.sealed.get().map_or(Shown::Open(open), Shown::Sealed)
     }
 
     /// Its records point to values in the large space that are not known to be durable, the last of
@@ -383,25 +395,14 @@ impl Frame {
         self.large_turn.load(Ordering::Acquire)
     }
 
-    /// The overlay's filter knows it by this bit.
+    /// The filter of those that wait knows it by this bit.
     pub fn set_filter_bit(&self, bit: u32) {
         self.filter_bit.store(bit, Ordering::Release);
     }
 
-    /// By which bit the overlay's filter knows it.
+    /// By which bit the filter knows it.
     pub fn filter_bit(&self) -> Option<u32> {
         Some(self.filter_bit.load(Ordering::Acquire)).filter(|bit| *bit != NO_BIT)
-    }
-
-    /// Nobody looks for a key in it any more, only for records by their places: another frame gets
-    /// its table.
-    pub fn forget_keys(&self) {
-        let mut contents = self.contents.write();
-        contents.sync_seqs = Vec::new();
-        contents.replaced = Vec::new();
-        let table = std::mem::take(&mut contents.table);
-        drop(contents);
-        self.pool.put_table(table);
     }
 
     /// Seq of its last commit that is visible only when it is durable; 0 if there is none.
@@ -424,7 +425,7 @@ impl Frame {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Whether the overlay can let go of it.
+    /// Whether nobody need look for a key in it any more.
     pub fn is_finished(&self) -> bool {
         self.written.load(Ordering::Acquire) && self.applied.load(Ordering::Acquire)
     }
@@ -432,10 +433,9 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        let contents = self.contents.get_mut();
         let sealed = self.sealed.take();
-        let buffer = sealed.unwrap_or_else(|| std::mem::take(&mut contents.buffer));
-        self.pool.put_buffer(buffer);
+        let mut contents = sealed.unwrap_or_else(|| std::mem::take(self.open.get_mut()));
+        self.pool.put_buffer(contents.buffer);
         self.pool.put_table(std::mem::take(&mut contents.table));
     }
 }
@@ -457,9 +457,12 @@ fn insert(table: &mut Table, buffer: &AlignedBuffer, hash: u64, at: usize) -> Op
 }
 
 impl FrameView<'_> {
-    /// Where its bytes are: the lock is held, so they stay there.
-    fn buffer(&self) -> &AlignedBuffer {
-        self.frame.sealed.get().unwrap_or(&self.contents.buffer)
+    fn buffer(&self) -> &[u8] {
+        let contents = &*self.contents;
+        contents
+            .bytes
+            .as_ref()
+            .map_or(&contents.buffer, |sealed| sealed.bytes())
     }
 
     /// The newest record of a key in this frame, visible or not.
@@ -506,12 +509,6 @@ impl FrameView<'_> {
         self.contents.table.iter().map(|slot| slot.0)
     }
 
-    /// The record at an offset in the frame.
-    pub fn record_at(&self, offset: u64) -> Option<Record<'_>> {
-        let at = usize::try_from(offset).ok().filter(|at| *at >= FRAME_HEADER_BYTES)?;
-        Record::parse(self.buffer().get(at..)?)
-    }
-
     /// All records in order, each with its address.
     pub fn records(&self) -> impl Iterator<Item = (Address, Record<'_>)> {
         let base = u64::from(self.frame.segment) * self.frame.segment_bytes + self.frame.offset;
@@ -526,15 +523,11 @@ impl FrameView<'_> {
         self.buffer()
     }
 
-    /// Its length without the padding.
-    pub fn used_bytes(&self) -> usize {
-        let padding_bytes = self.contents.padding_bytes.saturating_sub(FRAME_HEADER_BYTES);
-        self.buffer().len() - padding_bytes
-    }
-
     /// Length of the memory its bytes are in.
     pub fn memory_bytes(&self) -> usize {
-        self.buffer().capacity()
+        let contents = &*self.contents;
+        let sealed = contents.bytes.as_ref();
+        sealed.map_or_else(|| contents.buffer.capacity(), |sealed| sealed.memory_bytes())
     }
 
     /// Seq of the first commit in it (0 if it is empty).

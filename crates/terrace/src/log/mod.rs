@@ -3,9 +3,9 @@
 //! (FlashStore section 4.5).
 //!
 //! In reading order: [`mod@format`] (bytes), [`segments`] (the ring), [`frame`] (the unit of commit
-//! in memory), [`commit`] (order and visibility), [`overlay`] (frames not yet applied), [`writer`]
-//! (group commit), [`recent`] (what was just written, in RAM), [`reader`] (one record), [`scan`] (a
-//! whole segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the
+//! in memory), [`commit`] (order and visibility), [`frame_table`] (frames in RAM: those not yet
+//! applied, and those written last), [`writer`] (group commit), [`reader`] (one record), [`scan`]
+//! (a whole segment), [`parallel_scan`] (the same by several requests), [`recover`] (the end of the
 //! log), [`free_list`] (what the index's mark says of the ring), `reserve` (space of a full device
 //! for what frees space).
 
@@ -15,14 +15,13 @@ pub(crate) mod departures;
 mod event_count;
 pub mod format;
 pub mod frame;
+pub mod frame_table;
 pub mod free_list;
 mod identify;
 pub mod index_full;
 mod liveness;
-pub mod overlay;
 pub mod parallel_scan;
 pub mod reader;
-pub mod recent;
 pub mod recover;
 pub(crate) mod reserve;
 pub mod scan;

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 mod format;
+mod found_always;
 mod frame;
+mod frame_table;
 mod free_list;
-mod recent;
 mod recover;
 mod scan;
 mod segments;

@@ -129,7 +129,7 @@ impl Expirer {
 
     /// Forgets the ranges whose drops are applied and written.
     fn forget_swept(&mut self) -> bool {
-        let released = self.engine.log.overlay.released_seq();
+        let released = self.engine.log.frames.released_seq();
         let mut over = Vec::new();
         while let Some(&(seq, _)) = self.swept.front().filter(|(_, last_drop)| *last_drop <= released) {
             self.swept.pop_front();

@@ -231,7 +231,7 @@ impl LogGc {
         let segments = &engine.log.segments;
         let round = self.round;
         let is_wanted = |segment: &Segment| segment.is_mostly_dead() && segment.is_worth_trying(round);
-        let Some(segment) = segments.oldest_sealed(engine.log.overlay.released_seq(), is_wanted) else {
+        let Some(segment) = segments.oldest_sealed(engine.log.frames.released_seq(), is_wanted) else {
             return Ok(false);
         };
         self.is_short = false;
@@ -247,7 +247,7 @@ impl LogGc {
         let is_applied = log.applied_seq() >= committed_seq;
         // Applied and written: what is only applied is not in the file yet, and would be taken for
         // dead.
-        let released_seq = log.overlay.released_seq();
+        let released_seq = log.frames.released_seq();
         let round = self.round;
         let next = segments.oldest_sealed(released_seq, |segment| segment.is_worth_trying(round));
         if next.is_some() || drained > 0 {
@@ -334,7 +334,7 @@ impl LogGc {
         {
             let generation = segment.generation();
             if self.may_reuse(segment.drained_seq()) && segments.free_drained(segment) {
-                self.engine.log.recent.forget_use(generation);
+                self.engine.log.frames.forget_use(generation);
                 self.engine.metrics.segments_reclaimed.fetch_add(1, Ordering::Relaxed);
                 freed = true;
             }

@@ -1,6 +1,6 @@
 //! What is known of an object without its value.
 
-use super::{Hit, Pending, find_in_overlay};
+use super::{Hit, Pending, find_pending};
 use crate::{
     Attributes, Error, HomeKind, ObjectInfo, Result,
     api::expiry,
@@ -71,7 +71,7 @@ pub fn find_entry(engine: &Engine, key: &[u8]) -> Result<Option<Described>> {
     check_key(key)?;
     let hash = key_hash(key);
     let presence = engine.presence();
-    let found: Option<Described> = match find_in_overlay(engine, hash, key) {
+    let found: Option<Described> = match find_pending(engine, hash, key) {
         Some(Pending::Deleted) => None,
         Some(Pending::Large(entry)) => Some((*entry).into()),
         Some(Pending::Small(hit)) => Some(hit.into()),

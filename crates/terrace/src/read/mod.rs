@@ -1,13 +1,14 @@
-//! The way of a read: overlay → hash index (RAM cache or one flash read) → ordered index → home.
+//! The way of a read: pending frames → hash index (frames, cache, or one flash read) → ordered
+//! index → home.
 //!
 //! What is found by an address is trusted only if key and checksums match; else the lookup starts
 //! again, since a move or an overwrite may have come between. A mismatch that stays is damage to
 //! that object and nothing else.
 //!
 //! A hit of the hash index is the key's newest applied record if its key matches (see
-//! `flash::index`), so it needs no second opinion. The overlay is asked first and the applier
-//! updates the indexes before a frame leaves the overlay; so a read never misses a commit that was
-//! acknowledged before it began. A `Sync` commit is neither found in the overlay nor applied before
+//! `flash::index`), so it needs no second opinion. Pending frames are asked first, and a
+//! frame is pending until the applier has updated the indexes; so a read never misses a commit that
+//! was acknowledged before it began. A `Sync` commit is neither found there nor applied before
 //! it is durable, so nothing that was read is taken back by a crash; until then reads find what was
 //! there before, and do not wait.
 //!
@@ -113,18 +114,18 @@ fn count_large_hit(engine: &Engine, reader: &ValueReader, bytes: u64) {
     engine.metrics.answered(by, bytes);
 }
 
-/// What the overlay says of a key.
+/// What pending frames say of a key.
 enum Pending {
     Deleted,
     Small(Hit),
     Large(Box<Entry>),
 }
 
-fn find_in_overlay(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
+fn find_pending(engine: &Engine, hash: u64, key: &[u8]) -> Option<Pending> {
     let durable_seq = || engine.log.writer.durable_seq();
     engine
         .log
-        .overlay
+        .frames
         .find(hash, key, durable_seq, |record| match record.body {
             Body::Delete => Pending::Deleted,
             Body::PutLarge { extent } => Pending::Large(Box::new(large_entry(record, extent))),
@@ -163,10 +164,10 @@ fn large_entry(record: &Record<'_>, extent: Extent) -> Entry {
 
 /// Where a key's newest value is, as far as RAM says.
 enum Located {
-    /// In the overlay, whole; or there is none.
+    /// In a pending frame, whole; or there is none.
     Here(Option<Hit>),
-    /// In a block, by the overlay. It is looked up again: overwritten, it may be applied and its
-    /// block gone by now.
+    /// In a block, by a pending frame. It is looked up again: overwritten, it may be applied and
+    /// its block gone by now.
     InBlock,
     /// In the log, if the record there is the key's.
     Record(hash_index::Found),
@@ -175,7 +176,7 @@ enum Located {
 }
 
 fn locate(engine: &Engine, hash: u64, key: &[u8], presence: &Presence<'_>) -> Located {
-    match find_in_overlay(engine, hash, key) {
+    match find_pending(engine, hash, key) {
         Some(Pending::Large(_)) => Located::InBlock,
         Some(Pending::Deleted) => Located::Here(None),
         Some(Pending::Small(hit)) => {
@@ -231,7 +232,7 @@ fn get_from_ram(engine: &Engine, key: &[u8]) -> Result<Option<Option<Hit>>> {
     })
 }
 
-/// The overlay's answer to a get; a hit is counted already.
+/// The answer to a get; a hit is counted already.
 fn counted(engine: &Engine, found: Option<Hit>) -> Option<Hit> {
     if found.is_none() {
         engine.metrics.missed();
@@ -244,16 +245,6 @@ fn read_located(engine: &Engine, key: &[u8], found: &hash_index::Found) -> Resul
     #[allow(clippy::cast_possible_truncation)] // at most 16 MiB
     let expected_bytes = found.read_bytes_max as usize;
     read_flash(engine, key, found.address, expected_bytes, None)
-}
-
-/// The record at an address, if that is in the overlay.
-fn pending_at<T>(engine: &Engine, address: Address, use_: impl FnOnce(&Record<'_>) -> T) -> Option<T> {
-    let segment_bytes = engine.log.segments.segment_bytes();
-    let number = u32::try_from(address.bytes() / segment_bytes).ok()?;
-    engine
-        .log
-        .overlay
-        .find_at(number, address.bytes() % segment_bytes, use_)
 }
 
 /// What RAM says of a place in the log.
@@ -269,46 +260,27 @@ fn is_wanted(record: &Record<'_>, key: &[u8], version: Option<Version>) -> bool 
     record.key == key && version.is_none_or(|version| version.0 == record.version())
 }
 
-/// The record at an address, from overlay, cache or recent frames. Of a version that is known the
-/// recent frames are asked first: a record with that key and version is the right one wherever it
-/// is found, and the overlay has a lock that is everybody's.
+/// The record at an address, from a frame or the cache.
 fn flash_in_ram(engine: &Engine, key: &[u8], address: Address, version: Option<Version>) -> InRam {
-    let segments = &engine.log.segments;
-    let written = segments.place(address.bytes());
-    let recent = |written| {
-        // Not into the cache: it gets what was read there when it leaves.
-        engine.log.recent.find(written, |record| {
-            is_wanted(record, key, version).then(|| {
-                let found = hit(record);
-                engine.metrics.answered(AnsweredBy::Cache, found.bytes());
-                found
-            })
-        })
-    };
-    if version.is_some()
-        && let Some(found) = written.and_then(recent).flatten()
-    {
-        return InRam::Read(Some(found));
-    }
-    // Applied, but perhaps not written yet.
-    let find = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
-    if let Some(found) = pending_at(engine, address, find) {
-        let bytes = found.as_ref().map_or(0, Hit::bytes);
-        engine.metrics.answered(AnsweredBy::Overlay, bytes);
-        return InRam::Read(found);
-    }
-    let Some(written) = written else {
+    let Some(written) = engine.log.segments.place(address.bytes()) else {
         return InRam::Absent(None);
     };
-    let place = Place::log(written);
-    if let Some(cached) = engine.cache.get(place, key)
-        && version.is_none_or(|version| version.0 == cached.version)
-    {
-        engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
-        return InRam::Read(Some(Hit::from(cached)));
+    // What leaves a frame is in the cache before.
+    let wanted = |record: &Record<'_>| is_wanted(record, key, version).then(|| hit(record));
+    if let Some(found) = engine.log.frames.at(written, wanted) {
+        if let Some(hit) = &found {
+            engine.metrics.answered(AnsweredBy::Cache, hit.bytes());
+        }
+        return InRam::Read(found);
     }
-    // Of a known version too: it may have come here from the overlay since it was looked for.
-    recent(written).map_or(InRam::Absent(Some(place)), InRam::Read)
+    let place = Place::log(written);
+    match engine.cache.get(place, key) {
+        Some(cached) if version.is_none_or(|version| version.0 == cached.version) => {
+            engine.metrics.answered(AnsweredBy::Cache, cached.value.len() as u64);
+            InRam::Read(Some(Hit::from(cached)))
+        }
+        _ => InRam::Absent(Some(place)),
+    }
 }
 
 /// Reads the record at an address, by the cache or from flash. `None` if it is not `key`'s, or not
@@ -501,7 +473,8 @@ pub fn stored_value(engine: &Engine, key: &[u8], entry: &Entry) -> Result<Option
             let Some(place) = Address::new(*address) else {
                 return Ok(None);
             };
-            if let Some(found) = pending_at(engine, place, wanted) {
+            let written = engine.log.segments.place(place.bytes());
+            if let Some(found) = written.and_then(|written| engine.log.frames.pending_at(written, wanted)) {
                 return Ok(found);
             }
             #[allow(clippy::cast_possible_truncation)] // a value in the log is shorter than a segment

@@ -50,7 +50,7 @@ pub fn multi_get<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result
         let hits = read_all(engine, keys);
         let was_so = |(key, hit): (&K, &Result<Option<Hit>>)| match hit {
             Ok(Some(hit)) => hit.version.0 <= seq,
-            Ok(None) => engine.log.overlay.departures.none_since(seq, key_hash(key.as_ref())),
+            Ok(None) => engine.log.frames.departures.none_since(seq, key_hash(key.as_ref())),
             Err(_) => true,
         };
         if keys.iter().zip(&hits).all(was_so) {
@@ -92,7 +92,7 @@ fn read_all<K: AsRef<[u8]>>(engine: &Arc<Engine>, keys: &[K]) -> Vec<Result<Opti
 /// Reads the values of objects that one scan has shown, in their order.
 pub fn values(items: Vec<ScanItem>) -> Vec<(ScanItem, Result<Bytes>)> {
     let mut values = copied_values(&items);
-    recent_values(&items, &mut values);
+    values_in_frames(&items, &mut values);
     let in_ram = |item: &ScanItem| find_in_ram(item.engine(), &item.key, item.entry()).transpose();
     for (item, value) in items.iter().zip(&mut values) {
         if value.is_none() {
@@ -140,8 +140,8 @@ fn copied_values(items: &[ScanItem]) -> Vec<Option<Result<Bytes>>> {
     values
 }
 
-/// What the recent frames have of these objects: most of what was written lately.
-fn recent_values(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
+/// What frames in RAM have of these objects: most of what was written lately.
+fn values_in_frames(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
     let Some(engine) = items.first().map(ScanItem::engine) else {
         return;
     };
@@ -160,7 +160,7 @@ fn recent_values(items: &[ScanItem], values: &mut [Option<Result<Bytes>>]) {
         return;
     }
     let (mut count, mut bytes) = (0, 0);
-    engine.log.recent.find_many(&places, |at, record| {
+    engine.log.frames.at_each(&places, |at, record| {
         if is_wanted(record, &items[at].key, Some(items[at].entry().version)) {
             let value = Bytes::copy_from_slice(record.body.value());
             (count, bytes) = (count + 1, bytes + value.len() as u64);

@@ -219,7 +219,7 @@ fn what_is_deleted_or_put_elsewhere_leaves_ram() {
 #[test]
 fn what_is_read_stays_in_ram_when_it_is_moved() {
     check_that_moves_keep_what_is_read(1 << 20, "in the cache");
-    check_that_moves_keep_what_is_read(16 << 20, "in a recent frame");
+    check_that_moves_keep_what_is_read(16 << 20, "in a frame");
 }
 
 fn check_that_moves_keep_what_is_read(cache_bytes: u64, where_it_is: &str) {

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Precheck<'a> {
     condition: Condition,
-    released_seq: u64,
+    leaving_seq: u64,
     /// As of before the index was asked.
     presence: Presence<'a>,
     indexed: Option<Found>,
@@ -44,7 +44,7 @@ impl<'a> Precheck<'a> {
     /// The index's.
     pub fn new(engine: &'a Engine, key: &[u8], condition: Condition) -> Result<Self> {
         // In this order: a range that is missing in the set is released later than this.
-        let released_seq = engine.log.overlay.released_seq();
+        let leaving_seq = engine.log.frames.leaving_seq();
         let presence = engine.presence_committed();
         let indexed = if condition == Condition::None {
             None
@@ -53,7 +53,7 @@ impl<'a> Precheck<'a> {
         };
         Ok(Self {
             condition,
-            released_seq,
+            leaving_seq,
             presence,
             indexed,
         })
@@ -70,9 +70,9 @@ impl<'a> Precheck<'a> {
         let now = engine.presence_committed();
         let durable_seq = engine.log.writer.durable_seq();
         let mut rests_on = engine.log.ranges.unfinished_seq(durable_seq);
-        let in_overlay = engine
+        let in_frames = engine
             .log
-            .overlay
+            .frames
             .find_committed(hash, key, durable_seq, |record, is_visible| {
                 if !is_visible {
                     rests_on = rests_on.max(record.seq);
@@ -82,9 +82,9 @@ impl<'a> Precheck<'a> {
                     _ => Some(found(&self.presence, key, record.version(), record.attributes)),
                 }
             });
-        let found = match in_overlay {
+        let found = match in_frames {
             Some(found) => found,
-            None if engine.log.overlay.released_seq() == self.released_seq => self.indexed,
+            None if engine.log.frames.leaving_seq() == self.leaving_seq => self.indexed,
             None => indexed(engine, key, &self.presence)?,
         };
         let is_there = |found: &Found| {

@@ -133,7 +133,7 @@ impl CommitLog {
 
     /// Lets go of frames that are written and applied, and wakes those who wait for that.
     pub(super) fn release_finished(&self) {
-        if self.overlay.release_finished(&self.recent) {
+        if self.frames.settle() {
             self.progress.raise();
         }
     }

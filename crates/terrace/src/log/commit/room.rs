@@ -48,7 +48,7 @@ impl CommitLog {
 
     /// Whether callers have to wait for the applier: nobody else should add to what it has to do.
     pub fn is_behind(&self) -> bool {
-        self.overlay.is_full() || self.index_full.refuses_commits().is_some()
+        self.frames.is_full() || self.index_full.refuses_commits().is_some()
     }
 
     /// Whether values may move to the log that need not: log GC keeps segments free for commits.
@@ -66,7 +66,7 @@ impl CommitLog {
         let refuses = || self.index_full.refuses_commits();
         loop {
             self.stall(StallReason::Applier, &self.progress, || {
-                Ok((!self.overlay.is_full() || refuses().is_some()).then_some(()))
+                Ok((!self.frames.is_full() || refuses().is_some()).then_some(()))
             })?;
             if refuses().is_none() {
                 return Ok(());

@@ -56,7 +56,7 @@ impl CommitLog {
         let in_range = self.ranges.unfinished_seq(durable_seq) > 0;
         let is_unfinished = |hash: u64, key: &[u8]| {
             let found = self
-                .overlay
+                .frames
                 .find_committed(hash, key, durable_seq, |_, is_visible| !is_visible);
             found == Some(true)
         };

@@ -4,9 +4,8 @@
 //! a value that is read often is overwritten, its next reader would ask a device, and the value
 //! before it would fill the cache until it aged out.
 //!
-//! The slot of the hash index already leads to the new place while the cache does not know it: the
-//! frame is still in the overlay then, and answers. When it leaves, it is a recent one, and has the
-//! value like all others of it; it only has to know that this one is wanted when that leaves, too.
+//! The slot of the hash index already leads to the new place while the cache does not know it: its
+//! frame is in RAM, and answers. It only has to know that this value is wanted when it leaves.
 
 use super::{Applier, Replaced};
 use crate::{
@@ -18,7 +17,7 @@ use std::sync::Arc;
 
 impl Applier {
     /// The record at `address` takes the place of what it replaces; in the cache too, if that was
-    /// there, or was read while it was recent.
+    /// there, or was read in its frame.
     pub(super) fn cache_instead(&mut self, replaced: &Replaced, address: Address) {
         if self.uncache(replaced) {
             self.wanted.push(address);
@@ -48,7 +47,7 @@ impl Applier {
         if self.engine.cache.rename(from, to, key) {
             return;
         }
-        if let Some(value) = self.take_recent(&entry.home, CachedValue::of_record) {
+        if let Some(value) = self.take_read(&entry.home, CachedValue::of_record) {
             self.engine.cache.insert(to, key, &value);
         }
     }
@@ -67,15 +66,7 @@ impl Applier {
 
     fn uncache_at(&self, home: &Home) -> bool {
         let was_cached = || self.place(home).is_some_and(|place| self.engine.cache.take(place));
-        was_cached() || self.unwant(home) || self.take_recent(home, |_| ()).is_some()
-    }
-
-    /// What was at `home` was wanted, and is in a frame that is in the overlay still.
-    fn unwant(&self, home: &Home) -> bool {
-        let Home::Flash { address } = *home else { return false };
-        let segment_bytes = self.engine.log.segments.segment_bytes();
-        let segment = u32::try_from(address / segment_bytes);
-        segment.is_ok_and(|segment| self.engine.log.overlay.unwant(segment, address % segment_bytes))
+        was_cached() || self.take_read(home, |_| ()).is_some()
     }
 
     /// Tells frames that were applied what of them is wanted.
@@ -94,10 +85,10 @@ impl Applier {
 
     /// What was at `home` goes to the cache no more when its frame leaves. Hands it to `use_record`
     /// if it would have.
-    fn take_recent<R>(&self, home: &Home, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
+    fn take_read<R>(&self, home: &Home, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let log = &self.engine.log;
         let Home::Flash { address } = *home else { return None };
-        log.recent.take_read(log.segments.place(address)?, use_record)
+        log.frames.take_read(log.segments.place(address)?, use_record)
     }
 
     fn place(&self, home: &Home) -> Option<Place> {

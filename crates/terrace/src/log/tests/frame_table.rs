@@ -1,9 +1,10 @@
-//! Frames that were written lately: what is found in them, and how long.
+//! Frames in RAM: what is found in them, and how long.
 
 use super::{
     super::{
         format::FRAME_HEADER_BYTES,
-        recent::{Heir, PlaceInLog, RecentFrames},
+        frame::{Heir, PlaceInLog},
+        frame_table::FrameTable,
     },
     *,
 };
@@ -45,18 +46,36 @@ fn records(frame: &Frame) -> Vec<(u64, u64, Vec<u8>)> {
         .collect()
 }
 
-/// As the overlay does it.
-fn keep(recent: &RecentFrames, frame: &Arc<Frame>) {
-    recent.give_back(recent.add(frame));
+/// A table that is never full and retains so many bytes.
+fn retaining(share_bytes: u64) -> FrameTable {
+    FrameTable::starting_at(0, 1 << 30, share_bytes)
 }
 
-fn value_at(recent: &RecentFrames, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
-    recent.find(place, |record| (record.seq, record.body.value().to_vec()))
+/// Adds a sealed frame that waits to be written and applied.
+fn add(frames: &FrameTable, frame: &Arc<Frame>) {
+    frames.push(Arc::clone(frame));
+    frames.sealed(frame);
+}
+
+/// Adds a frame that is written and applied by now.
+fn keep(frames: &FrameTable, frame: &Arc<Frame>) {
+    add(frames, frame);
+    finish(frame);
+    assert!(frames.settle());
+}
+
+fn finish(frame: &Frame) {
+    frame.set_applied();
+    frame.set_written();
+}
+
+fn value_at(frames: &FrameTable, place: (u64, u64)) -> Option<(u64, Vec<u8>)> {
+    frames.at(place, |record| (record.seq, record.body.value().to_vec()))
 }
 
 #[test]
 fn a_record_is_found_by_its_place_and_by_no_other() {
-    let recent = RecentFrames::new(16 << 20);
+    let table = retaining(16 << 20);
     // One that is copied and one that is kept as it is.
     let values = [noise(1, 700), noise(2, 5_000), vec![]];
     let frames = [
@@ -64,31 +83,31 @@ fn a_record_is_found_by_its_place_and_by_no_other() {
         sealed(3, 7, 65_536, 20, &[noise(3, 90_000), noise(4, 20_000)]),
     ];
     for frame in &frames {
-        keep(&recent, frame);
+        keep(&table, frame);
     }
     for frame in &frames {
         for (offset, seq, value) in records(frame) {
-            assert_eq!(value_at(&recent, (7, offset)), Some((seq, value)));
+            assert_eq!(value_at(&table, (7, offset)), Some((seq, value)));
             for other in [offset + 16, offset - 16, frame.offset, frame.end(), 0] {
                 let other_is_one = records(frame).iter().any(|(offset, ..)| *offset == other);
-                assert_eq!(value_at(&recent, (7, other)).is_some(), other_is_one, "{other}");
+                assert_eq!(value_at(&table, (7, other)).is_some(), other_is_one, "{other}");
             }
-            assert_eq!(value_at(&recent, (6, offset)), None);
-            assert_eq!(value_at(&recent, (8, offset)), None);
+            assert_eq!(value_at(&table, (6, offset)), None);
+            assert_eq!(value_at(&table, (8, offset)), None);
         }
     }
 }
 
 #[test]
 fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let (old, new) = (frame_of(7, 4096, 10, 500), frame_of(12, 4096, 90, 600));
-    keep(&recent, &old);
+    keep(&table, &old);
     let place = |generation| (generation, 4096 + FRAME_HEADER_BYTES as u64);
-    assert_eq!(value_at(&recent, place(12)), None, "the old use's is not the new one's");
-    keep(&recent, &new);
-    assert_eq!(value_at(&recent, place(7)), Some((10, noise(10, 500))));
-    assert_eq!(value_at(&recent, place(12)), Some((90, noise(90, 600))));
+    assert_eq!(value_at(&table, place(12)), None, "the old use's is not the new one's");
+    keep(&table, &new);
+    assert_eq!(value_at(&table, place(7)), Some((10, noise(10, 500))));
+    assert_eq!(value_at(&table, place(12)), Some((90, noise(90, 600))));
 }
 
 /// What a store of inline values had written last took all of its RAM for values, and nobody ever
@@ -96,7 +115,7 @@ fn a_segment_that_is_used_anew_has_other_records_at_its_places() {
 /// tables.
 #[test]
 fn frames_that_are_no_values_home_take_no_room() {
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let frame = |seq: u64, body| {
         let frame = Frame::open(3, 7, SEGMENT_BYTES, 4096 * seq, Arc::new(FramePool::for_overlay(0)));
         frame.append(seq, &[(1, record(b"key", Body::PutInline { value: b"short" }))]);
@@ -104,52 +123,52 @@ fn frames_that_are_no_values_home_take_no_room() {
         frame.seal(seq);
         Arc::new(frame)
     };
-    keep(&recent, &frame(1, Body::Delete));
-    keep(&recent, &frame(3, Body::PutLarge { extent: EXTENT }));
-    assert_eq!(recent.bytes(), 0);
+    keep(&table, &frame(1, Body::Delete));
+    keep(&table, &frame(3, Body::PutLarge { extent: EXTENT }));
+    assert_eq!(table.retained_bytes(), 0);
     let value = noise(1, 100);
-    keep(&recent, &frame(5, Body::Put { value: &value }));
-    assert!(recent.bytes() > 0);
+    keep(&table, &frame(5, Body::Put { value: &value }));
+    assert!(table.retained_bytes() > 0);
     let moved = Body::MoveToFlash {
         version: 2,
         value: &value,
     };
-    let before = recent.bytes();
-    keep(&recent, &frame(7, moved));
-    assert!(recent.bytes() > before);
+    let before = table.retained_bytes();
+    keep(&table, &frame(7, moved));
+    assert!(table.retained_bytes() > before);
 }
 
 #[test]
 fn the_oldest_leave_and_nothing_takes_more_than_is_allowed() {
     const CAPACITY_BYTES: u64 = 100_000;
-    let recent = RecentFrames::new(CAPACITY_BYTES);
+    let table = retaining(CAPACITY_BYTES);
     let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
     for number in 1..=30 {
-        keep(&recent, &frame_of(7, number * 8192, number, 5_000));
-        assert!(recent.bytes() <= CAPACITY_BYTES);
+        keep(&table, &frame_of(7, number * 8192, number, 5_000));
+        assert!(table.retained_bytes() <= CAPACITY_BYTES);
     }
     let kept: Vec<u64> = (1..=30)
-        .filter(|&number| value_at(&recent, place(number)).is_some())
+        .filter(|&number| value_at(&table, place(number)).is_some())
         .collect();
     let first = kept[0];
     assert_eq!(kept, (first..=30).collect::<Vec<_>>());
     assert!((10..14).contains(&first), "{first}: 19 frames of 5.2 kB fit");
     // Longer than all of it: neither kept, nor a reason for others to leave.
-    keep(&recent, &frame_of(8, 4096, 31, 150_000));
-    assert_eq!(value_at(&recent, place(first)), Some((first, noise(first, 5_000))));
-    assert_eq!(value_at(&recent, (8, 4096 + FRAME_HEADER_BYTES as u64)), None);
+    keep(&table, &frame_of(8, 4096, 31, 150_000));
+    assert_eq!(value_at(&table, place(first)), Some((first, noise(first, 5_000))));
+    assert_eq!(value_at(&table, (8, 4096 + FRAME_HEADER_BYTES as u64)), None);
 }
 
 #[test]
 fn frames_may_come_in_another_order() {
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let numbers = [3, 1, 2, 5, 4];
     for number in numbers {
-        keep(&recent, &frame_of(number, 4096, number, 100));
+        keep(&table, &frame_of(number, 4096, number, 100));
     }
     for number in numbers {
         let place = (number, 4096 + FRAME_HEADER_BYTES as u64);
-        assert_eq!(value_at(&recent, place), Some((number, noise(number, 100))));
+        assert_eq!(value_at(&table, place), Some((number, noise(number, 100))));
     }
 }
 
@@ -157,7 +176,7 @@ fn frames_may_come_in_another_order() {
 fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
     let pool = Arc::new(FramePool::for_overlay(0));
     let open = |generation| Frame::open(3, generation, SEGMENT_BYTES, 4096, Arc::clone(&pool));
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let long = open(6);
     long.append(1, &[put(b"long", &noise(1, 200_000))]);
     drop(long);
@@ -165,23 +184,23 @@ fn a_short_frame_does_not_hold_the_memory_of_a_long_one() {
     assert!(short.view().memory_bytes() > 200_000, "it has the long one's");
     short.append(2, &[put(b"short", &noise(2, 100))]);
     short.seal(1);
-    keep(&recent, &Arc::new(short));
-    assert!(recent.bytes() < 400, "{}", recent.bytes());
+    keep(&table, &Arc::new(short));
+    assert!(table.retained_bytes() < 400, "{}", table.retained_bytes());
     assert!(open(8).view().memory_bytes() > 200_000, "and the next one has it again");
 }
 
 #[test]
 fn without_memory_nothing_is_kept() {
-    let recent = RecentFrames::new(0);
-    keep(&recent, &frame_of(7, 4096, 1, 100));
-    assert_eq!((recent.bytes(), value_at(&recent, (7, 4160))), (0, None));
+    let table = retaining(0);
+    keep(&table, &frame_of(7, 4096, 1, 100));
+    assert_eq!((table.retained_bytes(), value_at(&table, (7, 4160))), (0, None));
 }
 
 #[test]
 fn what_was_read_is_handed_on_when_it_leaves() {
-    let recent = RecentFrames::new(500_000);
+    let table = retaining(500_000);
     let notes = Notes::default();
-    recent.hand_on_to(Box::new(notes.clone()));
+    table.hand_on_to(Box::new(notes.clone()));
     // Short ones and long ones.
     let values = [
         noise(1, 300),
@@ -193,17 +212,17 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     let frames = [sealed(3, 7, 4096, 10, &values[..3]), sealed(3, 7, 16_384, 20, &values)];
     let mut places: Vec<(u64, u64)> = Vec::new();
     for frame in &frames {
-        keep(&recent, frame);
+        keep(&table, frame);
         places.extend(records(frame).iter().map(|(offset, seq, _)| (*offset, *seq)));
     }
     let read = [0, 2, 3, 6, 7];
     for &at in &read {
         for _ in 0..2 {
-            assert!(value_at(&recent, (7, places[at].0)).is_some());
+            assert!(value_at(&table, (7, places[at].0)).is_some());
         }
     }
     // Overwritten.
-    let take = |place| recent.take_read(place, |record| record.seq);
+    let take = |place| table.take_read(place, |record| record.seq);
     assert_eq!(take((7, places[2].0)), Some(places[2].1));
     assert_eq!(take((7, places[6].0)), Some(places[6].1));
     assert_eq!(take((7, places[2].0)), None, "not again");
@@ -211,7 +230,7 @@ fn what_was_read_is_handed_on_when_it_leaves() {
     assert_eq!((take((7, 1 << 40)), take((9, places[0].0))), (None, None));
     assert!(notes.inherited.lock().is_empty());
     for number in 0..4 {
-        keep(&recent, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+        keep(&table, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
     }
     assert_eq!(*notes.inherited.lock(), [places[0], places[3], places[7]]);
 }
@@ -220,25 +239,33 @@ fn what_was_read_is_handed_on_when_it_leaves() {
 /// had been empty all the time.
 #[test]
 fn what_the_heir_does_not_use_is_lent_until_it_is() {
-    let recent = RecentFrames::new(50_000);
+    let table = retaining(50_000);
     let notes = Notes::default();
-    recent.hand_on_to(Box::new(notes.clone()));
+    table.hand_on_to(Box::new(notes.clone()));
     notes.unused_bytes.store(100_000, Ordering::Relaxed);
     let place = |number: u64| (7, number * 8192 + FRAME_HEADER_BYTES as u64);
     for number in 1..=40 {
-        keep(&recent, &frame_of(7, number * 8192, number, 5_000));
+        keep(&table, &frame_of(7, number * 8192, number, 5_000));
     }
-    assert!((140_000..=150_000).contains(&recent.bytes()), "{}", recent.bytes());
-    assert!(value_at(&recent, place(14)).is_some() && value_at(&recent, place(35)).is_some());
+    assert!(
+        (140_000..=150_000).contains(&table.retained_bytes()),
+        "{}",
+        table.retained_bytes()
+    );
+    assert!(value_at(&table, place(14)).is_some() && value_at(&table, place(35)).is_some());
     notes.unused_bytes.store(0, Ordering::Relaxed);
-    recent.give_back(0);
-    assert!((40_000..=50_000).contains(&recent.bytes()), "{}", recent.bytes());
+    table.give_back(0);
+    assert!(
+        (40_000..=50_000).contains(&table.retained_bytes()),
+        "{}",
+        table.retained_bytes()
+    );
     assert_eq!(
         *notes.inherited.lock(),
         [(place(14).1, 14)],
         "the other one is still here"
     );
-    assert!(value_at(&recent, place(35)).is_some());
+    assert!(value_at(&table, place(35)).is_some());
 }
 
 /// An heir that has less to lend when it was given something: by more than that took where it was.
@@ -260,22 +287,22 @@ impl Heir for Miser {
 #[test]
 fn who_needs_a_little_room_does_not_move_everything() {
     const VALUE_BYTES: usize = 200_000;
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let unused_bytes = Arc::new(AtomicU64::new(12 << 20));
-    recent.hand_on_to(Box::new(Miser(Arc::clone(&unused_bytes))));
+    table.hand_on_to(Box::new(Miser(Arc::clone(&unused_bytes))));
     for number in 1..=50 {
         let frame = frame_of(7, number << 18, number, VALUE_BYTES);
         let place = (7, frame.offset + FRAME_HEADER_BYTES as u64);
-        keep(&recent, &frame);
-        assert!(value_at(&recent, place).is_some(), "and it is marked");
+        keep(&table, &frame);
+        assert!(value_at(&table, place).is_some(), "and it is marked");
     }
-    let all_bytes = recent.bytes();
+    let all_bytes = table.retained_bytes();
     unused_bytes.store(all_bytes - (2 << 20), Ordering::Relaxed);
     let mut calls = 0;
-    while recent.bytes() > 4 << 20 {
-        let bytes_before = recent.bytes();
-        recent.give_back(1_000);
-        let left_bytes = bytes_before - recent.bytes();
+    while table.retained_bytes() > 4 << 20 {
+        let bytes_before = table.retained_bytes();
+        table.give_back(1_000);
+        let left_bytes = bytes_before - table.retained_bytes();
         assert!((1..=5 << 19).contains(&left_bytes), "{left_bytes} of {bytes_before}");
         calls += 1;
     }
@@ -284,24 +311,24 @@ fn who_needs_a_little_room_does_not_move_everything() {
 
 #[test]
 fn a_segments_use_that_is_over_takes_no_memory() {
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let uses = [(5, 0), (6, 0), (7, 0), (7, 8192), (8, 0)];
     for (generation, offset) in uses {
-        keep(&recent, &frame_of(generation, offset, generation, 500));
+        keep(&table, &frame_of(generation, offset, generation, 500));
     }
     let place = |(generation, offset)| (generation, offset + FRAME_HEADER_BYTES as u64);
-    let are_found = || uses.map(|frame| value_at(&recent, place(frame)).is_some());
-    let bytes_before = recent.bytes();
-    recent.forget_use(7);
+    let are_found = || uses.map(|frame| value_at(&table, place(frame)).is_some());
+    let bytes_before = table.retained_bytes();
+    table.forget_use(7);
     assert_eq!(are_found(), [true, true, false, false, true]);
-    assert_eq!(recent.bytes(), bytes_before / 5 * 3);
-    recent.forget_use(4);
-    assert_eq!(recent.bytes(), bytes_before / 5 * 3);
+    assert_eq!(table.retained_bytes(), bytes_before / 5 * 3);
+    table.forget_use(4);
+    assert_eq!(table.retained_bytes(), bytes_before / 5 * 3);
 }
 
 #[test]
 fn many_are_found_as_each_by_itself_is() {
-    let (one, other) = (RecentFrames::new(500_000), RecentFrames::new(500_000));
+    let (one, other) = (retaining(500_000), retaining(500_000));
     let (notes, other_notes) = (Notes::default(), Notes::default());
     one.hand_on_to(Box::new(notes.clone()));
     other.hand_on_to(Box::new(other_notes.clone()));
@@ -324,7 +351,7 @@ fn many_are_found_as_each_by_itself_is() {
     places.push(Some(((7, 1 << 40), usize::MAX)));
     places.retain(|place| place.is_none_or(|((_, offset), _)| offset % 5 != 0));
     let mut found = vec![None; places.len()];
-    one.find_many(&places, |number, record| {
+    one.at_each(&places, |number, record| {
         found[number] = Some((record.seq, record.body.value().to_vec()));
     });
     let by_itself = |place: &Option<(PlaceInLog, usize)>| place.and_then(|(place, _)| value_at(&other, place));
@@ -333,8 +360,8 @@ fn many_are_found_as_each_by_itself_is() {
     assert_eq!(found, expected);
     // And they are marked as the others are.
     for number in 0..3 {
-        for recent in [&one, &other] {
-            keep(recent, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
+        for frames in [&one, &other] {
+            keep(frames, &frame_of(8, 4096 + (number << 18), 30 + number, 150_000));
         }
     }
     let inherited = notes.inherited.lock();
@@ -347,7 +374,7 @@ fn many_are_found_as_each_by_itself_is() {
 fn what_is_read_while_frames_leave_is_what_was_written_there() {
     const FRAMES: u64 = 120;
     let pool = Arc::new(FramePool::for_overlay(0));
-    let recent = RecentFrames::new(1 << 20);
+    let table = retaining(1 << 20);
     let place = |seq: u64| (7, (seq << 18) + FRAME_HEADER_BYTES as u64);
     let value_bytes = |seq: u64| 100_000 + 700 * (seq % 40) as usize;
     let (newest, found) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -360,7 +387,7 @@ fn what_is_read_while_frames_leave_is_what_was_written_there() {
                     let newest = newest.load(Ordering::Acquire);
                     let seqs: Vec<u64> = (newest.saturating_sub(12)..newest + 2).collect();
                     let places: Vec<_> = seqs.iter().map(|seq| Some((place(*seq), value_bytes(*seq)))).collect();
-                    recent.find_many(&places, |number, record| {
+                    table.at_each(&places, |number, record| {
                         let seq = seqs[number];
                         assert_eq!(record.key, seq.to_le_bytes());
                         let value = record.body.value();
@@ -384,10 +411,75 @@ fn what_is_read_while_frames_leave_is_what_was_written_there() {
             let value = vec![seq as u8; value_bytes(seq)];
             frame.append(seq, &[put(&seq.to_le_bytes(), &value)]);
             frame.seal(seq - 1);
-            keep(&recent, &Arc::new(frame));
+            keep(&table, &Arc::new(frame));
             newest.store(seq, Ordering::Release);
         }
     });
     assert!(found.into_inner() > 0);
     assert!(reused > 20, "{reused}: the memory of frames that left");
+}
+
+/// A sealed frame with a commit of so many empty values.
+fn frame_with(seq: u64, records: usize) -> Arc<Frame> {
+    let frame = Frame::open(0, 1, 1 << 20, seq << 16, Arc::new(FramePool::for_overlay(0)));
+    frame.append(seq, &vec![put(b"k", b""); records]);
+    frame.seal(0);
+    Arc::new(frame)
+}
+
+#[test]
+fn many_short_records_fill_it_before_their_bytes_do() {
+    let table = FrameTable::starting_at(0, 1 << 20, 1 << 20);
+    let add = |seq, records| {
+        let frame = frame_with(seq, records);
+        add(&table, &frame);
+        frame
+    };
+    let first = add(1, 2_200);
+    assert!(!table.is_full());
+    let second = add(2, 2_200);
+    assert!(table.is_full() && table.pending_bytes() < 300_000);
+    finish(&second);
+    assert!(!table.settle());
+    assert!(table.is_full(), "the one before is not applied");
+    finish(&first);
+    assert!(table.settle());
+    assert!(!table.is_full());
+    assert_eq!(
+        (table.pending_bytes(), table.pending_frames(), table.released_seq()),
+        (0, 0, 2)
+    );
+    let seq_at = |seq: u64| table.at((1, (seq << 16) + 64), |record| record.seq);
+    assert_eq!((seq_at(1), seq_at(2)), (Some(1), Some(2)));
+}
+
+/// A frame was no longer pending before it was retained: what had just been written was read from
+/// the device for a moment.
+#[test]
+fn what_settles_is_in_ram_all_the_time() {
+    let table = FrameTable::starting_at(0, 1 << 20, 16 << 20);
+    let frames: Vec<_> = (1..=500).map(|seq| frame_with(seq, 20)).collect();
+    for frame in &frames {
+        add(&table, frame);
+        finish(frame);
+    }
+    let (looks, missed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let look_for = |seq: u64| {
+        let found = table.at((1, (seq << 16) + 64), |record| record.seq);
+        missed.fetch_add(u64::from(found != Some(seq)), Ordering::Relaxed);
+        looks.fetch_add(1, Ordering::Release);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while table.pending_frames() > 0 {
+                (1..=500).rev().for_each(look_for);
+            }
+        });
+        while looks.load(Ordering::Acquire) < 500 {
+            std::thread::yield_now();
+        }
+        table.settle();
+    });
+    (1..=500).for_each(look_for);
+    assert_eq!(missed.into_inner(), 0, "of {} looks", looks.into_inner());
 }

@@ -8,8 +8,8 @@
 //! - A frame's place is fixed when it is opened, so every record's address is known when it is
 //!   committed.
 //! - Its bytes are in `contents` until it is sealed and in `sealed` from then on; they move once,
-//!   under the lock for writing. So who holds the lock for reading finds them in one of the two for
-//!   as long as he holds it. In `sealed` nothing can change them: that it is set is seen together
+//!   under the lock for writing. So a reader that holds the lock finds them in one of the two for
+//!   as long as it holds it. In `sealed` nothing can change them: that it is set is seen together
 //!   with all that was appended before, and they are given to the pool only when nobody has the
 //!   frame any more. So they are read there without the lock, which would be one more place of
 //!   memory to wait for.
@@ -67,8 +67,8 @@ impl FramePool {
     }
 
     /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared
-    /// already: to a caller that fills frame after frame that would be half of his time. For a
-    /// thread that has more of it.
+    /// already: to a caller that fills frame after frame that would be half of its time. Called
+    /// by a thread that has time to spare.
     pub fn make_ready(&self) {
         let bytes = self.frame_bytes.load(Ordering::Relaxed);
         if self.buffers.lock().len() >= READY {

@@ -14,7 +14,7 @@
 //!   that was asked for, or nothing.
 //! - A frame's bytes do not change while it is here, whoever has it, and are read without a lock.
 //!   Whoever has found a frame keeps it ([`Arc`]): if it leaves meanwhile its memory goes to no
-//!   other frame before he lets go of it.
+//!   other frame before it is let go of.
 //! - Together they take no more than their share and what the heir lends; the oldest leaves first.
 //!
 //! Nothing of this outlives the process, and nothing depends on it: what is not here is on the

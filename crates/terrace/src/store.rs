@@ -236,8 +236,8 @@ impl Store {
         Ok(Some(reader.timed_by(clock)))
     }
 
-    /// Notes that somebody begins to read what he calls `name`, which need not be a key of the
-    /// store. Returns the name that he will ask for next, if he has asked for three or more in
+    /// Notes that a client begins to read what it calls `name`, which need not be a key of the
+    /// store. Returns the name that it will ask for next, if it has asked for three or more in
     /// order (`seg-0011`, `seg-0012`, `seg-0013`). For applications that keep values under other
     /// keys than those they are asked for; where the keys themselves are in order the store does
     /// this itself.

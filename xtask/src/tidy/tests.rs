@@ -324,6 +324,16 @@ fn links_lead_somewhere() {
 }
 
 #[test]
+fn no_thread_is_a_person() {
+    let body = "// A writer waits until he may.\n// It waits until its turn.\nlet he = 1;\n/// ```\n/// he\n/// ```\n";
+    assert_eq!(rust_lines("crates/terrace/src/api/batch.rs", body), [1]);
+    let found = findings("docs/page.md", "The header.\nHis turn.\n")
+        .into_iter()
+        .map(|(line, _)| line);
+    assert_eq!(found.collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn prose_wraps_at_its_width_and_what_cannot_be_wrapped_does_not() {
     let wide = ["word"; 25].join(" ");
     let row = format!("| {wide} |");

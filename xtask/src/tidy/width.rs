@@ -1,8 +1,11 @@
 //! Prose is at most [`PROSE_COLUMNS_MAX`] columns wide: comments of Rust on lines of their own, and
 //! Markdown. What cannot be wrapped may be longer: rows of tables, definitions of links, code, and
-//! a line that is one word.
+//! a line that is one word. And no thread, program or client in it is a person.
 
 use super::{PROSE_COLUMNS_MAX, Report};
+
+/// What would make a person of a thread or a program.
+const PRONOUNS: [&str; 5] = ["he", "him", "his", "himself", "she"];
 
 /// Checks the comments of Rust that have lines of their own.
 pub fn check_rust(report: &mut Report<'_>, source: &str) {
@@ -44,5 +47,11 @@ fn check_line(report: &mut Report<'_>, number: usize, line: &str, text: &str, is
     if columns > PROSE_COLUMNS_MAX && !is_fixed {
         let message = format!("{columns} columns; prose wraps at {PROSE_COLUMNS_MAX}");
         report.add(number, message);
+    }
+    let mut words = text.split(|letter: char| !letter.is_alphanumeric());
+    if let Some(word) = words.find(|word| PRONOUNS.contains(&word.to_lowercase().as_str()))
+        && !is_code
+    {
+        report.add(number, format!("`{word}`: a thread, program or client is `it`"));
     }
 }

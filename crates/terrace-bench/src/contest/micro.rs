@@ -8,7 +8,7 @@
 //! data.
 //!
 //! An operation ends when its count is done or its time is up. Writing has a count of its own, of
-//! much more than is read: in a fifth of a second nobody has to pay for what he put off.
+//! much more than is read: in a fifth of a second no engine has to pay for what it put off.
 
 use super::{
     Common, Contest, Meeting,

@@ -19,9 +19,9 @@ use std::{
 /// Least time between two lines on how far it is.
 const SHARE_INTERVAL: Duration = Duration::from_millis(500);
 /// The variable with jemalloc's settings, and those for a worker: RAM is bounded, so memory that
-/// one thread frees goes to the next who asks, whichever that is, and what nobody asks for goes
-/// back within a second. And whatever he asks for: by itself the allocator keeps memory that was a
-/// MiB in one piece from who asks for less than 16 KiB, so that a cache which lends its room for a
+/// one thread frees goes to the next that asks, whichever that is, and what none asks for goes
+/// back within a second. And whatever the size: by itself the allocator keeps memory that was a
+/// MiB in one piece from requests of less than 16 KiB, so that a cache which lends its room for a
 /// while takes it twice.
 const ALLOCATOR_SETTINGS: (&str, &str) = (
     "MALLOC_CONF",

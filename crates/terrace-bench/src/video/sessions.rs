@@ -68,7 +68,7 @@ impl Choice {
 pub struct Session {
     /// Which title.
     pub title: usize,
-    /// How many of its segments he reads.
+    /// How many of its segments are read.
     pub parts: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The body of an answer that is being read from the store, for the page and for S3.
 //!
-//! Whoever reads sends pieces ahead. If he ends before all bytes came, the client gets an error and
-//! no short answer that looks whole.
+//! The reader sends pieces ahead. If it ends before all bytes came, the client gets an error and no
+//! short answer that looks whole.
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};

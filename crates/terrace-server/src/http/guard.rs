@@ -27,8 +27,8 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Who gets in.
 pub struct Door {
-    /// Names of this host. A name that is not among them may be one that somebody else makes
-    /// resolve to this machine, so that a browser hands his page what it reads here.
+    /// Names of this host. A name that is not among them may be one that an attacker makes
+    /// resolve to this machine, so that a browser hands the attacker's page what it reads here.
     names: Vec<String>,
     /// Tells the password without having it.
     password: Option<(hmac::Key, hmac::Tag)>,

@@ -1,11 +1,11 @@
 //! A connection whose client must take what it is sent.
 //!
-//! What waits for a client is his until the connection ends, and hyper does not look at the body of
-//! an answer while the operating system takes nothing. So the connection itself ends when nothing
-//! was taken for a while.
+//! What waits for a client is held until the connection ends, and hyper does not look at the body
+//! of an answer while the operating system takes nothing. So the connection itself ends when
+//! nothing was taken for a while.
 //!
-//! Who is answered before the whole of a request was read, as on a full store, still sends the rest
-//! of it. Were the connection closed then, the operating system would reset it, and the client may
+//! A client that is answered before its whole request was read, as on a full store, still sends the
+//! rest. Were the connection closed then, the operating system would reset it, and the client may
 //! lose the answer: it would not learn why. So what comes after the last answer is read and thrown
 //! away for a moment.
 

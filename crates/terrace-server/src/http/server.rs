@@ -50,7 +50,7 @@ pub const CLIENT_TIME_MAX: Duration = Duration::from_secs(60);
 const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time for a connection to end that is idle and whose place was given to another.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
-/// What a sender gets who has as many connections as he may.
+/// The answer to a sender that has as many connections as it may.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 /// Pause after a failed accept, which mostly means that file descriptors ran out.

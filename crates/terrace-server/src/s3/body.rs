@@ -188,6 +188,14 @@ impl<B> Attentive<B> {
         Ok(())
     }
 
+    /// Takes the end of the body.
+    fn take_end(&mut self) -> S3Result {
+        if let Some(chunks) = self.watch.chunks.take() {
+            chunks.end(&mut self.ready)?;
+        }
+        self.watch.promise.take().map_or(Ok(()), Promise::check)
+    }
+
     /// The body ends with an error that the client is told.
     fn broken(&self, error: S3Error) -> io::Error {
         self.watch.broken.set(error);
@@ -235,10 +243,8 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
             };
             self.end_waiting();
             let taken = match frame {
-                None => match self.watch.promise.take().map_or(Ok(()), Promise::check) {
-                    Ok(()) => return Poll::Ready(None),
-                    Err(error) => Err(error),
-                },
+                None if self.watch.chunks.is_none() && self.watch.promise.is_none() => return Poll::Ready(None),
+                None => self.take_end(),
                 Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => self.take(data),
@@ -252,7 +258,8 @@ impl<B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>
     }
 
     fn is_end_stream(&self) -> bool {
-        self.watch.promise.is_none() && self.ready.is_empty() && self.body.is_end_stream()
+        let is_taken = self.watch.promise.is_none() && self.watch.chunks.is_none();
+        is_taken && self.ready.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -15,7 +15,6 @@ use super::{
     exchange::{Counted, Exchange, NOTED, Noted},
     form::{self, Form},
     head::{Head, Hosts, Peer},
-    last_chunk::ToLastChunk,
     limit::Sender,
     ops,
     refuse::{XML_BYTES_MAX, refuse},
@@ -280,11 +279,13 @@ impl Inner {
             return asked.noting(handed(&self.service, request)).await;
         }
         let broken = Broken::default();
+        let secret = |id: &str| self.gateway.access_keys.secret(id);
+        let chunks = Chunks::of(head, &mut parts.headers, &ticket, secret, super::keyspace::now_ms());
         let watch = Watch {
             promise,
             was_read: Arc::clone(&asked.was_read),
             received: asked.exchange.received(),
-            chunks: Chunks::of(&parts.headers, &ticket),
+            chunks,
             collected: weight(head).map(|weight| Collected { ticket, weight }),
             broken: broken.clone(),
         };
@@ -401,7 +402,6 @@ impl Inner {
         if head.is_form {
             return self.call_with_form(head, parts, body).await;
         }
-        let body = ToLastChunk::new(&parts.headers, body);
         let body = Body::http_body_unsync(body);
         handed(&self.service, Request::from_parts(parts, body)).await
     }

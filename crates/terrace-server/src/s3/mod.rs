@@ -31,7 +31,6 @@ mod form;
 mod front;
 mod head;
 mod judged;
-mod last_chunk;
 mod lifecycle;
 mod limit;
 mod list;

@@ -116,6 +116,12 @@ pub fn is_of_signature(name: &str) -> bool {
     is_version_4 || VERSION_2_FIELDS.contains(&name)
 }
 
+/// The key's ID of a credential, and the scope behind it.
+pub fn scope(credential: &str) -> Option<(&str, &str)> {
+    let (at, _) = credential.rmatch_indices('/').nth(3)?;
+    Some((&credential[..at], &credential[at + 1..]))
+}
+
 /// What signs in a scope, of which these are the parts after the key's ID.
 pub fn key<'s>(secret: &str, scope: impl Iterator<Item = &'s str>) -> hmac::Key {
     let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{secret}").as_bytes());

@@ -1,5 +1,5 @@
-//! Whose signature a request has, found out without `s3s`, for the short way
-//! ([`super::at_once`]) alone.
+//! Whose signature a request has, found out without `s3s`: for the short way
+//! ([`super::at_once`]), and for bodies in signed chunks ([`super::chunks`]).
 //!
 //! It takes signatures of the form that clients send and that are right, and says nothing of any
 //! other: those are left to `s3s`, which says what is wrong with them. So nothing is let in here
@@ -17,6 +17,8 @@ const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 const HASH_DIGITS: usize = 64;
 /// What has no hash of its own in a signature.
 const NO_HASH: &str = "UNSIGNED-PAYLOAD";
+/// What a body in chunks has in its place, or how that begins.
+const IN_CHUNKS: &str = "STREAMING-";
 /// The field of a query that the signature itself is in, and does not cover.
 const IN_QUERY: &str = "X-Amz-Signature";
 
@@ -54,7 +56,9 @@ impl<'a> Claimed<'a> {
             life: SKEW_MAX,
             signed_headers: signature::field(said, "SignedHeaders")?,
             signature: signature::field(said, "Signature")?,
-            payload: payload.filter(|payload| *payload == NO_HASH || payload.len() == HASH_DIGITS)?,
+            payload: payload.filter(|payload| {
+                *payload == NO_HASH || payload.len() == HASH_DIGITS || payload.starts_with(IN_CHUNKS)
+            })?,
         })
     }
 
@@ -68,11 +72,17 @@ impl<'a> Claimed<'a> {
         early <= SKEW_MAX && late <= self.life
     }
 
-    /// What is signed ("canonical request" in the documentation).
+    /// What is signed of a canonical request.
+    fn text(&self, scope: &str, canonical: &str) -> String {
+        let hash = digest::hex(sha::digest(&sha::SHA256, canonical.as_bytes()).as_ref());
+        format!("{}\n{}\n{scope}\n{hash}", signature::ALGORITHM, self.time)
+    }
+
+    /// What is hashed for that ("canonical request" in the documentation).
     fn canonical(&self, head: &Head, headers: &HeaderMap) -> Option<String> {
         let path = head.uri.path();
-        // Of what is written with percent signs or could be, there are two opinions.
-        if !path.bytes().all(|byte| byte == b'/' || is_unreserved(byte)) {
+        // Of what could be written in another way there are two opinions.
+        if !is_as_signed(path) {
             return None;
         }
         let signed = head.query.iter().filter(|(name, _)| name != IN_QUERY);
@@ -99,28 +109,94 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// The ID of the key, none of a session, that a request is signed with now, if it is.
+/// A request whose signature is right.
+pub struct Verified<'h> {
+    head: &'h Head,
+    /// The ID of its key, or of a session of one.
+    id: &'h str,
+    key: hmac::Key,
+    /// Whether its body comes in chunks.
+    in_chunks: bool,
+}
+
+impl<'h> Verified<'h> {
+    /// `None` if it is not, not now, or not in a form of which there is one opinion.
+    pub fn of(
+        head: &'h Head,
+        headers: &'h HeaderMap,
+        secret: impl FnOnce(&str) -> Option<String>,
+        now_ms: u64,
+    ) -> Option<Self> {
+        let claimed = Claimed::of(head, headers)?;
+        let (id, scope) = signature::scope(claimed.credential)?;
+        let mut parts = scope.split('/');
+        let [date, _, service, end] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        let is_scope = end == "aws4_request" && service == "s3" && claimed.time.split('T').next() == Some(date);
+        if !is_scope || !claimed.is_of_time(now_ms) {
+            return None;
+        }
+        let key = signature::key(&secret(id)?, scope.split('/'));
+        let signed = claimed.text(scope, &claimed.canonical(head, headers)?);
+        let tag = signature::unhex(claimed.signature)?;
+        hmac::verify(&key, signed.as_bytes(), &tag).ok()?;
+        Some(Self {
+            head,
+            id,
+            key,
+            in_chunks: claimed.payload.starts_with(IN_CHUNKS),
+        })
+    }
+
+    /// Signs it with other headers. `None` if they are not in such a form.
+    pub fn sign_again(&self, headers: &mut HeaderMap) -> Option<()> {
+        let claimed = Claimed::of(self.head, headers)?;
+        let (_, scope) = signature::scope(claimed.credential)?;
+        let signed = claimed.text(scope, &claimed.canonical(self.head, headers)?);
+        let signature = digest::hex(hmac::sign(&self.key, signed.as_bytes()).as_ref());
+        let said = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let said = said.replace(claimed.signature, &signature);
+        headers.insert(header::AUTHORIZATION, said.try_into().ok()?);
+        Some(())
+    }
+}
+
+/// The ID of the key, none of a session, that a request is signed with now, if it is, and its body
+/// does not come in chunks.
 pub fn signer<'h>(
     head: &'h Head,
     headers: &'h HeaderMap,
     secret: impl FnOnce(&str) -> Option<String>,
     now_ms: u64,
 ) -> Option<&'h str> {
-    let claimed = Claimed::of(head, headers)?;
-    let mut scope = claimed.credential.rsplitn(5, '/');
-    let [end, service, region, date, id] = std::array::from_fn(|_| scope.next().unwrap_or_default());
-    let is_scope = end == "aws4_request" && service == "s3" && claimed.time.split('T').next() == Some(date);
-    if !is_scope || !claimed.is_of_time(now_ms) || session::parent(id).is_some() {
-        return None;
+    let secret = |id: &str| session::parent(id).is_none().then(|| secret(id)).flatten();
+    let verified = Verified::of(head, headers, secret, now_ms)?;
+    (!verified.in_chunks).then_some(verified.id)
+}
+
+/// Whether a path is written as it is signed: nothing but letters, digits and `-._~/` stands for
+/// itself, and nothing of these is written in another way.
+fn is_as_signed(path: &str) -> bool {
+    let mut rest = path.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = match (*first, behind) {
+            (b'/', _) => behind,
+            (b'%', [high, low, behind @ ..]) => {
+                let digit = |digit: u8| match digit {
+                    b'0'..=b'9' => Some(digit - b'0'),
+                    b'A'..=b'F' => Some(digit - b'A' + 10),
+                    _ => None,
+                };
+                let byte = digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low);
+                if byte.is_none_or(|byte| byte == b'/' || is_unreserved(byte)) {
+                    return false;
+                }
+                behind
+            }
+            (byte, _) if is_unreserved(byte) => behind,
+            _ => return false,
+        };
     }
-    let key = signature::key(&secret(id)?, [date, region, service, end].into_iter());
-    let canonical = claimed.canonical(head, headers)?;
-    let hash = digest::hex(sha::digest(&sha::SHA256, canonical.as_bytes()).as_ref());
-    let (algorithm, time) = (signature::ALGORITHM, claimed.time);
-    let signed = format!("{algorithm}\n{time}\n{date}/{region}/{service}/{end}\n{hash}");
-    let tag = signature::unhex(claimed.signature)?;
-    hmac::verify(&key, signed.as_bytes(), &tag).ok()?;
-    Some(id)
+    true
 }
 
 const fn is_unreserved(byte: u8) -> bool {

@@ -331,6 +331,53 @@ fn a_form_is_good_until_its_policy_expires() {
     client.exchange(&late).status(200);
 }
 
+/// What comes in signed chunks is handed on while it is checked: whichever signature is wrong, of a
+/// chunk, of the last one, or of a trailer, nothing may be there afterwards. A key that is written
+/// with percent signs is signed as it is written; one that is written in another way is left to the
+/// library.
+#[test]
+fn a_body_in_signed_chunks_is_there_if_all_of_it_is_right() {
+    let place = Place::new();
+    let service = Service::start(&place, &[]);
+    let client = &service.client;
+    client.send("PUT", "/box", &[], b"").status(200);
+    let data = vec![b'a'; 3 << 20];
+    for target in ["/box/k", "/box/a%20b%C3%A9", "/box/a(b)"] {
+        for mode in [Mode::Chunks, Mode::ChunksWithTrailer] {
+            let right = client.sign("PUT", target, &[], &data, mode);
+            let text = String::from_utf8(right.body.clone()).unwrap();
+            let marks: Vec<_> = text
+                .match_indices("signature")
+                .map(|(at, mark)| at + mark.len() + 1)
+                .collect();
+            assert!(marks.len() >= 49, "each chunk has a signature");
+            for at in [marks[0], marks[20], marks[marks.len() - 2], marks[marks.len() - 1]] {
+                let mut wrong = client.sign("PUT", target, &[], &data, mode);
+                wrong.body[at] = if wrong.body[at] == b'0' { b'1' } else { b'0' };
+                let answer = client.exchange(&wrong);
+                assert_eq!(
+                    refused(&answer),
+                    (403, "SignatureDoesNotMatch".to_owned()),
+                    "{target} {at}"
+                );
+                client.get(target).status(404);
+            }
+            client.exchange(&right).status(200);
+            assert!(client.get(target).status(200).body == data, "{target}");
+            client.send("DELETE", target, &[], b"").status(204);
+        }
+    }
+    // Less or more than was announced.
+    for announced in ["3145727", "3145729", "0"] {
+        for mode in [Mode::Chunks, Mode::ChunksWithTrailer] {
+            let length = [("x-amz-decoded-content-length", announced)];
+            let request = client.sign("PUT", "/box/k", &length, &data, mode);
+            assert_eq!(client.exchange(&request).status, 400, "{announced}");
+            client.get("/box/k").status(404);
+        }
+    }
+}
+
 /// A signature for another service was taken; so was a body whose last chunk, and with it the end,
 /// never came; and a checksum that was announced to come after a body that nothing can come after.
 #[test]

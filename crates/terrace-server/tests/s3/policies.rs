@@ -73,7 +73,7 @@ fn policies_open_and_close() {
     guest.get("/bucket/in/k").status(200);
 }
 
-/// Whoever may do everything in a bucket cannot lock himself out of its policy; and what is no
+/// A key that may do everything in a bucket cannot lock itself out of its policy; and what is no
 /// policy is refused.
 #[test]
 fn policies_stay_in_the_owners_hands() {

@@ -28,6 +28,8 @@ pub enum Mode {
     Unsigned,
     /// In signed chunks.
     Chunks,
+    /// In one signed chunk, and the last one.
+    OneChunk,
     /// In signed chunks, with a signed checksum behind them.
     ChunksWithTrailer,
     /// In chunks that are not signed, with a checksum behind them.
@@ -156,7 +158,7 @@ impl Client {
         let payload = match mode {
             Mode::Whole => sha256(body),
             Mode::Unsigned => "UNSIGNED-PAYLOAD".to_owned(),
-            Mode::Chunks => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned(),
+            Mode::Chunks | Mode::OneChunk => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned(),
             Mode::ChunksWithTrailer => "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER".to_owned(),
             Mode::UnsignedWithTrailer => "STREAMING-UNSIGNED-PAYLOAD-TRAILER".to_owned(),
         };
@@ -169,7 +171,10 @@ impl Client {
         all.push(("x-amz-content-sha256".to_owned(), payload.clone()));
         if !matches!(mode, Mode::Whole | Mode::Unsigned) {
             all.push(("content-encoding".to_owned(), "aws-chunked".to_owned()));
-            all.push(("x-amz-decoded-content-length".to_owned(), body.len().to_string()));
+            let name = "x-amz-decoded-content-length";
+            if !headers.iter().any(|(given, _)| *given == name) {
+                all.push((name.to_owned(), body.len().to_string()));
+            }
         }
         if matches!(mode, Mode::ChunksWithTrailer | Mode::UnsignedWithTrailer) {
             all.push(("x-amz-trailer".to_owned(), "x-amz-checksum-crc32c".to_owned()));
@@ -318,7 +323,13 @@ fn chunked(scope: &Scope, body: &[u8], seed: &str, mode: Mode) -> Vec<u8> {
     let mut out = Vec::new();
     let mut last = seed.to_owned();
     let is_signed = mode != Mode::UnsignedWithTrailer;
-    for chunk in body.chunks(CHUNK_BYTES).chain([&b""[..]]) {
+    let is_plain = matches!(mode, Mode::Chunks | Mode::OneChunk);
+    let chunk_bytes = if mode == Mode::OneChunk {
+        body.len()
+    } else {
+        CHUNK_BYTES
+    };
+    for chunk in body.chunks(chunk_bytes).chain([&b""[..]]) {
         let _ = write!(out, "{:x}", chunk.len());
         if is_signed {
             let rest = format!("{last}\n{}\n{}", sha256(b""), sha256(chunk));
@@ -327,11 +338,11 @@ fn chunked(scope: &Scope, body: &[u8], seed: &str, mode: Mode) -> Vec<u8> {
         }
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(chunk);
-        if !chunk.is_empty() || mode == Mode::Chunks {
+        if !chunk.is_empty() || is_plain {
             out.extend_from_slice(b"\r\n");
         }
     }
-    if mode != Mode::Chunks {
+    if !is_plain {
         let checksum = base64(&crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, body).to_be_bytes()[4..]);
         let line = format!("x-amz-checksum-crc32c:{checksum}");
         let _ = write!(out, "{line}\r\n");

@@ -121,7 +121,7 @@ fn play_heads_have_the_next_segment_read_ahead() {
     assert!(hits() >= 3, "{}", hits());
 }
 
-/// Who has as many connections as he may is told, and has a place again when he ends one.
+/// A sender that has as many connections as it may is told, and has a place again when it ends one.
 #[test]
 fn connections_of_one_sender_are_bounded() {
     let place = Place::new();

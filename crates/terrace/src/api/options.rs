@@ -129,7 +129,7 @@ pub struct Tuning {
     /// as 256 bytes at least.
     pub overlay_bytes: u64,
     /// RAM for objects on their way from disk to readers and to flash: concurrent readers of one
-    /// object share it. 64 MiB; with 0 every reader reads for himself and nothing is copied to
+    /// object share it. 64 MiB; with 0 every reader reads for itself and nothing is copied to
     /// flash. Small values that come back to the log have an eighth of it beside it.
     pub staging_bytes: u64,
     /// Share of the flash log's capacity that copies of hot large objects keep even if small values

@@ -1,7 +1,7 @@
 //! What a store's RAM is for.
 
-/// RAM of a store, by what it is for, in bytes. What a caller holds (values he was given, open
-/// readers) is his and not here, nor what an allocator takes beside what it was asked for.
+/// RAM of a store, by what it is for, in bytes. What a caller holds (values it was given, open
+/// readers) is not counted here, nor what an allocator takes beside what it was asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RamStats {
     /// Cached values, with what each costs besides its bytes. Bounded by [`Options::cache_bytes`],

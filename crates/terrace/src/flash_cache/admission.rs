@@ -295,7 +295,7 @@ impl State {
         self.space_bytes as f64 * PASSING_SHARE_MAX
     }
 
-    /// What the next reader on his way makes of an object: one read after so many others, as a rate
+    /// What the next reader on its way makes of an object: one read after so many others, as a rate
     /// that compares with the groups' scores.
     fn passing(&self, group: &Group, name: &[u8], bytes: u64) -> Option<f64> {
         let reads = group.heads.reads_until(ordinal(name)?, self.now)?;

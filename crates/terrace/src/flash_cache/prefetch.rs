@@ -9,8 +9,8 @@
 //! that finds in RAM it need not read from flash.
 //!
 //! Invariants: bounded. At most [`WANTED_MAX`] objects are wanted, what is read ahead has half of
-//! the room for images, and one object ahead of each reader: who stops asking has nothing more read
-//! for him. What nobody came for within [`KEPT`] is dropped.
+//! the room for images, and one object ahead of each reader: for a reader that stops asking nothing
+//! more is read. What no reader came for within [`KEPT`] is dropped.
 
 use super::{FlashCache, SLICE_BYTES, admission::Worth, count, staging::Image};
 use parking_lot::{Condvar, Mutex};
@@ -48,7 +48,7 @@ impl Ahead {
     /// Somebody will come for the object with this key.
     pub fn want(&self, key: Arc<[u8]>) {
         let mut wanted = self.wanted.lock();
-        // One reader asks with each of his reads.
+        // One reader asks with each of its reads.
         if wanted.contains(&key) {
             return;
         }

@@ -42,7 +42,7 @@ impl Runs {
         }
     }
 
-    /// Counts a read of `name`. What its reader will ask for next, if he has come by steps in
+    /// Counts a read of `name`. What its reader will ask for next, if it has come by steps in
     /// order.
     #[must_use]
     pub fn read(&self, name: &[u8]) -> Option<Vec<u8>> {

@@ -126,8 +126,8 @@ mod tests {
     }
 
     /// A value of 128 KiB with its header was read as 128 KiB and a rest of 8, twice as many
-    /// requests as values. An SSD that reads ahead for whoever goes on where he was then was busy
-    /// with that when the next read came, which took 3.0 ms instead of 0.6.
+    /// requests as values. An SSD that reads ahead for a reader that goes on where it was then was
+    /// busy with that when the next read came, which took 3.0 ms instead of 0.6.
     #[test]
     fn nothing_is_cut_into_a_slice_and_a_small_rest() {
         let neighbours = Neighbours::new();

@@ -331,7 +331,7 @@ impl CommitLog {
         self.shown_seq.store(seq, Ordering::Release);
         tail.next_seq += 1;
         open.bytes += bytes;
-        // Who asked for `Sync` seals the frame himself.
+        // A caller that asked for `Sync` seals the frame itself.
         let has_sealer = (asked_for, durability) == (Durability::Sync, Durability::Sync);
         if open.bytes >= FRAME_BYTES_TARGET {
             self.seal_open(tail);

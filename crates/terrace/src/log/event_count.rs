@@ -5,8 +5,9 @@
 //! variable hands its mutex from one to the next, with a system call each; the standard library's
 //! wakes all at once.)
 //!
-//! Invariant: a wake-up is never lost. Who waits took a ticket before he let go of the lock under
-//! which he saw that he must wait; every wake-up makes the tickets given before it worthless.
+//! Invariant: a wake-up is never lost. A thread that waits took a ticket before it let go of the
+//! lock under which it saw that it must wait; every wake-up makes the tickets given before it
+//! worthless.
 
 use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError,

@@ -224,7 +224,7 @@ impl OrderedIndex {
         Ok(self.look_up(key, hash)?.0)
     }
 
-    /// The same for a caller of the store: what he looks at in vain counts
+    /// The same for a caller of the store: what it looks at in vain counts
     /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors
@@ -307,7 +307,7 @@ impl OrderedIndex {
         Ok(IndexScan::new(inner))
     }
 
-    /// The same for a caller of the store: what he looks at in vain counts
+    /// The same for a caller of the store: what it looks at in vain counts
     /// ([`OrderedIndex::merge_for_readers`]).
     ///
     /// # Errors

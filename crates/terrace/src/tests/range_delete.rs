@@ -320,9 +320,9 @@ fn a_deletion_that_is_not_flushed_is_durable_when_it_says_so() {
 }
 
 /// Ranges are deleted, swept and forgotten as fast as can be while others read: none of them ever
-/// finds what was deleted before he began.
+/// finds what was deleted before it began.
 #[test]
-fn nobody_finds_what_was_deleted_before_he_looked() {
+fn no_reader_finds_what_was_deleted_before_it_looked() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let (floor, done) = (AtomicU64::new(0), AtomicBool::new(false));

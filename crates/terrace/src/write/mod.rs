@@ -85,7 +85,7 @@ fn put_stored(
     let bytes = value.len() as u64;
     if bytes >= engine.placement.large_from(key) {
         stall::hold_back(engine);
-        // Who waits for the device anyway writes for himself.
+        // A caller that waits for the device anyway writes for itself.
         let behind = durability == Durability::Buffered;
         let write = || PendingLarge::write(engine, key, attributes, value, behind);
         let pending = stall::find_room(engine, write)?;

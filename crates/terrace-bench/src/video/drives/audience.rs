@@ -57,7 +57,7 @@ impl Window {
     }
 }
 
-/// Everybody as fast as he can.
+/// All readers as fast as they can.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rush {
     /// So long.
@@ -184,7 +184,7 @@ impl<'a> Audience<'a> {
         Ok(parts)
     }
 
-    /// Everybody reads as fast as he can, until so many segments were asked for.
+    /// All readers read as fast as they can, until so many segments were asked for.
     ///
     /// # Errors
     /// The server's.

@@ -2,9 +2,9 @@
 //! same drives with the same RAM.
 //!
 //! [`rivals`] are the others, [`terrace`] ours; all of them really read and write the drives, past
-//! the kernel's cache. [`audience`] is who sees: first nobody is in a hurry but the drives (the
-//! caches warm up, from cold), then everybody reads as fast as he can, then everybody plays at a
-//! bit rate. [`targets`] says what was aimed at and [`report`] makes the tables.
+//! the kernel's cache. [`audience`] has the readers: first only the drives are busy (the caches
+//! warm up, from cold), then all read as fast as they can, then all play at a bit rate. [`targets`]
+//! says what was aimed at and [`report`] makes the tables.
 //!
 //! What counts as a hit is the same for all: a byte delivered that was not read from the disk.
 

@@ -69,7 +69,7 @@ fn section(all: &[Row], scene: &Scene, number: usize) -> Section {
         scene.hdd,
     ));
     section.text(
-        "Hits: share of the bytes delivered that were not read from the disk, once caches were warm. Throughput: everybody as fast as he can. \
+        "Hits: share of the bytes delivered that were not read from the disk, once caches were warm. Throughput: all readers as fast as they can. \
          Starting and pauses: everybody at the bit rate; only sessions that began when all were there. Flash written: bytes per byte delivered.",
     );
     section.table("Measured", &HEAD, rows.iter().map(|row| cells(row)).collect());

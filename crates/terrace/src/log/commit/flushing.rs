@@ -1,10 +1,10 @@
 //! What the flusher does: it seals frames that are old enough, writes what is sealed, and keeps a
 //! segment ready.
 //!
-//! It is told of an open frame by the first commit in it that nobody makes durable: whoever asked
-//! for `Sync` seals and writes the frame himself, and to wake the flusher would cost each round of
-//! the group commit two changes of threads. It is told of a sealed frame by who sealed it and does
-//! not write it.
+//! It is told of an open frame by the first commit in it that nobody makes durable: a caller that
+//! asked for `Sync` seals and writes the frame itself, and to wake the flusher would cost each
+//! round of the group commit two changes of threads. It is told of a sealed frame by a thread that
+//! sealed it and does not write it.
 
 use super::{CommitLog, Tail};
 use crate::{Result, log::segments::RESERVED_SEGMENTS};

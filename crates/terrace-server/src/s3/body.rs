@@ -4,7 +4,7 @@
 use super::{
     chunks::Chunks,
     digest::{self, Algorithm, Checksum, Digests},
-    errors,
+    errors::{self, Told as _},
     head::Head,
 };
 use crate::http::budget::{Ticket, cost_of_frame};
@@ -101,7 +101,10 @@ impl Promise {
     }
 
     fn check(self) -> S3Result {
-        self.digests.finish().verify(self.md5.as_ref(), self.checksum.as_ref())
+        self.digests
+            .finish()
+            .verify(self.md5.as_ref(), self.checksum.as_ref())
+            .told()
     }
 }
 

@@ -8,17 +8,13 @@
 //! and keeps new ones out.
 
 use super::{
-    collector, errors,
-    head::Head,
-    keyspace,
+    collector, keyspace,
     lifecycle::{self, Rule, Subject},
     lock, logging, notify,
     policy::Policy,
     website,
 };
-use hyper::StatusCode;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use s3s::{S3ErrorCode, S3Result, s3_error};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -29,6 +25,7 @@ use std::{
     },
 };
 use terrace::{Error, ScanRange, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Most buckets.
 const BUCKETS_MAX: usize = 10_000;
@@ -253,9 +250,13 @@ impl Bucket {
     ///
     /// # Errors
     /// `NoSuchBucket` if it is gone.
-    pub fn enter(&self) -> S3Result<RwLockReadGuard<'_, bool>> {
+    pub fn enter(&self) -> ObjectResult<RwLockReadGuard<'_, bool>> {
         let guard = self.exists.read();
-        if *guard { Ok(guard) } else { Err(no_such_bucket()) }
+        if *guard {
+            Ok(guard)
+        } else {
+            Err(ObjectError::NoSuchBucket)
+        }
     }
 
     /// What answers say of when a current object will be deleted by the bucket's rules.
@@ -304,19 +305,6 @@ pub struct Buckets {
     is_any_logged: AtomicBool,
 }
 
-/// The name is that of another account's bucket.
-pub fn taken() -> s3s::S3Error {
-    s3_error!(
-        BucketAlreadyExists,
-        "The requested bucket name is not available. The bucket namespace is shared by all users of the system. Please \
-         select a different name and try again."
-    )
-}
-
-fn no_such_bucket() -> s3s::S3Error {
-    s3_error!(NoSuchBucket, "The specified bucket does not exist")
-}
-
 impl Buckets {
     /// Reads all of them.
     ///
@@ -343,8 +331,12 @@ impl Buckets {
     ///
     /// # Errors
     /// `NoSuchBucket`.
-    pub fn get(&self, name: &str) -> S3Result<Arc<Bucket>> {
-        self.by_name.read().get(name).map(Arc::clone).ok_or_else(no_such_bucket)
+    pub fn get(&self, name: &str) -> ObjectResult<Arc<Bucket>> {
+        self.by_name
+            .read()
+            .get(name)
+            .map(Arc::clone)
+            .ok_or(ObjectError::NoSuchBucket)
     }
 
     /// Whether this is the bucket of its name: not if it was deleted, whoever made another since.
@@ -353,12 +345,12 @@ impl Buckets {
     }
 
     /// The bucket that a request is about, if its requests are logged.
-    pub fn logged(&self, head: &Head) -> Option<Arc<Bucket>> {
+    pub fn logged<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<Arc<Bucket>> {
         // Most servers have no such bucket, and then this costs nothing.
         if !self.is_any_logged.load(Ordering::Relaxed) {
             return None;
         }
-        let bucket = self.get(head.bucket()?).ok()?;
+        let bucket = self.get(name()?).ok()?;
         let is_logged = bucket.record.read().logging.is_some();
         is_logged.then_some(bucket)
     }
@@ -372,23 +364,20 @@ impl Buckets {
     ///
     /// # Errors
     /// `BucketAlreadyExists`, `BucketAlreadyOwnedByYou`, `TooManyBuckets`, the store's.
-    pub fn create(&self, store: &Store, name: &str, record: Record) -> S3Result {
+    pub fn create(&self, store: &Store, name: &str, record: Record) -> ObjectResult {
         let _creating = self.creating.lock();
         let count = {
             let by_name = self.by_name.read();
             if let Some(there) = by_name.get(name) {
                 if there.record().owner() != record.owner() {
-                    return Err(taken());
+                    return Err(ObjectError::BucketIsTaken);
                 }
-                return Err(s3_error!(
-                    BucketAlreadyOwnedByYou,
-                    "Your previous request to create the named bucket succeeded and you already own it."
-                ));
+                return Err(ObjectError::BucketExists);
             }
             by_name.len()
         };
         if count >= BUCKETS_MAX {
-            return Err(s3_error!(TooManyBuckets, "There are {BUCKETS_MAX} buckets already."));
+            return Err(ObjectError::TooManyBuckets(BUCKETS_MAX));
         }
         write_record(store, name, &record)?;
         let bucket = Arc::new(Bucket::apart(name.to_owned(), record));
@@ -400,7 +389,12 @@ impl Buckets {
     ///
     /// # Errors
     /// `NoSuchBucket`, what `change` fails with, the store's.
-    pub fn change(&self, store: &Store, name: &str, change: impl FnOnce(&mut Record) -> S3Result) -> S3Result {
+    pub fn change<E: From<ObjectError>>(
+        &self,
+        store: &Store,
+        name: &str,
+        change: impl FnOnce(&mut Record) -> Result<(), E>,
+    ) -> Result<(), E> {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
         let _entered = bucket.enter()?;
@@ -416,20 +410,16 @@ impl Buckets {
     ///
     /// # Errors
     /// `NoSuchBucket`, the store's.
-    pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> S3Result {
+    pub fn set_versioning(&self, store: &Store, name: &str, versioning: Versioning) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
         let alone = bucket.exists.write();
         if !*alone {
-            return Err(no_such_bucket());
+            return Err(ObjectError::NoSuchBucket);
         }
         apply(store, &bucket, |record| {
             if record.lock.is_some() && versioning != Versioning::Enabled {
-                return Err(errors::custom(
-                    "InvalidBucketState",
-                    StatusCode::CONFLICT,
-                    "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.",
-                ));
+                return Err(ObjectError::VersioningIsKept);
             }
             record.versioning = versioning;
             Ok(())
@@ -441,7 +431,7 @@ impl Buckets {
     ///
     /// # Errors
     /// `NoSuchBucket`, `BucketNotEmpty` if it has objects or versions, the store's.
-    pub fn delete(&self, store: &Store, name: &str) -> S3Result {
+    pub fn delete(&self, store: &Store, name: &str) -> ObjectResult {
         let bucket = self.get(name)?;
         let _changing = bucket.changing.lock();
         // Looked at before anybody is kept waiting: most buckets somebody tries to delete are not
@@ -449,33 +439,37 @@ impl Buckets {
         check_empty(store, name)?;
         let mut exists = bucket.exists.write();
         if !*exists {
-            return Err(no_such_bucket());
+            return Err(ObjectError::NoSuchBucket);
         }
         check_empty(store, name)?;
         let uploads = keyspace::uploads(name);
-        collector::abort_uploads(store, &uploads, |_| true).map_err(|error| errors::of_engine(&error, &uploads))?;
+        collector::abort_uploads(store, &uploads, |_| true).map_err(|error| ObjectError::engine(&error, &uploads))?;
         let key = keyspace::bucket(name);
-        store.delete(&key).map_err(|error| errors::of_engine(&error, &key))?;
+        store.delete(&key).map_err(|error| ObjectError::engine(&error, &key))?;
         *exists = false;
         self.by_name.write().remove(name);
         Ok(())
     }
 }
 
-fn check_empty(store: &Store, name: &str) -> S3Result {
+fn check_empty(store: &Store, name: &str) -> ObjectResult {
     for prefix in [keyspace::objects(name), keyspace::versions(name)] {
         let mut scan = store
             .scan(ScanRange::prefix(&prefix))
-            .map_err(|error| errors::of_engine(&error, &prefix))?;
+            .map_err(|error| ObjectError::engine(&error, &prefix))?;
         if scan.next().is_some() {
-            return Err(s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"));
+            return Err(ObjectError::BucketNotEmpty);
         }
     }
     Ok(())
 }
 
 /// Changes a record; the caller keeps others from changing it meanwhile.
-fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3Result) -> S3Result {
+fn apply<E: From<ObjectError>>(
+    store: &Store,
+    bucket: &Bucket,
+    change: impl FnOnce(&mut Record) -> Result<(), E>,
+) -> Result<(), E> {
     let mut record = Record::clone(&bucket.record());
     change(&mut record)?;
     write_record(store, &bucket.name, &record)?;
@@ -483,16 +477,15 @@ fn apply(store: &Store, bucket: &Bucket, change: impl FnOnce(&mut Record) -> S3R
     Ok(())
 }
 
-fn write_record(store: &Store, name: &str, record: &Record) -> S3Result {
+fn write_record(store: &Store, name: &str, record: &Record) -> ObjectResult {
     let key = keyspace::bucket(name);
-    let json = serde_json::to_vec(record).map_err(|_| S3ErrorCode::InternalError)?;
+    let json = serde_json::to_vec(record).map_err(|_| ObjectError::Impossible)?;
     if json.len() > RECORD_BYTES_MAX {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The settings of the bucket are longer than {RECORD_BYTES_MAX} bytes, all together."
-        ));
+        return Err(ObjectError::SettingsTooLong(RECORD_BYTES_MAX));
     }
-    store.put(&key, json).map_err(|error| errors::of_engine(&error, &key))?;
+    store
+        .put(&key, json)
+        .map_err(|error| ObjectError::engine(&error, &key))?;
     Ok(())
 }
 

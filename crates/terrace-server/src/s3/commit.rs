@@ -17,7 +17,6 @@
 use super::{
     access::decide::Permit,
     bucket::{Bucket, Versioning},
-    errors,
     keyspace::{self, Id},
     lock,
     manifest::MANIFEST_BYTES_MAX,
@@ -27,26 +26,41 @@ use super::{
 };
 use bytes::Bytes;
 use parking_lot::RwLockReadGuard;
-use s3s::{
-    S3Error, S3Result,
-    dto::{ETagCondition, Timestamp},
-    s3_error,
-};
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 use terrace::{Attributes, Batch, Condition, Durability, Error, Store, Version};
+use terrace_objects::error::{self, ObjectError, ObjectResult};
 
 /// How often a change starts again before the client is asked to.
 const ATTEMPTS: usize = 256;
+
+/// A condition on an entity tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tag {
+    /// There is an object.
+    Any,
+    /// It has this one, which is without quotes.
+    Is(String),
+}
+
+impl Tag {
+    /// Whether an object is what is named.
+    fn is_met(&self, facts: &Facts) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Is(tag) => *tag == facts.etag,
+        }
+    }
+}
 
 /// What must hold for a change.
 #[derive(Debug, Clone, Default)]
 pub struct Requirement {
     /// `If-Match`
-    pub if_match: Option<ETagCondition>,
+    pub if_match: Option<Tag>,
     /// `If-None-Match`
-    pub if_none_match: Option<ETagCondition>,
+    pub if_none_match: Option<Tag>,
     /// `x-amz-if-match-last-modified-time`
-    pub modified: Option<Timestamp>,
+    pub modified: Option<SystemTime>,
     /// `x-amz-if-match-size`
     pub length: Option<i64>,
     /// Governance does not keep a version from whoever asks.
@@ -55,65 +69,45 @@ pub struct Requirement {
     pub version: Option<Version>,
 }
 
-fn failed(header: &str) -> s3s::S3Error {
-    s3_error!(
-        PreconditionFailed,
-        "At least one of the pre-conditions you specified did not hold: {header}"
-    )
-}
-
 impl Requirement {
     /// Judges.
     ///
     /// # Errors
     /// `PreconditionFailed`; `NoSuchKey` if there is nothing that could match.
-    pub fn check(&self, existing: Option<&Facts>) -> S3Result {
-        let matches = |condition: &ETagCondition, facts: &Facts| match condition {
-            ETagCondition::Any => true,
-            ETagCondition::ETag(tag) => tag.value() == facts.etag,
-        };
+    pub fn check(&self, existing: Option<&Facts>) -> ObjectResult {
         let read = self.version.is_some() || self.if_match.is_some();
         let needs_one = read || self.modified.is_some() || self.length.is_some();
         let Some(facts) = existing else {
-            return if needs_one { Err(no_such_key()) } else { Ok(()) };
+            return if needs_one {
+                Err(ObjectError::no_such_key())
+            } else {
+                Ok(())
+            };
         };
         if self.version.is_some_and(|version| version != facts.version) {
-            return Err(failed("version"));
+            return Err(ObjectError::Condition(error::Condition::Version));
         }
-        if self
-            .if_match
-            .as_ref()
-            .is_some_and(|condition| !matches(condition, facts))
-        {
-            return Err(failed("If-Match"));
+        if self.if_match.as_ref().is_some_and(|condition| !condition.is_met(facts)) {
+            return Err(ObjectError::Condition(error::Condition::Match));
         }
         if self
             .if_none_match
             .as_ref()
-            .is_some_and(|condition| matches(condition, facts))
+            .is_some_and(|condition| condition.is_met(facts))
         {
-            return Err(failed("If-None-Match"));
+            return Err(ObjectError::Condition(error::Condition::NoneMatch));
         }
-        if self
-            .modified
-            .as_ref()
-            .is_some_and(|time| *time != record::timestamp(facts.modified))
-        {
-            return Err(failed("x-amz-if-match-last-modified-time"));
+        if self.modified.is_some_and(|time| time != facts.modified) {
+            return Err(ObjectError::Condition(error::Condition::Modified));
         }
         if self
             .length
             .is_some_and(|length| u64::try_from(length) != Ok(facts.length))
         {
-            return Err(failed("x-amz-if-match-size"));
+            return Err(ObjectError::Condition(error::Condition::Length));
         }
         Ok(())
     }
-}
-
-/// No object has the key that was asked for.
-pub fn no_such_key() -> s3s::S3Error {
-    s3_error!(NoSuchKey, "The specified key does not exist.")
 }
 
 /// What a change did.
@@ -189,7 +183,7 @@ impl<'a> Place<'a> {
     }
 
     /// Keeps the bucket from being deleted, if it may be written to.
-    fn enter(&self) -> S3Result<RwLockReadGuard<'a, bool>> {
+    fn enter(&self) -> ObjectResult<RwLockReadGuard<'a, bool>> {
         self.permit.to_write()?.enter()
     }
 }
@@ -207,7 +201,7 @@ pub fn change(
     requirement: &Requirement,
     new: Option<&NewObject>,
     also: &dyn Fn(&mut Batch),
-) -> S3Result<Outcome> {
+) -> ObjectResult<Outcome> {
     let _entered = place.enter()?;
     let versioning = place.bucket().versioning();
     let _turn = (versioning != Versioning::Never).then(|| place.bucket().turn(place.key));
@@ -248,7 +242,7 @@ pub fn change(
 ///
 /// # Errors
 /// As [`change`]; `AccessDenied` if it is locked.
-pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> S3Result<Outcome> {
+pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -> ObjectResult<Outcome> {
     let _entered = place.enter()?;
     let is_versioned = place.bucket().versioning() != Versioning::Never;
     let _turn = is_versioned.then(|| place.bucket().turn(place.key));
@@ -260,10 +254,7 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
             return Ok(Next::Nothing);
         };
         if lock::is_kept(&found.facts.attributes, requirement.bypasses) {
-            return Err(s3_error!(
-                AccessDenied,
-                "Access Denied because object protected by object lock."
-            ));
+            return Err(ObjectError::Locked);
         }
         let is_current = found.place == step.object;
         let Some(heir) = step.heir(&found, is_current)? else {
@@ -296,7 +287,7 @@ pub fn delete_version(place: Place<'_>, name: Name, requirement: &Requirement) -
 ///
 /// # Errors
 /// `NoSuchBucket`, the store's.
-pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObject) -> S3Result<bool> {
+pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObject) -> ObjectResult<bool> {
     let _entered = place.enter()?;
     let mut batch = Batch::new();
     batch.put_with(
@@ -315,7 +306,7 @@ pub fn redescribe(place: Place<'_>, at: &[u8], looked_at: Version, new: &NewObje
             Ok(true)
         }
         Err(Error::ConditionFailed { .. }) => Ok(false),
-        Err(error) => Err(errors::of_engine(&error, at)),
+        Err(error) => Err(ObjectError::engine(&error, at)),
     }
 }
 
@@ -330,7 +321,7 @@ enum Next {
 }
 
 /// Builds a step and commits it, until nobody came in between.
-fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) -> S3Result<Outcome> {
+fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> ObjectResult<Next>) -> ObjectResult<Outcome> {
     for _ in 0..ATTEMPTS {
         let mut step = Step {
             place,
@@ -359,13 +350,10 @@ fn attempt(place: Place<'_>, build: impl Fn(&mut Step<'_>) -> S3Result<Next>) ->
                 return Ok(Outcome::OtherCondition);
             }
             Err(Error::ConditionFailed { .. }) => {}
-            Err(error) => return Err(errors::of_engine(&error, &step.object)),
+            Err(error) => return Err(ObjectError::engine(&error, &step.object)),
         }
     }
-    Err(s3_error!(
-        OperationAborted,
-        "A conflicting conditional operation is currently in progress against this resource. Try again."
-    ))
+    Err(ObjectError::AlwaysChanged)
 }
 
 fn condition_of(existing: Option<&Facts>) -> Condition {
@@ -392,11 +380,11 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn fail(&self, error: &Error) -> S3Error {
-        errors::of_engine(error, &self.object)
+    fn fail(&self, error: &Error) -> ObjectError {
+        ObjectError::engine(error, &self.object)
     }
 
-    fn head(&self, key: &[u8]) -> S3Result<Option<Facts>> {
+    fn head(&self, key: &[u8]) -> ObjectResult<Option<Facts>> {
         let info = self.place.store.head(key).map_err(|error| self.fail(&error))?;
         Ok(info.map(|info| Facts::of(&info)))
     }
@@ -429,7 +417,7 @@ impl Step<'_> {
 
     /// Makes a version the latest: an object, or a delete marker. The current object becomes one of
     /// the others, unless it is replaced. False if it has changed since.
-    fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> S3Result<bool> {
+    fn succeed(&mut self, existing: Option<&Facts>, new: Option<&NewObject>, is_null: bool) -> ObjectResult<bool> {
         let (bucket, key) = (self.place.bucket().name.as_str(), self.place.key);
         let former = self.former_order(existing)?;
         let order = former.map_or_else(Id::new, |former| Id::new().max(former.next()));
@@ -470,7 +458,7 @@ impl Step<'_> {
     /// What orders the latest version there is. An object that was put where there was no
     /// versioning has nothing that does; it gets what comes after all others, and not before its
     /// time.
-    fn former_order(&self, existing: Option<&Facts>) -> S3Result<Option<Id>> {
+    fn former_order(&self, existing: Option<&Facts>) -> ObjectResult<Option<Id>> {
         if let Some(order) = existing.and_then(|facts| facts.order) {
             return Ok(Some(order));
         }
@@ -483,7 +471,7 @@ impl Step<'_> {
     }
 
     /// Makes the current object one of the others. False if it has changed since.
-    fn displace(&mut self, existing: &Facts, order: Id) -> S3Result<bool> {
+    fn displace(&mut self, existing: &Facts, order: Id) -> ObjectResult<bool> {
         let Some(value) = self.value_of(&self.object, existing)? else {
             return Ok(false);
         };
@@ -508,7 +496,7 @@ impl Step<'_> {
     }
 
     /// Deletes the `null` version if it is not the current object.
-    fn remove_null(&mut self) -> S3Result {
+    fn remove_null(&mut self) -> ObjectResult {
         let (store, bucket, key) = (self.place.store, self.place.bucket().name.as_str(), self.place.key);
         let order = versions::null_order(&|key| store.head(key), bucket, key).map_err(|error| self.fail(&error))?;
         let Some(order) = order else { return Ok(()) };
@@ -522,7 +510,7 @@ impl Step<'_> {
     }
 
     /// What becomes the current object when `found` goes. `None` if that has changed since.
-    fn heir(&self, found: &Found, is_current: bool) -> S3Result<Option<Heir>> {
+    fn heir(&self, found: &Found, is_current: bool) -> ObjectResult<Option<Heir>> {
         let bucket = self.place.bucket().name.as_str();
         // A delete marker is the latest version if there is no current object and nothing later.
         if !is_current && (!found.facts.is_delete_marker || self.head(&self.object)?.is_some()) {
@@ -542,17 +530,14 @@ impl Step<'_> {
     }
 
     /// The value of a record that was looked at; `None` if it has changed since.
-    fn value_of(&self, at: &[u8], facts: &Facts) -> S3Result<Option<Bytes>> {
+    fn value_of(&self, at: &[u8], facts: &Facts) -> ObjectResult<Option<Bytes>> {
         let reader = self.place.store.reader(at).map_err(|error| self.fail(&error))?;
         let Some(reader) = reader.filter(|reader| reader.info().version == facts.version) else {
             return Ok(None);
         };
         let bytes = reader.info().length;
         if bytes > MANIFEST_BYTES_MAX {
-            return Err(s3_error!(
-                NotImplemented,
-                "An object that was not put through S3 and is this long cannot stay as a version; delete its version null first."
-            ));
+            return Err(ObjectError::TooLongToMove);
         }
         reader.read_range(0..bytes).map(Some).map_err(|error| self.fail(&error))
     }

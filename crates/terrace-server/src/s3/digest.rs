@@ -13,6 +13,7 @@ use s3s::{
     dto, s3_error,
 };
 use terrace::Attributes;
+use terrace_objects::error::{Digest, ObjectError, ObjectResult};
 pub use terrace_objects::{
     checksum::{Algorithm, Checksum, Kind},
     text::hex,
@@ -226,22 +227,15 @@ impl Computed {
     ///
     /// # Errors
     /// `BadDigest`.
-    pub fn verify(&self, md5: Option<&[u8; 16]>, declared: Option<&Checksum>) -> S3Result {
+    pub fn verify(&self, md5: Option<&[u8; 16]>, declared: Option<&Checksum>) -> ObjectResult {
         if md5.is_some_and(|md5| *md5 != self.md5) {
-            return Err(s3_error!(
-                BadDigest,
-                "The Content-MD5 you specified did not match what we received."
-            ));
+            return Err(ObjectError::BadDigest(Digest::Md5));
         }
         let Some(declared) = declared else { return Ok(()) };
         if self.checksum(declared.algorithm) == Some(declared) {
             return Ok(());
         }
-        Err(s3_error!(
-            BadDigest,
-            "The {} you specified did not match the calculated checksum.",
-            declared.algorithm.name()
-        ))
+        Err(ObjectError::BadDigest(Digest::Checksum(declared.algorithm.name())))
     }
 }
 

@@ -1,4 +1,5 @@
-//! What clients are told when the engine cannot do something: one table, [`of_engine`].
+//! What clients are told when something goes wrong: one table for what the object model fails with,
+//! [`of_object`], and in it one for the engine, [`of_engine`].
 //!
 //! Details of devices and paths stay in the log. What a client can act on goes to it.
 
@@ -10,38 +11,208 @@ use hyper::{
     HeaderMap, StatusCode,
     header::{self, HeaderValue},
 };
-use s3s::{S3Error, S3ErrorCode, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use terrace::Error;
-use terrace_objects::checksum::Wrong;
+use terrace_objects::{
+    checksum::Wrong,
+    error::{Condition, Digest, Marker, ObjectError},
+};
+
+/// Whatever the object model fails with, as clients are told.
+pub trait Told<T> {
+    /// The same in S3's words.
+    ///
+    /// # Errors
+    /// As the table says, [`of_object`].
+    fn told(self) -> S3Result<T>;
+}
+
+impl<T, E: Into<ObjectError>> Told<T> for Result<T, E> {
+    fn told(self) -> S3Result<T> {
+        self.map_err(|error| of_object(error.into()))
+    }
+}
 
 /// The S3 error for an engine error met while working on `key`.
 pub fn of_engine(error: &Error, key: &[u8]) -> S3Error {
-    let mut told = told_of(error, &key_text::escape(key));
-    told.set_source(Box::new(Source(error.clone())));
-    told
+    told_of(error, &key_text::escape(key))
 }
 
-/// What an error is of, for callers that are no clients: it shows nothing of itself.
-struct Source(Error);
-
-impl std::fmt::Debug for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the engine's error")
+/// The S3 error for an error of the object model: the one table.
+#[rustfmt::skip]
+pub fn of_object(error: ObjectError) -> S3Error {
+    match error {
+        ObjectError::Engine(error, key) => of_engine(&error, &key),
+        ObjectError::NotRun(reason) => of_call(reason),
+        ObjectError::Impossible => S3ErrorCode::InternalError.into(),
+        ObjectError::Denied => s3_error!(AccessDenied, "Access Denied"),
+        ObjectError::Locked => s3_error!(AccessDenied, "Access Denied because object protected by object lock."),
+        ObjectError::NoSuchKey(None) => s3_error!(NoSuchKey, "The specified key does not exist."),
+        ObjectError::NoSuchKey(Some(marker)) => {
+            let mut error = s3_error!(NoSuchKey, "The specified key does not exist.");
+            error.set_headers(headers_of_marker(&marker));
+            error
+        }
+        ObjectError::IsDeleteMarker(marker) => is_delete_marker(&marker),
+        ObjectError::NoSuchVersion => s3_error!(
+            NoSuchVersion,
+            "Indicates that the version ID specified in the request does not match an existing version."
+        ),
+        ObjectError::NoVersionName => s3_error!(InvalidArgument, "Invalid version id specified"),
+        ObjectError::AlwaysReplaced => s3_error!(SlowDown, "The object is being replaced all the time. Try again."),
+        ObjectError::AlwaysChanged => s3_error!(
+            OperationAborted,
+            "A conflicting conditional operation is currently in progress against this resource. Try again."
+        ),
+        ObjectError::Condition(condition) => failed(condition),
+        ObjectError::NoSuchBucket
+        | ObjectError::BucketIsTaken
+        | ObjectError::BucketExists
+        | ObjectError::TooManyBuckets(_)
+        | ObjectError::BucketNotEmpty
+        | ObjectError::VersioningIsKept
+        | ObjectError::SettingsTooLong(_) => of_bucket(&error),
+        ObjectError::NoMasterKey
+        | ObjectError::MasterKeyMissing
+        | ObjectError::KeyNeeded
+        | ObjectError::KeyNotNeeded => of_encryption(&error),
+        ObjectError::TooLongToMove => s3_error!(
+            NotImplemented,
+            "An object that was not put through S3 and is this long cannot stay as a version; delete its version null first."
+        ),
+        ObjectError::TooLongToDescribe => s3_error!(
+            NotImplemented,
+            "This object was not put through S3; put it again to change what is known of it."
+        ),
+        ObjectError::Incomplete
+        | ObjectError::TooLong
+        | ObjectError::BadDigest(_)
+        | ObjectError::HeadersTooLong(_)
+        | ObjectError::MetadataTooLong(_)
+        | ObjectError::NoRedirect => of_upload(&error),
     }
 }
 
-impl std::fmt::Display for Source {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, f)
+/// Of buckets.
+fn of_bucket(error: &ObjectError) -> S3Error {
+    match error {
+        ObjectError::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
+        ObjectError::BucketIsTaken => s3_error!(
+            BucketAlreadyExists,
+            "The requested bucket name is not available. The bucket namespace is shared by all users of the system. \
+             Please select a different name and try again."
+        ),
+        ObjectError::BucketExists => s3_error!(
+            BucketAlreadyOwnedByYou,
+            "Your previous request to create the named bucket succeeded and you already own it."
+        ),
+        ObjectError::TooManyBuckets(most) => s3_error!(TooManyBuckets, "There are {most} buckets already."),
+        ObjectError::BucketNotEmpty => s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty"),
+        ObjectError::VersioningIsKept => custom(
+            "InvalidBucketState",
+            StatusCode::CONFLICT,
+            "An Object Lock configuration is present on this bucket, so the versioning state cannot be changed.",
+        ),
+        ObjectError::SettingsTooLong(most) => s3_error!(
+            InvalidRequest,
+            "The settings of the bucket are longer than {most} bytes, all together."
+        ),
+        _ => S3ErrorCode::InternalError.into(),
     }
 }
 
-impl std::error::Error for Source {}
+/// Of what is encrypted.
+fn of_encryption(error: &ObjectError) -> S3Error {
+    match error {
+        ObjectError::NoMasterKey => s3_error!(
+            NotImplemented,
+            "This server encrypts nothing by itself, since it was not given a master key; keys of your own (SSE-C) it takes."
+        ),
+        ObjectError::MasterKeyMissing => {
+            s3_error!(InternalError, "The master key of this object is not at hand.")
+        }
+        ObjectError::KeyNeeded => s3_error!(
+            InvalidRequest,
+            "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to retrieve the object."
+        ),
+        ObjectError::KeyNotNeeded => s3_error!(
+            InvalidRequest,
+            "The encryption parameters are not applicable to this object."
+        ),
+        _ => S3ErrorCode::InternalError.into(),
+    }
+}
 
-/// The engine's error that another was made of.
-pub fn engine(error: &S3Error) -> Option<&Error> {
-    let source = error.source()?.downcast_ref::<Source>()?;
-    Some(&source.0)
+/// Of what is put.
+fn of_upload(error: &ObjectError) -> S3Error {
+    match error {
+        ObjectError::Incomplete => s3_error!(
+            IncompleteBody,
+            "You did not provide the number of bytes specified by the Content-Length HTTP header"
+        ),
+        ObjectError::TooLong => s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size"),
+        ObjectError::BadDigest(Digest::Md5) => s3_error!(
+            BadDigest,
+            "The Content-MD5 you specified did not match what we received."
+        ),
+        ObjectError::BadDigest(Digest::Checksum(name)) => s3_error!(
+            BadDigest,
+            "The {name} you specified did not match the calculated checksum."
+        ),
+        ObjectError::HeadersTooLong(most) => s3_error!(
+            MetadataTooLarge,
+            "Your system metadata headers exceed the maximum allowed size of {most} bytes"
+        ),
+        ObjectError::MetadataTooLong(most) => s3_error!(
+            MetadataTooLarge,
+            "Your metadata headers exceed the maximum allowed metadata size of {most} bytes"
+        ),
+        ObjectError::NoRedirect => custom(
+            "InvalidRedirectLocation",
+            StatusCode::BAD_REQUEST,
+            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+        ),
+        _ => S3ErrorCode::InternalError.into(),
+    }
+}
+
+/// A condition of a change, as its header has it.
+fn failed(condition: Condition) -> S3Error {
+    let header = match condition {
+        Condition::Version => "version",
+        Condition::Match => "If-Match",
+        Condition::NoneMatch => "If-None-Match",
+        Condition::Modified => "x-amz-if-match-last-modified-time",
+        Condition::Length => "x-amz-if-match-size",
+    };
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold: {header}"
+    )
+}
+
+/// A delete marker was asked for as if it were an object.
+fn is_delete_marker(marker: &Marker) -> S3Error {
+    let mut error = s3_error!(
+        MethodNotAllowed,
+        "The specified method is not allowed against this resource."
+    );
+    let mut headers = headers_of_marker(marker);
+    headers.insert(header::ALLOW, HeaderValue::from_static("DELETE"));
+    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(marker.modified)) {
+        headers.insert(header::LAST_MODIFIED, value);
+    }
+    error.set_headers(headers);
+    error
+}
+
+fn headers_of_marker(marker: &Marker) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
+    if let Ok(value) = HeaderValue::from_str(&marker.version) {
+        headers.insert("x-amz-version-id", value);
+    }
+    headers
 }
 
 fn told_of(error: &Error, key: &str) -> S3Error {

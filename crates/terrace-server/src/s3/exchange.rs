@@ -86,7 +86,7 @@ impl Exchange {
     /// Begins one.
     pub fn begin(gateway: &Arc<Gateway>, head: Arc<Head>, headers: &HeaderMap) -> Self {
         gateway.figures.in_flight.inc();
-        let logged = gateway.buckets.logged(&head);
+        let logged = gateway.buckets.logged(|| head.bucket());
         let logged = logged.map(|bucket| Box::new(Logged::of(headers, bucket)));
         let is_read = logged.is_some() || gateway.access_log.is_some();
         let agent = headers.get(header::USER_AGENT).filter(|_| is_read);

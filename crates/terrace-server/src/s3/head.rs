@@ -4,7 +4,7 @@
 //! signed, what its query names. No check reads path or query for itself, so no two of them take
 //! one request for two. `s3s` reads the same head once more, by the rules that are followed here.
 
-use super::{access::Domains, ops::tagging, refuse::is_subresource, signature};
+use super::{access::Domains, refuse::is_subresource, signature};
 use crate::http::{ranges::Ranges, tls::TlsVersion};
 use hyper::{
     HeaderMap, Method, Uri, Version,
@@ -13,6 +13,7 @@ use hyper::{
 };
 use s3s::{S3ErrorCode, S3Result, s3_error};
 use std::{net::IpAddr, sync::Arc};
+use terrace_objects::text::percent_decode_path;
 
 /// Most names in a query. No operation has a fourth of it, and each costs some hundred bytes for as
 /// long as the request is there, while two bytes make one.
@@ -108,7 +109,7 @@ impl Head {
             is_site: site.is_some(),
             decoded: path
                 .contains('%')
-                .then(|| tagging::unescape_path(path).unwrap_or_default()),
+                .then(|| percent_decode_path(path).unwrap_or_default()),
             is_form: is_post && begins(kind, FORM),
             is_call: is_post && is_root && kind.split(';').next().is_some_and(|kind| is(kind, CALL)),
             is_xml: is_post || has_subresource,

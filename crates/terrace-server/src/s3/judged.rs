@@ -6,7 +6,6 @@
 use super::{
     bucket::Record,
     head::{Head, Peer},
-    ops::tagging,
     policy::{Caller, Context, Policy, Question, Verdict, actions, condition},
     record::Facts,
     session,
@@ -15,6 +14,7 @@ use crate::http::tls::TlsVersion;
 use hyper::HeaderMap;
 use s3s::{S3Result, access::S3AccessContext, s3_error};
 use std::sync::Arc;
+use terrace_objects::{tags, text::percent_decode_path};
 
 /// What policies may ask about and nobody knows here. Policies with these are refused, since a
 /// denial that never holds would be worse than none.
@@ -184,7 +184,7 @@ impl Asker {
         let is_asked = |policy: &Policy| policy.keys().any(|key| key.starts_with(actions::OBJECT_TAGS));
         let mut policies = record.rules.as_deref().into_iter().chain(self.bound.as_deref());
         let tags = facts.filter(|_| policies.any(is_asked));
-        let Some(tags) = tags.and_then(|facts| tagging::decode(facts.tagging()?).ok()) else {
+        let Some(tags) = tags.and_then(|facts| tags::decode(facts.tagging()?)) else {
             return self.judge_in(record, bucket, &self.context, None);
         };
         let mut context = (*self.context).clone();
@@ -358,7 +358,7 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
             "referer" => context.add("aws:Referer", value),
             // A copy takes its source's tags along unless it says otherwise, whatever this says.
             "x-amz-tagging" if !has_tags_of_source(headers) => {
-                for (name, value) in tagging::decode(value).unwrap_or_default() {
+                for (name, value) in tags::decode(value).unwrap_or_default() {
                     context.add(&format!("s3:RequestObjectTag/{name}"), value);
                     context.add("s3:RequestObjectTagKeys", name);
                 }
@@ -368,7 +368,7 @@ fn add_headers(context: &mut Context, headers: &HeaderMap) {
                 let source = value.strip_prefix('/').unwrap_or(value);
                 context.add(
                     "s3:x-amz-copy-source",
-                    tagging::unescape_path(source).unwrap_or_else(|| source.to_owned()),
+                    percent_decode_path(source).unwrap_or_else(|| source.to_owned()),
                 );
             }
             "if-match" | "if-none-match" => context.add(&format!("s3:{name}"), value),

@@ -5,10 +5,9 @@
 //! page ends when it is full and there is something more to show, so a page that is not truncated
 //! is the end, and no prefix is shown that no key has.
 
-use super::errors;
-use s3s::S3Result;
 use std::ops::Bound;
 use terrace::{ObjectInfo, ScanRange, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Keys of a common prefix to read before seeking behind it: a seek costs as much as some steps.
 const STEPS_BEFORE_SEEK: usize = 16;
@@ -67,8 +66,8 @@ pub fn page<T>(
     query: &Query<'_>,
     name_of: impl Fn(&[u8]) -> Option<&str>,
     keep: impl Fn(&ObjectInfo) -> T,
-) -> S3Result<Page<Stored<T>>> {
-    let fail = |error| errors::of_engine(&error, query.base);
+) -> ObjectResult<Page<Stored<T>>> {
+    let fail = |error| ObjectError::engine(&error, query.base);
     let snapshot = store.snapshot().map_err(fail)?;
     let first = first_range(query);
     let roll = Roll {

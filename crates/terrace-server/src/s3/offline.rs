@@ -5,7 +5,7 @@ use super::{
     access::decide::{Claim, Permit},
     bucket::{Buckets, Versioning},
     collector::Collector,
-    commit::{self, Outcome, Place, Requirement},
+    commit::{self, Outcome, Place, Requirement, Tag},
     crypt::{DataKey, Encryption, request},
     digest::{Algorithm, Digests},
     errors, keyspace,
@@ -16,13 +16,13 @@ use super::{
     secrets::Secrets,
 };
 use bytes::{Buf as _, Bytes};
-use s3s::{S3ErrorCode, S3Result, dto::ETagCondition};
 use std::{
     io::{self, Read},
     sync::Arc,
     time::Duration,
 };
 use terrace::{Attributes, Durability, Error, ObjectInfo, Store, Version};
+use terrace_objects::error::{Condition, ObjectError};
 
 /// Whether a key is the system's, which only the server and `terrace key` may change.
 pub fn is_system(key: &[u8]) -> bool {
@@ -62,7 +62,7 @@ impl Values {
         self.piece = Bytes::new();
         let end = self.opened.facts.length;
         let sought = self.opened.seek(offset.min(end)..end);
-        sought.map_err(|error| of_s3(&error, self.wait_max))
+        sought.map_err(|error| failed(error, self.wait_max))
     }
 
     /// The next piece; empty at the end.
@@ -74,7 +74,7 @@ impl Values {
             return Ok(std::mem::take(&mut self.piece));
         }
         let piece = self.opened.next_piece(&self.store);
-        piece.map_err(|error| of_s3(&error, self.wait_max))
+        piece.map_err(|error| failed(error, self.wait_max))
     }
 }
 
@@ -127,15 +127,15 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
     }
     let wait_max = shared.large_wait.unwrap_or_default();
     let opened = match read::open(store, &shared.reading(), &shared.collector, key, claim) {
-        Err(error) if *error.code() == S3ErrorCode::AccessDenied => None,
-        opened => opened.map_err(|error| of_s3(&error, wait_max))?,
+        Err(ObjectError::Denied) => None,
+        opened => opened.map_err(|error| failed(error, wait_max))?,
     };
     let unlocked = opened.map(|mut opened| {
         opened.unlock(&shared.secrets, None).map_err(|error| {
-            if *error.code() == S3ErrorCode::InvalidRequest {
+            if matches!(error, ObjectError::KeyNeeded) {
                 return Error::invalid(ONLY_FOR_CLIENTS);
             }
-            of_s3(&error, wait_max)
+            failed(error, wait_max)
         })?;
         Ok(Values {
             store: store.clone(),
@@ -147,17 +147,18 @@ fn open_values(claim: &Claim, store: &Store, key: &[u8], shared: &Shared) -> ter
     unlocked.transpose()
 }
 
-fn of_s3(error: &s3s::S3Error, wait_max: Duration) -> Error {
-    if let Some(error) = errors::engine(error) {
-        return error.clone();
+fn failed(error: ObjectError, wait_max: Duration) -> Error {
+    match error {
+        ObjectError::Engine(error, _) => error,
+        ObjectError::AlwaysReplaced => Error::Busy { wait_max },
+        error => Error::corruption("an object of several values", said(error)),
     }
-    if *error.code() == S3ErrorCode::SlowDown {
-        return Error::Busy { wait_max };
-    }
-    Error::corruption(
-        "an object of several values",
-        error.message().unwrap_or("it cannot be read"),
-    )
+}
+
+/// What S3 says about it.
+fn said(error: ObjectError) -> String {
+    let error = errors::of_object(error);
+    error.message().unwrap_or(error.code().as_str()).to_owned()
 }
 
 impl Read for Values {
@@ -205,11 +206,11 @@ pub enum Failed {
     Refused(String),
 }
 
-impl From<s3s::S3Error> for Failed {
-    fn from(error: s3s::S3Error) -> Self {
-        match errors::engine(&error) {
-            Some(error) => Self::Store(error.clone()),
-            None => Self::Refused(error.message().unwrap_or(error.code().as_str()).to_owned()),
+impl From<ObjectError> for Failed {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Engine(error, _) => Self::Store(error),
+            error => Self::Refused(said(error)),
         }
     }
 }
@@ -273,7 +274,7 @@ impl Object<'_> {
         if_absent: bool,
     ) -> Result<Option<Version>, Failed> {
         let requirement = Requirement {
-            if_none_match: if_absent.then_some(ETagCondition::Any),
+            if_none_match: if_absent.then_some(Tag::Any),
             ..Requirement::default()
         };
         let sealing = request::of_bucket(&self.objects.secrets, self.permit.bucket())?;
@@ -292,7 +293,7 @@ impl Object<'_> {
             (received, sealing),
         ) {
             Ok(kept) => Ok(kept.commit),
-            Err(error) if *error.code() == S3ErrorCode::PreconditionFailed => Ok(None),
+            Err(ObjectError::Condition(Condition::NoneMatch)) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -319,8 +320,7 @@ impl Object<'_> {
         let mut writing = begin().or_else(|error| {
             let seen = collector.collected_so_far();
             // What was deleted before is room, too, once it is collected.
-            let has_room =
-                errors::is_full(&error) && collector.collect(store).is_ok() && collector.collected_so_far() != seen;
+            let has_room = error.is_full() && collector.collect(store).is_ok() && collector.collected_so_far() != seen;
             if has_room { begin() } else { Err(error) }
         })?;
         while !piece.is_empty() {
@@ -347,8 +347,7 @@ impl Object<'_> {
             version: Some(info.version),
             ..Requirement::default()
         };
-        let outcome: S3Result<Outcome> = commit::change(self.place(), &judged, None, &|_| {});
-        match outcome? {
+        match commit::change(self.place(), &judged, None, &|_| {})? {
             Outcome::Done(done) => Ok(done.commit),
             Outcome::Nothing | Outcome::OtherCondition => Ok(None),
         }

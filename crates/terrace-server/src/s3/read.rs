@@ -19,7 +19,8 @@ use super::{
         pieces::{self, Opener, sealed_length},
         request::CustomerKey,
     },
-    errors, keyspace,
+    errors::Told as _,
+    keyspace,
     keyspace::Id,
     manifest::{self, MANIFEST_BYTES_MAX, Part},
     receive::PIECE_BYTES,
@@ -28,9 +29,10 @@ use super::{
 };
 use crate::http::{CLIENT_TIME_MAX, body::PieceBody};
 use bytes::Bytes;
-use s3s::{Body, S3Result, dto::StreamingBlob, s3_error};
+use s3s::{Body, S3Result, dto::StreamingBlob};
 use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 use terrace::{Error, HomeKind, ObjectInfo, ReadOptions, Reader, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 /// Bytes read at a time, once an object is read on.
@@ -96,8 +98,8 @@ pub fn open(
     collector: &Arc<Collector>,
     key: &[u8],
     claim: &Claim,
-) -> S3Result<Option<Opened>> {
-    let fail = |error: Error| errors::of_engine(&error, key);
+) -> ObjectResult<Option<Opened>> {
+    let fail = |error: Error| ObjectError::engine(&error, key);
     for _ in 0..ATTEMPTS {
         let Some(reader) = store.reader_with(key, reading).map_err(fail)? else {
             return Ok(None);
@@ -131,10 +133,7 @@ pub fn open(
             reading: *reading,
         }));
     }
-    Err(s3_error!(
-        SlowDown,
-        "The object is being replaced all the time. Try again."
-    ))
+    Err(ObjectError::AlwaysReplaced)
 }
 
 /// Describes the object at a key of the store if RAM has its record and the claim is good, without
@@ -160,15 +159,15 @@ pub fn open_in_ram(store: &Store, key: &[u8], claim: &Claim) -> Option<Opened> {
         .then(|| Opened::of_record(reader, facts, key, permit))
 }
 
-fn read_parts(reader: &Reader, key: &[u8], length: u64) -> S3Result<Vec<Part>> {
-    let damaged = |reason| errors::of_engine(&Error::corruption("list of parts", reason), key);
+fn read_parts(reader: &Reader, key: &[u8], length: u64) -> ObjectResult<Vec<Part>> {
+    let damaged = |reason| ObjectError::engine(&Error::corruption("list of parts", reason), key);
     let bytes = reader.info().length;
     if bytes > MANIFEST_BYTES_MAX {
         return Err(damaged("it is longer than any list"));
     }
     let list = reader
         .read_range(0..bytes)
-        .map_err(|error| errors::of_engine(&error, key))?;
+        .map_err(|error| ObjectError::engine(&error, key))?;
     let parts = manifest::decode(&list).ok_or_else(|| damaged("it does not decode"))?;
     if parts.iter().map(|part| part.length).sum::<u64>() != length {
         return Err(damaged("its parts are not as long as the object"));
@@ -231,7 +230,7 @@ impl Opened {
     ///
     /// # Errors
     /// As [`crypt::unlock`].
-    pub fn unlock(&mut self, secrets: &Secrets, customer: Option<&CustomerKey>) -> S3Result {
+    pub fn unlock(&mut self, secrets: &Secrets, customer: Option<&CustomerKey>) -> ObjectResult {
         let name = keyspace::object_of(&self.key);
         self.data_key = crypt::unlock(&self.facts, name, secrets, customer)?;
         Ok(())
@@ -253,19 +252,16 @@ impl Opened {
     /// # Errors
     /// The store's; `NotImplemented` for a value that was not put through S3 and is too long to
     /// hold.
-    pub fn record_value(&self) -> S3Result<Bytes> {
+    pub fn record_value(&self) -> ObjectResult<Bytes> {
         match (&self.source, &self.parts) {
             (Source::Record(reader), _) => {
                 let bytes = reader.info().length;
                 if bytes > MANIFEST_BYTES_MAX {
-                    return Err(s3_error!(
-                        NotImplemented,
-                        "This object was not put through S3; put it again to change what is known of it."
-                    ));
+                    return Err(ObjectError::TooLongToDescribe);
                 }
                 reader
                     .read_range(0..bytes)
-                    .map_err(|error| errors::of_engine(&error, &self.key))
+                    .map_err(|error| ObjectError::engine(&error, &self.key))
             }
             (Source::Values { .. }, parts) => {
                 let parts = parts.as_deref().unwrap_or_default();
@@ -289,14 +285,14 @@ impl Opened {
     ///
     /// # Errors
     /// The store's.
-    pub fn seek(&mut self, range: Range<u64>) -> S3Result {
+    pub fn seek(&mut self, range: Range<u64>) -> ObjectResult {
         self.opener = None;
         match &mut self.source {
             // Where it is in what is encrypted is known when it is read.
             Source::Record(_) if self.facts.encryption.is_some() => {}
             Source::Record(reader) => reader
                 .seek_to(range.start)
-                .map_err(|error| errors::of_engine(&error, &self.key))?,
+                .map_err(|error| ObjectError::engine(&error, &self.key))?,
             // Opened again where the range begins.
             Source::Values { current, .. } => *current = None,
         }
@@ -308,7 +304,7 @@ impl Opened {
     ///
     /// # Errors
     /// The store's.
-    pub fn next_piece(&mut self, store: &Store) -> S3Result<Bytes> {
+    pub fn next_piece(&mut self, store: &Store) -> ObjectResult<Bytes> {
         let reading = std::mem::take(&mut self.reading);
         if let Some(piece) = self.piece_in_ram() {
             return Ok(piece);
@@ -328,7 +324,7 @@ impl Opened {
                     open_part((store, &reading), &self.key, *id, parts, current, self.range.start)?;
                 if part.salt.is_some() {
                     let error = Error::corruption("a part", "it is encrypted, and its object is not");
-                    return Err(errors::of_engine(&error, &self.key));
+                    return Err(ObjectError::engine(&error, &self.key));
                 }
                 (reader, part.length - inside)
             }
@@ -336,20 +332,20 @@ impl Opened {
         let wanted = usize::try_from(left.min(in_part)).unwrap_or(usize::MAX);
         let piece = reader
             .read_piece(wanted.min(self.read_bytes))
-            .map_err(|error| errors::of_engine(&error, &self.key))?;
+            .map_err(|error| ObjectError::engine(&error, &self.key))?;
         // Whoever goes on has the device read longer.
         self.read_bytes = READ_BYTES_MAX;
         if piece.is_empty() {
             let error = Error::corruption("a value", "it is shorter than the store says");
-            return Err(errors::of_engine(&error, &self.key));
+            return Err(ObjectError::engine(&error, &self.key));
         }
         Ok(self.of_range(piece))
     }
 
     /// The next bytes of an object that is encrypted: as many as one read brings, decrypted here,
     /// where one may take one's time.
-    fn next_decrypted(&mut self, store: &Store, reading: &ReadOptions) -> S3Result<Bytes> {
-        let damaged = |reason| errors::of_engine(&Error::corruption("an encrypted object", reason), &self.key);
+    fn next_decrypted(&mut self, store: &Store, reading: &ReadOptions) -> ObjectResult<Bytes> {
+        let damaged = |reason| ObjectError::engine(&Error::corruption("an encrypted object", reason), &self.key);
         let data_key = self.data_key.as_ref().ok_or_else(|| damaged("it was not unlocked"))?;
         let is_begun = self.opener.as_ref().is_some_and(|opener| !opener.is_over());
         let (reader, number, salt, length, inside) = match &mut self.source {
@@ -373,7 +369,7 @@ impl Opened {
             let opener = Opener::new(data_key.of_value(number, &salt)?, length, &(inside..end));
             reader
                 .seek_to(opener.start())
-                .map_err(|error| errors::of_engine(&error, &self.key))?;
+                .map_err(|error| ObjectError::engine(&error, &self.key))?;
             self.opener = Some(opener);
         }
         let opener = self.opener.as_mut().ok_or_else(|| damaged("it was not begun"))?;
@@ -381,7 +377,7 @@ impl Opened {
             let wanted = usize::try_from(opener.wanted()).unwrap_or(usize::MAX);
             let piece = reader
                 .read_piece(wanted.min(self.read_bytes))
-                .map_err(|error| errors::of_engine(&error, &self.key))?;
+                .map_err(|error| ObjectError::engine(&error, &self.key))?;
             if piece.is_empty() {
                 return Err(damaged("a value is shorter than the record says"));
             }
@@ -452,8 +448,8 @@ fn open_part<'a>(
     parts: &'a [Part],
     current: &'a mut Option<(usize, Reader)>,
     position: u64,
-) -> S3Result<(&'a mut Reader, &'a Part, u64)> {
-    let damaged = |reason| errors::of_engine(&Error::corruption("a part", reason), key);
+) -> ObjectResult<(&'a mut Reader, &'a Part, u64)> {
+    let damaged = |reason| ObjectError::engine(&Error::corruption("a part", reason), key);
     let mut start = 0;
     let found = parts.iter().enumerate().find(|(_, part)| {
         let here = position < start + part.length;
@@ -466,7 +462,7 @@ fn open_part<'a>(
     let inside = position - start;
     if current.as_ref().is_none_or(|(open, _)| *open != at) {
         let value = keyspace::value(id, part.number, part.nonce);
-        let fail = |error: Error| errors::of_engine(&error, key);
+        let fail = |error: Error| ObjectError::engine(&error, key);
         let mut reader = store
             .reader_with(&value, reading)
             .map_err(fail)?
@@ -580,9 +576,10 @@ fn begin_reading(gateway: &Arc<Gateway>, mut opened: Opened, range: Option<Range
     tokio::spawn(async move {
         let read = gateway.run(move |_, store| {
             if let Some(range) = range {
-                opened.seek(range)?;
+                opened.seek(range).told()?;
             }
-            opened.next_piece(store).map(|piece| (opened, piece))
+            let piece = opened.next_piece(store).told()?;
+            Ok((opened, piece))
         });
         read.await
     })

@@ -20,7 +20,7 @@ use super::{
         pieces::{self, Sealer, sealed_length},
     },
     digest::{Algorithm, Checksum, Computed, Digests},
-    errors,
+    errors::{self, Told as _},
     keyspace::{self, Id},
     manifest::Part,
 };
@@ -29,6 +29,7 @@ use http_body::Body as _;
 use s3s::{Body, S3Result, TrailingHeaders, dto::StreamingBlob, s3_error};
 use std::{future::poll_fn, pin::Pin, sync::Arc};
 use terrace::{Condition, Durability, Error, PutOptions, Store, VALUE_BYTES_MAX, ValueWriter, WriterOptions};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Bytes taken from a connection at a time.
 pub const PIECE_BYTES: usize = 256 << 10;
@@ -155,26 +156,19 @@ struct Expected {
 }
 
 impl Expected {
-    fn verify(&self, computed: &Computed) -> S3Result {
+    fn verify(&self, computed: &Computed) -> ObjectResult {
         if self.length.is_some_and(|length| length != computed.length) {
-            return Err(incomplete());
+            return Err(ObjectError::Incomplete);
         }
         computed.verify(self.md5.as_ref(), self.declared.as_ref())
     }
-}
-
-fn incomplete() -> s3s::S3Error {
-    s3_error!(
-        IncompleteBody,
-        "You did not provide the number of bytes specified by the Content-Length HTTP header"
-    )
 }
 
 /// What is in memory, as it is to be received: encrypted, if there is a key for that.
 ///
 /// # Errors
 /// None that can happen.
-pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -> S3Result<Received> {
+pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -> ObjectResult<Received> {
     let Some(data_key) = data_key else {
         return Ok(Received::Whole(bytes, computed));
     };
@@ -190,7 +184,7 @@ pub fn whole(bytes: Bytes, mut computed: Computed, data_key: Option<&DataKey>) -
 /// What is wrong with it, or the store's.
 pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Target) -> S3Result<Received> {
     if incoming.length.is_some_and(|length| length > VALUE_BYTES_MAX) {
-        return Err(too_large());
+        return Err(ObjectError::TooLong).told();
     }
     let algorithms = incoming.all_algorithms();
     let mut pieces = Pieces::of(incoming.body.take());
@@ -203,24 +197,24 @@ pub async fn receive(gateway: &Arc<Gateway>, mut incoming: Incoming, target: Tar
     if may_be_whole && second.is_empty() {
         let first = first.joined();
         let computed = compute(gateway, &first, &algorithms).await?;
-        incoming.expected()?.verify(&computed)?;
-        return whole(first, computed, incoming.data_key.as_ref());
+        incoming.expected()?.verify(&computed).told()?;
+        return whole(first, computed, incoming.data_key.as_ref()).told();
     }
     let mut digests = Digests::new(&algorithms);
     let length = incoming.length;
     let mut writing = begin(gateway, target, length, incoming.data_key.take()).await?;
     while !first.is_empty() {
         let (frames, same) = (first.frames.clone(), first.frames);
-        let write = gateway.run(move |_, _| writing.take(&frames));
+        let write = gateway.run(move |_, _| writing.take(&frames).told());
         let hash = gateway.run(move |_, _| Ok(digests.with(&same)));
         let next = pieces.next_after(std::mem::take(&mut second));
         (writing, digests, first) = tokio::try_join!(write, hash, next)?;
     }
     let expected = incoming.expected()?;
     let computed = digests.finish();
-    expected.verify(&computed)?;
+    expected.verify(&computed).told()?;
     gateway
-        .run(move |_, _| writing.finish(computed))
+        .run(move |_, _| writing.finish(computed).told())
         .await
         .map(Received::Stored)
 }
@@ -238,7 +232,7 @@ pub async fn begin(
 ) -> S3Result<Writing> {
     let collections = gateway.collector.begun_so_far();
     let begin = move |gateway: &Arc<Gateway>, store: &Store| {
-        Writing::begin(&gateway.collector, store, target, length, data_key.as_ref())
+        Writing::begin(&gateway.collector, store, target, length, data_key.as_ref()).told()
     };
     match gateway.run(begin.clone()).await {
         Err(error) if errors::is_full(&error) => {
@@ -247,10 +241,6 @@ pub async fn begin(
         }
         begun => begun,
     }
-}
-
-fn too_large() -> s3s::S3Error {
-    s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed size")
 }
 
 async fn compute(gateway: &Arc<Gateway>, data: &Bytes, algorithms: &[Algorithm]) -> S3Result<Computed> {
@@ -290,7 +280,7 @@ struct Encrypting {
 }
 
 impl Encrypting {
-    fn begin(data_key: &DataKey, number: u16) -> S3Result<Self> {
+    fn begin(data_key: &DataKey, number: u16) -> ObjectResult<Self> {
         let mut salt = [0; SALT_BYTES];
         keyspace::fill_random(&mut salt);
         Ok(Self {
@@ -312,7 +302,7 @@ impl Writing {
         target: Target,
         length: Option<u64>,
         data_key: Option<&DataKey>,
-    ) -> S3Result<Self> {
+    ) -> ObjectResult<Self> {
         let draw = || {
             let mut nonce = [0; 4];
             keyspace::fill_random(&mut nonce);
@@ -331,12 +321,12 @@ impl Writing {
         target: Target,
         length: (Option<u64>, bool),
         mut draw: impl FnMut() -> u32,
-    ) -> S3Result<Self> {
+    ) -> ObjectResult<Self> {
         let (id, number) = match target {
             Target::Object => (Id::new(), 1),
             Target::Part(id, number) => (id, number),
         };
-        let fail = |error: Error, key: &[u8]| errors::of_engine(&error, key);
+        let fail = |error: Error, key: &[u8]| ObjectError::engine(&error, key);
         for _ in 0..DRAWS {
             let nonce = draw();
             let key = keyspace::value(id, number, nonce);
@@ -350,7 +340,7 @@ impl Writing {
                 return Ok(begun);
             }
         }
-        Err(s3s::S3ErrorCode::InternalError.into())
+        Err(ObjectError::Impossible)
     }
 
     /// Begins at a place a value of this length, which is to be encrypted or not. `None` if another
@@ -361,14 +351,14 @@ impl Writing {
         target: Target,
         (length, is_sealed): (Option<u64>, bool),
         (id, number, nonce): (Id, u16, u32),
-    ) -> S3Result<Option<Self>> {
+    ) -> ObjectResult<Option<Self>> {
         let key = keyspace::value(id, number, nonce);
         let buffered = PutOptions {
             durability: Durability::Buffered,
             condition: Condition::None,
             ..PutOptions::default()
         };
-        let fail = |error| errors::of_engine(&error, &key);
+        let fail = |error| ObjectError::engine(&error, &key);
         // Room first: who is refused on a full device leaves nothing in the log. Until it is
         // finished it is no value.
         let options = WriterOptions {
@@ -410,25 +400,25 @@ impl Writing {
     ///
     /// # Errors
     /// `IncompleteBody` beyond the announced length, `EntityTooLarge`, the store's.
-    pub fn take(mut self, frames: &[Bytes]) -> S3Result<Self> {
+    pub fn take(mut self, frames: &[Bytes]) -> ObjectResult<Self> {
         for frame in frames {
             self.append(frame)?;
         }
         Ok(self)
     }
 
-    fn append(&mut self, frame: &[u8]) -> S3Result {
+    fn append(&mut self, frame: &[u8]) -> ObjectResult {
         self.written += frame.len() as u64;
         if self.length.is_some_and(|length| self.written > length) {
-            return Err(incomplete());
+            return Err(ObjectError::Incomplete);
         }
         if self.written > VALUE_BYTES_MAX {
-            return Err(too_large());
+            return Err(ObjectError::TooLong);
         }
         let mut write = |bytes: &[u8]| {
             self.writer
                 .append(bytes)
-                .map_err(|error| errors::of_engine(&error, &self.key))
+                .map_err(|error| ObjectError::engine(&error, &self.key))
         };
         match &mut self.encrypting {
             None => write(frame),
@@ -440,8 +430,8 @@ impl Writing {
     ///
     /// # Errors
     /// The store's.
-    pub fn finish(mut self, mut computed: Computed) -> S3Result<Stored> {
-        let fail = |error| errors::of_engine(&error, &self.key);
+    pub fn finish(mut self, mut computed: Computed) -> ObjectResult<Stored> {
+        let fail = |error| ObjectError::engine(&error, &self.key);
         let mut salt = None;
         if let Some(encrypting) = self.encrypting {
             salt = Some(encrypting.salt);

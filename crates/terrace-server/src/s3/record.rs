@@ -10,18 +10,14 @@
 use super::{
     crypt::Encryption,
     digest::{self, Algorithm, Computed},
-    errors,
     keyspace::{self, Id},
     ops::acl,
 };
-use hyper::{StatusCode, header::HeaderName};
-use s3s::{
-    S3Result,
-    dto::{ETag, Metadata, Timestamp, TimestampFormat},
-    s3_error,
-};
+use hyper::header::HeaderName;
+use s3s::dto::{ETag, Metadata, Timestamp, TimestampFormat};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use terrace::{Attributes, ObjectInfo, Version};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Entity tag with its quotes; the same name and form as imports use.
 const ETAG: &str = "etag";
@@ -119,7 +115,7 @@ impl Description {
     ///
     /// # Errors
     /// `InvalidRedirectLocation`
-    pub fn check_redirect(&self) -> S3Result {
+    pub fn check_redirect(&self) -> ObjectResult {
         let redirect = KEPT.into_iter().zip(&self.kept).find(|(name, _)| *name == REDIRECT);
         let Some(location) = redirect.and_then(|(_, location)| location.as_deref()) else {
             return Ok(());
@@ -130,18 +126,14 @@ impl Description {
         {
             return Ok(());
         }
-        Err(errors::custom(
-            "InvalidRedirectLocation",
-            StatusCode::BAD_REQUEST,
-            "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
-        ))
+        Err(ObjectError::NoRedirect)
     }
 
     /// The attributes to store.
     ///
     /// # Errors
     /// `MetadataTooLarge`.
-    pub fn into_attributes(self) -> S3Result<Attributes> {
+    pub fn into_attributes(self) -> ObjectResult<Attributes> {
         let mut attributes = Attributes::new();
         let mut system_bytes = 0;
         for (name, text) in KEPT.into_iter().zip(self.kept) {
@@ -155,10 +147,7 @@ impl Description {
             }
         }
         if system_bytes > SYSTEM_BYTES_MAX {
-            return Err(s3_error!(
-                MetadataTooLarge,
-                "Your system metadata headers exceed the maximum allowed size of {SYSTEM_BYTES_MAX} bytes"
-            ));
+            return Err(ObjectError::HeadersTooLong(SYSTEM_BYTES_MAX));
         }
         let metadata = self.metadata.unwrap_or_default();
         if metadata
@@ -167,10 +156,7 @@ impl Description {
             .sum::<usize>()
             > METADATA_BYTES_MAX
         {
-            return Err(s3_error!(
-                MetadataTooLarge,
-                "Your metadata headers exceed the maximum allowed metadata size of {METADATA_BYTES_MAX} bytes"
-            ));
+            return Err(ObjectError::MetadataTooLong(METADATA_BYTES_MAX));
         }
         for (name, text) in metadata {
             attributes.set(format!("{METADATA_PREFIX}{name}"), text);

@@ -15,14 +15,14 @@
 use super::{
     Shared,
     crypt::{Encryption, SealedKey},
-    errors, keyspace, record,
+    keyspace, record,
     secrets::Secrets,
     session,
 };
-use s3s::S3Error;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace::{Condition, Durability, Error, ObjectInfo, PutOptions, ScanItem, ScanRange, Store};
+use terrace_objects::error::ObjectError;
 
 /// Records that are written before the store is looked at anew: a look keeps what was replaced
 /// since.
@@ -179,7 +179,7 @@ fn write(
     value: bytes::Bytes,
 ) -> terrace::Result<bool> {
     let anew = sealed(info, key)?.anew(secrets, keyspace::object_of(key));
-    let Some(anew) = anew.map_err(|error| of_s3(&error, key))? else {
+    let Some(anew) = anew.map_err(|error| failed(&error, key))? else {
         return Ok(false);
     };
     let options = PutOptions {
@@ -195,13 +195,10 @@ fn write(
     }
 }
 
-fn of_s3(error: &S3Error, key: &[u8]) -> Error {
-    errors::engine(error).cloned().unwrap_or_else(|| {
+fn failed(error: &ObjectError, key: &[u8]) -> Error {
+    error.of_engine().cloned().unwrap_or_else(|| {
         let key = String::from_utf8_lossy(key);
-        Error::corruption(
-            format!("the key of object {key:?}"),
-            error.message().unwrap_or("it cannot be unwrapped"),
-        )
+        Error::corruption(format!("the key of object {key:?}"), error.to_string())
     })
 }
 

@@ -12,21 +12,19 @@
 //! another it may do what that account grants, by the bucket's policy or by lists, and no more than
 //! its level says either.
 
-use super::denied;
 use crate::s3::{
     access_key::{Keys, Level, Standing},
     acl::Permission,
     bucket::{Bucket, Record, stored},
-    commit::no_such_key,
     judged::Asker,
     notify::Cause,
     policy::Verdict,
     record::Facts,
 };
 use hyper::HeaderMap;
-use s3s::{S3Error, S3Result, auth::Credentials};
 use std::{fmt, sync::Arc};
 use terrace::Store;
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// Who asks.
 #[derive(Clone)]
@@ -48,10 +46,10 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// Whose request has these credentials, which `s3s` has checked.
-    pub fn of(credentials: Option<&Credentials>, keys: &Arc<Keys>) -> Self {
-        credentials.map_or(Self::Everybody, |credentials| Self::Key {
-            id: Arc::from(credentials.access_key.as_str()),
+    /// Whose request has the signature of this key, which was checked, or none.
+    pub fn of(signer: Option<&str>, keys: &Arc<Keys>) -> Self {
+        signer.map_or(Self::Everybody, |signer| Self::Key {
+            id: Arc::from(signer),
             keys: Arc::clone(keys),
         })
     }
@@ -195,17 +193,17 @@ pub enum Denied {
 
 impl Denied {
     /// The answer, where `missing` says what is not there.
-    pub fn told(self, missing: S3Error) -> S3Error {
+    pub fn told(self, missing: ObjectError) -> ObjectError {
         match self {
-            Self::Forbidden => denied(),
+            Self::Forbidden => ObjectError::Denied,
             Self::Missing => missing,
         }
     }
 }
 
-impl From<Denied> for S3Error {
+impl From<Denied> for ObjectError {
     fn from(denied: Denied) -> Self {
-        denied.told(no_such_key())
+        denied.told(ObjectError::no_such_key())
     }
 }
 
@@ -232,10 +230,10 @@ impl Permit {
     ///
     /// # Errors
     /// `AccessDenied` if it is a permit to do something else.
-    pub fn to_write(&self) -> S3Result<&Bucket> {
+    pub fn to_write(&self) -> ObjectResult<&Bucket> {
         match self.action {
             Action::Write | Action::Describe | Action::WriteAcl | Action::Configure => Ok(&self.bucket),
-            _ => Err(denied()),
+            _ => Err(ObjectError::Denied),
         }
     }
 }
@@ -477,10 +475,10 @@ impl Claim {
     }
 
     /// What may be told of nothing being there, if `missing` says that it is so.
-    pub fn on_nothing(&self, missing: S3Error) -> S3Error {
+    pub fn on_nothing(&self, missing: ObjectError) -> ObjectError {
         match self.decide(Subject::Nothing) {
             // Nothing can be done with what is not there.
-            Ok(_) => denied(),
+            Ok(_) => ObjectError::Denied,
             Err(denied) => denied.told(missing),
         }
     }

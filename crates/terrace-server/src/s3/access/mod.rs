@@ -9,6 +9,7 @@ use super::{
     access_key::Level,
     account,
     bucket::{Bucket, Record},
+    errors::Told as _,
     exchange::note,
     form, front,
     head::{Head, Peer},
@@ -82,6 +83,11 @@ pub fn check_owner(bucket: &Bucket, expected: Option<&str>) -> S3Result {
 /// Whose request it is: what [`Access`] noted with it, and whose signature it has.
 pub type By<'a> = (&'a Extensions, Option<&'a Credentials>);
 
+/// The key whose signature a request has.
+fn signer_of(credentials: Option<&Credentials>) -> Option<&str> {
+    credentials.map(|credentials| credentials.access_key.as_str())
+}
+
 /// The claim of a principal, with what was noted with its request.
 fn claim_of(principal: Principal, noted: &Extensions, action: Action, bucket: &Arc<Bucket>) -> Claim {
     Claim::new(principal, action, bucket)
@@ -106,7 +112,7 @@ impl Gateway {
 
     /// That whoever makes this request wants to do something in a bucket.
     pub(super) fn claim(&self, (noted, credentials): By<'_>, action: Action, bucket: &Arc<Bucket>) -> Claim {
-        let principal = Principal::of(credentials, &self.access_keys);
+        let principal = Principal::of(signer_of(credentials), &self.access_keys);
         claim_of(principal, noted, action, bucket)
     }
 
@@ -141,8 +147,8 @@ impl Gateway {
     /// # Errors
     /// `NoSuchBucket`, `AccessDenied`.
     pub(super) fn permit(&self, by: By<'_>, action: Action, bucket: &str) -> S3Result<Permit> {
-        let bucket = self.buckets.get(bucket)?;
-        Ok(self.claim(by, action, &bucket).on_bucket()?)
+        let bucket = self.buckets.get(bucket).told()?;
+        self.claim(by, action, &bucket).on_bucket().told()
     }
 }
 
@@ -278,7 +284,7 @@ impl S3Access for Access {
                 },
             ))
         } else {
-            let bucket = self.0.buckets.get(&bucket)?;
+            let bucket = self.0.buckets.get(&bucket).told()?;
             let expected = context.headers().get(EXPECTED_OWNER);
             check_owner(&bucket, expected.map(|value| value.to_str().unwrap_or("")))?;
             context.extensions_mut().insert(Judged(Arc::clone(&bucket)));
@@ -306,8 +312,10 @@ impl S3Access for Access {
         {
             return Ok(());
         }
-        let principal = Principal::of(context.credentials(), &self.0.access_keys);
-        claim_of(principal, context.extensions_mut(), action, &bucket).may_begin()?;
+        let principal = Principal::of(signer_of(context.credentials()), &self.0.access_keys);
+        claim_of(principal, context.extensions_mut(), action, &bucket)
+            .may_begin()
+            .told()?;
         Ok(())
     }
 

@@ -6,12 +6,14 @@ use crate::s3::{
     bucket::Record,
     record::Facts,
 };
-use s3s::dto::ObjectOwnership;
+
+/// What [`Record::ownership`] says where there are no access control lists.
+pub const NO_LISTS: &str = "BucketOwnerEnforced";
 
 impl Record {
     /// Object ownership says that there are no access control lists.
     pub fn has_no_lists(&self) -> bool {
-        self.ownership.as_deref() == Some(ObjectOwnership::BUCKET_OWNER_ENFORCED)
+        self.ownership.as_deref() == Some(NO_LISTS)
     }
 
     /// Access control lists count.

@@ -19,7 +19,6 @@ pub mod pieces;
 pub mod request;
 
 use super::{
-    errors,
     keyspace::fill_random,
     record::Facts,
     secrets::{Current, KEY_BYTES, KeyId, Secrets, cipher},
@@ -30,8 +29,8 @@ use ring::{
     aead::{Aad, LessSafeKey, NONCE_LEN, Nonce},
     hmac,
 };
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 use terrace::{Attributes, Error};
+use terrace_objects::error::{ObjectError, ObjectResult};
 pub use terrace_objects::manifest::SALT_BYTES;
 
 /// Bytes of a data key that is wrapped: nonce, key and tag.
@@ -102,11 +101,9 @@ impl DataKey {
     ///
     /// # Errors
     /// None that can happen: a derived key has the cipher's length.
-    pub fn of_value(&self, number: u16, salt: &[u8; SALT_BYTES]) -> S3Result<PieceKey> {
+    pub fn of_value(&self, number: u16, salt: &[u8; SALT_BYTES]) -> ObjectResult<PieceKey> {
         let derived = self.derive(&[VALUE, &number.to_be_bytes(), salt]);
-        cipher(derived.as_ref())
-            .map(PieceKey)
-            .ok_or_else(|| S3ErrorCode::InternalError.into())
+        cipher(derived.as_ref()).map(PieceKey).ok_or(ObjectError::Impossible)
     }
 
     /// What stands for the MD5 of bytes in entity tags.
@@ -168,10 +165,10 @@ impl Sealing {
     ///
     /// # Errors
     /// `NotImplemented` if there is no master key any more.
-    pub fn wrapped(&self, held: Option<&Current<'_>>, name: &[u8]) -> S3Result<SealedKey> {
+    pub fn wrapped(&self, held: Option<&Current<'_>>, name: &[u8]) -> ObjectResult<SealedKey> {
         match &self.protection {
             Protection::Master(_) => {
-                let (id, key) = held.and_then(Current::wrapping).ok_or_else(request::no_master_key)?;
+                let (id, key) = held.and_then(Current::wrapping).ok_or(ObjectError::NoMasterKey)?;
                 SealedKey::wrap(key, Some(id), name, &self.data_key)
             }
             Protection::Customer(customer) => SealedKey::wrap(&customer.cipher()?, None, name, &self.data_key),
@@ -219,7 +216,7 @@ impl SealedKey {
         Some(Self { id, wrapped })
     }
 
-    fn wrap(key: &LessSafeKey, id: Option<KeyId>, name: &[u8], data_key: &DataKey) -> S3Result<Self> {
+    fn wrap(key: &LessSafeKey, id: Option<KeyId>, name: &[u8], data_key: &DataKey) -> ObjectResult<Self> {
         let mut nonce = [0; NONCE_LEN];
         fill_random(&mut nonce);
         Self::wrap_with(nonce, key, id, name, data_key)
@@ -231,11 +228,11 @@ impl SealedKey {
         id: Option<KeyId>,
         name: &[u8],
         data_key: &DataKey,
-    ) -> S3Result<Self> {
+    ) -> ObjectResult<Self> {
         let mut bytes = data_key.bytes;
         let aad = Aad::from([WRAPPING, name].concat());
         let tag = key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), aad, &mut bytes);
-        let tag = tag.map_err(|_| S3ErrorCode::InternalError)?;
+        let tag = tag.map_err(|_| ObjectError::Impossible)?;
         let mut wrapped = [0; WRAPPED_BYTES];
         wrapped[..NONCE_LEN].copy_from_slice(&nonce);
         wrapped[NONCE_LEN..NONCE_LEN + KEY_BYTES].copy_from_slice(&bytes);
@@ -260,35 +257,35 @@ impl SealedKey {
     ///
     /// # Errors
     /// If it cannot be unwrapped.
-    pub fn anew(&self, secrets: &Secrets, name: &[u8]) -> S3Result<Option<Self>> {
+    pub fn anew(&self, secrets: &Secrets, name: &[u8]) -> ObjectResult<Option<Self>> {
         let current = secrets.ids().first().copied();
         let Some(id) = self.id.filter(|id| Some(*id) != current) else {
             return Ok(None);
         };
         let data_key = self.unwrap_by_master(id, secrets, name)?;
         let held = secrets.current();
-        let (id, key) = held.wrapping().ok_or_else(request::no_master_key)?;
+        let (id, key) = held.wrapping().ok_or(ObjectError::NoMasterKey)?;
         Self::wrap(key, Some(id), name, &data_key).map(Some)
     }
 
-    fn unwrap_by_master(&self, id: KeyId, secrets: &Secrets, name: &[u8]) -> S3Result<DataKey> {
+    fn unwrap_by_master(&self, id: KeyId, secrets: &Secrets, name: &[u8]) -> ObjectResult<DataKey> {
         let key = secrets.unwrapping(id).ok_or_else(|| {
             tracing::error!(%id, "an object is encrypted with a master key that is not given");
-            s3_error!(InternalError, "The master key of this object is not at hand.")
+            ObjectError::MasterKeyMissing
         })?;
         self.unwrap_with(&key, name)
             .ok_or_else(|| damaged(name, "its key cannot be unwrapped"))
     }
 }
 
-fn damaged(name: &[u8], reason: &'static str) -> S3Error {
-    errors::of_engine(&Error::corruption("an encrypted object", reason), name)
+fn damaged(name: &[u8], reason: &'static str) -> ObjectError {
+    ObjectError::engine(&Error::corruption("an encrypted object", reason), name)
 }
 
-impl From<Damaged> for S3Error {
+impl From<Damaged> for ObjectError {
     fn from(_: Damaged) -> Self {
         let error = Error::corruption("an encrypted object", "a piece is not what was encrypted");
-        errors::of_engine(&error, b"")
+        ObjectError::engine(&error, b"")
     }
 }
 
@@ -303,7 +300,7 @@ pub fn unlock(
     name: &[u8],
     secrets: &Secrets,
     customer: Option<&CustomerKey>,
-) -> S3Result<Option<DataKey>> {
+) -> ObjectResult<Option<DataKey>> {
     check(facts, customer)?;
     if facts.encryption.is_none() {
         return Ok(None);
@@ -313,24 +310,19 @@ pub fn unlock(
     let sealed = sealed.ok_or_else(|| damaged(name, "this program does not know how it is encrypted"))?;
     match (sealed.id, customer) {
         (Some(id), _) => sealed.unwrap_by_master(id, secrets, name).map(Some),
-        (None, None) => Err(request::needs_key()),
+        (None, None) => Err(ObjectError::KeyNeeded),
         (None, Some(customer)) => {
             let data_key = sealed.unwrap_with(&customer.cipher()?, name);
-            data_key
-                .map(Some)
-                .ok_or_else(|| s3_error!(AccessDenied, "Access Denied"))
+            data_key.map(Some).ok_or(ObjectError::Denied)
         }
     }
 }
 
 /// Whether a key is given where one is needed, and only there.
-fn check(facts: &Facts, customer: Option<&CustomerKey>) -> S3Result {
+fn check(facts: &Facts, customer: Option<&CustomerKey>) -> ObjectResult {
     match (facts.encryption, customer) {
-        (Some(Encryption::Customer), None) => Err(request::needs_key()),
-        (Some(Encryption::Master) | None, Some(_)) => Err(s3_error!(
-            InvalidRequest,
-            "The encryption parameters are not applicable to this object."
-        )),
+        (Some(Encryption::Customer), None) => Err(ObjectError::KeyNeeded),
+        (Some(Encryption::Master) | None, Some(_)) => Err(ObjectError::KeyNotNeeded),
         _ => Ok(()),
     }
 }
@@ -339,7 +331,7 @@ fn check(facts: &Facts, customer: Option<&CustomerKey>) -> S3Result {
 ///
 /// # Errors
 /// As [`unlock`].
-pub fn check_key(facts: &Facts, name: &[u8], secrets: &Secrets, customer: Option<&CustomerKey>) -> S3Result {
+pub fn check_key(facts: &Facts, name: &[u8], secrets: &Secrets, customer: Option<&CustomerKey>) -> ObjectResult {
     match facts.encryption {
         Some(Encryption::Customer) => unlock(facts, name, secrets, customer).map(drop),
         _ => check(facts, customer),

@@ -3,13 +3,15 @@
 use super::{Protection, Sealing};
 use crate::s3::{
     bucket::Bucket,
+    errors::Told as _,
     secrets::{KEY_BYTES, Secrets, cipher},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::{HeaderMap, header::HeaderValue};
 use ring::aead::LessSafeKey;
-use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use s3s::{S3Result, s3_error};
 use std::fmt;
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// The one algorithm there is.
 pub const AES256: &str = "AES256";
@@ -137,8 +139,8 @@ impl fmt::Debug for CustomerKey {
 
 impl CustomerKey {
     /// What encrypts with it.
-    pub(super) fn cipher(&self) -> S3Result<LessSafeKey> {
-        cipher(&self.bytes).ok_or_else(|| S3ErrorCode::InternalError.into())
+    pub(super) fn cipher(&self) -> ObjectResult<LessSafeKey> {
+        cipher(&self.bytes).ok_or(ObjectError::Impossible)
     }
 }
 
@@ -223,9 +225,9 @@ impl Asked {
             return Ok(Some(Sealing::new(Protection::Customer(customer))));
         }
         if is_asked {
-            return by_master(secrets).map(Some);
+            return by_master(secrets).map(Some).told();
         }
-        of_bucket(secrets, bucket)
+        of_bucket(secrets, bucket).told()
     }
 
     /// Something is said of encryption.
@@ -238,14 +240,14 @@ impl Asked {
 ///
 /// # Errors
 /// `NotImplemented` if the bucket wants it encrypted and there is no master key.
-pub fn of_bucket(secrets: &Secrets, bucket: &Bucket) -> S3Result<Option<Sealing>> {
+pub fn of_bucket(secrets: &Secrets, bucket: &Bucket) -> ObjectResult<Option<Sealing>> {
     let is_default = bucket.record().encryption.is_some();
     is_default.then(|| by_master(secrets)).transpose()
 }
 
-fn by_master(secrets: &Secrets) -> S3Result<Sealing> {
+fn by_master(secrets: &Secrets) -> ObjectResult<Sealing> {
     if !secrets.has_key() {
-        return Err(no_master_key());
+        return Err(ObjectError::NoMasterKey);
     }
     Ok(Sealing::new(Protection::Master(secrets.clone())))
 }
@@ -271,22 +273,6 @@ pub fn check_method(method: Option<&str>, kms_key: Option<&str>) -> S3Result<boo
             "The encryption method specified is not supported"
         )),
     }
-}
-
-/// The server was not given a master key.
-pub fn no_master_key() -> S3Error {
-    s3_error!(
-        NotImplemented,
-        "This server encrypts nothing by itself, since it was not given a master key; keys of your own (SSE-C) it takes."
-    )
-}
-
-/// A client's key is needed and none is given.
-pub fn needs_key() -> S3Error {
-    s3_error!(
-        InvalidRequest,
-        "The object was stored using a form of Server Side Encryption. The correct parameters must be provided to retrieve the object."
-    )
 }
 
 /// Keeps clients' keys out of what is logged of headers.

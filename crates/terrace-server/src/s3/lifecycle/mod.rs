@@ -16,13 +16,10 @@ mod walk;
 
 pub use walk::run;
 
-use super::{
-    keyspace,
-    ops::{listings::Encoding, tagging},
-    record::Facts,
-};
+use super::{keyspace, record::Facts};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, UNIX_EPOCH};
+use terrace_objects::{tags, text::percent_encode};
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -145,7 +142,7 @@ impl Filter {
         if self.tags.is_empty() {
             return true;
         }
-        let tags = tagging::decode(tagging).unwrap_or_default();
+        let tags = tags::decode(tagging).unwrap_or_default();
         self.tags.iter().all(|tag| tags.contains(tag))
     }
 }
@@ -211,7 +208,7 @@ pub fn expiration(rules: &[Rule], subject: Subject<'_>) -> Option<String> {
     let time = UNIX_EPOCH.checked_add(Duration::from_millis(ms))?;
     // The year 9999 is the last that the form of such a time has.
     let date = (ms < 253_402_300_800_000).then(|| httpdate::fmt_http_date(time))?;
-    let id = Encoding::URL.apply(&rule.id);
+    let id = percent_encode(&rule.id);
     Some(format!("expiry-date=\"{date}\", rule-id=\"{id}\""))
 }
 

@@ -12,16 +12,17 @@ use crate::s3::{
     bucket::Bucket,
     collector,
     commit::{self, Outcome, Place, Requirement},
-    errors,
+    errors::{self, Told as _},
     keyspace::{self, Id},
     list::Entry,
     notify::Cause,
     record::Facts,
     versions::{self, After, Name, Query, Version},
 };
-use s3s::{S3ErrorCode, S3Result};
+use s3s::S3Result;
 use std::{sync::Arc, time::Duration};
 use terrace::{Durability, ScanRange, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// How often to walk.
 const INTERVAL: Duration = Duration::from_secs(3600);
@@ -58,7 +59,7 @@ async fn through(gateway: &Arc<Gateway>, bucket: &Arc<Bucket>) -> S3Result {
             .run(move |gateway, store| {
                 // The rules as they are now, for each page.
                 let record = bucket.record();
-                let is_over = current.page(store, &bucket, &record.lifecycle)?;
+                let is_over = current.page(store, &bucket, &record.lifecycle).told()?;
                 if current.garbage {
                     gateway.collector.wake();
                 }
@@ -135,7 +136,7 @@ impl Walk {
     ///
     /// # Errors
     /// The store's.
-    pub fn page(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> S3Result<bool> {
+    pub fn page(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> ObjectResult<bool> {
         let last = self.last.clone();
         let query = Query {
             bucket: &bucket.name,
@@ -164,7 +165,7 @@ impl Walk {
         Ok(!page.truncated)
     }
 
-    fn judge(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule], version: Version) -> S3Result {
+    fn judge(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule], version: Version) -> ObjectResult {
         let Version { key, facts, is_latest } = version;
         if self.last.as_ref().is_some_and(|(last, _)| *last == key) {
             self.marker = None;
@@ -202,7 +203,7 @@ impl Walk {
     }
 
     /// A delete marker that turned out to be all there is of its object.
-    fn judge_marker(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> S3Result {
+    fn judge_marker(&mut self, store: &Store, bucket: &Arc<Bucket>, rules: &[Rule]) -> ObjectResult {
         let Some((key, facts)) = self.marker.take() else {
             return Ok(());
         };
@@ -223,7 +224,7 @@ impl Walk {
         key: &str,
         facts: &Facts,
         name: Option<Name>,
-    ) -> S3Result {
+    ) -> ObjectResult {
         let permit = Claim::of_system(bucket).caused_by(self.cause.clone()).on_bucket()?;
         let place = Place {
             store,
@@ -243,13 +244,9 @@ impl Walk {
             Ok(Outcome::Done(done)) => self.garbage |= done.garbage,
             Ok(Outcome::Nothing | Outcome::OtherCondition) => {}
             // Replaced or gone meanwhile, or locked: then it is due again when that is over.
-            Err(error)
-                if matches!(
-                    error.code(),
-                    S3ErrorCode::PreconditionFailed | S3ErrorCode::NoSuchKey | S3ErrorCode::AccessDenied
-                ) => {}
+            Err(ObjectError::Condition(_) | ObjectError::NoSuchKey(_) | ObjectError::Denied | ObjectError::Locked) => {}
             // The key alone cannot be deleted that way; the others can.
-            Err(error) if matches!(error.code(), S3ErrorCode::NotImplemented) => {
+            Err(error @ ObjectError::TooLongToMove) => {
                 tracing::warn!(%error, bucket = bucket.name, key, "an expired object cannot be deleted");
             }
             Err(error) => return Err(error),

@@ -8,6 +8,7 @@ use crate::s3::{
     commit::{Place, Requirement},
     crypt::request,
     digest::{Algorithm, Digests},
+    errors::Told as _,
     figures::Figures,
     ops::objects,
     receive::{self, WHOLE_BYTES_MAX},
@@ -135,7 +136,7 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     }
     let source = page.source.record();
     let Some(settings) = &source.logging else { return Ok(()) };
-    let target: Arc<Bucket> = gateway.buckets.get(&settings.target)?;
+    let target: Arc<Bucket> = gateway.buckets.get(&settings.target).told()?;
     let key = settings.key(name, source.owner(), page.day, SystemTime::now());
     if !settings.may(name, source.owner(), &target.record(), &key) {
         return Err(denied());
@@ -146,16 +147,16 @@ fn keep(gateway: &Arc<Gateway>, store: &Store, page: Page) -> S3Result {
     let place = Place {
         store,
         durability: gateway.durability,
-        permit: &Claim::of_system(&target).on_bucket()?,
+        permit: &Claim::of_system(&target).on_bucket().told()?,
         key: &key,
     };
     let attributes = Attributes::new().with("content-type", "text/plain");
     let attributes = record::with_list(&attributes, settings.list_in(&target.record()));
-    let sealing = request::of_bucket(&gateway.shared.secrets, &target)?;
+    let sealing = request::of_bucket(&gateway.shared.secrets, &target).told()?;
     let data_key = sealing.as_ref().map(|sealing| &sealing.data_key);
-    let received = receive::whole(text, digests.finish(), data_key)?;
+    let received = receive::whole(text, digests.finish(), data_key).told()?;
     let requirement = Requirement::default();
-    objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing))?;
+    objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()?;
     Ok(())
 }
 

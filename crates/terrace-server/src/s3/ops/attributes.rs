@@ -6,6 +6,7 @@ use crate::{
     s3::{
         Gateway,
         access::decide::Action,
+        errors::Told as _,
         read::Opened,
         record,
         versions::{self, Name},
@@ -34,7 +35,7 @@ pub async fn get(
     let by = (&request.extensions, request.credentials.as_ref());
     let mut input = request.input;
     let customer = customer!(input).read()?;
-    let name = Name::parse(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
     let known = [
         ObjectAttributes::CHECKSUM,
         ObjectAttributes::ETAG,
@@ -52,13 +53,13 @@ pub async fn get(
         return Err(s3_error!(InvalidArgument, "Invalid attribute name specified."));
     }
     let wants = |name: &str| asked.contains(&name);
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let claim = gateway.claim(by, Action::Inspect, &bucket);
     let key = input.key;
     let opened = gateway
         .run(move |gateway, store| {
-            let mut opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
-            opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
+            let mut opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
+            opened.unlock(&gateway.shared.secrets, customer.as_ref()).told()?;
             Ok(opened)
         })
         .await?;

@@ -1,16 +1,17 @@
 //! Buckets: list, create, head, delete, location, versioning.
 
-use super::{acl, ownership};
+use super::{acl, change_here, ownership};
 use crate::asked_acl;
 use crate::s3::{
     Gateway, REGION, account,
-    bucket::{self, Record, Versioning},
-    errors, keyspace,
+    bucket::{Record, Versioning},
+    errors::{self, Told as _},
+    keyspace,
     lock::Settings,
 };
 use hyper::{HeaderMap, StatusCode};
 use s3s::{
-    S3ErrorCode, S3Request, S3Response, S3Result,
+    S3Request, S3Response, S3Result,
     dto::{
         Bucket, BucketVersioningStatus, CreateBucketInput, CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput,
         DeleteBucketReplicationInput, DeleteBucketReplicationOutput, GetBucketAccelerateConfigurationInput,
@@ -26,6 +27,7 @@ use std::{
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
 };
+use terrace_objects::error::ObjectError;
 
 /// ListBuckets: those of the key's account that it may use.
 pub fn list(gateway: &Gateway, request: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
@@ -108,11 +110,11 @@ pub async fn create(
                 // In the region that S3 had first, and that this server says it is in, making one's
                 // own bucket again is no error; it sets the list ("CreateBucket" in the API
                 // reference).
-                Err(error) if *error.code() == S3ErrorCode::BucketAlreadyOwnedByYou => {
-                    gateway.buckets.change(store, &name, |record| {
+                Err(ObjectError::BucketExists) => {
+                    change_here(&gateway.buckets, store, &name, |record| {
                         // It may be another by now.
                         if record.owner() != owner {
-                            return Err(bucket::taken());
+                            return Err(ObjectError::BucketIsTaken).told();
                         }
                         if is_public && record.refuses_public_lists() {
                             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -123,7 +125,7 @@ pub async fn create(
                         Ok(())
                     })
                 }
-                outcome => outcome,
+                outcome => outcome.told(),
             }
         })
         .await?;
@@ -143,7 +145,7 @@ fn is_reserved(name: &str) -> bool {
 
 /// HeadBucket
 pub fn head(gateway: &Gateway, request: &S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     let output = HeadBucketOutput {
         bucket_region: Some(REGION.to_owned()),
         ..HeadBucketOutput::default()
@@ -158,7 +160,7 @@ pub async fn delete(
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = request.input.bucket;
     gateway
-        .run(move |gateway, store| gateway.buckets.delete(store, &name))
+        .run(move |gateway, store| gateway.buckets.delete(store, &name).told())
         .await?;
     // Uploads may have been aborted.
     gateway.collector.wake();
@@ -170,7 +172,7 @@ pub fn location(
     gateway: &Gateway,
     request: &S3Request<GetBucketLocationInput>,
 ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     Ok(S3Response::new(GetBucketLocationOutput::default()))
 }
 
@@ -179,7 +181,7 @@ pub fn acceleration(
     gateway: &Gateway,
     request: &S3Request<GetBucketAccelerateConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketAccelerateConfigurationOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     Ok(S3Response::new(GetBucketAccelerateConfigurationOutput::default()))
 }
 
@@ -188,7 +190,7 @@ pub fn payer(
     gateway: &Gateway,
     request: &S3Request<GetBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<GetBucketRequestPaymentOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     let payer = Some(Payer::from_static(Payer::BUCKET_OWNER));
     Ok(S3Response::new(GetBucketRequestPaymentOutput { payer }))
 }
@@ -198,7 +200,7 @@ pub fn set_payer(
     gateway: &Gateway,
     request: &S3Request<PutBucketRequestPaymentInput>,
 ) -> S3Result<S3Response<PutBucketRequestPaymentOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     match request.input.request_payment_configuration.payer.as_str() {
         Payer::BUCKET_OWNER => Ok(S3Response::new(PutBucketRequestPaymentOutput {})),
         Payer::REQUESTER => Err(s3_error!(NotImplemented, "Nobody pays for requests here.")),
@@ -211,7 +213,7 @@ pub fn replication(
     gateway: &Gateway,
     request: &S3Request<GetBucketReplicationInput>,
 ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     Err(errors::custom(
         "ReplicationConfigurationNotFoundError",
         StatusCode::NOT_FOUND,
@@ -224,7 +226,7 @@ pub fn delete_replication(
     gateway: &Gateway,
     request: &S3Request<DeleteBucketReplicationInput>,
 ) -> S3Result<S3Response<DeleteBucketReplicationOutput>> {
-    gateway.buckets.get(&request.input.bucket)?;
+    gateway.buckets.get(&request.input.bucket).told()?;
     Ok(S3Response::new(DeleteBucketReplicationOutput {}))
 }
 
@@ -233,7 +235,7 @@ pub fn versioning(
     gateway: &Gateway,
     request: &S3Request<GetBucketVersioningInput>,
 ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-    let status = match gateway.buckets.get(&request.input.bucket)?.versioning() {
+    let status = match gateway.buckets.get(&request.input.bucket).told()?.versioning() {
         Versioning::Never => None,
         Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
         Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
@@ -275,7 +277,7 @@ pub async fn set_versioning(
     };
     let name = request.input.bucket;
     gateway
-        .run(move |gateway, store| gateway.buckets.set_versioning(store, &name, versioning))
+        .run(move |gateway, store| gateway.buckets.set_versioning(store, &name, versioning).told())
         .await?;
     Ok(S3Response::new(PutBucketVersioningOutput {}))
 }

@@ -4,6 +4,7 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::{Bucket, CorsRule},
+    errors::Told as _,
     head::Head,
     judged,
     policy::Policy,
@@ -33,7 +34,7 @@ pub fn get_cors(
     gateway: &Gateway,
     request: &S3Request<GetBucketCorsInput>,
 ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     if record.cors.is_empty() {
         return Err(s3_error!(
             NoSuchCORSConfiguration,
@@ -185,7 +186,7 @@ pub fn get_policy(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyInput>,
 ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-    let policy = policy_of(&*gateway.buckets.get(&request.input.bucket)?)?;
+    let policy = policy_of(&*gateway.buckets.get(&request.input.bucket).told()?)?;
     Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
 }
 
@@ -195,7 +196,7 @@ pub fn policy_status(
     gateway: &Gateway,
     request: &S3Request<GetBucketPolicyStatusInput>,
 ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-    let bucket = gateway.buckets.get(&request.input.bucket)?;
+    let bucket = gateway.buckets.get(&request.input.bucket).told()?;
     let record = bucket.record();
     let is_public = record.rules.as_ref().is_some_and(|rules| rules.is_public()) || record.is_public_by_list();
     Ok(S3Response::new(GetBucketPolicyStatusOutput {

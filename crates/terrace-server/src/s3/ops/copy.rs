@@ -5,6 +5,7 @@
 //! metadata, keeps its bytes where they are.
 
 use super::{Conditions, Verdict, check_key, objects, precondition_failed};
+use crate::s3::{errors, ops::tag};
 use crate::{
     description, encryption, locking,
     s3::{
@@ -17,6 +18,7 @@ use crate::{
         commit::{self, NewObject, Place, Requirement},
         crypt::{DataKey, Sealing, request::CustomerKey},
         digest::{self, Algorithm, Digests},
+        errors::Told as _,
         keyspace,
         lifecycle::Subject,
         lock,
@@ -29,7 +31,7 @@ use crate::{
 };
 use hyper::{HeaderMap, header, header::HeaderName};
 use s3s::{
-    S3ErrorCode, S3Request, S3Response, S3Result,
+    S3Request, S3Response, S3Result,
     dto::{CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, ETag, ETagCondition, Timestamp},
     s3_error,
 };
@@ -38,6 +40,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 use terrace::{Attributes, VALUE_BYTES_MAX};
+use terrace_objects::error::ObjectError;
 
 /// The object that a copy is of.
 pub struct Source {
@@ -71,14 +74,14 @@ pub fn source(
     else {
         return Err(s3_error!(NotImplemented, "Access points are not implemented."));
     };
-    let name = Name::parse(version_id.as_deref())?;
+    let name = Name::parse(version_id.as_deref()).told()?;
     let action = name.map_or("s3:GetObject", |_| "s3:GetObjectVersion");
-    let bucket = gateway.buckets.get(bucket)?;
+    let bucket = gateway.buckets.get(bucket).told()?;
     access::check_owner(&bucket, owner)?;
     let claim = gateway
         .claim(by, Action::reading(name.is_some()), &bucket)
         .about(action, key);
-    claim.may_begin()?;
+    claim.may_begin().told()?;
     Ok(Source {
         claim,
         key: key.to_string(),
@@ -103,14 +106,14 @@ pub async fn open(gateway: &Arc<Gateway>, source: &Source, conditions: Condition
     gateway
         .run(move |gateway, store| {
             let opened = versions::open(store, &gateway.collector, &claim, &key, name);
-            let mut opened = opened.map_err(|error| match error.code() {
-                S3ErrorCode::MethodNotAllowed => s3_error!(
+            let mut opened = opened.map_err(|error| match error {
+                ObjectError::IsDeleteMarker(_) => s3_error!(
                     InvalidRequest,
                     "The source of a copy request may not specifically refer to a delete marker by version id."
                 ),
-                _ => error,
+                error => errors::of_object(error),
             })?;
-            opened.unlock(&gateway.shared.secrets, customer.as_ref())?;
+            opened.unlock(&gateway.shared.secrets, customer.as_ref()).told()?;
             match conditions.judge(&opened.facts) {
                 Verdict::Answer => Ok(opened),
                 // What is 304 for a GET is a failed condition for a copy.
@@ -137,18 +140,18 @@ pub async fn into_value(
     loop {
         let (mut writing, mut digests, mut opened) = state;
         let step = gateway.run(move |_, store| {
-            let piece = [opened.next_piece(store)?];
+            let piece = [opened.next_piece(store).told()?];
             let is_end = piece[0].is_empty();
             if !is_end {
                 digests = digests.with(&piece);
-                writing = writing.take(&piece)?;
+                writing = writing.take(&piece).told()?;
             }
             Ok(((writing, digests, opened), is_end))
         });
         let (next, is_end) = step.await?;
         if is_end {
             let (writing, digests, _) = next;
-            return gateway.run(move |_, _| writing.finish(digests.finish())).await;
+            return gateway.run(move |_, _| writing.finish(digests.finish()).told()).await;
         }
         state = next;
     }
@@ -231,7 +234,7 @@ fn requirement(headers: &HeaderMap) -> S3Result<Requirement> {
     let condition = |name: HeaderName| {
         let text = headers.get(&name).map(|value| value.to_str().unwrap_or(""));
         let wrong = |_| s3_error!(InvalidArgument, "The header {name} is not an entity tag.");
-        text.map(|text| text.parse::<ETagCondition>().map_err(wrong))
+        text.map(|text| text.parse::<ETagCondition>().map(tag).map_err(wrong))
             .transpose()
     };
     Ok(Requirement {
@@ -271,14 +274,14 @@ async fn rewrite(
     requirement: Requirement,
 ) -> S3Result<objects::Kept> {
     // What it was is what it is judged by: it is replaced only if it still is.
-    requirement.check(Some(&opened.facts))?;
+    requirement.check(Some(&opened.facts)).told()?;
     gateway
         .run(move |gateway, store| {
             let modified_ms = keyspace::now_ms();
             let attributes = record::redescribed(&opened.facts, &description, modified_ms);
             let attributes = record::owned_as(&attributes, &description);
             let new = NewObject {
-                value: opened.record_value()?,
+                value: opened.record_value().told()?,
                 attributes: attributes.clone(),
             };
             let place = Place {
@@ -288,7 +291,7 @@ async fn rewrite(
                 key: &key,
             };
             // Its values are the ones of exactly this version.
-            if !commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+            if !commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
                 return Err(s3_error!(
                     OperationAborted,
                     "The object was replaced while it was being copied onto itself. Try again."
@@ -325,7 +328,7 @@ async fn duplicate(
         let whole = move |_: &Arc<Gateway>, store: &terrace::Store| {
             let mut bytes = Vec::new();
             loop {
-                let piece = opened.next_piece(store)?;
+                let piece = opened.next_piece(store).told()?;
                 if piece.is_empty() {
                     break;
                 }
@@ -333,7 +336,7 @@ async fn duplicate(
             }
             let mut digests = Digests::new(&algorithms);
             digests.update(&bytes);
-            receive::whole(bytes.into(), digests.finish(), data_key.as_ref())
+            receive::whole(bytes.into(), digests.finish(), data_key.as_ref()).told()
         };
         gateway.run(whole).await?
     } else {
@@ -348,7 +351,7 @@ async fn duplicate(
                 permit: &permit,
                 key: &key,
             };
-            objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing))
+            objects::keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
         })
         .await
 }

@@ -6,17 +6,22 @@ use crate::s3::{
     access::decide::{Action, Claim, Permit},
     bucket::{Bucket, Versioning},
     commit::{self, Done, Outcome, Place, Requirement},
+    errors::Told as _,
     keyspace,
     logging::Each,
     versions::Name,
+};
+use crate::s3::{
+    commit::Tag,
+    ops::{tag, time_of},
 };
 use hyper::http::Extensions;
 use s3s::{
     S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
-        DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, ETagCondition,
-        Error, ObjectIdentifier,
+        DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject, Error,
+        ObjectIdentifier,
     },
     s3_error,
 };
@@ -34,7 +39,7 @@ pub async fn delete(
     request: S3Request<DeleteObjectInput>,
 ) -> S3Result<S3Response<DeleteObjectOutput>> {
     let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
     let by = (&request.extensions, request.credentials.as_ref());
     let permit = gateway.permit(by, Action::Write, &input.bucket)?;
     let requirement = Requirement {
@@ -43,8 +48,8 @@ pub async fn delete(
             &input.key,
             input.bypass_governance_retention,
         ),
-        if_match: input.if_match,
-        modified: input.if_match_last_modified_time,
+        if_match: input.if_match.map(tag),
+        modified: input.if_match_last_modified_time.map(time_of),
         length: input.if_match_size,
         ..Requirement::default()
     };
@@ -89,8 +94,8 @@ fn delete_one(
         key,
     };
     let outcome = match name {
-        None => commit::change(place, requirement, None, &|_| {})?,
-        Some(name) => commit::delete_version(place, name, requirement)?,
+        None => commit::change(place, requirement, None, &|_| {}).told()?,
+        Some(name) => commit::delete_version(place, name, requirement).told()?,
     };
     Ok(match outcome {
         Outcome::Done(done) => done,
@@ -116,7 +121,7 @@ pub async fn delete_many(
     }
     let quiet = delete.quiet.unwrap_or(false);
     let asked = Arc::new(AskedMany {
-        bucket: gateway.buckets.get(&request.input.bucket)?,
+        bucket: gateway.buckets.get(&request.input.bucket).told()?,
         bypass: request.input.bypass_governance_retention,
         each: request.extensions.get().cloned(),
         extensions: request.extensions,
@@ -170,14 +175,14 @@ impl AskedMany {
     fn delete(&self, gateway: &Gateway, store: &Store, object: &ObjectIdentifier) -> S3Result<Done> {
         let by = (&self.extensions, self.credentials.as_ref());
         let key = &object.key;
-        let name = Name::parse(object.version_id.as_deref())?;
+        let name = Name::parse(object.version_id.as_deref()).told()?;
         let action = name.map_or("s3:DeleteObject", |_| "s3:DeleteObjectVersion");
         let claim = gateway.claim(by, Action::Write, &self.bucket);
-        let permit = claim.about(action, key).on_bucket()?;
+        let permit = claim.about(action, key).on_bucket().told()?;
         let requirement = Requirement {
             bypasses: bypasses(&gateway.claim(by, Action::Configure, &self.bucket), key, self.bypass),
-            if_match: object.e_tag.clone().map(ETagCondition::ETag),
-            modified: object.last_modified_time.clone(),
+            if_match: object.e_tag.clone().map(|tag| Tag::Is(tag.into_value())),
+            modified: object.last_modified_time.clone().map(time_of),
             length: object.size,
             ..Requirement::default()
         };

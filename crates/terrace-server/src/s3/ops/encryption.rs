@@ -4,8 +4,8 @@ use super::change_bucket;
 use crate::s3::{
     Gateway,
     bucket::Encryption,
-    crypt::request::{AES256, check_method, no_master_key},
-    errors,
+    crypt::request::{AES256, check_method},
+    errors::{self, Told as _},
 };
 use hyper::StatusCode;
 use s3s::{
@@ -18,13 +18,14 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
+use terrace_objects::error::ObjectError;
 
 /// GetBucketEncryption
 pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketEncryptionInput>,
 ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     let encryption = record.encryption.ok_or_else(|| {
         errors::custom(
             "ServerSideEncryptionConfigurationNotFoundError",
@@ -70,7 +71,7 @@ pub async fn put(
         _ => error,
     })?;
     if !gateway.shared.secrets.has_key() {
-        return Err(no_master_key());
+        return Err(ObjectError::NoMasterKey).told();
     }
     let encryption = Encryption {
         bucket_key: rule.bucket_key_enabled.unwrap_or(false),

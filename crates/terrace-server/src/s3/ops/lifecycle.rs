@@ -1,7 +1,9 @@
 //! Lifecycle rules of a bucket: put, get, delete.
 
+use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
+    errors::Told as _,
     keyspace::KEY_BYTES_MAX,
     lifecycle::{Expire, Filter, Form, Noncurrent, Rule, new_id},
 };
@@ -50,7 +52,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketLifecycleConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     if record.lifecycle.is_empty() {
         return Err(s3_error!(
             NoSuchLifecycleConfiguration,
@@ -75,7 +77,7 @@ pub async fn delete(
 async fn set(gateway: &Arc<Gateway>, bucket: String, rules: Vec<Rule>) -> S3Result {
     gateway
         .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket, |record| {
+            change_here(&gateway.buckets, store, &bucket, |record| {
                 record.lifecycle = rules;
                 Ok(())
             })?;

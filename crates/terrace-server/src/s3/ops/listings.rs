@@ -8,7 +8,8 @@ use crate::http::budget::Ticket;
 use crate::s3::{
     Gateway,
     bucket::{Bucket, Record},
-    errors, keyspace,
+    errors::{self, Told as _},
+    keyspace,
     list::{self, After, Entry, Page, Query, Stored},
     record::{self, Facts},
     versions::{self, Name, Version},
@@ -25,6 +26,7 @@ use s3s::{
     s3_error,
 };
 use std::sync::Arc;
+use terrace_objects::text::percent_encode;
 
 /// Most entries of a page.
 const PAGE_MAX: i32 = 1000;
@@ -59,19 +61,7 @@ impl Encoding {
         if !self.is_url {
             return name.to_owned();
         }
-        let mut out = String::with_capacity(name.len());
-        for byte in name.bytes() {
-            match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                    out.push(char::from(byte))
-                }
-                byte => {
-                    // Writing to a String cannot fail.
-                    let _ = std::fmt::Write::write_fmt(&mut out, format_args!("%{byte:02X}"));
-                }
-            }
-        }
-        out
+        percent_encode(name)
     }
 }
 
@@ -103,7 +93,7 @@ struct Asked {
 macro_rules! asked {
     ($gateway:expr, $input:expr) => {
         Asked {
-            bucket: $gateway.buckets.get(&$input.bucket)?,
+            bucket: $gateway.buckets.get(&$input.bucket).told()?,
             prefix: $input.prefix.take().unwrap_or_default(),
             delimiter: given($input.delimiter.take()),
             encoding: Encoding::of($input.encoding_type.as_ref())?,
@@ -196,7 +186,7 @@ async fn show(
                 limit: asked.most(),
             };
             // Keys that are not text cannot be asked for, and no S3 client has put them.
-            let page = list::page(store, &query, |key| std::str::from_utf8(key).ok(), Facts::listed)?;
+            let page = list::page(store, &query, |key| std::str::from_utf8(key).ok(), Facts::listed).told()?;
             Ok(Shown::of(page))
         })
         .await?;
@@ -349,7 +339,7 @@ pub async fn versions(
     let mut input = request.input;
     let asked = asked!(gateway, input);
     let marker = input.key_marker.unwrap_or_default();
-    let name = Name::parse(input.version_id_marker.as_deref())?;
+    let name = Name::parse(input.version_id_marker.as_deref()).told()?;
     if name.is_some() && marker.is_empty() {
         return Err(s3_error!(
             InvalidArgument,
@@ -370,7 +360,7 @@ pub async fn versions(
                 },
                 limit: question.most(),
             };
-            versions::page_to_show(store, &query)
+            versions::page_to_show(store, &query).told()
         })
         .await?;
     let keys = page.entries.iter().map(|entry| match entry {

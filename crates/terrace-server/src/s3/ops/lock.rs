@@ -10,7 +10,7 @@ use crate::s3::{
     access_key::Level,
     bucket::{Bucket, Versioning},
     commit::{self, NewObject, Place},
-    errors,
+    errors::{self, Told as _},
     lock::{self, Mode, Period, Retention, Settings},
     record::Facts,
     versions::{self, Name},
@@ -46,7 +46,7 @@ const YEARS_MAX: u32 = 100;
 
 /// A bucket whose versions may be locked.
 fn lockable(gateway: &Gateway, name: &str) -> S3Result<Arc<Bucket>> {
-    let bucket = gateway.buckets.get(name)?;
+    let bucket = gateway.buckets.get(name).told()?;
     if bucket.record().lock.is_none() {
         return Err(s3_error!(InvalidRequest, "Bucket is missing Object Lock Configuration"));
     }
@@ -223,7 +223,7 @@ pub fn get_configuration(
     gateway: &Gateway,
     request: &S3Request<GetObjectLockConfigurationInput>,
 ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     let settings = record.lock.ok_or_else(|| {
         errors::custom(
             "ObjectLockConfigurationNotFoundError",
@@ -267,10 +267,10 @@ async fn described(
     version_id: Option<&str>,
 ) -> S3Result<Facts> {
     let bucket = lockable(gateway, bucket)?;
-    let name = Name::parse(version_id)?;
+    let name = Name::parse(version_id).told()?;
     let claim = gateway.claim(by, Action::Configure, &bucket);
     gateway
-        .run(move |_, store| versions::describe(store, &claim, &key, name))
+        .run(move |_, store| versions::describe(store, &claim, &key, name).told())
         .await
 }
 
@@ -284,7 +284,7 @@ async fn describe_anew(
     gateway
         .run(move |gateway, store| {
             for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
                 let place = Place {
                     store,
                     durability: gateway.durability,
@@ -294,10 +294,10 @@ async fn describe_anew(
                 let mut attributes = opened.facts.attributes.clone();
                 change(&mut attributes)?;
                 let new = NewObject {
-                    value: opened.record_value()?,
+                    value: opened.record_value().told()?,
                     attributes,
                 };
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
                     return Ok(());
                 }
             }
@@ -316,7 +316,7 @@ pub async fn put_retention(
 ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
-    let name = Name::parse(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
     let given = input.retention.ok_or_else(errors::malformed_xml)?;
     let new = match (given.mode, given.retain_until_date) {
         (None, None) => None,
@@ -369,7 +369,7 @@ pub async fn put_legal_hold(
 ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
     let input = request.input;
     let bucket = lockable(gateway, &input.bucket)?;
-    let name = Name::parse(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
     let status = input
         .legal_hold
         .and_then(|hold| hold.status)

@@ -20,14 +20,23 @@ pub mod tagging;
 mod wanted;
 pub mod website;
 
-use super::{Gateway, account, bucket::Record, errors, keyspace, read::Opened, record::Facts};
+use super::{
+    Gateway, account,
+    bucket::{Buckets, Record},
+    commit::Tag,
+    errors, keyspace,
+    read::Opened,
+    record::Facts,
+};
 use hyper::{HeaderMap, header, header::HeaderValue};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
     dto::{ETagCondition, Owner, Timestamp},
     s3_error,
 };
-use std::{ops::Range, sync::Arc};
+use std::{ops::Range, sync::Arc, time::SystemTime};
+use terrace::Store;
+use terrace_objects::error::ObjectError;
 
 /// Refuses keys that cannot be stored.
 ///
@@ -53,8 +62,39 @@ async fn change_bucket(
     change: impl FnOnce(&mut Record) -> S3Result + Send + 'static,
 ) -> S3Result {
     gateway
-        .run(move |gateway, store| gateway.buckets.change(store, &bucket, change))
+        .run(move |gateway, store| change_here(&gateway.buckets, store, &bucket, change))
         .await
+}
+
+/// The same where one may block.
+fn change_here(
+    buckets: &Buckets,
+    store: &Store,
+    bucket: &str,
+    change: impl FnOnce(&mut Record) -> S3Result,
+) -> S3Result {
+    /// What the object model or an operation fails with.
+    struct Failed(S3Error);
+    impl From<ObjectError> for Failed {
+        fn from(error: ObjectError) -> Self {
+            Self(errors::of_object(error))
+        }
+    }
+    let changed = buckets.change(store, bucket, |record| change(record).map_err(Failed));
+    changed.map_err(|Failed(error)| error)
+}
+
+/// A condition on an entity tag, as the object model has it.
+fn tag(condition: ETagCondition) -> Tag {
+    match condition {
+        ETagCondition::Any => Tag::Any,
+        ETagCondition::ETag(tag) => Tag::Is(tag.into_value()),
+    }
+}
+
+/// A time of a request.
+fn time_of(time: Timestamp) -> SystemTime {
+    time::OffsetDateTime::from(time).into()
 }
 
 /// An account as answers show it.

@@ -1,7 +1,9 @@
 //! Notifications of a bucket: put, get.
 
+use crate::s3::ops::change_here;
 use crate::s3::{
     Gateway, errors,
+    errors::Told as _,
     keyspace::{self, KEY_BYTES_MAX},
     lifecycle::new_id,
     notify::{self, EVENTS, Kind, Rule},
@@ -40,7 +42,7 @@ pub async fn put(
     let bucket = input.bucket;
     gateway
         .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket, |record| {
+            change_here(&gateway.buckets, store, &bucket, |record| {
                 record.notifications = rules;
                 Ok(())
             })?;
@@ -196,7 +198,7 @@ pub fn get(
     gateway: &Gateway,
     request: &S3Request<GetBucketNotificationConfigurationInput>,
 ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     let (mut queues, mut topics, mut functions) = (Vec::new(), Vec::new(), Vec::new());
     for rule in &record.notifications {
         let (id, filter, arn) = (Some(rule.id.clone()), shown_filter(rule), rule.arn.clone());

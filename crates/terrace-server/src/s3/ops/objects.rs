@@ -5,6 +5,7 @@ use super::{
     said::Said,
     wanted::{Answer, Wanted},
 };
+use crate::s3::ops::tag;
 use crate::{
     conditions, customer, declared_fields, description, encryption, locking,
     s3::{
@@ -15,6 +16,7 @@ use crate::{
         commit::{self, NewObject, Outcome, Place, Requirement},
         crypt::{self, Sealing, request::CustomerKey},
         digest::{self, Algorithm},
+        errors::Told as _,
         head::Head,
         keyspace,
         lifecycle::Subject,
@@ -33,7 +35,7 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 use s3s::{
-    Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result,
+    Body, S3Error, S3Request, S3Response, S3Result,
     auth::Credentials,
     dto::{
         ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Metadata,
@@ -43,6 +45,7 @@ use s3s::{
 };
 use std::sync::Arc;
 use terrace::{Attributes, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// PutObject
 pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
@@ -51,12 +54,12 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
     let is_form = Head::of(&request.extensions).is_ok_and(|head| head.is_form);
     let by = (&request.extensions, request.credentials.as_ref());
     // A form names its key nowhere else.
-    let claim = gateway.claim(by, Action::Write, &gateway.buckets.get(&input.bucket)?);
-    let permit = claim.about("s3:PutObject", &input.key).on_bucket()?;
+    let claim = gateway.claim(by, Action::Write, &gateway.buckets.get(&input.bucket).told()?);
+    let permit = claim.about("s3:PutObject", &input.key).on_bucket().told()?;
     let bucket = permit.bucket();
     let requirement = Requirement {
-        if_match: input.if_match.take(),
-        if_none_match: input.if_none_match.take(),
+        if_match: input.if_match.take().map(tag),
+        if_none_match: input.if_none_match.take().map(tag),
         ..Requirement::default()
     };
     let attributes = checked_description(gateway, by.1, bucket, description!(input), locking!(input))?;
@@ -80,7 +83,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
                 let found = store
                     .head(&object)
                     .map_err(|error| crate::s3::errors::of_engine(&error, &object))?;
-                requirement.check(found.map(|info| Facts::of(&info)).as_ref())
+                requirement.check(found.map(|info| Facts::of(&info)).as_ref()).told()
             })
             .await?;
     }
@@ -96,7 +99,7 @@ pub async fn put(gateway: &Arc<Gateway>, request: S3Request<PutObjectInput>) -> 
                 permit: &permit,
                 key: &key,
             };
-            keep(&gateway.collector, place, &requirement, attributes, (received, sealing))
+            keep(&gateway.collector, place, &requirement, attributes, (received, sealing)).told()
         })
         .await?;
     let mut output = PutObjectOutput {
@@ -151,13 +154,13 @@ pub fn checked_description(
     mut description: Description,
     locking: lock::Asked,
 ) -> S3Result<Attributes> {
-    description.check_redirect()?;
+    description.check_redirect().told()?;
     let asked = std::mem::take(&mut description.acl);
     let (list, account) = acl::of_new(gateway, credentials, bucket, &asked)?;
     if let Some(tagging) = description.tagging.take() {
         description.tagging = Some(super::tagging::normal(&tagging)?);
     }
-    let attributes = record::with_list(&description.into_attributes()?, &list);
+    let attributes = record::with_list(&description.into_attributes().told()?, &list);
     let mut attributes = record::of_account(&attributes, account.as_deref());
     locking.apply(gateway.level(credentials, bucket), bucket, &mut attributes)?;
     Ok(attributes)
@@ -186,7 +189,7 @@ pub fn keep(
     requirement: &Requirement,
     mut attributes: Attributes,
     (received, sealing): (Received, Option<Sealing>),
-) -> S3Result<Kept> {
+) -> ObjectResult<Kept> {
     let (value, computed, stored) = match received {
         Received::Whole(value, computed) => (value, computed, None),
         Received::Stored(stored) => {
@@ -220,7 +223,7 @@ pub fn keep(
     };
     let Outcome::Done(done) = commit::change(place, requirement, Some(&new), &also)? else {
         // A put has no condition of others, and is never nothing.
-        return Err(S3ErrorCode::InternalError.into());
+        return Err(ObjectError::Impossible);
     };
     drop(held);
     if let Some((_, unfinished)) = stored {
@@ -281,7 +284,8 @@ impl Question {
             .run(move |gateway, store| {
                 let reading = gateway.shared.reading();
                 let opened =
-                    versions::open_with(store, &reading, &gateway.collector, &self.claim, &self.key, self.name)?;
+                    versions::open_with(store, &reading, &gateway.collector, &self.claim, &self.key, self.name)
+                        .told()?;
                 let begun = self.begin(gateway, store, opened)?;
                 if begun.answer.range.start == 0 {
                     read::note(store, &reading, &begun.opened);
@@ -293,11 +297,11 @@ impl Question {
 
     /// Goes to what is wanted of the object, and reads the first piece.
     fn begin(&self, gateway: &Gateway, store: &Store, mut opened: Opened) -> S3Result<Begun> {
-        opened.unlock(&gateway.shared.secrets, self.customer.as_ref())?;
+        opened.unlock(&gateway.shared.secrets, self.customer.as_ref()).told()?;
         self.conditions.check(&opened.facts)?;
         let answer = self.wanted.answer(&opened)?;
-        opened.seek(answer.range.clone())?;
-        let first = opened.next_piece(store)?;
+        opened.seek(answer.range.clone()).told()?;
+        let first = opened.next_piece(store).told()?;
         Ok(Begun { opened, answer, first })
     }
 }
@@ -305,8 +309,8 @@ impl Question {
 /// GetObject
 pub async fn get(gateway: &Arc<Gateway>, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
     let mut input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let question = Question {
         claim: gateway.claim(
             (&request.extensions, request.credentials.as_ref()),
@@ -378,8 +382,8 @@ pub async fn head(
     request: S3Request<HeadObjectInput>,
 ) -> S3Result<S3Response<HeadObjectOutput>> {
     let mut input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let claim = gateway.claim(
         (&request.extensions, request.credentials.as_ref()),
         Action::reading(name.is_some()),
@@ -415,11 +419,11 @@ pub async fn head(
                 .run(move |gateway, store| {
                     let secrets = &gateway.shared.secrets;
                     if !asked.wanted.is_part() {
-                        let facts = versions::describe(store, &claim, &asked.key, name)?;
+                        let facts = versions::describe(store, &claim, &asked.key, name).told()?;
                         return asked.said(secrets, &facts, &object);
                     }
-                    let mut opened = versions::open(store, &gateway.collector, &claim, &asked.key, name)?;
-                    opened.unlock(secrets, asked.customer.as_ref())?;
+                    let mut opened = versions::open(store, &gateway.collector, &claim, &asked.key, name).told()?;
+                    opened.unlock(secrets, asked.customer.as_ref()).told()?;
                     asked.conditions.check(&opened.facts)?;
                     let answer = asked.wanted.answer(&opened)?;
                     Ok(asked.said_of(&opened.facts, &answer))
@@ -460,7 +464,7 @@ type HeadSaid = (HeaderMap, Option<Metadata>);
 impl HeadAsked {
     /// What is said of an object, all of it or ranges, which is at a key of the store.
     fn said(&self, secrets: &Secrets, facts: &Facts, object: &[u8]) -> S3Result<HeadSaid> {
-        crypt::check_key(facts, object, secrets, self.customer.as_ref())?;
+        crypt::check_key(facts, object, secrets, self.customer.as_ref()).told()?;
         self.conditions.check(facts)?;
         Ok(self.said_of(facts, &self.wanted.answer_for(facts)?))
     }

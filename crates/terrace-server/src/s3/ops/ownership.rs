@@ -2,6 +2,7 @@
 //! and object ownership.
 
 use super::change_bucket;
+use crate::s3::errors::Told as _;
 use crate::s3::{Gateway, bucket::PublicAccessBlock, errors};
 use hyper::StatusCode;
 use s3s::{
@@ -31,7 +32,7 @@ pub fn public_access_block(
     gateway: &Gateway,
     request: &S3Request<GetPublicAccessBlockInput>,
 ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     let block = record.public_access_block.ok_or_else(|| {
         errors::custom(
             "NoSuchPublicAccessBlockConfiguration",
@@ -100,7 +101,7 @@ pub fn ownership_controls(
     gateway: &Gateway,
     request: &S3Request<GetBucketOwnershipControlsInput>,
 ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     let ownership = record.ownership.clone().ok_or_else(|| {
         errors::custom(
             "OwnershipControlsNotFoundError",

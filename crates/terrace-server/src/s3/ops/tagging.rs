@@ -6,7 +6,8 @@ use crate::s3::{
     Gateway,
     access::decide::{Action, Claim},
     commit::{self, NewObject, Place},
-    errors, record,
+    errors::{self, Told as _},
+    record,
     versions::{self, Name},
 };
 use hyper::{HeaderMap, StatusCode, header::HeaderValue};
@@ -20,6 +21,7 @@ use s3s::{
     s3_error,
 };
 use std::{collections::BTreeSet, sync::Arc};
+use terrace_objects::tags;
 
 /// Most tags of an object.
 const OBJECT_TAGS_MAX: usize = 10;
@@ -75,29 +77,12 @@ fn check(tags: &[(String, String)], most: usize) -> S3Result {
     Ok(())
 }
 
-/// Tags as a query: how they are stored, and how the header has them.
-fn encode(tags: &[(String, String)]) -> String {
-    let url = super::listings::Encoding::URL;
-    let pairs: Vec<_> = tags
-        .iter()
-        .map(|(name, value)| format!("{}={}", url.apply(name), url.apply(value)))
-        .collect();
-    pairs.join("&")
-}
-
-/// Reads a query.
+/// Reads tags that a header has.
 ///
 /// # Errors
-/// `InvalidArgument` if it is none.
+/// `InvalidArgument` if they are no query.
 pub fn decode(text: &str) -> S3Result<Vec<(String, String)>> {
-    let pairs = text.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((unescape(name)?, unescape(value)?))
-        })
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(malformed_header)
+    tags::decode(text).ok_or_else(malformed_header)
 }
 
 fn malformed_header() -> S3Error {
@@ -105,32 +90,6 @@ fn malformed_header() -> S3Error {
         InvalidArgument,
         "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag name duplicates."
     )
-}
-
-/// The same of a path, in which a plus is a plus.
-pub fn unescape_path(text: &str) -> Option<String> {
-    unescape(&text.replace('+', "%2B"))
-}
-
-/// Text without percent-encoding; `None` if it is none.
-fn unescape(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || {
-                    char::from(bytes.next()?)
-                        .to_digit(16)
-                        .and_then(|digit| u8::try_from(digit).ok())
-                };
-                digit()? << 4 | digit()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(out).ok()
 }
 
 /// Checks `x-amz-tagging` and writes it the way it is stored.
@@ -144,7 +103,7 @@ pub fn normal(text: &str) -> S3Result<String> {
         return Err(malformed_header());
     }
     check(&tags, OBJECT_TAGS_MAX)?;
-    Ok(encode(&tags))
+    Ok(tags::encode(&tags))
 }
 
 /// Checks the tags of an object and writes them the way they are stored.
@@ -152,7 +111,7 @@ pub fn normal(text: &str) -> S3Result<String> {
 /// # Errors
 /// `InvalidTag`, `BadRequest`.
 pub fn of_set(set: Vec<Tag>) -> S3Result<String> {
-    Ok(encode(&from_set(set, OBJECT_TAGS_MAX)?))
+    Ok(tags::encode(&from_set(set, OBJECT_TAGS_MAX)?))
 }
 
 fn from_set(set: Vec<Tag>, most: usize) -> S3Result<Vec<(String, String)>> {
@@ -179,12 +138,12 @@ pub async fn get(
 ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let claim = gateway.claim(by, Action::Inspect, &bucket);
     let (tags, version_id) = gateway
         .run(move |_, store| {
-            let facts = versions::describe(store, &claim, &input.key, name)?;
+            let facts = versions::describe(store, &claim, &input.key, name).told()?;
             Ok((decode(facts.tagging().unwrap_or(""))?, bucket.shown(Name::of(&facts))))
         })
         .await?;
@@ -201,10 +160,10 @@ pub async fn put(
 ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
     let tags = from_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
-    let tagging = encode(&tags);
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
+    let tagging = tags::encode(&tags);
     let mut said = HeaderMap::new();
     said.insert(
         "x-amz-tagging",
@@ -222,8 +181,8 @@ pub async fn delete(
 ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let claim = gateway.claim(by, Action::Describe, &bucket);
     let version_id = retag(gateway, claim, input.key, name, None).await?;
     Ok(S3Response::new(DeleteObjectTaggingOutput { version_id }))
@@ -242,7 +201,7 @@ async fn retag(
     gateway
         .run(move |gateway, store| {
             for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &key, name).told()?;
                 let place = Place {
                     store,
                     durability: gateway.durability,
@@ -250,12 +209,12 @@ async fn retag(
                     key: &key,
                 };
                 let new = NewObject {
-                    value: opened.record_value()?,
+                    value: opened.record_value().told()?,
                     attributes: record::with_tagging(&opened.facts.attributes, tagging.as_deref()),
                 };
                 // If it was replaced meanwhile the new object gets the tags; if it moved, it gets
                 // them where it is now.
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
                     return Ok(claim.bucket().shown(Name::of(&opened.facts)));
                 }
             }
@@ -272,7 +231,7 @@ pub fn get_of_bucket(
     gateway: &Gateway,
     request: &S3Request<GetBucketTaggingInput>,
 ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     if record.tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
     }
@@ -316,7 +275,7 @@ mod tests {
     #[test]
     fn tags_survive_as_a_query() {
         let tags = vec![("a b".to_owned(), "ü=&".to_owned()), ("c".to_owned(), String::new())];
-        assert_eq!(decode(&encode(&tags)).unwrap(), tags);
+        assert_eq!(decode(&tags::encode(&tags)).unwrap(), tags);
         assert_eq!(normal("k+1=v%20x&empty").unwrap(), "k%201=v%20x&empty=");
         assert_eq!(normal("").unwrap(), "");
     }

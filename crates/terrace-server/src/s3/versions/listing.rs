@@ -8,14 +8,13 @@
 
 use super::{Name, null_order};
 use crate::s3::{
-    errors,
     keyspace::{self, Id},
     list::{Page, Roll, behind, common_prefix, roll_up},
     record::Facts,
 };
-use s3s::S3Result;
 use std::{iter::Peekable, ops::Bound};
 use terrace::{ObjectInfo, ScanRange, Snapshot, Store};
+use terrace_objects::error::{ObjectError, ObjectResult};
 
 /// What to list.
 pub struct Query<'a> {
@@ -60,7 +59,7 @@ pub struct Version {
 ///
 /// # Errors
 /// The store's.
-pub fn page(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
+pub fn page(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
     page_with(store, query, Facts::of)
 }
 
@@ -68,11 +67,11 @@ pub fn page(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
 ///
 /// # Errors
 /// The store's.
-pub fn page_to_show(store: &Store, query: &Query<'_>) -> S3Result<Page<Version>> {
+pub fn page_to_show(store: &Store, query: &Query<'_>) -> ObjectResult<Page<Version>> {
     page_with(store, query, Facts::listed)
 }
 
-fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Facts) -> S3Result<Page<Version>> {
+fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Facts) -> ObjectResult<Page<Version>> {
     let list = || {
         let snapshot = store.snapshot()?;
         let roll = Roll {
@@ -90,7 +89,7 @@ fn page_with(store: &Store, query: &Query<'_>, facts_of: fn(&ObjectInfo) -> Fact
             start.scan(&snapshot, &bases, facts_of)
         })
     };
-    list().map_err(|error| errors::of_engine(&error, query.bucket.as_bytes()))
+    list().map_err(|error| ObjectError::engine(&error, query.bucket.as_bytes()))
 }
 
 /// Where the two scans begin.

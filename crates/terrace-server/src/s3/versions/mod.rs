@@ -30,16 +30,14 @@ use super::{
     access::decide::Claim,
     bucket::{Bucket, Versioning},
     collector::Collector,
-    commit::no_such_key,
-    errors, keyspace,
+    keyspace,
     keyspace::Id,
     read::{self, Opened},
     record::Facts,
 };
-use hyper::{HeaderMap, header, header::HeaderValue};
-use s3s::{S3Error, S3Result, s3_error};
 use std::{fmt, sync::Arc};
 use terrace::{ObjectInfo, ReadOptions, ScanRange, Store};
+use terrace_objects::error::{Marker, ObjectError, ObjectResult};
 
 /// The name of the version that has no ID.
 const NULL: &str = "null";
@@ -60,13 +58,13 @@ impl Name {
     ///
     /// # Errors
     /// `InvalidArgument` for what no version can be called.
-    pub fn parse(text: Option<&str>) -> S3Result<Option<Self>> {
+    pub fn parse(text: Option<&str>) -> ObjectResult<Option<Self>> {
         match text {
             None | Some("") => Ok(None),
             Some(NULL) => Ok(Some(Self::Null)),
             Some(text) => match Id::parse(text) {
                 Some(id) => Ok(Some(Self::Id(id))),
-                None => Err(s3_error!(InvalidArgument, "Invalid version id specified")),
+                None => Err(ObjectError::NoVersionName),
             },
         }
     }
@@ -155,10 +153,10 @@ pub fn latest(store: &Store, bucket: &str, key: &str, count: usize) -> terrace::
 /// # Errors
 /// `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `MethodNotAllowed` for a delete marker, the
 /// store's.
-pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> S3Result<Facts> {
+pub fn describe(store: &Store, claim: &Claim, key: &str, name: Option<Name>) -> ObjectResult<Facts> {
     let bucket = claim.bucket();
     let object = keyspace::object(&bucket.name, key);
-    let fail = |error| errors::of_engine(&error, &object);
+    let fail = |error| ObjectError::engine(&error, &object);
     let Some(name) = name else {
         return match store.head(&object).map_err(fail)? {
             Some(info) => {
@@ -182,7 +180,7 @@ pub fn open(
     claim: &Claim,
     key: &str,
     name: Option<Name>,
-) -> S3Result<Opened> {
+) -> ObjectResult<Opened> {
     open_with(store, &ReadOptions::default(), collector, claim, key, name)
 }
 
@@ -197,7 +195,7 @@ pub fn open_with(
     claim: &Claim,
     key: &str,
     name: Option<Name>,
-) -> S3Result<Opened> {
+) -> ObjectResult<Opened> {
     let bucket = claim.bucket();
     let Some(name) = name else {
         let object = keyspace::object(&bucket.name, key);
@@ -212,13 +210,10 @@ pub fn open_with(
             return Ok(opened);
         }
     }
-    Err(s3_error!(
-        SlowDown,
-        "The object is being replaced all the time. Try again."
-    ))
+    Err(ObjectError::AlwaysReplaced)
 }
 
-fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> S3Result<Found> {
+fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> ObjectResult<Found> {
     let bucket = claim.bucket();
     let look = || {
         // One moment, since a version moves when another becomes the current object, or ceases to
@@ -226,60 +221,31 @@ fn named(store: &Store, claim: &Claim, key: &str, name: Name) -> S3Result<Found>
         let snapshot = store.snapshot()?;
         find(&|key| snapshot.head(key), &bucket.name, key, name)
     };
-    let found = look().map_err(|error| errors::of_engine(&error, &keyspace::object(&bucket.name, key)))?;
-    let found = found.ok_or_else(|| claim.on_nothing(no_such_version()))?;
+    let found = look().map_err(|error| ObjectError::engine(&error, &keyspace::object(&bucket.name, key)))?;
+    let found = found.ok_or_else(|| claim.on_nothing(ObjectError::NoSuchVersion))?;
     claim.on(&found.facts)?;
     if found.facts.is_delete_marker {
-        return Err(is_delete_marker(&found.facts));
+        return Err(ObjectError::IsDeleteMarker(marker_of(&found.facts)));
     }
     Ok(found)
 }
 
-/// No version has the name that was asked for.
-pub fn no_such_version() -> S3Error {
-    s3_error!(
-        NoSuchVersion,
-        "Indicates that the version ID specified in the request does not match an existing version."
-    )
-}
-
 /// There is no current object; and if that is because of a delete marker, the answer says so.
-fn absent(store: &Store, bucket: &Bucket, key: &str) -> S3Error {
-    let mut error = no_such_key();
+fn absent(store: &Store, bucket: &Bucket, key: &str) -> ObjectError {
     if bucket.versioning() == Versioning::Never {
-        return error;
+        return ObjectError::NoSuchKey(None);
     }
-    let marker = latest(store, &bucket.name, key, 1)
-        .ok()
-        .and_then(|mut found| found.pop());
-    if let Some(marker) = marker.filter(|found| found.facts.is_delete_marker) {
-        error.set_headers(headers_of_marker(&marker.facts));
-    }
-    error
+    let latest = latest(store, &bucket.name, key, 1).ok();
+    let marker = latest.and_then(|mut found| found.pop());
+    let marker = marker.filter(|found| found.facts.is_delete_marker);
+    ObjectError::NoSuchKey(marker.map(|found| marker_of(&found.facts)))
 }
 
-/// A delete marker was asked for as if it were an object.
-fn is_delete_marker(facts: &Facts) -> S3Error {
-    let mut error = s3_error!(
-        MethodNotAllowed,
-        "The specified method is not allowed against this resource."
-    );
-    let mut headers = headers_of_marker(facts);
-    headers.insert(header::ALLOW, HeaderValue::from_static("DELETE"));
-    if let Ok(value) = HeaderValue::from_str(&httpdate::fmt_http_date(facts.modified)) {
-        headers.insert(header::LAST_MODIFIED, value);
+fn marker_of(facts: &Facts) -> Marker {
+    Marker {
+        version: Name::of(facts).to_string(),
+        modified: facts.modified,
     }
-    error.set_headers(headers);
-    error
-}
-
-fn headers_of_marker(facts: &Facts) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert("x-amz-delete-marker", HeaderValue::from_static("true"));
-    if let Ok(value) = HeaderValue::from_str(&Name::of(facts).to_string()) {
-        headers.insert("x-amz-version-id", value);
-    }
-    headers
 }
 
 impl Bucket {

@@ -6,6 +6,7 @@
 mod read;
 
 use super::ownership::has_list;
+use crate::s3::ops::change_here;
 use crate::{
     asked_acl,
     s3::{
@@ -15,6 +16,7 @@ use crate::{
         acl::List,
         bucket::{Bucket, Record},
         commit::{self, NewObject, Place},
+        errors::Told as _,
         logging, record,
         versions::{self, Name},
     },
@@ -157,7 +159,7 @@ pub fn of_new_bucket(gateway: &Gateway, record: &mut Record, asked: &Asked) -> S
 
 /// GetBucketAcl
 pub fn bucket(gateway: &Gateway, request: &S3Request<GetBucketAclInput>) -> S3Result<S3Response<GetBucketAclOutput>> {
-    let record = gateway.buckets.get(&request.input.bucket)?.record();
+    let record = gateway.buckets.get(&request.input.bucket).told()?.record();
     Ok(S3Response::new(GetBucketAclOutput {
         grants: Some(shown(record.list())),
         owner: Some(crate::s3::ops::shown(record.owner())),
@@ -175,11 +177,11 @@ pub async fn put_bucket(
         asked,
         xml: input.access_control_policy.take(),
     };
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let may_open = may_open(gateway, request.credentials.as_ref(), &bucket);
     gateway
         .run(move |gateway, store| {
-            gateway.buckets.change(store, &bucket.name, |record| {
+            change_here(&gateway.buckets, store, &bucket.name, |record| {
                 if record.has_no_lists() {
                     return Err(no_lists());
                 }
@@ -206,11 +208,11 @@ pub async fn object(
 ) -> S3Result<S3Response<GetObjectAclOutput>> {
     let by = (&request.extensions, request.credentials.as_ref());
     let input = request.input;
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let claim = gateway.claim(by, Action::ReadAcl, &bucket);
     let facts = gateway
-        .run(move |_, store| versions::describe(store, &claim, &input.key, name))
+        .run(move |_, store| versions::describe(store, &claim, &input.key, name).told())
         .await?;
     let record = bucket.record();
     Ok(S3Response::new(GetObjectAclOutput {
@@ -232,14 +234,14 @@ pub async fn put_object(
         asked,
         xml: input.access_control_policy.take(),
     };
-    let name = Name::parse(input.version_id.as_deref())?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let name = Name::parse(input.version_id.as_deref()).told()?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let may_open = may_open(gateway, by.1, &bucket);
     let claim = gateway.claim(by, Action::WriteAcl, &bucket);
     gateway
         .run(move |gateway, store| {
             for _ in 0..ATTEMPTS {
-                let opened = versions::open(store, &gateway.collector, &claim, &input.key, name)?;
+                let opened = versions::open(store, &gateway.collector, &claim, &input.key, name).told()?;
                 // What is wrong with it is told to who may change the list.
                 let text = list_for(gateway, &put, &bucket, &opened.facts, may_open)?;
                 let place = Place {
@@ -249,10 +251,10 @@ pub async fn put_object(
                     key: &input.key,
                 };
                 let new = NewObject {
-                    value: opened.record_value()?,
+                    value: opened.record_value().told()?,
                     attributes: record::with_list(&opened.facts.attributes, &text),
                 };
-                if commit::redescribe(place, opened.place(), opened.facts.version, &new)? {
+                if commit::redescribe(place, opened.place(), opened.facts.version, &new).told()? {
                     return Ok(());
                 }
             }

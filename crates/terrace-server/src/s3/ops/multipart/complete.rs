@@ -1,6 +1,7 @@
 //! CompleteMultipartUpload.
 
 use super::{PartRecord, Upload, no_such_upload};
+use crate::s3::ops::tag;
 use crate::{
     declared_fields,
     s3::{
@@ -11,7 +12,7 @@ use crate::{
         commit::{self, NewObject, Outcome, Place, Requirement},
         crypt::{Encryption, request::AES256},
         digest::{self, Algorithm, Checksum, KIND_ATTRIBUTE, Kind},
-        errors,
+        errors::{self, Told as _},
         keyspace::{self, Id, now_ms},
         lifecycle::Subject,
         manifest::{self, Part},
@@ -64,8 +65,8 @@ pub async fn complete(
             .and_then(|upload| upload.parts)
             .unwrap_or_default(),
         requirement: Requirement {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
+            if_match: input.if_match.map(tag),
+            if_none_match: input.if_none_match.map(tag),
             ..Requirement::default()
         },
         checksums: declared_fields!(input),
@@ -145,7 +146,7 @@ fn commit_object(gateway: &Gateway, store: &Store, permit: &Permit, asked: &Aske
             permit,
             key: &asked.key,
         };
-        match commit::change(place, &asked.requirement, Some(&object), &also)? {
+        match commit::change(place, &asked.requirement, Some(&object), &also).told()? {
             Outcome::Done(done) => {
                 if done.garbage {
                     gateway.collector.wake();
@@ -191,7 +192,7 @@ fn completed_before(
     let object = keyspace::object(&bucket.name, &asked.key);
     // Whoever may complete the upload is told what became of it, though not what is in it.
     let claim = Claim::of_system(bucket);
-    let opened = read::open(store, &ReadOptions::default(), &gateway.collector, &object, &claim)?;
+    let opened = read::open(store, &ReadOptions::default(), &gateway.collector, &object, &claim).told()?;
     let Some(opened) = opened.filter(|opened| opened.facts.values == Some(id)) else {
         return Ok(None);
     };

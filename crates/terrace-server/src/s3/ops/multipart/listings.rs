@@ -6,7 +6,8 @@ use crate::{
         Gateway,
         bucket::Bucket,
         digest::{self, Algorithm, Kind},
-        errors, keyspace,
+        errors::{self, Told as _},
+        keyspace,
         list::{self, After, Entry, Page, Query, Stored},
         ops::{
             listings::{Encoding, limit, pay},
@@ -63,7 +64,7 @@ pub async fn parts(
             )
         })?,
     };
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let (key, id) = (input.key.clone(), input.upload_id.clone());
     let asked = Arc::clone(&bucket);
     let (upload, found) = gateway
@@ -128,7 +129,7 @@ pub async fn uploads(
     let input = request.input;
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let most = limit(input.max_uploads, "max-uploads")?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let delimiter = input.delimiter.clone().filter(|text| !text.is_empty());
     let key_marker = input.key_marker.clone().unwrap_or_default();
@@ -163,6 +164,7 @@ pub async fn uploads(
                 |key| keyspace::parse_upload(key).map(|(name, _)| name),
                 Kept::of,
             )
+            .told()
         })
         .await?;
     let keys = page.entries.iter().map(|entry| match entry {

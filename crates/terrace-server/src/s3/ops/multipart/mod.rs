@@ -18,7 +18,7 @@ use crate::{
         Gateway,
         crypt::{self, DataKey, Sealing, request::CustomerKey},
         digest::{Algorithm, Checksum, Kind},
-        errors,
+        errors::{self, Told as _},
         keyspace::{self, Id},
         manifest::PARTS_MAX,
         record::{self, Facts},
@@ -27,7 +27,7 @@ use crate::{
     set_encryption,
 };
 use s3s::{
-    S3ErrorCode, S3Request, S3Response, S3Result,
+    S3Request, S3Response, S3Result,
     dto::{
         AbortMultipartUploadInput, AbortMultipartUploadOutput, ChecksumAlgorithm, ChecksumType,
         CreateMultipartUploadInput, CreateMultipartUploadOutput,
@@ -36,6 +36,7 @@ use s3s::{
 };
 use std::sync::Arc;
 use terrace::{Attributes, Batch, Condition, Error, ObjectInfo, PutOptions, Store};
+use terrace_objects::error::ObjectError;
 
 /// Attribute of an upload: the checksum algorithm of its parts.
 const ALGORITHM: &str = "s3-algorithm";
@@ -112,12 +113,12 @@ impl Upload {
             ));
         }
         let name = keyspace::object_of(&self.record);
-        crypt::unlock(&facts, name, secrets, customer).map_err(|error| match error.code() {
-            S3ErrorCode::AccessDenied => s3_error!(
+        crypt::unlock(&facts, name, secrets, customer).map_err(|error| match error {
+            ObjectError::Denied => s3_error!(
                 InvalidRequest,
                 "The provided encryption parameters did not match the ones used originally."
             ),
-            _ => error,
+            error => errors::of_object(error),
         })
     }
 
@@ -243,7 +244,7 @@ pub async fn create(
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
     let mut input = request.input;
     check_key(&input.key)?;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     let chosen = objects::asked_algorithm(input.checksum_algorithm.as_ref().map(|algorithm| algorithm.as_str()))?;
     let chosen = chosen.first().copied();
     let asked_kind = input.checksum_type.as_ref().map(|kind| kind.as_str().to_owned());
@@ -279,10 +280,10 @@ pub async fn create(
     };
     gateway
         .run(move |_, store| {
-            let _entered = bucket.enter()?;
+            let _entered = bucket.enter().told()?;
             let held = sealing.as_ref().and_then(Sealing::hold);
             if let Some(sealing) = &sealing {
-                let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record))?;
+                let sealed = sealing.wrapped(held.as_ref(), keyspace::object_of(&record)).told()?;
                 options.attributes.set(record::ENCRYPTION, sealed.encode());
             }
             let put = store.put_with(&record, "", &options);
@@ -307,7 +308,7 @@ pub async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
     let input = request.input;
-    let bucket = gateway.buckets.get(&input.bucket)?;
+    let bucket = gateway.buckets.get(&input.bucket).told()?;
     gateway
         .run(move |gateway, store| {
             let upload = Upload::find(store, &bucket.name, &input.key, &input.upload_id)?;

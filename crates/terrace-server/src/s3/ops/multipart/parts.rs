@@ -7,7 +7,7 @@ use crate::{
         Gateway,
         crypt::{Encryption, request::Told},
         digest::{self, Algorithm},
-        errors,
+        errors::{self, Told as _},
         keyspace::{self, now_ms},
         ops::{copy, objects},
         receive::{self, Incoming, Received, Stored, Target},
@@ -85,7 +85,7 @@ fn check_algorithm(upload: &Upload, incoming: &Incoming) -> S3Result {
 }
 
 async fn find(gateway: &Arc<Gateway>, bucket: &str, key: &str, id: &str) -> S3Result<Upload> {
-    let bucket = gateway.buckets.get(bucket)?;
+    let bucket = gateway.buckets.get(bucket).told()?;
     let (key, id) = (key.to_owned(), id.to_owned());
     gateway
         .run(move |_, store| Upload::find(store, &bucket.name, &key, &id))
@@ -119,7 +119,7 @@ pub async fn copy(
     };
     let length = range.end - range.start;
     let copied = copy::source_version(&from, &opened);
-    opened.seek(range)?;
+    opened.seek(range).told()?;
     let target = (Target::Part(upload.id, number), data_key);
     let algorithms: [Algorithm; 1] = [upload.algorithm];
     let stored = copy::into_value(gateway, opened, length, target, &algorithms).await?;

@@ -69,7 +69,7 @@ impl FramePool {
     }
 
     /// Has a buffer ready for the next frame, in memory that the kernel has mapped and cleared
-    /// already: to a caller that fills frame after frame that would be half of his time. For a
+    /// already: to a caller that fills frame after frame that would be half of its time. For a
     /// thread that has more of it.
     pub fn make_ready(&self) {
         let bytes = self.frame_bytes.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! A list that is read without a lock. What is appended is seen by those who have the list already;
 //! for anything to leave, the list is replaced.
 //!
-//! To replace it costs microseconds where many threads read: each is asked whether it has the old
-//! one. So there are spare cells at the end.
+//! To replace it costs the more the more threads have ever read: each is asked whether it has the
+//! old one. So there are spare cells at the end.
 
 use arc_swap::{ArcSwapOption, Guard};
 use std::sync::{Arc, OnceLock};

@@ -5,41 +5,42 @@
 //! `Buffered` commit at once, for a `Sync` commit when it is durable. Until then an earlier record
 //! of the key answers, here or in the index. Then a frame is *retained*, if it is the home of some
 //! value, and found by place only: what was just written is often read soon, and then no device
-//! need be asked. A long one is retained as it is,
-//! of a short one a copy without its padding. The oldest *leave*: together they take no more than
-//! their share of the RAM for values, and what an heir, the cache, may use and does not. What was
-//! read in one is marked, and handed on to the heir when it leaves.
+//! need be asked. A long one is retained as it is, of a short one a copy without its padding. The
+//! oldest *leave*: together they take no more than their share of the RAM for values, and what an
+//! heir, the cache, may use and does not. What was read in one is marked, and handed on to the heir
+//! when it leaves.
 //!
-//! Readers take no lock and change no memory that others use: what they look into are lists that
-//! are never changed, but replaced by those who have the lock [`FrameTable::retained`], a few times
-//! for each megabyte. By key they look into the list of pending frames, of which a filter says
-//! which may have the key. (Only in the frame that is open now do they look under that frame's
-//! lock.) By place they look into the list of one stretch of the log: one list of all frames would
-//! be copied for each frame, and with the RAM of a large cache, or the short frames of `Sync`
-//! commits, there are tens of thousands.
+//! Readers take no lock and change no memory that others use: they look into lists to which is
+//! appended, and which are replaced when something leaves them, by those who have the lock
+//! [`FrameTable::retained`]. By key they look into the list of pending frames, of which a filter
+//! says which may have the key. (Only in the frame that is open now do they look under that frame's
+//! lock.) By place they look into the same list, then into that of a stretch of the log. One list
+//! of all frames would be copied for each frame that leaves, and with the RAM of a large cache, or
+//! the short frames of `Sync` commits, there are tens of thousands.
 //!
-//! Why a record that an acknowledged commit made, or an earlier one of its key, is found at every
+//! Why a record that an acknowledged commit made, or a later one of its key, is found at every
 //! moment:
-//! - *By key.* A frame is counted, then in the list, and its bit is in the filter before the commit
-//!   is acknowledged. It goes out of the list, then out of the filter, and then out of the count,
-//!   when it is applied. So who finds no bit, or no frame, either began before the acknowledgement,
-//!   or finds in the indexes, which it asks after this, what the frame had. A list that is out of
-//!   date still has the frame, which answers as it did.
-//! - *By place.* An address is in the indexes when its frame is applied, so it is sealed, and has
-//!   been found by place since before the applier got it. From then on it is in its stretch's list
-//!   without a gap: to retain it replaces it there, or leaves it as it is. If it leaves, it is
-//!   written, and what was read of it is handed on before.
+//! - *By key.* A frame is in the list, and its bit in the filter, before the commit is
+//!   acknowledged. It goes out of the list, and then out of the filter, when it is applied. So who
+//!   finds no bit, or no frame, either began before the acknowledgement, or finds in the indexes,
+//!   which it asks after this, what the frame had. A list that is out of date still has the frame,
+//!   which answers as it did.
+//! - *By place.* An address is in the indexes when its frame is applied, so it is sealed, and in
+//!   the list of pending frames. It is put into the lists of its stretches before it goes out of
+//!   that one, and readers ask in this order. If it is not retained, or leaves, it is written, and
+//!   what was read of it was handed on before.
 //! - A place, that is generation and offset, is written once for ever: a segment that is used anew
 //!   has another generation. So what is found is what was written there, or nothing.
 //!
-//! `leaving_seq` rises before frames are pending no more and `released_seq` after. Who finds nothing
-//! for a key, and the same `leaving_seq` as before it asked the index, may believe the index. And
-//! what is forgotten once it is released, as ranges are, nobody needs who looks for a key later: it
-//! meets none of these frames.
+//! `leaving_seq` rises before frames are pending no more and `released_seq` after. Who finds
+//! nothing for a key, and the same `leaving_seq` as before it asked the index, may believe the
+//! index. And what is forgotten once it is released, as ranges are, nobody needs who looks for a
+//! key later: it meets none of these frames.
 //!
 //! Nothing of this outlives the process.
 
 mod frame_filter;
+mod list;
 
 use crate::{
     Durability,
@@ -49,11 +50,11 @@ use crate::{
         frame::{Frame, FrameView, Heir, PlaceInLog, Sealed},
     },
 };
-use arc_swap::{ArcSwap, ArcSwapOption};
 use frame_filter::FrameFilter;
-use parking_lot::{Mutex, MutexGuard};
+use list::{List, Loaded};
+use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -76,6 +77,10 @@ const STRETCH_BITS: u32 = 18;
 /// Lists of stretches, a power of two: those of 2 GiB in a row share none.
 const STRETCHES: usize = 1 << 13;
 
+/// Cells for frames that are opened before the list of pending frames is replaced.
+const PENDING_SPARE: usize = 16;
+/// Of the share one part in so many leaves before it must, at most.
+const PART_MORE: u64 = 16;
 /// Bits for the number of a stretch in its segment.
 const GENERATION_SHIFT: u32 = 24;
 
@@ -87,10 +92,10 @@ const fn stretch_of((generation, offset): PlaceInLog) -> u64 {
 /// See the module.
 pub struct FrameTable {
     /// Newest last. Changed with `retained` held.
-    pending: ArcSwap<Vec<Pending>>,
-    /// How many there are, or a moment ago were: where nothing is written, nobody need ask the
-    /// filter, which is a wait for memory.
-    count: AtomicUsize,
+    pending: List<Pending>,
+    /// The stretch that the first of them begins in, or one before it: where nothing is written, or
+    /// for a place before it, one number says that there is nothing to look for.
+    first_pending: AtomicU64,
     filter: FrameFilter,
     /// Those that the filter does not know.
     unfiltered: AtomicUsize,
@@ -106,13 +111,12 @@ pub struct FrameTable {
     released_seq: AtomicU64,
     /// Held by who retains frames, so that none is retained twice.
     settling: Mutex<()>,
-    /// Sealed frames, by the stretches that they are in. Changed with `retained` held.
-    stretches: Box<[ArcSwapOption<Vec<Slot>>]>,
-    /// The first stretch that any frame is in ([`stretch_of`]), or one before it: most places that
-    /// are asked for are older, and then one number says so.
-    first_stretch: AtomicU64,
     /// In the order of the log.
     retained: Mutex<VecDeque<Slot>>,
+    /// The same by the stretches that they are in. Changed with `retained` held.
+    stretches: Box<[List<Slot>]>,
+    /// As of the pending ones: most places that are asked for are older.
+    first_retained: AtomicU64,
     retained_bytes: AtomicU64,
     share_bytes: AtomicU64,
     heir: OnceLock<Box<dyn Heir>>,
@@ -122,12 +126,13 @@ pub struct FrameTable {
 
 #[derive(Clone)]
 struct Pending {
+    place: PlaceInLog,
     /// By which the filter knows it.
     bit: Option<u32>,
     frame: Arc<Frame>,
 }
 
-/// The bytes of a sealed frame, and where they are.
+/// The bytes of a retained frame, and where they are.
 #[derive(Clone)]
 struct Slot {
     place: PlaceInLog,
@@ -148,23 +153,23 @@ impl std::fmt::Debug for FrameTable {
 }
 
 impl Slot {
-    /// A frame once it is sealed, if anybody may ask for a place in it: inline values are in the
-    /// index.
-    fn of(frame: &Frame) -> Option<Self> {
-        let sealed = frame.sealed().filter(|_| frame.view().has_homes())?;
-        Some(Self {
-            place: frame.place(),
-            end: frame.end(),
-            sealed: Arc::clone(sealed),
-        })
+    /// The stretches that it is in.
+    fn stretches(&self) -> impl Iterator<Item = u64> + use<> {
+        (stretch_of(self.place)..=stretch_of((self.place.0, self.end - 1))).take(STRETCHES)
     }
+}
 
-    /// The one of a list that a place may be in, and where in it that is.
-    fn with(slots: &[Self], place: PlaceInLog) -> Option<(&Self, usize)> {
-        let at = slots.partition_point(|slot| slot.place <= place).checked_sub(1)?;
-        let slot = slots.get(at)?;
-        let is_in = slot.place.0 == place.0 && place.1 < slot.end;
-        is_in.then(|| Some((slot, usize::try_from(place.1 - slot.place.1).ok()?)))?
+/// How far a place is behind another in the same use of a segment.
+fn offset_from(start: PlaceInLog, place: PlaceInLog) -> Option<usize> {
+    let is_there = start.0 == place.0;
+    is_there.then(|| usize::try_from(place.1.checked_sub(start.1)?).ok())?
+}
+
+impl Loaded<Pending> {
+    /// The frame that a place may be in, if it is sealed, and where in it that is.
+    fn with(&self, place: PlaceInLog) -> Option<(&Arc<Sealed>, usize)> {
+        let pending = self.last_before(|one| one.place <= place)?;
+        Some((pending.frame.sealed()?, offset_from(pending.place, place)?))
     }
 }
 
@@ -174,9 +179,9 @@ impl FrameTable {
     /// lent; with 0 none is retained.
     pub fn starting_at(released_seq: u64, pending_bytes_max: u64, share_bytes: u64) -> Self {
         Self {
-            pending: ArcSwap::default(),
+            pending: List::default(),
+            first_pending: AtomicU64::new(u64::MAX),
             filter: FrameFilter::default(),
-            count: AtomicUsize::new(0),
             unfiltered: AtomicUsize::new(0),
             departures: Departures::default(),
             pending_bytes: AtomicU64::new(0),
@@ -185,9 +190,9 @@ impl FrameTable {
             leaving_seq: AtomicU64::new(released_seq),
             released_seq: AtomicU64::new(released_seq),
             settling: Mutex::default(),
-            stretches: (0..STRETCHES).map(|_| ArcSwapOption::empty()).collect(),
-            first_stretch: AtomicU64::new(u64::MAX),
             retained: Mutex::default(),
+            stretches: (0..STRETCHES).map(|_| List::default()).collect(),
+            first_retained: AtomicU64::new(u64::MAX),
             retained_bytes: AtomicU64::new(0),
             share_bytes: AtomicU64::new(share_bytes),
             heir: OnceLock::new(),
@@ -202,8 +207,7 @@ impl FrameTable {
 
     /// Adds a frame that was just opened, or recovered.
     pub fn push(&self, frame: Arc<Frame>) {
-        self.count.fetch_add(1, Ordering::AcqRel);
-        let bit = self.filter.lend();
+        let (place, bit) = (frame.place(), self.filter.lend());
         match bit {
             Some(bit) => frame.set_filter_bit(bit),
             None => {
@@ -211,13 +215,16 @@ impl FrameTable {
             }
         }
         let changing = self.retained.lock();
-        let mut pending = Vec::clone(&self.pending.load());
-        let frame_pushed = Arc::clone(&frame);
-        pending.push(Pending { bit, frame });
-        self.pending.store(Arc::new(pending));
+        self.first_pending.fetch_min(stretch_of(place), Ordering::AcqRel);
+        let view = frame.view();
+        self.pending.push(Pending {
+            place,
+            bit,
+            frame: Arc::clone(&frame),
+        });
         drop(changing);
         if let Some(bit) = bit {
-            frame_pushed.view().hashes().for_each(|hash| self.filter.add(bit, hash));
+            view.hashes().for_each(|hash| self.filter.add(bit, hash));
         }
     }
 
@@ -234,77 +241,87 @@ impl FrameTable {
         }
     }
 
-    /// A pending frame was sealed: from now on it is found by place.
+    /// A pending frame was sealed.
     pub fn sealed(&self, frame: &Frame) {
         let view = frame.view();
         self.pending_bytes
             .fetch_add(view.bytes().len() as u64, Ordering::AcqRel);
         self.pending_records
             .fetch_add(u64::from(view.record_count()), Ordering::AcqRel);
-        if let Some(slot) = Slot::of(frame) {
-            self.put(&self.retained.lock(), &slot);
-        }
     }
 
     /// The frames at the front that are written and applied are pending no more. Whether there were
     /// any.
     pub fn settle(&self) -> bool {
         let alone = self.settling.lock();
-        let pending = self.pending.load_full();
-        let count = pending.iter().take_while(|one| one.frame.is_finished()).count();
-        let finished = &pending[..count];
+        let pending = self.pending.load();
+        let finished: Vec<&Pending> = pending.iter().take_while(|one| one.frame.is_finished()).collect();
         let Some(last) = finished.last() else { return false };
         let last_seq = last.frame.view().last_seq();
         let came_bytes = finished.iter().map(|one| self.retain(&one.frame)).sum();
         self.leaving_seq.fetch_max(last_seq, Ordering::AcqRel);
-        let changing = self.retained.lock();
-        let still_pending = self.pending.load()[count..].to_vec();
-        self.pending.store(Arc::new(still_pending));
-        drop(changing);
+        self.no_more_pending(finished.len());
         self.released_seq.fetch_max(last_seq, Ordering::AcqRel);
-        for Pending { bit, frame } in finished {
-            let view = frame.view();
+        for one in &finished {
+            let view = one.frame.view();
             self.pending_bytes
                 .fetch_sub(view.bytes().len() as u64, Ordering::AcqRel);
             self.pending_records
                 .fetch_sub(u64::from(view.record_count()), Ordering::AcqRel);
-            match bit {
-                Some(bit) => self.filter.give_back(*bit, view.hashes()),
+            match one.bit {
+                Some(bit) => self.filter.give_back(bit, view.hashes()),
                 None => {
                     self.unfiltered.fetch_sub(1, Ordering::AcqRel);
                 }
             }
         }
-        self.count.fetch_sub(count, Ordering::AcqRel);
         drop(alone);
         self.give_back(came_bytes);
         true
     }
 
-    /// Retains a frame that is written and applied. The RAM that it takes: all of them may take too
-    /// much now ([`FrameTable::give_back`]).
+    /// So many frames at the front go out of the list.
+    fn no_more_pending(&self, count: usize) {
+        let _changing = self.retained.lock();
+        let rest: Vec<_> = self.pending.load().iter().skip(count).cloned().collect();
+        let first = rest.first().map_or(u64::MAX, |one| stretch_of(one.place));
+        self.pending.replace(rest, PENDING_SPARE);
+        self.first_pending.store(first, Ordering::Release);
+    }
+
+    /// Retains a frame that is written and applied, if anybody may ask for a place in it: inline
+    /// values are in the index. The RAM that it takes: all of them may take too much now
+    /// ([`FrameTable::give_back`]).
     fn retain(&self, frame: &Frame) -> u64 {
-        let Some(pending) = Slot::of(frame) else { return 0 };
-        let shortened = pending.sealed.shortened().map(Arc::new);
-        let slot = Slot {
-            sealed: shortened.unwrap_or_else(|| Arc::clone(&pending.sealed)),
-            ..pending.clone()
+        let (place, end) = (frame.place(), frame.end());
+        let Some(sealed) = frame.sealed().filter(|_| frame.view().has_homes()) else {
+            return 0;
         };
-        let bytes = slot.sealed.ram_bytes();
+        let shortened = sealed.shortened().map(Arc::new);
+        let sealed = shortened.unwrap_or_else(|| Arc::clone(sealed));
+        let bytes = sealed.ram_bytes();
         if bytes > self.share_bytes() {
             if let Some(heir) = self.heir.get() {
-                slot.sealed.hand_on(slot.place, heir.as_ref());
+                sealed.hand_on(place, heir.as_ref());
             }
-            self.take_out(&self.retained.lock(), &slot);
             return 0;
         }
+        let slot = Slot { place, end, sealed };
         let mut retained = self.retained.lock();
-        if !Arc::ptr_eq(&slot.sealed, &pending.sealed) {
-            self.put(&retained, &slot);
+        self.first_retained.fetch_min(stretch_of(place), Ordering::AcqRel);
+        for list in slot.stretches().map(|stretch| self.list(stretch)) {
+            let loaded = list.load();
+            if loaded.iter().next_back().is_none_or(|last| last.place < place) {
+                list.push(slot.clone());
+            } else {
+                let mut slots: Vec<_> = loaded.iter().cloned().collect();
+                slots.insert(slots.partition_point(|other| other.place < place), slot.clone());
+                list.replace(slots, 0);
+            }
         }
         self.retained_bytes.fetch_add(bytes, Ordering::Relaxed);
         // Nearly always behind the others.
-        let at = retained.partition_point(|other| other.place < slot.place);
+        let at = retained.partition_point(|other| other.place < place);
         retained.insert(at, slot);
         bytes
     }
@@ -373,7 +390,7 @@ impl FrameTable {
     /// The first answer of `look`, from the newest pending frame to the oldest, without those that
     /// cannot have a key with this hash.
     fn find_by<R>(&self, hash: u64, mut look: impl FnMut(&FrameView<'_>) -> Option<R>) -> Option<R> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.first_pending.load(Ordering::Acquire) == u64::MAX {
             return None;
         }
         let with_key = self.filter.frames_with(hash);
@@ -417,13 +434,8 @@ impl FrameTable {
     /// count as a read.
     pub fn pending_at<R>(&self, place: PlaceInLog, use_record: impl FnOnce(&Record<'_>) -> R) -> Option<R> {
         let pending = self.pending.load();
-        let at = pending
-            .partition_point(|one| one.frame.place() <= place)
-            .checked_sub(1)?;
-        let frame = &pending.get(at)?.frame;
-        let offset = (frame.generation == place.0).then(|| place.1 - frame.offset)?;
-        let record = frame.sealed()?.record_at(usize::try_from(offset).ok()?, place.0)?;
-        Some(use_record(&record))
+        let (sealed, at) = pending.with(place)?;
+        Some(use_record(&sealed.record_at(at, place.0)?))
     }
 
     /// What is at a place is of no use there any more: it is not handed on. Hands it to
@@ -439,44 +451,26 @@ impl FrameTable {
     /// Has `use_frame` do something with the frame that a place is in, and where it is there.
     fn with_frame_at<R>(&self, place: PlaceInLog, use_frame: impl FnOnce(&Sealed, usize) -> R) -> Option<R> {
         let stretch = stretch_of(place);
-        if stretch < self.first_stretch.load(Ordering::Acquire) {
+        if stretch >= self.first_pending.load(Ordering::Acquire) {
+            let pending = self.pending.load();
+            if let Some((sealed, at)) = pending.with(place) {
+                return Some(use_frame(sealed, at));
+            }
+        }
+        if stretch < self.first_retained.load(Ordering::Acquire) {
             return None;
         }
         let slots = self.list(stretch).load();
-        let (slot, at) = Slot::with(slots.as_ref()?, place)?;
-        Some(use_frame(&slot.sealed, at))
+        let slot = slots.last_before(|slot| slot.place <= place)?;
+        Some(use_frame(&slot.sealed, offset_from(slot.place, place)?))
     }
 
     /// The list of a stretch. Others may be in it, too.
     #[allow(clippy::cast_possible_truncation)] // the low bits, by definition
-    fn list(&self, stretch: u64) -> &ArcSwapOption<Vec<Slot>> {
+    fn list(&self, stretch: u64) -> &List<Slot> {
         // Odd, so that it spreads generations.
         let first = (stretch >> GENERATION_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.stretches[first.wrapping_add(stretch) as usize % STRETCHES]
-    }
-
-    /// Has a frame found by place, instead of what was found there.
-    fn put(&self, changing: &MutexGuard<'_, VecDeque<Slot>>, slot: &Slot) {
-        self.first_stretch.fetch_min(stretch_of(slot.place), Ordering::AcqRel);
-        self.change(changing, slot, |slots, at| slots.insert(at, slot.clone()));
-    }
-
-    /// Has a frame found no more.
-    fn take_out(&self, changing: &MutexGuard<'_, VecDeque<Slot>>, slot: &Slot) {
-        self.change(changing, slot, |_, _| ());
-    }
-
-    /// Takes a frame out of its lists, and tells where it was or would be.
-    fn change(&self, _: &MutexGuard<'_, VecDeque<Slot>>, slot: &Slot, put: impl Fn(&mut Vec<Slot>, usize)) {
-        let last = stretch_of((slot.place.0, slot.end - 1));
-        for stretch in (stretch_of(slot.place)..=last).take(STRETCHES) {
-            let list = self.list(stretch);
-            let mut slots = list.load().as_deref().cloned().unwrap_or_default();
-            slots.retain(|other| other.place != slot.place);
-            let at = slots.partition_point(|other| other.place < slot.place);
-            put(&mut slots, at);
-            list.store((!slots.is_empty()).then(|| Arc::new(slots)));
-        }
     }
 
     /// Changes the share of retained frames, and lets go of what is above it and not lent. A table
@@ -505,17 +499,33 @@ impl FrameTable {
         let Some(_alone) = self.leaving.try_lock() else { return };
         let heir = self.heir.get();
         let bytes_max = self.share_bytes() + heir.map_or(0, |heir| heir.unused_bytes());
-        let mut left_bytes = 0;
-        while left_bytes < 2 * came_bytes.max(LEFT_BYTES_MIN) && self.retained_bytes() > bytes_max {
-            let Some(oldest) = self.retained.lock().front().cloned() else {
-                return;
-            };
-            left_bytes += oldest.sealed.ram_bytes();
-            if let Some(heir) = heir {
-                oldest.sealed.hand_on(oldest.place, heir.as_ref());
-            }
-            self.forget(|place| *place == oldest.place);
+        let leaving = self.oldest_above(bytes_max, 2 * came_bytes.max(LEFT_BYTES_MIN));
+        if let Some(heir) = heir {
+            leaving
+                .iter()
+                .for_each(|slot| slot.sealed.hand_on(slot.place, heir.as_ref()));
         }
+        if let [first, .., last] | [first @ last] = &leaving[..] {
+            self.forget(|place| (first.place..=last.place).contains(&place));
+        }
+    }
+
+    /// The oldest frames that have to leave for no more to be kept than this, and so many bytes at
+    /// most; with them a few that are in the same stretch, of which then none is left, since to
+    /// replace its list costs more than they do.
+    fn oldest_above(&self, bytes_max: u64, left_bytes_max: u64) -> Vec<Slot> {
+        let (mut left_bytes, mut last) = (0, None);
+        let kept_bytes = self.retained_bytes();
+        let goes = |slot: &&Slot| {
+            let stretch = stretch_of(slot.place);
+            let bytes = kept_bytes.saturating_sub(left_bytes);
+            let is_above = bytes > bytes_max && left_bytes < left_bytes_max;
+            let goes_with = last == Some(stretch) && bytes + self.share_bytes() / PART_MORE > bytes_max;
+            last = Some(stretch);
+            left_bytes += slot.sealed.ram_bytes();
+            is_above || goes_with
+        };
+        self.retained.lock().iter().take_while(goes).cloned().collect()
     }
 
     /// Lets go of the frames of a segment's use that is over: nobody asks for them any more.
@@ -524,32 +534,28 @@ impl FrameTable {
     }
 
     /// Lets go of retained frames that follow each other.
-    fn forget(&self, is_over: impl Fn(&PlaceInLog) -> bool) {
+    fn forget(&self, is_over: impl Fn(PlaceInLog) -> bool) {
         let mut retained = self.retained.lock();
-        let Some(from) = retained.iter().position(|slot| is_over(&slot.place)) else {
-            return;
-        };
-        let count = retained
+        let from = retained
+            .iter()
+            .position(|slot| is_over(slot.place))
+            .unwrap_or(retained.len());
+        let over = retained
             .iter()
             .skip(from)
-            .take_while(|slot| is_over(&slot.place))
+            .take_while(|slot| is_over(slot.place))
             .count();
-        let forgotten: Vec<_> = retained.drain(from..from + count).collect();
-        for slot in forgotten {
-            self.take_out(&retained, &slot);
-            self.retained_bytes
-                .fetch_sub(slot.sealed.ram_bytes(), Ordering::Relaxed);
+        let over: Vec<_> = retained.drain(from..from + over).collect();
+        let bytes = over.iter().map(|slot| slot.sealed.ram_bytes()).sum();
+        self.retained_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let stretches: BTreeSet<_> = over.iter().flat_map(Slot::stretches).collect();
+        for list in stretches.into_iter().map(|stretch| self.list(stretch)) {
+            let slots = list.load();
+            let rest = slots.iter().filter(|slot| !is_over(slot.place)).cloned();
+            list.replace(rest.collect(), 0);
         }
-        let pending = self.pending.load();
-        let first_pending = pending.first().map(|one| one.frame.place());
-        let first = retained
-            .front()
-            .map(|slot| slot.place)
-            .into_iter()
-            .chain(first_pending)
-            .min();
-        self.first_stretch
-            .store(first.map_or(u64::MAX, stretch_of), Ordering::Release);
+        let first = retained.front().map_or(u64::MAX, |slot| stretch_of(slot.place));
+        self.first_retained.store(first, Ordering::Release);
     }
 
     /// RAM that retained frames may take whatever the heir uses, in bytes.
